@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -184,31 +184,6 @@ ExplainCasts = Annotated[
         help="List the casts that move most in a run, and why each is there, with inferred shapes.",
     ),
 ]
-Dims = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--dim",
-        help="Length of a free dimension, NAME=LENGTH as inputs name it, for the bytes of "
-        "casts; repeat.",
-    ),
-]
-
-
-def lengths(dims: Sequence[str] | None, *, explain_casts: bool) -> dict[str, int]:
-    """Return what `--dim` says.
-
-    Raises:
-        OptionError: It is not NAME=LENGTH, or there is nothing that it could be for.
-    """
-    if dims and not explain_casts:
-        raise OptionError("--dim is for --explain-casts alone", found=dims[0])
-    found: dict[str, int] = {}
-    for entry in dims or ():
-        name, _, length = entry.rpartition("=")
-        if not (name and length.isdecimal()):
-            raise OptionError("--dim is not a length", found=entry, expected="NAME=LENGTH")
-        found[name] = int(length)
-    return found
 
 
 def loss_scale_text(config: Mapping[str, Any]) -> str:

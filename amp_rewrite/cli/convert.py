@@ -75,7 +75,6 @@ def convert(
     ] = False,
     opset: common.Opset = common.AUTO,
     explain_casts: common.ExplainCasts = False,
-    dim: common.Dims = None,
     dry_run: Annotated[bool, typer.Option(help="Say what would change; write no model.")] = False,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
@@ -93,7 +92,6 @@ def convert(
         "--provider": provider,
         "--html": html,
         "--explain-casts": explain_casts,
-        "--dim": dim,
     }
     of_verdict = {
         "--rtol": rtol,
@@ -131,7 +129,7 @@ def convert(
         beside = {**of_one_model, **of_verdict, "--report": report}
         _widen_file(model, options, output, beside, dry_run=dry_run, quiet=quiet)
         return
-    lengths = common.lengths(dim, explain_casts=explain_casts)
+    lengths = options.lengths
     asked = Asked(
         data=data or (),
         verify=verify,
@@ -146,7 +144,7 @@ def convert(
     )
     with progress_bar("rewriting", quiet=quiet) as progress:
         done = convert_file(model, options, asked, progress)
-        is_read = bool(lengths) or html is not None or report is not None or not quiet
+        is_read = html is not None or report is not None or not quiet
         found = done.report(lengths, explain_casts=explain_casts) if is_read else None
         written = not dry_run and done.is_written
         if written:

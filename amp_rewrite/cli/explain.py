@@ -25,17 +25,16 @@ def explain(
     ] = None,
     *,
     explain_casts: common.ExplainCasts = False,
-    dim: common.Dims = None,
     opset: common.Opset = common.AUTO,
     options: RewriteOptions,
 ) -> None:
     """Print why each NODE of MODEL becomes low precision or stays float32."""
-    lengths, out = common.lengths(dim, explain_casts=explain_casts), common.console()
+    out = common.console()
     with progress_bar("rewriting"):
         raised = moved(model, options, opset)
         source = model if raised is None else raised.model
         result = rewrite(source, options)
-        report = result.report_of_sizes(lengths) if explain_casts else result.report
+        report = result.report_of_sizes() if explain_casts else result.report
     common.say_target(options, report.target, out)
     if explain_casts:
         out.print_lines(cast_table(report))

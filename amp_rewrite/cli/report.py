@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,7 +69,6 @@ def report(
             "ranges beside it."
         ),
     ] = None,
-    dim: common.Dims = None,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
     """Write a page that shows in a browser what a rewrite of MODEL does, and why."""
@@ -90,7 +89,7 @@ def report(
             remarks=_remarks(result, rewritten),
             shapes=shapes_of(model, result),
         )
-        found = _report(result, verification, common.lengths(dim, explain_casts=True))
+        found = _report(result, verification)
         other = (
             None
             if compare is None
@@ -122,12 +121,10 @@ def _check_outputs(outputs: list[Path | None], models: list[Path | None]) -> Non
         raise OptionError("two outputs are one file", found=str(given[0]))
 
 
-def _report(
-    result: RewriteResult, verification: VerifyReport | None, lengths: Mapping[str, int]
-) -> Report:
+def _report(result: RewriteResult, verification: VerifyReport | None) -> Report:
     """Return the report, with the sizes of the lengths given, else of the verified run, if any."""
-    if lengths:
-        return result.report_of_sizes(lengths)
+    if result.options.lengths:
+        return result.report_of_sizes()
     return result.report if verification is None else result.report_of_run(verification.shapes)
 
 

@@ -181,7 +181,14 @@ class FlatGraph(ABC):
 
     @abstractmethod
     def shape(self, value: int) -> Sequence[int | None] | None:
-        """Return the recorded shape of a value, None for a free dimension; None if unknown."""
+        """Return the shape of a value, None for a free dimension; None if it is not known.
+
+        It is what the file records; a model that was read infers what is not recorded.
+        """
+
+    def recorded_shape(self, value: int) -> Sequence[int | None] | None:
+        """Return the shape that the file records."""
+        return self.shape(value)
 
     @abstractmethod
     def initializer(self, value: int) -> Tensor | None:
@@ -194,6 +201,11 @@ class FlatGraph(ABC):
     @abstractmethod
     def held(self, node: int) -> Tensor | None:
         """Return the dense tensor of numbers that a Constant node holds; None for any other."""
+
+    @property
+    def free_dimensions(self) -> frozenset[str]:
+        """The names that inputs of the main graph give to free dimensions."""
+        return frozenset()
 
     @property
     def n_nodes(self) -> int:

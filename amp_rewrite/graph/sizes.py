@@ -35,7 +35,7 @@ class Sizes:
         if value == ABSENT:
             return None
         known = self._inferred.get(value)
-        return self._flat.shape(value) if known is None else known
+        return self._flat.recorded_shape(value) if known is None else known
 
     def elements(self, value: int) -> int | None:
         """Return how many elements a value has; None if that is not known."""

@@ -19,7 +19,7 @@ from amp_rewrite.rewriting.read_source import read_source
 
 _NAMING = (
     *("preserve", "deny_nodes", "allow_nodes", "deny_ops", "variables", "input_ranges"),
-    "keep_io_types",
+    *("keep_io_types", "dims"),
 )
 """The options that hold names, which need not fit every model of a folder."""
 

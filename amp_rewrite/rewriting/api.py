@@ -105,15 +105,15 @@ class RewriteResult(Planned):
         """Return the report with the sizes of casts and regions that onnx's inference finds, too.
 
         Args:
-            dims: Lengths of free dimensions by the names that the inputs give them; the size of a
-                value that depends on another one is not known.
+            dims: Lengths of free dimensions by the names that the inputs give them, None for those
+                of the options; the size of a value that depends on another one is not known.
 
         Raises:
             OptionError: No input has a dimension of such a name, or inference fails.
         """
         from amp_rewrite.graph.io.inferred_shapes import inferred_shapes
 
-        shapes = inferred_shapes(self.model, {} if dims is None else dims)
+        shapes = inferred_shapes(self.model, self.options.lengths if dims is None else dims)
         return self._reported(self._sizes(shapes, self.plan.inner))
 
     def report_of_run(self, shapes: Mapping[str, Shape]) -> Report:
@@ -216,6 +216,7 @@ def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Cha
 def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> RewriteResult:
     lists = lists_of(options)
     options.check_names(flat)
+    flat.say_lengths(options.lengths)
     with clock.step("type_graph"):
         context = paint_context(flat, lists, options)
     with clock.step("painting"):

@@ -26,6 +26,8 @@ DANGERS = frozenset(
     {
         Reason.COUNT,
         Reason.DEMAND,
+        Reason.DIFFERENCE,
+        Reason.CARRIED,
         Reason.DENY_LIST,
         Reason.DOWNSTREAM_OF_DENY,
         Reason.SQUARE,

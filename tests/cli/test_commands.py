@@ -387,7 +387,7 @@ def test_free_dimensions_get_lengths_for_the_list_of_casts(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--dim", "N=2"], "--dim is for --explain-casts alone"),
+        (["--dim", "N=2"], "no input has a free dimension of this name"),
         (["--explain-casts", "--dim", "N"], "--dim is not a length; found N; expected NAME=LENGTH"),
         (["--explain-casts", "--dim", "N=-1"], "--dim is not a length"),
         (["--explain-casts", "--dim", "N=2"], "no input has a free dimension of this name"),

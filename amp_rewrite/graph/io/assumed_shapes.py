@@ -18,12 +18,17 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import onnx
 import onnx.shape_inference
-from google.protobuf.message import EncodeError
 
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
 from amp_rewrite.graph.keys import BATCH_KEY
 from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.proto.missing_shapes import (
+    FAILURES,
+    hand_down,
+    is_elsewhere,
+    without_weights,
+)
 from amp_rewrite.graph.sizes import Shape
 
 if TYPE_CHECKING:
@@ -34,10 +39,6 @@ BATCH, LENGTH = 1, 128
 
 LENGTHS = (LENGTH, 8 * LENGTH, 64 * LENGTH)
 """What it counts where the one before is shorter than a window that slides along it."""
-
-_READ = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.FLOAT)
-_MOST_NUMBERS = 64
-"""What inference reads of initializers: shapes, axes, indices and scales."""
 
 # operators: what makes tensors of any size of a few numbers.
 _GROWING = ("ConstantOfShape", "Expand", "Range")
@@ -54,12 +55,6 @@ _OF_SHAPES = (
     "Where"
 )
 
-_FAILURES = (
-    *(onnx.shape_inference.InferenceError, EncodeError, RuntimeError, ValueError),
-    *(TypeError, LookupError, ArithmeticError),
-)
-"""What inference, or the computation of shapes, raises for a model that is wrong or odd."""
-
 
 def assumed_shapes(flat: FlatGraph) -> dict[int, Shape]:
     """Return, by value, the shapes that inference finds with the lengths assumed above.
@@ -67,14 +62,14 @@ def assumed_shapes(flat: FlatGraph) -> dict[int, Shape]:
     A file that records every shape, without a free dimension, is not inferred. Values of graphs
     inside nodes are among them; what inference does not find, or all if it fails, is left out.
     """
-    recorded = [flat.shape(value) for value in range(flat.n_values)]
+    recorded = [flat.recorded_shape(value) for value in range(flat.n_values)]
     known = {v: shape for v, shape in enumerate(recorded) if shape is not None}
     known = {v: s for v, s in known.items() if all(d is not None and d >= 0 for d in s)}
     if len(known) == len(recorded):
         return known
     try:
         graph, found = _inferred(flat)
-    except _FAILURES:
+    except FAILURES:
         return known
     if len(flat.bodies) > 1:
         found |= _inner_shapes(graph)
@@ -93,7 +88,7 @@ def _inferred(flat: FlatGraph) -> tuple[onnx.GraphProto, dict[str, Shape]]:
     for length in LENGTHS:
         model, too_short = _slim(flat, length), False
         if len(flat.bodies) > 1:
-            _hand_down(model.graph, {})
+            hand_down(model.graph, {})
         for _ in range(_ROUNDS):
             graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
             shapes, too_short = _shapes(graph)
@@ -116,7 +111,7 @@ def _compute_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> bool
     steps, kinds = list[onnx.NodeProto](), frozenset(_OF_SHAPES.split())
     for node in graph.node:
         given = {name for name in node.input if name}
-        if _is_elsewhere(node):
+        if is_elsewhere(node):
             continue  # the evaluator would look for a file of that name in the current folder
         if node.domain or node.op_type not in kinds or not known.issuperset(given):
             continue
@@ -143,11 +138,6 @@ def _compute_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> bool
     graph.node.extend(left)
     graph.initializer.extend(made)
     return bool(made)
-
-
-def _is_elsewhere(node: onnx.NodeProto) -> bool:
-    """Tell whether a tensor in an attribute has its data in a file, or in memory."""
-    return any(a.t.data_location == onnx.TensorProto.EXTERNAL for a in node.attribute)
 
 
 def _shape_of(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> onnx.TensorProto | None:
@@ -180,16 +170,6 @@ def assumed_elements(flat: FlatGraph, shapes: Mapping[int, Shape]) -> Array:
     return np.array(counts, np.int64)
 
 
-def _hand_down(graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto]) -> None:
-    """Give the graphs inside nodes the numbers that they read from outside: inference does not."""
-    held = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
-    for node in graph.node:
-        for body in (a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH):
-            _hand_down(body, held)
-            read = {name for inner in body.node for name in inner.input if name in held}
-            body.initializer.extend(held[name] for name in sorted(read))
-
-
 def _guess(flat: FlatGraph, node: int, counts: Sequence[int], stored: Collection[int]) -> int:
     """Return how many elements a result has that inference does not know.
 
@@ -215,7 +195,7 @@ def _slim(flat: FlatGraph, free: int) -> onnx.ModelProto:
     `free` is what a free dimension counts that is not the first one of an input.
     """
     if isinstance(flat, FlatProto):
-        proto = _without_weights(flat)
+        proto = without_weights(flat)
     else:
         from amp_rewrite.graph.io.inferred_shapes import (
             slim_proto,  # with onnx_ir, which files do not need
@@ -233,40 +213,6 @@ def _slim(flat: FlatGraph, free: int) -> onnx.ModelProto:
     for info in proto.graph.input:
         _assume(info, lengths, (batch, free))
     return proto
-
-
-def _without_weights(flat: FlatProto) -> onnx.ModelProto:
-    """Return a model of which all initializers but short ones of integers are inputs."""
-    given = flat.proto
-    proto = onnx.ModelProto(ir_version=given.ir_version, opset_import=given.opset_import)
-    proto.functions.extend(given.functions)
-    graph, known = proto.graph, set[str]()
-    numbers = _numbers_elsewhere(flat)
-    graph.node.extend(numbers.get(node, flat.nodes[node]) for node in flat.main.nodes)
-    for value in flat.main.initializers:
-        name, tensor = flat.value_names[value], flat.tensors.get(value)
-        if tensor is None:
-            continue
-        known.add(name)
-        if tensor.dtype in _READ and tensor.size <= _MOST_NUMBERS:
-            graph.initializer.append(onnx.numpy_helper.from_array(tensor.numpy(), name))
-        else:
-            graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.dtype, tensor.dims))
-    graph.input.extend(info for info in given.graph.input if info.name not in known)
-    graph.output.extend(given.graph.output)
-    return proto
-
-
-def _numbers_elsewhere(flat: FlatProto) -> dict[int, onnx.NodeProto]:
-    """Return the Constants of short tensors whose data are elsewhere, with the numbers in them."""
-    found: dict[int, onnx.NodeProto] = {}
-    for node in flat.nodes_of("Constant") if flat.external_attributes or flat.files.held else ():
-        held = flat.held(node) if _is_elsewhere(flat.nodes[node]) else None
-        if held is not None and held.dtype in _READ and held.size <= _MOST_NUMBERS:
-            name = flat.value_names[flat.outputs_of(node)[0]]
-            tensor = onnx.numpy_helper.from_array(held.numpy())
-            found[node] = onnx.helper.make_node("Constant", [], [name], value=tensor)
-    return found
 
 
 def _assume(info: onnx.ValueInfoProto, lengths: dict[str, int], free: tuple[int, int]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,8 @@ class FlatProto(FlatGraph):
         given: The nodes that had no name and were given one.
         external_attributes: Whether a tensor in an attribute of a node has its data elsewhere.
         mended: What was done to the nodes when the model was read; `proto` is the mended one.
+        infer: Finds the shapes that the file does not record, or None.
+        lengths: Lengths of free dimensions that the user says, by the names that inputs give them.
     """
 
     proto: onnx.ModelProto = field(kw_only=True)
@@ -98,6 +101,8 @@ class FlatProto(FlatGraph):
     given: set[int] = field(default_factory=set[int])
     external_attributes: bool = False
     mended: MendedNodes = field(default_factory=MendedNodes)
+    infer: Callable[[FlatProto], Mapping[int, Sequence[int | None]]] | None = None
+    lengths: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def attributes(self, node: int) -> Mapping[str, Attribute]:
         """Return the attributes of a node, in order."""
@@ -114,6 +119,36 @@ class FlatProto(FlatGraph):
         return tuple([a.SerializeToString(deterministic=True) for a in found]) if found else ()
 
     def shape(self, value: int) -> Sequence[int | None] | None:
+        """Return the shape of a value: what the file records, or what inference finds.
+
+        Where the user says how long dimensions are, what inference makes of that counts.
+        """
+        if self.lengths and value in self.inferred_shapes:
+            return self.inferred_shapes[value]
+        recorded = self.recorded_shape(value)
+        return self.inferred_shapes.get(value) if recorded is None else recorded
+
+    @cached_property
+    def inferred_shapes(self) -> Mapping[int, Sequence[int | None]]:
+        """By value, what inference finds; it runs when the first shape is missing.
+
+        The body of a function has none: it is called with any shapes.
+        """
+        return {} if self.infer is None else self.infer(self)
+
+    def say_lengths(self, lengths: Mapping[str, int]) -> None:
+        """Let free dimensions have lengths from now on; shapes are inferred with them."""
+        self.lengths = lengths
+        vars(self).pop("inferred_shapes", None)
+
+    @property
+    def free_dimensions(self) -> frozenset[str]:
+        """The names that inputs of the main graph give to free dimensions."""
+        inputs = (self.declared[v].input for v in self.main.inputs if v in self.declared)
+        dims = (d for i in inputs if i is not None for d in i.type.tensor_type.shape.dim)
+        return frozenset(dim.dim_param for dim in dims if dim.dim_param)
+
+    def recorded_shape(self, value: int) -> Sequence[int | None] | None:
         """Return the recorded shape of a value, None for a free dimension; None if unknown."""
         entry = self.declared.get(value)
         if entry is not None and entry.latest is not None:

@@ -20,6 +20,7 @@ from amp_rewrite.graph.proto.calls import check_functions
 from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.flat_proto import PLAIN, Declared, FlatProto, plain
 from amp_rewrite.graph.proto.messages import props, text, type_string
+from amp_rewrite.graph.proto.missing_shapes import missing_shapes
 from amp_rewrite.graph.proto.scope import Scope
 from amp_rewrite.graph.proto.stored import StoredTensor, check_sparse, check_tensor
 from amp_rewrite.graph.schemas import has_kernels
@@ -46,6 +47,7 @@ def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatProto:
         attached,
         proto=proto,
         files=files,
+        infer=missing_shapes,
     )
     unnamed = _Reader(flat).model_graph(proto.graph)
     found = [_read_function(flat, function) for function in proto.functions]

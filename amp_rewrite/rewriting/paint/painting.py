@@ -46,6 +46,8 @@ class Reason(StrEnum):
     FLOAT32_PART = "float32-part"
     COUNT = "count"
     DEMAND = "demand"
+    DIFFERENCE = "difference"
+    CARRIED = "carried-state"
     DENY_LIST = "deny-list"
     DOWNSTREAM_OF_DENY = "downstream-of-deny"
     SQUARE = "square-before-reduction"

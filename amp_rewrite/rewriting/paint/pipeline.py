@@ -30,6 +30,7 @@ from amp_rewrite.rewriting.paint.passes.join_scales import JoinScales
 from amp_rewrite.rewriting.paint.passes.keep_cut import KeepCut
 from amp_rewrite.rewriting.paint.passes.keep_demands import KeepDemands
 from amp_rewrite.rewriting.paint.passes.keep_dequantized import KeepDequantized
+from amp_rewrite.rewriting.paint.passes.keep_differences import KeepDifferences
 from amp_rewrite.rewriting.paint.passes.keep_gradients import KeepGradients
 from amp_rewrite.rewriting.paint.passes.keep_groups import KeepGroups
 from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
@@ -38,8 +39,10 @@ from amp_rewrite.rewriting.paint.passes.keep_long_sums import KeepLongSums
 from amp_rewrite.rewriting.paint.passes.keep_masks import KeepMasks
 from amp_rewrite.rewriting.paint.passes.keep_overflows import KeepOverflows
 from amp_rewrite.rewriting.paint.passes.keep_parts import KeepParts
+from amp_rewrite.rewriting.paint.passes.keep_phases import KeepPhases
 from amp_rewrite.rewriting.paint.passes.keep_quantized import KeepQuantized
 from amp_rewrite.rewriting.paint.passes.keep_quotients import KeepQuotients
+from amp_rewrite.rewriting.paint.passes.keep_states import KeepStates
 from amp_rewrite.rewriting.paint.passes.keep_sums import KeepSums
 from amp_rewrite.rewriting.paint.passes.keep_uncast import KeepUncast
 from amp_rewrite.rewriting.paint.passes.keep_underflows import KeepUnderflows
@@ -64,6 +67,9 @@ class PaintPass(Protocol):
 
 
 GIVEN: tuple[PaintPass, ...] = (
+    KeepDifferences(),
+    KeepPhases(),
+    KeepStates(),
     KeepDemands(),
     KeepParts(),
     KeepQuantized(),
@@ -101,7 +107,13 @@ KEEPING: tuple[PaintPass, ...] = (
 )
 """What a round excludes, or joins to its group; each looks at the same painting, and the last to
 mark a vertex wins."""
-HARMED: tuple[PaintPass, ...] = (KeepDemands(), KeepLongSums())
+HARMED: tuple[PaintPass, ...] = (
+    KeepDifferences(),
+    KeepPhases(),
+    KeepStates(),
+    KeepDemands(),
+    KeepLongSums(),
+)
 JUDGING: tuple[PaintPass, ...] = (
     KeepGroups(),
     KeepInRange(),

@@ -46,7 +46,7 @@ def _words(option: Field[Any], value: Any) -> Iterator[tuple[str, ...]]:
 def _texts(value: Any) -> Iterator[str]:
     """Yield what is repeated for an option that takes names, ranges or files."""
     if isinstance(value, Mapping):
-        yield from (f"{name}={low:.9g}:{high:.9g}" for name, (low, high) in value.items())
+        yield from (f"{name}={_number_or_range(said)}" for name, said in value.items())
     elif isinstance(value, str | os.PathLike):
         yield os.fspath(value)
     elif isinstance(value, OpLists):
@@ -55,3 +55,11 @@ def _texts(value: Any) -> Iterator[str]:
             yield from (built_in.get(file, file) for file in value.files)
     else:
         yield from map(os.fspath, value)
+
+
+def _number_or_range(said: int | tuple[float, float]) -> str:
+    """Return a length, or the ends of a range, as the command line spells them."""
+    if isinstance(said, int):
+        return str(said)
+    low, high = said
+    return f"{low:.9g}:{high:.9g}"

@@ -20,6 +20,7 @@ from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.oplists.environment import names_of
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.paint.weighing import Preference
+from amp_rewrite.rewriting.plan.free_lengths import FreeLengths, check_dimensions, free_lengths
 from amp_rewrite.rewriting.plan.input_ranges import InputRanges, check_input_names, input_ranges
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ Lists = OpLists | str | Path | Sequence[str | Path] | None
 Function = TypeVar("Function", bound=Callable[..., Any])
 Names = Collection[str]
 Ranges = Mapping[str, tuple[float, float]] | Collection[str]
+Dims = Mapping[str, int] | Collection[str]
 Weights = Literal["convert", "cast"]
 Store = Literal["float32", "tables", "half"]
 Prefer = Literal["default", "speed", "accuracy", "size"]
@@ -94,6 +96,9 @@ class RewriteOptions:
             without being named: an Identity that reads one stays float32.
         input_ranges: Graph input -> (the least, the greatest) number that it ever holds; or texts
             such as "x=0:255". What follows from it is proved rather than estimated.
+        dims: Name of a free dimension, as inputs give it -> its length; or texts such as "N=8".
+            Rules about sizes count with it, and reports of casts. The rewritten model keeps it
+            free, and is meant for that length.
         strict: Check every invariant, and refuse a rewrite that converts nothing useful, meets an
             operator on no list, or lacks a kernel.
     """
@@ -193,6 +198,13 @@ class RewriteOptions:
             flag="--input-range",
         ),
     )
+    dims: Dims = field(
+        default=(),
+        metadata=_shown(
+            "NAME=LENGTH: how long a free dimension is, by the name that inputs give it; repeat.",
+            flag="--dim",
+        ),
+    )
     strict: bool = field(
         default=False,
         metadata=_shown(
@@ -214,6 +226,7 @@ class RewriteOptions:
         for name in ("infer_after_allow", "inline_functions", "move_casts", "strict"):
             object.__setattr__(self, name, arguments.switch(name, getattr(self, name)))
         object.__setattr__(self, "input_ranges", input_ranges(self.input_ranges))
+        object.__setattr__(self, "dims", free_lengths(self.dims))
         object.__setattr__(self, "precision", _spelled(self.precision))
         if self.target is not None:
             object.__setattr__(self, "target", targets.spelled(self.target))
@@ -285,6 +298,11 @@ class RewriteOptions:
         """What the user says of inputs, checked."""
         return input_ranges(self.input_ranges)
 
+    @property
+    def lengths(self) -> FreeLengths:
+        """What the user says of free dimensions, checked."""
+        return free_lengths(self.dims)
+
     def __repr__(self) -> str:
         """Return what is not as by default."""
         short = reprlib.Repr()
@@ -317,7 +335,7 @@ class RewriteOptions:
 
         Raises:
             OptionError: `preserve`, `keep_io_types`, `deny_nodes`, `allow_nodes`, `deny_ops`,
-                `variables` or `input_ranges` names nothing.
+                `variables`, `input_ranges` or `dims` names nothing.
         """
         nodes = set(model.node_names)
         _require_known("preserve", self.preserve, nodes, "a node name")
@@ -336,6 +354,7 @@ class RewriteOptions:
         known = {name for called in model.operators for name in names_of(called)}
         _require_known("deny_ops", self.deny_ops, known, "an operator of the model")
         check_input_names(self.ranges, model)
+        check_dimensions(self.lengths, model)
         inputs = {model.value_names[v] for v in model.main.inputs}
         _require_known("variables", self.variables, inputs, "a graph input")
         if not isinstance(self.keep_io_types, bool):
@@ -363,6 +382,7 @@ class StepChanges(TypedDict, total=False):
     move_casts: bool
     variables: Names
     input_ranges: Ranges
+    dims: Dims
     strict: bool
 
 

@@ -12,13 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from amp_rewrite.graph.flat import Operator
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.values.counts.fact import Fact, Kind, Operand, strongest
+from amp_rewrite.values.counts.fact import Fact, Kind, Operand, combined, strongest
 
 Rule = Callable[[Sequence[Operand]], Fact | None]
 
 FEW = 3
 """The longest sum of products that is arithmetic on coordinates: x, y, z. A longer one is a
 layer, whose result is data."""
+
+HOMOGENEOUS = FEW + 1
+"""The same where one operand is a constant that runs through places: x, y, z and 1."""
 
 EXACT = 256
 """Whole numbers up to here are exact in every type, and so are sums of as many flags."""
@@ -54,7 +57,7 @@ def _mixed(operands: Sequence[Operand]) -> Fact | None:
         return None
     if found.kind is Kind.FLAG and not all(o.is_flag for o in operands):
         return None
-    return Fact(found.kind, found.origin, all(o.whole for o in operands))
+    return combined(operands, found.kind, whole=all(o.whole for o in operands))
 
 
 def _handed_on(operands: Sequence[Operand]) -> Fact | None:
@@ -68,13 +71,23 @@ def _handed_on(operands: Sequence[Operand]) -> Fact | None:
 
 
 def _multiplied(operands: Sequence[Operand]) -> Fact | None:
-    """A product; what a flag multiplies stays what it is, and zero."""
+    """A product; what a flag multiplies stays what it is, and zero.
+
+    A place times data is a place: an angle that grows with time, a grid that is turned.
+    """
     if any(o.is_plain for o in operands):
-        return None
+        return _placed(operands)
     found = strongest(operands)
     if found is None or (found.kind is Kind.FLAG and any(o.fact is None for o in operands)):
         return None
-    return Fact(found.kind, found.origin, all(o.whole for o in operands))
+    return combined(operands, found.kind, whole=all(o.whole for o in operands))
+
+
+def _placed(operands: Sequence[Operand]) -> Fact | None:
+    """A product of data with places that no data have a part in yet."""
+    if not any(o.fact is not None and o.fact.is_place for o in operands):
+        return None
+    return combined(operands, Kind.COORDINATE)
 
 
 def _divided(operands: Sequence[Operand]) -> Fact | None:
@@ -82,15 +95,17 @@ def _divided(operands: Sequence[Operand]) -> Fact | None:
 
     A divisor of another type, which the standard does not admit, is not an operand.
     """
-    if len(operands) != 2 or any(o.is_plain for o in operands):
+    if len(operands) != 2:
         return None
     dividend, divisor = operands
+    if any(o.is_plain for o in operands):
+        return None if dividend.is_plain else _placed(operands)
     found = strongest(operands)
     if found is None or found.kind is Kind.FLAG or dividend.kind is Kind.FLAG:
         return None
     if divisor.kind is Kind.COUNT and dividend.fact is not None:
-        return found.of_kind(Kind.COORDINATE)
-    return found.of_kind(found.kind)
+        return combined(operands, Kind.COORDINATE)
+    return combined(operands, found.kind)
 
 
 def _raised(operands: Sequence[Operand]) -> Fact | None:
@@ -146,14 +161,14 @@ def _contracted(operands: Sequence[Operand], terms: int | None) -> Fact | None:
         return product
     found = strongest(factors)
     if found is None or any(o.is_plain for o in factors):
-        return None
+        return product if terms is not None and terms <= HOMOGENEOUS else None
     if found.kind is Kind.FLAG and terms is not None and terms <= EXACT:
         return None
     if all(o.whole for o in factors) and found.kind in (Kind.FLAG, Kind.COUNT):
-        return Fact(Kind.COUNT, found.origin, True)
+        return combined(factors, Kind.COUNT, whole=True)
     is_count = found.kind is Kind.COUNT
     few = terms <= FEW if terms is not None else is_count
-    return found.of_kind(found.kind) if few and found.kind is not Kind.FLAG else None
+    return combined(factors, found.kind) if few and found.kind is not Kind.FLAG else None
 
 
 _BY_NAME: Mapping[str, Rule] = {

@@ -35,15 +35,24 @@ class Fact(NamedTuple):
         kind: What its numbers stand for.
         origin: The value from which that spread: an integer, or an input of the model.
         whole: Whether every element is a whole number.
+        ramp: Whether it runs through places, as a grid or a range does.
+        mixed: Whether data have a part in it.
     """
 
     kind: Kind
     origin: int
     whole: bool = False
+    ramp: bool = False
+    mixed: bool = False
 
     def of_kind(self, kind: Kind) -> Fact:
         """Return a fact about a result that need not be whole."""
-        return Fact(kind, self.origin)
+        return self._replace(kind=kind, whole=False)
+
+    @property
+    def is_place(self) -> bool:
+        """Whether it is places alone, whose product with data is a place again."""
+        return self.ramp and not self.mixed
 
 
 class Operand(NamedTuple):
@@ -52,15 +61,22 @@ class Operand(NamedTuple):
     Attributes:
         fact: What is known of it, or None.
         constant: Its elements if it is a constant that is not too long, or None.
+        is_long: Whether it is a constant that is too long.
     """
 
     fact: Fact | None
     constant: Array | None = None
+    is_long: bool = False
 
     @property
     def is_plain(self) -> bool:
         """Whether it is data: neither a constant nor anything that is known."""
         return self.fact is None and self.constant is None
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it is data, and no constant of any length."""
+        return self.is_plain and not self.is_long
 
     @property
     def kind(self) -> Kind | None:
@@ -88,7 +104,23 @@ def strongest(operands: Iterable[Operand]) -> Fact | None:
     return max(facts, key=lambda f: f.kind, default=None)
 
 
+def combined(operands: Iterable[Operand], kind: Kind, *, whole: bool = False) -> Fact | None:
+    """Return a fact of a kind about a result of all operands; None if nothing is known of any."""
+    given = list(operands)
+    found = strongest(given)
+    if found is None:
+        return None
+    facts = [o.fact for o in given if o.fact is not None]
+    ramp = any(fact.ramp for fact in facts)
+    mixed = any(o.is_data for o in given) or any(fact.mixed for fact in facts)
+    return Fact(kind, found.origin, whole, ramp, mixed)
+
+
 def united(old: Fact, new: Fact) -> Fact:
     """Return what holds of both."""
     kind = max(old, new, key=lambda f: f.kind)
-    return kind._replace(whole=old.whole and new.whole)
+    return kind._replace(
+        whole=old.whole and new.whole,
+        ramp=old.ramp or new.ramp,
+        mixed=old.mixed or new.mixed,
+    )

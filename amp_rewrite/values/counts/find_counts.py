@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
 
-from amp_rewrite.graph.constants import moved_elements
+from amp_rewrite.graph.constants import moved_elements, moved_from, stored_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import bits, element
 from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.traits import Trait, has, row_of
+from amp_rewrite.values.counts.constant_places import runs_through_places
 from amp_rewrite.values.counts.count_rules import EXACT, rule_of
 from amp_rewrite.values.counts.fact import Fact, Kind, Operand, strongest, united
 from amp_rewrite.values.sum_lengths import count_terms
@@ -85,7 +86,9 @@ class Counts(Sweep[Fact | None]):
         found: dict[int, Fact] = {}
         for value, fact in self._facts.items():
             vertex = self.type_graph.source[value]
-            if fact is not None and vertex != ABSENT and self.type_graph.is_retyped(value):
+            if fact is None or vertex == ABSENT or not self.type_graph.is_retyped(value):
+                continue
+            if not has(self.type_graph.operator_of(vertex), Trait.HOLDS):
                 found.setdefault(vertex, fact)
         return found
 
@@ -115,7 +118,11 @@ class Counts(Sweep[Fact | None]):
         if value in self._facts:
             return self._facts[value]
         known = self._by_type(value)
-        return known or (Fact(Kind.COUNT, value, True) if self._is_wide(value) else None)
+        if known is not None or not self._is_wide(value):
+            return known
+        constant = self._constant(value)
+        ramp = constant is not None and runs_through_places(constant)
+        return Fact(Kind.COUNT, value, True, ramp)
 
     def learn(self, value: int, found: Fact | None) -> None:
         """Take note of a fact about a float32 value."""
@@ -156,7 +163,7 @@ class Counts(Sweep[Fact | None]):
             given = [None if v == ABSENT else self[v] for v in inputs]
             return self._given.call(self.type_graph, node, given)
         if has(called, Trait.ENUMERATES):
-            return [Fact(Kind.COUNT, value) for value in made]
+            return [Fact(Kind.COUNT, value, ramp=True) for value in made]
         if self._is_made_a_float(node):
             return [self[inputs[0]]] * len(made)
         rule = rule_of(called, self._terms(node))
@@ -180,8 +187,8 @@ class Counts(Sweep[Fact | None]):
         facts = [self._known(v) for v in read]
         constants = [self._constant(v) for v in read]
         operands = [
-            Operand(fact, None if fact else constant)
-            for fact, constant in zip(facts, constants, strict=True)
+            Operand(fact, None if fact else constant, constant is None and self._is_constant(v))
+            for fact, constant, v in zip(facts, constants, read, strict=True)
         ]
         if not any(o.is_plain for o in operands):
             return operands
@@ -192,6 +199,11 @@ class Counts(Sweep[Fact | None]):
         if value not in self._constants:
             self._constants[value] = moved_elements(self.flat, value)
         return self._constants[value]
+
+    def _is_constant(self, value: int) -> bool:
+        """Tell whether a value is a constant of any length, moved or not."""
+        source = moved_from(self.flat, value)
+        return source != ABSENT and stored_tensor(self.flat, source) is not None
 
     @cached_property
     def _constants(self) -> dict[int, Array | None]:
@@ -245,7 +257,7 @@ class Counts(Sweep[Fact | None]):
         called, read = self.flat.called(node), self._data(node)
         if has(called, Trait.QUANTIZED):
             return None
-        count = Fact(Kind.COUNT, output, is_integer)
+        count = Fact(Kind.COUNT, output, is_integer, has(called, Trait.ENUMERATES))
         rule = rule_of(called, self._terms(node))
         if rule is None or not read or has(called, Trait.SUBGRAPHS) or not self._fits(read, output):
             return count if is_integer or has(called, Trait.ENUMERATES) else None

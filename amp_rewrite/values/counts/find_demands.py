@@ -12,7 +12,7 @@ from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.values.counts.fact import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Counts, before
 
-ANGLE, JUMP, COORDINATES = "angle", "jump", "coordinates"
+ANGLE, JUMP, COORDINATES, PLACE = "angle", "jump", "coordinates", "place"
 """What such an input is."""
 
 
@@ -88,6 +88,25 @@ def _noun(called: Operator, index: int) -> str | None:
     if has(called, Trait.PERIODIC):
         return ANGLE
     return JUMP if has(called, Trait.JUMPS, Trait.CASTS) else None
+
+
+def find_differences(type_graph: TypeGraph, counts: Counts) -> list[Demand]:
+    """Return the operands of differences of places and what data have moved away from them.
+
+    What remains is how far they were moved, which is small beside where they are.
+    """
+    flat, found = type_graph.flat, list[Demand]()
+    for node in flat.nodes_of("Sub"):
+        read = flat.inputs_of(node)[:2]
+        facts = [counts[value] for value in read]
+        if not all(fact is not None and fact.ramp for fact in facts):
+            continue
+        if len({fact.mixed for fact in facts if fact is not None}) == 2:
+            vertices = type_graph.vertices_of(node)
+            found += [
+                Demand(v, value, PLACE, flat.node_names[node]) for v in vertices for value in read
+            ]
+    return found
 
 
 @dataclass

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from amp_rewrite.graph.build_type_graph import called_body
 from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.values.counts.constant_places import constant_places
 from amp_rewrite.values.counts.fact import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Given, find_counts
 from amp_rewrite.values.counts.find_demands import find_demands, follow_demands
@@ -34,7 +35,7 @@ class Functions:
         ]
         key = (id(body), *inside)
         if key not in self._results:
-            inputs = dict(zip(body.flat.main.inputs, inside, strict=False))
+            inputs = dict(zip(body.flat.main.inputs, inside, strict=False)) | constant_places(body)
             found = find_counts(body, Given(_unbounded, self.results, inputs))
             self._results[key] = [found[value] for value in body.flat.main.outputs]
         outputs = type_graph.flat.outputs_of(node)
@@ -53,7 +54,8 @@ class Functions:
             inputs = body.flat.main.inputs
             places = {v: Fact(Kind.COORDINATE, v) for v in inputs if body.is_retyped(v)}
             demands = find_demands(body, self.demanded)
-            counts = find_counts(body, Given(_unbounded, self.results, places))
+            known = places | constant_places(body)
+            counts = find_counts(body, Given(_unbounded, self.results, known))
             found = follow_demands(body, demands, counts, lambda vertex, fact, small: False)
             self._demanded[key] = [
                 (inputs.index(v), demand.noun, demand.name) for v, demand in found.inputs.items()

@@ -48,7 +48,7 @@ def test_values_have_the_types_and_shapes_that_the_file_gives_them() -> None:
     flat = flat_of()
     x, w, h, b = (number(flat, name) for name in "xwhb")
     assert [flat.recorded[v] for v in (x, w, h, b)] == ["tensor(float)"] * 3 + [None]
-    assert [flat.shape(v) for v in (x, h, b)] == [[2, None], [2, 4], None]
+    assert [flat.recorded_shape(v) for v in (x, h, b)] == [[2, None], [2, 4], None]
     shape = flat.shape(w)
     assert shape is not None
     assert list(shape) == [4, 4]

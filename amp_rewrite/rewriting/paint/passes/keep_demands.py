@@ -21,9 +21,15 @@ from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.values.counts.constant_places import constant_places
 from amp_rewrite.values.counts.fact import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Given, find_counts
-from amp_rewrite.values.counts.find_demands import Step, find_demands, follow_demands
+from amp_rewrite.values.counts.find_demands import (
+    Step,
+    find_demands,
+    find_differences,
+    follow_demands,
+)
 from amp_rewrite.values.counts.local_functions import Functions
 
 
@@ -49,7 +55,11 @@ class _Search:
         functions = Functions()
         self._demands = find_demands(self._graph, functions.demanded)
         inputs = _float_inputs(context) if self._demands else {}
-        self._counts = find_counts(self._graph, Given(self._magnitude, functions.results, inputs))
+        subtracts = bool(self._graph.flat.nodes_of("Sub"))
+        places = constant_places(self._graph) if self._demands or subtracts else {}
+        given = Given(self._magnitude, functions.results, {**inputs, **places})
+        self._counts = find_counts(self._graph, given)
+        self._differences = find_differences(self._graph, self._counts)
 
     def marks(self) -> dict[int, Mark]:
         """Return the marks; a demand for a count tells both, and leads to who demands."""
@@ -80,8 +90,9 @@ class _Search:
         Lists keep those who demand in float32. Where somebody else made them low, they are marked
         as well: a Cast in front of them would round what is kept.
         """
-        found = follow_demands(self._graph, self._demands, self._counts, self._is_harmless)
-        steps = found.steps
+        demands = [*self._demands, *self._differences]
+        found = follow_demands(self._graph, demands, self._counts, self._is_harmless)
+        steps = {d.vertex: Step(d, None) for d in self._differences} | found.steps
         if self._context.given is not None:
             last = (s.demand for s in steps.values() if s.because == s.demand.vertex)
             steps = {demand.vertex: Step(demand, None) for demand in last} | steps

@@ -224,10 +224,10 @@ class _Search:
         return moves & ~context.forced & ~sequences & ~context.variable_reads & ~bound
 
     def _is_static(self, value: int) -> bool:
-        shape = self.flat.shape(value)
+        shape = self.flat.recorded_shape(value)
         return shape is not None and None not in shape
 
     def _elements(self, value: int) -> int:
         """Return how many elements a value has; 0 if its recorded shape does not say."""
-        shape = self.flat.shape(value)
+        shape = self.flat.recorded_shape(value)
         return math.prod(d or 0 for d in shape) if shape is not None and None not in shape else 0

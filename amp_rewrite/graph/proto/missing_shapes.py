@@ -1,0 +1,153 @@
+"""Shapes that a file does not record, by onnx's inference, which gets it without its weights.
+
+Many exporters record the shapes of inputs and outputs alone. How long a sum is, which axis is the
+last one, and what two operands have in common follow from the others, so they are inferred: once
+for a model, when the first one is asked for. Free dimensions stay free unless the user says how
+long they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import onnx
+import onnx.shape_inference
+from google.protobuf.message import EncodeError
+
+from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
+from amp_rewrite.graph.flat import MAIN
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.proto.messages import shape_of
+
+Shape = Sequence[int | None]
+
+READ = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.FLOAT)
+MOST_NUMBERS = 64
+"""What inference reads of initializers: shapes, axes, indices and scales."""
+
+FAILURES = (
+    *(onnx.shape_inference.InferenceError, EncodeError, RuntimeError, ValueError),
+    *(TypeError, LookupError, ArithmeticError),
+)
+"""What inference, or the computation of shapes, raises for a model that is wrong or odd."""
+
+
+def missing_shapes(flat: FlatProto) -> dict[int, Shape]:
+    """Return, by value, the shapes that inference finds; nothing where it fails.
+
+    A dimension that is free has None. The shapes that the file records are there as well, as far
+    as inference knows more of them. `flat.lengths` are put in the place of free dimensions. The
+    model is not modified, and its large weights are not read.
+    """
+    lengths = flat.lengths
+    proto = without_weights(flat)
+    proto.graph.value_info.extend(flat.proto.graph.value_info)
+    infos = (*proto.graph.input, *proto.graph.output, *proto.graph.value_info)
+    for info in infos if lengths else ():
+        for dim in info.type.tensor_type.shape.dim:
+            if dim.dim_param in lengths:
+                dim.dim_value = lengths[dim.dim_param]
+    proto.ir_version = max(proto.ir_version, FIRST_IR_WITH_OVERRIDES)
+    if len(flat.bodies) > 1:
+        hand_down(proto.graph, {})
+    try:
+        graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
+    except FAILURES:
+        return {}
+    values: dict[int, dict[str, int]] = {}
+    for value, home in enumerate(flat.home):
+        values.setdefault(home, {})[flat.value_names[value]] = value
+    return dict(_found(flat, MAIN, graph, values))
+
+
+def _found(
+    flat: FlatProto, body: int, graph: onnx.GraphProto, values: Mapping[int, Mapping[str, int]]
+) -> Iterator[tuple[int, Shape]]:
+    """Yield the values of a graph, and of those inside it, whose shape inference knows."""
+    known = values.get(body, {})
+    for info in (*graph.value_info, *graph.input, *graph.output):
+        shape = shape_of(info)
+        if shape is not None and info.name in known:
+            yield known[info.name], shape
+    holders = [n for n in flat.bodies[body].nodes if flat.bodies_in(n)]
+    makers = {name: node for node in graph.node for name in node.output} if holders else {}
+    for holder in holders:
+        names = [flat.value_names[value] for value in flat.outputs_of(holder)]
+        node = next((makers[name] for name in names if name in makers), None)
+        for inner, held in zip(flat.bodies_in(holder), _graphs(node), strict=False):
+            yield from _found(flat, inner, held, values)
+
+
+def _graphs(node: onnx.NodeProto | None) -> list[onnx.GraphProto]:
+    """Return the graphs among the attributes of a node."""
+    attributes = () if node is None else node.attribute
+    return [graph for a in attributes for graph in ((a.g,) if a.HasField("g") else a.graphs)]
+
+
+def without_weights(flat: FlatProto) -> onnx.ModelProto:
+    """Return a model of which all constants but short ones of shapes are inputs.
+
+    It has no value_info, and of the main graph nothing but what inference needs.
+    """
+    given = flat.proto
+    proto = onnx.ModelProto(ir_version=given.ir_version, opset_import=given.opset_import)
+    proto.functions.extend(given.functions)
+    graph, known = proto.graph, set[str]()
+    numbers = _numbers_elsewhere(flat)
+    for number in flat.main.nodes:
+        node = numbers.get(number, flat.nodes[number])
+        held = _long_constant(node)
+        if held is None:
+            graph.node.append(node)
+        else:
+            graph.input.append(
+                onnx.helper.make_tensor_value_info(node.output[0], held.data_type, held.dims)
+            )
+    for value in flat.main.initializers:
+        name, tensor = flat.value_names[value], flat.tensors.get(value)
+        if tensor is None:
+            continue
+        known.add(name)
+        if tensor.dtype in READ and tensor.size <= MOST_NUMBERS:
+            graph.initializer.append(onnx.numpy_helper.from_array(tensor.numpy(), name))
+        else:
+            graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.dtype, tensor.dims))
+    graph.input.extend(info for info in given.graph.input if info.name not in known)
+    graph.output.extend(given.graph.output)
+    return proto
+
+
+def is_elsewhere(node: onnx.NodeProto) -> bool:
+    """Tell whether a tensor in an attribute has its data in a file, or in memory."""
+    return any(a.t.data_location == onnx.TensorProto.EXTERNAL for a in node.attribute)
+
+
+def _numbers_elsewhere(flat: FlatProto) -> dict[int, onnx.NodeProto]:
+    """Return the Constants of short tensors whose data are elsewhere, with the numbers in them."""
+    found: dict[int, onnx.NodeProto] = {}
+    for node in flat.nodes_of("Constant") if flat.external_attributes or flat.files.held else ():
+        held = flat.held(node) if is_elsewhere(flat.nodes[node]) else None
+        if held is not None and held.dtype in READ and held.size <= MOST_NUMBERS:
+            name = flat.value_names[flat.outputs_of(node)[0]]
+            tensor = onnx.numpy_helper.from_array(held.numpy())
+            found[node] = onnx.helper.make_node("Constant", [], [name], value=tensor)
+    return found
+
+
+def _long_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """Return the tensor of a Constant that holds more than a shape, None for any other node."""
+    if node.op_type != "Constant" or node.domain:
+        return None
+    held = next((a.t for a in node.attribute if a.HasField("t")), None)
+    return held if held is not None and math.prod(held.dims) > MOST_NUMBERS else None
+
+
+def hand_down(graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto]) -> None:
+    """Give the graphs inside nodes the numbers that they read from outside: inference does not."""
+    held = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
+    for node in graph.node:
+        for body in (a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH):
+            hand_down(body, held)
+            read = {name for inner in body.node for name in inner.input if name in held}
+            body.initializer.extend(held[name] for name in sorted(read))

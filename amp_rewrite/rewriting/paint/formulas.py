@@ -1,0 +1,194 @@
+"""What arithmetic made a value: the nodes between it and what layers, functions or inputs give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from amp_rewrite.graph.constants import moved_elements, moved_from, stored_tensor
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor
+from amp_rewrite.graph.flat import ABSENT, Operator
+from amp_rewrite.graph.traits import Trait, has, having, operator, row_of
+from amp_rewrite.rewriting.paint.context import PaintContext
+
+_ARITHMETIC = having(
+    Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN, Trait.ADDS, Trait.SUMS_UP, Trait.AVERAGES
+) | {
+    "Clip",
+    "Div",
+    "Mean",
+    "Mul",
+    "Pow",
+    "Reciprocal",
+    "Sqrt",
+    "Sub",
+}  # operators: those that are passed besides products.
+
+# operators: products of com.microsoft that add up, as MatMul and Gemm do.
+_CONTRIBUTED_PRODUCTS = ("FusedMatMul", "FusedGemm", "TransposeMatMul")
+
+FARTHEST = 64
+"""Nodes that are followed back at most: behind so many there is a network, not a formula."""
+
+
+class Behind(NamedTuple):
+    """What computes a value.
+
+    Attributes:
+        nodes: The nodes, products included.
+        values: What these read and make, and the value itself.
+    """
+
+    nodes: list[int]
+    values: set[int]
+
+
+class Formulas:
+    """Questions about the arithmetic of a model; some of it may be low already."""
+
+    def __init__(self, context: PaintContext) -> None:
+        """Follow nothing yet."""
+        self.graph: TypeGraph = context.type_graph
+        self.flat = context.type_graph.flat
+        self._types = {*FLOAT32_TYPES, tensor(context.low.number)}
+        self._bases: dict[int, int] = {}
+
+    def data(self, node: int) -> list[int]:
+        """Return the floating-point data that a node reads."""
+        data = row_of(self.flat.called(node)).data
+        given = enumerate(self.flat.inputs_of(node))
+        return [
+            v
+            for k, v in given
+            if v != ABSENT and (data is None or k in data) and self.graph.types[v] in self._types
+        ]
+
+    def is_constant(self, value: int) -> bool:
+        """Tell whether a value is a constant, moved or cast or neither."""
+        source = moved_from(self.flat, value)
+        return source != ABSENT and stored_tensor(self.flat, source) is not None
+
+    def factor(self, node: int) -> tuple[int, int] | None:
+        """Return what a Mul or Div by a constant scales, and the constant; None for others."""
+        called, read = self.flat.called(node), self.flat.inputs_of(node)
+        if is_one(called, "Mul", "Div") and len(read) == 2:
+            if self.is_constant(read[1]):
+                return read[0], read[1]
+            if called.op_type == "Mul" and self.is_constant(read[0]):
+                return read[1], read[0]
+        return None
+
+    def is_negative(self, value: int) -> bool:
+        """Tell whether a value is taken away where it is added: it is negated or scaled so."""
+        while (node := self.flat.producer[value]) != ABSENT:
+            called, scaled = self.flat.called(node), self.factor(node)
+            if is_one(called, "Neg"):
+                return True
+            if scaled is not None:
+                numbers = moved_elements(self.flat, scaled[1])
+                return numbers is not None and bool(numbers.size) and numbers.max() < 0
+            read = self.data(node)
+            if not has(called, Trait.MOVES, Trait.CASTS) or len(read) != 1:
+                return False
+            value = read[0]
+        return False
+
+    def base(self, value: int) -> int:
+        """Return what a value is, but for where its elements are and constant factors."""
+        passed: list[int] = []
+        while value not in self._bases:
+            passed.append(value)
+            node = self.flat.producer[value]
+            if node == ABSENT:
+                break
+            called, read, scaled = self.flat.called(node), self.data(node), self.factor(node)
+            if scaled is not None:
+                value = scaled[0]
+            elif len(read) == 1 and has(called, Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN):
+                value = read[0]
+            else:
+                break
+        found = self._bases.get(value, value)
+        self._bases.update(dict.fromkeys(passed, found))
+        return found
+
+    def between(self, value: int) -> list[int]:
+        """Return the nodes between a value and its base."""
+        found, end = list[int](), self.base(value)
+        while value != end:
+            node = self.flat.producer[value]
+            found.append(node)
+            scaled = self.factor(node)
+            value = self.data(node)[0] if scaled is None else scaled[0]
+        return found
+
+    def factors(self, node: int) -> list[int]:
+        """Return the operands of a product of matrices or a convolution; none of other nodes."""
+        return self.data(node)[:2] if is_product(self.flat.called(node)) else []
+
+    def behind(self, value: int, stops: Iterable[int] = ()) -> Behind:
+        """Return what computes a value, back to what no arithmetic gives.
+
+        A product with weights is a layer: it is the last node on its way, unless the weights are
+        all equal, so that it is a sum. Values in `stops` end the way as well.
+        """
+        ends, found = set(stops), Behind([], {value})
+        stack = [value]
+        while stack and len(found.nodes) < FARTHEST:
+            current = stack.pop()
+            node = self.flat.producer[current]
+            if node == ABSENT or current in ends or self.is_constant(current):
+                continue
+            called, factors = self.flat.called(node), self.factors(node)
+            if not factors and operator(called) not in _ARITHMETIC:
+                continue
+            found.nodes.append(node)
+            if any(self.is_constant(v) and not self._is_even(v) for v in factors):
+                continue
+            read = [v for v in self.data(node) if v not in found.values]
+            found.values.update(read)
+            stack += read
+        return found
+
+    def _is_even(self, value: int) -> bool:
+        """Tell whether a constant repeats one number, so that a product with it is a sum."""
+        numbers = moved_elements(self.flat, value)
+        return (
+            numbers is not None and bool(numbers.size) and bool((numbers == numbers.flat[0]).all())
+        )
+
+    def walk_back(self, value: int, passes: frozenset[str]) -> Iterator[tuple[int, list[int]]]:
+        """Yield the nodes that make a value through operators that are passed.
+
+        With each comes the way: the nodes behind it. What scales by a constant is passed as well.
+        """
+        stack, seen = [(value, list[int]())], {value}
+        while stack and len(seen) < FARTHEST:
+            current, way = stack.pop()
+            node = self.flat.producer[current]
+            if node == ABSENT or self.is_constant(current):
+                continue
+            yield node, way
+            scaled = self.factor(node)
+            if scaled is not None:
+                read = [scaled[0]]
+            elif operator(self.flat.called(node)) in passes:
+                read = self.data(node)
+            else:
+                continue
+            new = [v for v in read if v not in seen]
+            seen.update(new)
+            stack += [(v, [*way, node]) for v in new]
+
+
+def is_one(called: Operator, *op_types: str) -> bool:
+    """Tell whether an operator is one of some of ai.onnx."""
+    return called.domain == "" and called.op_type in op_types
+
+
+def is_product(called: Operator) -> bool:
+    """Tell whether an operator adds up products of its first two inputs, as layers do."""
+    if called.domain == "com.microsoft":
+        return called.op_type in _CONTRIBUTED_PRODUCTS
+    return has(called, Trait.CONTRACTS)

@@ -1,0 +1,268 @@
+"""Differences of large numbers stay float32 where what remains counts.
+
+Rounding is relative to what is rounded, and a difference may be far smaller. Two forms of it are
+common, and no list can name them:
+
+- |x|^2 - 2 x y^T + |y|^2, the squared distances of DGCNN, codebooks and kernels: a product that
+  meets, in a sum, the sum of squares of one of its own operands. Of the neighbours of a car at 35 m
+  a fifth are right where the product is float16.
+- a root, a logarithm or a reciprocal of a difference: the deviation of a Gaussian process,
+  sqrt(max(0, c - k K k^T)), or a variance as mean(x^2) - mean(x)^2. What computes either side is
+  float32, back to the last layer or function, or to what both sides are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from amp_rewrite.graph.constants import MOST_READ, moved_elements, moved_from, stored_tensor
+from amp_rewrite.graph.flat import ABSENT, Array
+from amp_rewrite.graph.traits import Trait, has, having
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.formulas import Formulas, is_one, is_product
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+
+# operators: what may turn a small error of a difference into a large one.
+_ROOTS = ("Sqrt", "Log", "Reciprocal", "Pow", "Div")
+# operators: what may stand between a root and a difference.
+_KEEPS = having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN) | {"Clip", "Max", "Min", "Relu"}
+_SUMS = having(Trait.ADDS) | {"Sub"}
+"""Those in which a product meets squares."""
+_STEPS = 12
+"""Nodes that are followed at most from a sum of squares to the sum in which it meets a product."""
+
+
+class KeepDifferences:
+    """Mark differences of large numbers, and what computes them."""
+
+    name: ClassVar[str] = "keep-differences"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with such vertices marked; nodes that the user allows are not."""
+        if context.lists.force_all:
+            return painting
+        search = _Search(context)
+        marks = search.of_roots() | search.of_expansions()
+        names, allowed = context.type_graph.node_name, context.rules.allowed_by
+        return painting.with_marks({v: m for v, m in marks.items() if allowed(names(v)) is None})
+
+
+class _Search(Formulas):
+    """One search in one model."""
+
+    # What a root, a logarithm or a reciprocal reads.
+
+    def of_roots(self) -> dict[int, Mark]:
+        """Return the marks of differences behind which a small absolute error counts."""
+        marks: dict[int, Mark] = {}
+        for root in self.flat.nodes_of(*_ROOTS):
+            argument = self._argument(root)
+            if argument is None:
+                continue
+            detail = f"a difference in front of {self.flat.node_names[root]}"
+            for node, way in self.walk_back(argument, _KEEPS | _SUMS):
+                sides = self._sides(node)
+                if sides is not None:
+                    behind = self._behind_both(sides)
+                    marks = self._marks([root, *way, node, *behind], detail) | marks
+                    break
+        return marks
+
+    def _argument(self, root: int) -> int | None:
+        """Return what a root, logarithm or reciprocal reads; None for another power or quotient."""
+        called, read = self.flat.called(root), self.flat.inputs_of(root)
+        if called.op_type == "Pow":
+            exponent = moved_elements(self.flat, read[1])
+            below_one = exponent is not None and exponent.size and exponent.max() < 1
+            return read[0] if below_one else None
+        if called.op_type == "Div":
+            return read[1] if self.is_constant(read[0]) else None
+        return read[0]
+
+    def _sides(self, node: int) -> list[int] | None:
+        """Return the operands of a difference, None for another node; one may be a constant."""
+        called, read = self.flat.called(node), self.data(node)
+        if is_one(called, "Sub"):
+            return read if len(read) == 2 else None
+        if has(called, Trait.ADDS) and len(read) > 1:
+            return read if any(self.is_negative(v) for v in read) else None
+        return None
+
+    def _behind_both(self, sides: list[int]) -> list[int]:
+        """Return what computes the sides of a difference, but not what both are made of."""
+        reached = [self.behind(value).values for value in sides]
+        common = {v for k, a in enumerate(reached) for b in reached[:k] for v in a & b}
+        return [n for value in sides for n in self.behind(value, common).nodes]
+
+    # What meets the squares of its own operand.
+
+    def of_expansions(self) -> dict[int, Mark]:
+        """Return the marks of products that meet the sum of squares of one of their operands."""
+        if not any(is_product(called) for called in self.flat.operators):
+            return {}
+        marks: dict[int, Mark] = {}
+        for node in range(self.flat.n_nodes):
+            squared = self._squared(node)
+            if squared is not None:
+                marks = self._met_by(node, *squared) | marks
+            if is_product(self.flat.called(node)):
+                marks = self._meeting_constants(node) | marks
+        return marks
+
+    def _squared(self, node: int) -> tuple[int, list[int]] | None:
+        """Return what a node sums up the squares of, and the nodes that make these; or None."""
+        called, read = self.flat.called(node), self.data(node)
+        if is_product(called):
+            bases = [self.base(v) for v in read[:2]]
+            if len(bases) == 2 and bases[0] == bases[1]:
+                return bases[0], [node, *self.between(read[0]), *self.between(read[1])]
+            square = self._square(read[0]) if len(read) > 1 and self.is_constant(read[1]) else None
+        elif is_one(called, "ReduceSumSquare", "ReduceL2"):
+            return self.base(read[0]), [node, *self.between(read[0])]
+        elif is_one(called, "ReduceSum", "ReduceMean"):
+            square = self._square(read[0])
+        else:
+            return None
+        return None if square is None else (square[0], [node, *square[1]])
+
+    def _square(self, value: int) -> tuple[int, list[int]] | None:
+        """Return what a value is the square of, and the nodes that make it; None for no square."""
+        node = self.flat.producer[self.base(value)]
+        if node == ABSENT:
+            return None
+        called, read = self.flat.called(node), self.flat.inputs_of(node)
+        nodes = [*self.between(value), node]
+        if is_one(called, "Mul") and self.base(read[0]) == self.base(read[1]):
+            return self.base(read[0]), [*nodes, *self.between(read[0]), *self.between(read[1])]
+        exponent = moved_elements(self.flat, read[1]) if is_one(called, "Pow") else None
+        if exponent is not None and exponent.size and np.all(exponent == 2):
+            return self.base(read[0]), [*nodes, *self.between(read[0])]
+        return None
+
+    def _met_by(self, node: int, base: int, squares: list[int]) -> dict[int, Mark]:
+        """Return the marks of the products that a sum of squares meets, with the way to them."""
+        marks: dict[int, Mark] = {}
+        stack = [(self.flat.outputs_of(node)[0], list[int]())]
+        seen = {stack[0][0]}
+        while stack:
+            value, way = stack.pop()
+            for reader in dict.fromkeys(self.flat.readers(value)):
+                products = self._products_beside(reader, value, node, base)
+                for product, between in products:
+                    detail = self._met(product, base)
+                    nodes = [*squares, *way, reader, *between, product, *self._moved(product)]
+                    marks |= self._marks(nodes, detail)
+                made = self.flat.outputs_of(reader)[0]
+                if made not in seen and len(way) < _STEPS and self._goes_on(reader):
+                    seen.add(made)
+                    stack.append((made, [*way, reader]))
+        return marks
+
+    def _goes_on(self, reader: int) -> bool:
+        """Tell whether what reads a sum of squares hands it on: it moves, scales or adds."""
+        called = self.flat.called(reader)
+        if self.factor(reader) is not None or has(called, Trait.MOVES, Trait.CASTS, Trait.ADDS):
+            return True
+        if is_one(called, "Mul"):  # the square of a norm
+            first, second = self.flat.inputs_of(reader)
+            return self.base(first) == self.base(second)
+        return is_one(called, "Sub", "Neg", "Pow", "ReduceSum")
+
+    def _products_beside(
+        self, reader: int, value: int, origin: int, base: int
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Yield the products of `base` that a reader of its squares adds to them, and the way."""
+        called = self.flat.called(reader)
+        if is_product(called):
+            # The addend of a Gemm, or squares that stand beside what they are of in one operand.
+            read = self.flat.inputs_of(reader)
+            if value in read[2:]:
+                if any(self.base(v) == base for v in self.factors(reader)):
+                    yield reader, []
+            elif any(self._holds(v, base) for v in self.factors(reader)):
+                yield reader, []
+            return
+        if not (has(called, Trait.ADDS) or is_one(called, "Sub")):
+            return
+        for other in self.data(reader):
+            for node, way in self.walk_back(
+                other, having(Trait.MOVES, Trait.CASTS) | _SUMS | {"Neg"}
+            ):
+                if node != origin and any(self.base(v) == base for v in self.factors(node)):
+                    yield node, way
+                    break
+
+    def _holds(self, value: int, base: int) -> bool:
+        """Tell whether a Concat, perhaps moved, has `base` beside its squares."""
+        node = self.flat.producer[self.base(value)]
+        return (
+            node != ABSENT
+            and is_one(self.flat.called(node), "Concat")
+            and any(self.base(v) == base for v in self.data(node))
+        )
+
+    def _moved(self, product: int) -> list[int]:
+        """Return what moves or scales the operands of a product."""
+        return [n for v in self.factors(product) for n in self.between(v)]
+
+    def _meeting_constants(self, product: int) -> dict[int, Mark]:
+        """Return the marks of a product to which the squares of its weights are added."""
+        weights = [v for v in self.factors(product) if self.is_constant(v)]
+        if len(weights) != 1:
+            return {}
+        for addend, way in self._constant_addends(product):
+            if self._sums_squares(weights[0], addend):
+                detail = self._met(product, weights[0])
+                return self._marks([product, *way, *self._moved(product)], detail)
+        return {}
+
+    def _constant_addends(self, product: int) -> Iterator[tuple[int, list[int]]]:
+        """Yield the constants that are added to a product, with the nodes up to their sum."""
+        for value in self.flat.inputs_of(product)[2:3]:
+            if value != ABSENT and self.is_constant(value):
+                yield value, []
+        value, way = self.flat.outputs_of(product)[0], list[int]()
+        while len(way) < _STEPS:
+            readers = set(self.flat.readers(value))
+            if len(readers) != 1:
+                return
+            reader = readers.pop()
+            way = [*way, reader]
+            called = self.flat.called(reader)
+            if has(called, Trait.ADDS) or is_one(called, "Sub"):
+                for other in self.data(reader):
+                    if other != value and self.is_constant(other):
+                        yield other, way
+            elif self.factor(reader) is None and not has(called, Trait.MOVES, Trait.CASTS):
+                return
+            value = self.flat.outputs_of(reader)[0]
+
+    def _sums_squares(self, weight: int, addend: int) -> bool:
+        """Tell whether a constant is, but for one factor, the sums of squares of a weight."""
+        matrix, sums = self._elements(weight), self._elements(addend)
+        if matrix is None or sums is None or sums.size < 2 or matrix.ndim < 2:
+            return False
+        squares = np.square(matrix.astype(np.float64))
+        given = sums.astype(np.float64).reshape(-1)
+        rows = (squares.sum(axis=-2), squares.sum(axis=-1), squares.reshape(len(matrix), -1).sum(1))
+        for row in (row.reshape(-1) for row in rows):
+            if row.size == given.size and row.all():
+                factors = given / row
+                if abs(factors[0]) and np.allclose(factors, factors[0], rtol=1e-3, atol=0):
+                    return True
+        return False
+
+    def _elements(self, value: int) -> Array | None:
+        held = stored_tensor(self.flat, moved_from(self.flat, value))
+        return None if held is None or held.size > MOST_READ else held.numpy()
+
+    def _met(self, product: int, operand: int) -> str:
+        names = self.flat.value_names
+        return f"{self.flat.node_names[product]} meets the sum of the squares of {names[operand]}"
+
+    def _marks(self, nodes: list[int], detail: str) -> dict[int, Mark]:
+        mark = Mark(Color.NONE, Reason.DIFFERENCE, None, detail)
+        return {v: mark for n in nodes for v in self.graph.vertices_of(n)}

@@ -1,0 +1,198 @@
+"""States that a loop carries through arithmetic alone stay float32.
+
+x' = A x + B u: a filter, an integrator, a tracker, a state-space model. Rounding the state at every
+step adds up, small increments are lost, and poles near 1 move where A is rounded; float16 of
+3,000 steps has nothing to do with float32. Where a bounded function or a normalization stands on
+every way from a state to the next, as in the cells of recurrent networks, errors do not add up:
+these stay low. So does what a gate multiplies, the forgetting of LSTM and GRU.
+
+The ways are cycles of the dataflow inside the body of a Loop or Scan, through its branches, too.
+What lies on one, its constants included, is float32; what a state feeds besides is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar
+
+from amp_rewrite.graph.flat import ABSENT, Operator
+from amp_rewrite.graph.traits import Trait, has, having, operator
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.formulas import Formulas, is_one, is_product
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+
+# operators: arithmetic whose result grows in proportion with what it reads.
+_LINEAR = (
+    having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN, Trait.ADDS, Trait.SUMS_UP, Trait.AVERAGES)
+    | having(Trait.HANDS_ON)
+    | {"Div", "Mean", "Mul", "Sub"}
+) - (having(Trait.JUMPS) | {"Attention", "CausalConvWithState", "LinearAttention"})
+# operators: those whose result grows with what they read, but not in proportion.
+_BENT = {"Abs", "Clip", "Elu", "LeakyRelu", "Max", "Min", "PRelu", "Relu", "Selu", "HardSwish"}
+_GATES = ("Sigmoid", "HardSigmoid", "Softmax")  # operators: what gates are made by.
+
+Place = tuple[int, bool]
+"""A vertex, and whether the way to it has passed a function that bends."""
+
+
+class KeepStates:
+    """Mark what carries the state of a Loop or Scan from turn to turn without a bound."""
+
+    name: ClassVar[str] = "keep-states"
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the painting with such vertices marked; nodes that the user allows are not."""
+        flat = context.type_graph.flat
+        loops = flat.nodes_of("Loop", "Scan")
+        if context.lists.force_all or not loops:
+            return painting
+        marks: dict[int, Mark] = {}
+        for node in loops:
+            marks = _Loop(context, node).marks() | marks
+        names, allowed = context.type_graph.node_name, context.rules.allowed_by
+        return painting.with_marks({v: m for v, m in marks.items() if allowed(names(v)) is None})
+
+
+class _Loop(Formulas):
+    """The body of one loop."""
+
+    def __init__(self, context: PaintContext, node: int) -> None:
+        super().__init__(context)
+        self._node = node
+        bodies = self.flat.bodies_in(node)
+        self._end = self.flat.bodies[bodies[0]].end if bodies else node
+
+    def marks(self) -> dict[int, Mark]:
+        """Return the marks of the cycles through states on which something is computed."""
+        states = [(vertex, False) for vertex in self.graph.vertices_of(self._node)]
+        detail = f"a state of {self.flat.node_names[self._node]} that nothing bounds"
+        mark, marks = Mark(Color.NONE, Reason.CARRIED, None, detail), dict[int, Mark]()
+        for cycle in _cycles(states, self._after):
+            vertices = {vertex for vertex, _ in cycle}
+            if any(not self._is_plain(vertex) for vertex in vertices):
+                marks |= dict.fromkeys(vertices, mark)
+        return marks
+
+    def _is_plain(self, vertex: int) -> bool:
+        """Tell whether a vertex rounds nothing: it moves or picks, or hands a graph's on."""
+        called = self.graph.operator_of(vertex)
+        return has(called, Trait.SUBGRAPHS, Trait.MOVES, Trait.CASTS, Trait.EXACT)
+
+    def _after(self, place: Place) -> Iterator[Place]:
+        """Yield where arithmetic inside the body leads from a vertex."""
+        vertex, bent = place
+        for reader in self.graph.successors(vertex):
+            node = self.graph.nodes[reader]
+            called = self.flat.called(node)
+            if node == self._node:
+                yield reader, False
+            elif not self._node < node < self._end:
+                continue
+            elif has(called, Trait.SUBGRAPHS):
+                yield reader, bent
+            elif is_product(called):
+                if not bent:
+                    yield from self._outputs(node, reader, bent)
+            elif self._bends(called):
+                yield from self._outputs(node, reader, True)
+            elif operator(called) in _LINEAR and not self._is_held(vertex, node):
+                yield from self._outputs(node, reader, bent)
+
+    def _outputs(self, node: int, reader: int, bent: bool) -> Iterator[Place]:
+        """Yield the vertices of a node that writes: those of a Cast are two."""
+        writes = self.graph.writes
+        first = self.flat.output_start[node]
+        made = {writes[first + k] for k in range(len(self.flat.outputs_of(node)))} - {ABSENT}
+        yield from ((v, bent) for v in made or {reader})
+
+    @staticmethod
+    def _bends(called: Operator) -> bool:
+        return called.domain == "" and called.op_type in _BENT
+
+    def _is_held(self, vertex: int, node: int) -> bool:
+        """Tell whether a Mul or Div does not let a state grow: it is gated, or is the divisor."""
+        called, read = self.flat.called(node), self.flat.inputs_of(node)
+        if is_one(called, "Div"):
+            return self.graph.source[read[0]] != vertex or self._is_of_state(read[1])
+        if not is_one(called, "Mul"):
+            return False
+        others = [v for v in read if self.graph.source[v] != vertex]
+        return any(self._is_gate(v) for v in others)
+
+    def _is_gate(self, value: int) -> bool:
+        """Tell whether a value is a gate between 0 and 1 that depends on data, or 1 less one."""
+        node = self.flat.producer[value]
+        while node != ABSENT:
+            called, read = self.flat.called(node), self.data(node)
+            if is_one(called, *_GATES):
+                return any(self._depends(v) for v in read)
+            if is_one(called, "Sub") and self.is_constant(read[0]):
+                read = read[1:]
+            elif not has(called, Trait.MOVES, Trait.CASTS):
+                return False
+            if len(read) != 1:
+                return False
+            node = self.flat.producer[read[0]]
+        return False
+
+    def _depends(self, value: int) -> bool:
+        """Tell whether a value depends on anything but constants."""
+        stack, seen = [value], {value}
+        while stack:
+            current = stack.pop()
+            if self.is_constant(current):
+                continue
+            node = self.flat.producer[current]
+            if node == ABSENT:
+                return True
+            new = {v for v in self.flat.inputs_of(node) if v != ABSENT} - seen
+            seen |= new
+            stack += new
+        return False
+
+    def _is_of_state(self, value: int) -> bool:
+        """Tell whether a divisor is made of a state: the quotient is then normalised."""
+        body = self.flat.bodies[self.flat.bodies_in(self._node)[0]]
+        states, stack, seen = set(body.inputs), [value], {value}
+        while stack:
+            current = stack.pop()
+            if current in states and self.graph.source[current] in self.graph.vertices_of(
+                self._node
+            ):
+                return True
+            node = self.flat.producer[current]
+            if node == ABSENT or not self._node < node < self._end:
+                continue
+            new = {v for v in self.flat.inputs_of(node) if v != ABSENT} - seen
+            seen |= new
+            stack += new
+        return False
+
+
+def _cycles(roots: list[Place], after: Callable[[Place], Iterator[Place]]) -> Iterator[set[Place]]:
+    """Yield, for each root, the places that lie on a way from it back to a root."""
+    ahead = _reached(roots, after)
+    back: dict[Place, list[Place]] = {}
+    for place, others in ahead.items():
+        for other in others:
+            back.setdefault(other, []).append(place)
+    for root in roots:
+        from_here = _reached([root], lambda place: ahead.get(place, ()))
+        to_here = _reached([root], lambda place: back.get(place, ()))
+        part = from_here.keys() & to_here.keys()
+        if len(part) > 1 or root in ahead[root]:
+            yield part
+
+
+def _reached(
+    roots: Iterable[Place], after: Callable[[Place], Iterable[Place]]
+) -> dict[Place, list[Place]]:
+    """Return the places that can be reached, with those that follow each."""
+    found: dict[Place, list[Place]] = {}
+    stack = list(roots)
+    while stack:
+        place = stack.pop()
+        if place not in found:
+            found[place] = list(after(place))
+            stack += found[place]
+    return found

@@ -1,0 +1,34 @@
+"""What the pass says of differences, and whom it obeys."""
+
+from __future__ import annotations
+
+from rewrite_text import parse
+
+import amp_rewrite as amp
+
+SOURCE = """g (float[8,4] x) => (float[8,8] y, float[8,1] r)
+    <int64[1] last = {-1}, float two = {2}> {
+    [square] s = Mul(x, x) [sum] q = ReduceSum(s, last) t = Transpose(x) [product] p = MatMul(x, t)
+    [double] m = Mul(p, two) [met] y = Sub(q, m) [left] d = Sub(two, q) [root] r = Sqrt(d) }"""
+
+
+def marks(**options: object) -> dict[str, tuple[str, str | None]]:
+    """Return, by node with one type variable, its reason and what is said of it."""
+    nodes = amp.rewrite(parse(SOURCE), target="schema", **options).report.nodes
+    found = {n.name: next(iter(n.variables.values())) for n in nodes if len(n.variables) == 1}
+    return {name: (v.reason, v.detail) for name, v in found.items()}
+
+
+def test_the_product_and_the_root_are_named() -> None:
+    found = marks()
+    assert found["product"] == ("difference", "product meets the sum of the squares of x")
+    assert found["met"] == found["product"]
+    assert found["left"] == ("difference", "a difference in front of root")
+
+
+def test_a_node_that_the_user_allows_is_not_kept() -> None:
+    assert marks(allow_nodes=["product"])["product"][0] == "allow-list"
+
+
+def test_force_all_keeps_nothing() -> None:
+    assert "difference" not in {reason for reason, _ in marks(level="UNSAFE_FORCE_ALL").values()}
