@@ -34,6 +34,7 @@ from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed,
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context
 from amp_rewrite.rewriting.read_source import is_object, mentions, read_source
 from amp_rewrite.rewriting.report.activation_products import first_likely_overflow
+from amp_rewrite.rewriting.report.both_types import growth_warning
 from amp_rewrite.rewriting.report.log_folder import log_folder, write_report
 from amp_rewrite.rewriting.report.shortcomings import unmatched_warning
 
@@ -239,12 +240,16 @@ def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> Rewrite
 def _warn(result: RewriteResult) -> None:
     """Tell what users may have meant otherwise.
 
-    That is rules about nodes that match nothing, and the first node that an estimate keeps float32,
+    That is rules about nodes that match nothing, a file that grows by weights that are stored in
+    both types, and the first node that an estimate keeps float32,
     or that may overflow: a range or data may know better.
     """
     unmatched = unmatched_warning(result.context)
     if unmatched is not None:
         warnings.warn(unmatched, AmpWarning, stacklevel=4)
+    growth = growth_warning(result.flat, result.plan)
+    if growth is not None:
+        warnings.warn(growth, AmpWarning, stacklevel=4)
     found = first_likely_overflow(result.context, result.painting)
     if found is not None:
         remedy = "an input range (--input-range NAME=LOW:HIGH), calibrate or verify knows better"

@@ -22,6 +22,7 @@ from amp_rewrite.rewriting.report.activation_products import first_likely_overfl
 from amp_rewrite.rewriting.report.advice import advised_opset, ends_beside_cache
 from amp_rewrite.rewriting.report.alignment import batch_multiple, misaligned
 from amp_rewrite.rewriting.report.arithmetic_share import compute_share
+from amp_rewrite.rewriting.report.both_types import stored_twice
 from amp_rewrite.rewriting.report.recorder import Recorder, why
 from amp_rewrite.rewriting.report.records import RangeRecord, StoredRecord, Summary, WeightsRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
@@ -114,6 +115,7 @@ def _weights(context: PaintContext, plan: CastPlan) -> WeightsRecord:
         overflow=(*_kept(context, overflow), *_replaced(context, plan)),
         underflow=(*_kept(context, underflow), *_flushed(context, plan)),
         stored=tuple(_stored(context, plan)),
+        twice=tuple(stored_twice(context.type_graph.flat, plan)),
     )
 
 

@@ -14,6 +14,7 @@ from amp_rewrite.rewriting.report.records import (
     RaisedOpset,
     StoredRecord,
     Summary,
+    TwiceRecord,
     UnmatchedRule,
 )
 
@@ -88,6 +89,16 @@ def stored_line(stored: Sequence[StoredRecord]) -> str:
     return (
         f"stored in {types} though float32: {len(stored)} constants, {saved:,} bytes less; "
         f"relative error at most {worst:.2g}, {small} elements below the normal numbers"
+    )
+
+
+def twice_line(twice: Sequence[TwiceRecord]) -> str:
+    """Return which constants are stored in both types, the largest first; there is at least one."""
+    first = twice[0]
+    added = sum(record.bytes_added for record in twice)
+    return (
+        f"stored in both types: {counted(len(twice), 'constant')}, {added:,} bytes more; first "
+        f"{first.name}, which {first.low_reader} reads low and {first.float32_reader} as float32"
     )
 
 

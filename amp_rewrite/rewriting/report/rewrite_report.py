@@ -207,6 +207,8 @@ def _remarks(report: Report) -> Iterator[str]:
         yield f"by estimate: {report.likely_overflow}"
     if report.weights.stored:
         yield report_lines.stored_line(report.weights.stored)
+    if report.weights.twice:
+        yield report_lines.twice_line(report.weights.twice)
     if report.alignment:
         yield report_lines.alignment_line(report.alignment)
     yield from device_lines(report.precision, report.batch_multiple)
