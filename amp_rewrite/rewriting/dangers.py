@@ -16,7 +16,7 @@ from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
 from amp_rewrite.rewriting.mend import Odd
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Painting, Reason
+from amp_rewrite.rewriting.paint.painting import Mark, Painting, Reason
 from amp_rewrite.rewriting.plan.given_notes import given_notes
 from amp_rewrite.rewriting.raise_dangers import lost_in
 from amp_rewrite.rewriting.report.phrases import plain_phrase
@@ -187,8 +187,13 @@ def _kept(context: PaintContext, painting: Painting) -> Iterator[int]:
     """Yield those of them that are so because of a danger."""
     for vertex in vertices_in(_concerned(context, painting)):
         mark = painting.marks.get(vertex)
-        if mark is not None and mark.reason in DANGERS:
+        if mark is not None and (mark.reason in DANGERS or _cannot_run(context, mark)):
             yield vertex
+
+
+def _cannot_run(context: PaintContext, mark: Mark) -> bool:
+    """Tell whether a model does not load because of a node; one to be made low never has such."""
+    return context.given is not None and mark.reason is Reason.NO_KERNEL
 
 
 def _told(

@@ -24,6 +24,7 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Reason
 from amp_rewrite.rewriting.paint.sequence_clusters import Cluster, sequence_clusters
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.rewriting.paint.weighing import Weighing
+from amp_rewrite.targets import Target
 
 _CONSTANT = ("", "Constant")
 
@@ -86,6 +87,7 @@ class PaintContext:
         joined: Vertices that become low with their group, with the mark that says so.
         given: A mask of the vertices that somebody made low, where that is to be kept as far as it
             does no harm; None where the painting is to be found.
+        target: The target; None where the painting is of no model for one.
         values: What is known of the numbers that values hold.
     """
 
@@ -109,6 +111,7 @@ class PaintContext:
     excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     joined: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     given: Array | None = field(default=None, repr=False)
+    target: Target | None = None
     values: ValueFacts = field(kw_only=True, repr=False)
     _entries: dict[int, Entry | None] = field(default_factory=dict[int, "Entry | None"], repr=False)
     _refusals: dict[str, Mark | None] = field(default_factory=dict[str, "Mark | None"], repr=False)

@@ -42,6 +42,7 @@ from amp_rewrite.rewriting.paint.passes.keep_parts import KeepParts
 from amp_rewrite.rewriting.paint.passes.keep_phases import KeepPhases
 from amp_rewrite.rewriting.paint.passes.keep_quantized import KeepQuantized
 from amp_rewrite.rewriting.paint.passes.keep_quotients import KeepQuotients
+from amp_rewrite.rewriting.paint.passes.keep_runnable import KeepRunnable
 from amp_rewrite.rewriting.paint.passes.keep_states import KeepStates
 from amp_rewrite.rewriting.paint.passes.keep_sums import KeepSums
 from amp_rewrite.rewriting.paint.passes.keep_uncast import KeepUncast
@@ -108,6 +109,7 @@ KEEPING: tuple[PaintPass, ...] = (
 """What a round excludes, or joins to its group; each looks at the same painting, and the last to
 mark a vertex wins."""
 HARMED: tuple[PaintPass, ...] = (
+    KeepRunnable(),
     KeepDifferences(),
     KeepPhases(),
     KeepStates(),

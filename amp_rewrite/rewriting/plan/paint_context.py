@@ -57,6 +57,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         cut={} if rounding is None else rounding.cut,
         stepwise=frozenset() if rounding is None else rounding.stepwise,
         given=given_mask(type_graph),
+        target=target,
         values=ValueFacts(type_graph, options.low, inputs, variables),
     )
 

@@ -1,0 +1,78 @@
+"""What no kernel runs in the type that it came with is a danger of its own."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from rewrite_text import parse
+
+import amp_rewrite as amp
+from amp_rewrite import targets
+from amp_rewrite.dtypes import BFLOAT16
+from amp_rewrite.kernels.runnable import can_run
+
+AMID = (
+    "g (float[N,8] x, bfloat16[8,8] w) => (float[N,8] y) {"
+    " h = Cast<to = 16>(x) r = Reshape(h, s) m = MatMul(r, w) a = Relu(m) c = Cast<to = 1>(a)"
+    " y = Sigmoid(c) }"
+)
+
+
+def model(text: str = AMID) -> onnx.ModelProto:
+    """Return a model with a bfloat16 part."""
+    made = parse(text)
+    made.graph.initializer.append(
+        onnx.helper.make_tensor("s", onnx.TensorProto.INT64, [2], [-1, 8])
+    )
+    return made
+
+
+def found(made: onnx.ModelProto, target: str) -> dict[str, str]:
+    """Return the operators that are dangerous -> why."""
+    precision = "float16" if target == "webgpu" else "bfloat16"
+    report = amp.check(made, run=False, target=target, precision=precision)
+    return {d.op: d.reason for d in report.dangers}
+
+
+def test_a_product_in_bfloat16_has_no_kernel_on_the_cpu() -> None:
+    assert found(model(), "cpu") == {"MatMul": "no-kernel", "Relu": "no-kernel"}
+    assert found(model(), "cpu,cuda") == {"MatMul": "no-kernel", "Relu": "no-kernel"}
+
+
+@pytest.mark.parametrize("target", ["cuda", "schema", "openvino"])
+def test_elsewhere_it_is_none(target: str) -> None:
+    assert found(model(), target) == {}
+
+
+def test_float16_goes_to_the_float32_kernel_of_the_cpu_by_itself() -> None:
+    low = model(AMID.replace("bfloat16", "float16").replace("to = 16", "to = 10"))
+    for target in ("cpu", "cuda", "webgpu"):
+        assert "no-kernel" not in found(low, target).values()
+
+
+def test_repair_raises_it_so_that_the_file_loads_and_what_has_a_kernel_stays() -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    with pytest.raises(Exception, match="NOT_IMPLEMENTED"):
+        onnxruntime.InferenceSession(model().SerializeToString())
+    made = amp.repair(model(), target="cpu")
+    assert {d.op for d in made.dangers} == {"MatMul", "Relu"}
+    onnxruntime.InferenceSession(amp.to_proto(made.model).SerializeToString())
+    after = onnx.shape_inference.infer_shapes(amp.to_proto(made.model)).graph
+    types = {v.name: v.type.tensor_type.elem_type for v in after.value_info}
+    assert (types["r"], types["m"], types["a"]) == (16, 1, 1)
+    again = amp.repair(made.model, target="cpu")
+    assert not again.changed
+
+
+@pytest.mark.parametrize(("op", "expected"), [("Relu", True), ("Add", False), ("MatMul", False)])
+def test_an_operator_that_consists_of_others_is_left_to_their_kernels(
+    op: str, expected: bool
+) -> None:
+    webgpu = targets.find("webgpu")  # which has no kernel in bfloat16
+    assert can_run(webgpu, ("", op, 18), BFLOAT16, [("T", "tensor(float)")]) is expected
+
+
+def test_of_a_float32_model_a_missing_kernel_is_no_danger() -> None:
+    wide = parse("g (float[N,8] x, float[8,8] w) => (float[N,8] y) { y = MatMul(x, w) }")
+    report = amp.check(wide, run=False, target="cpu", precision="bfloat16")
+    assert report.dangers == ()
