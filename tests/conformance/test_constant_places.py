@@ -9,6 +9,7 @@ from onnx import numpy_helper
 from rewrite_text import assert_close, parse, rewritten
 
 import amp_rewrite as amp
+from amp_rewrite.rewriting.report.records import NodeRecord
 
 WAYS = {
     "float16": {"precision": "float16", "target": "cuda"},
@@ -34,6 +35,11 @@ def reasons(result: amp.RewriteResult) -> dict[str, str]:
     """Return, by node with one type variable, why it has its type."""
     nodes = (node for node in result.report.nodes if len(node.variables) == 1)
     return {node.name: next(iter(node.variables.values())).reason for node in nodes}
+
+
+def dtypes(node: NodeRecord) -> set[str]:
+    """Return the types that a node computes in."""
+    return {variable.dtype for variable in node.variables.values()}
 
 
 HEAD = "g (float[1,8,8,64] x) => (float[1,8,8,64] y) { [layer] flow = Conv<pads = [1,1,1,1]>(x, w) "
@@ -104,8 +110,11 @@ def test_a_ramp_in_front_of_a_jump_or_angle_stays_float32(jump: str, way: str) -
         many=100.0,
         v=RNG.standard_normal((8, 2, 1, 1)),
     )
-    found = reasons(rewritten(source, **WAYS[way]))
+    result = rewritten(source, **WAYS[way])
+    found = reasons(result)
     assert (found["layer"], found["moved"]) == ("allow-list", "demand")
+    low = {n.op for n in result.report.nodes if {"float16", "bfloat16"} & dtypes(n)}
+    assert low <= {"Cast", "Conv", "Transpose", "Identity"}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -155,6 +164,37 @@ def test_what_remains_of_two_places_stays_float32(way: str) -> None:
     found = reasons(rewritten(source, **WAYS[way]))
     assert [found[name] for name in ("moved", "next", "left")] == ["demand"] * 3
     assert {found[name] for name in ("layer", "again", "behind")} == {"allow-list"}
+
+
+# Each reads h, (1, 64), and makes s of places in a constant, some of which float16 does not have.
+READERS = {
+    "a comparison": "[by] c = Less(ramp, h) s = Where(c, h, zero)",
+    "an equality": "f = Floor(h) [by] c = Equal(f, ramp) s = Where(c, h, zero)",
+    "a mean of places": "p = Softmax(h) q = Mul(p, ramp) [by] m = ReduceSum(q, last) s = Floor(m)",
+    "a product with places": "p = Softmax(h) column = Transpose(ramp) [by] m = MatMul(p, column) "
+    "s = Floor(m)",
+    "places behind bounds": "a = Add(ramp, h) b = Max(a, zero) c = Clip(b, zero, last_place) "
+    "[by] s = Floor(c)",
+    "x and y in turn": "[by] p = Add(h, turns) s = Floor(p)",
+    "a quotient": "[by] p = Div(ramp, h) s = Cos(p)",
+}
+
+
+@pytest.mark.parametrize("way", ["float16", "bfloat16"])
+@pytest.mark.parametrize("reader", READERS)
+def test_what_reads_places_stays_float32(reader: str, way: str) -> None:
+    source = model(
+        f"""g (float[1,64] x) => (float[1,64] y) {{ [layer] h = MatMul(x, w) {READERS[reader]}
+        [behind] t = Mul(h, s) y = MatMul(t, w) }}""",
+        w=np.eye(64),
+        ramp=np.arange(64.0)[None] * 47 + 0.25,
+        turns=GRID[0, :, ::2, ::8].reshape(2, -1).T.reshape(1, -1) * 1000,
+        zero=0.0,
+        last_place=4000.0,
+        last=np.array([1]),
+    )
+    found = reasons(rewritten(source, **WAYS[way]))
+    assert (found["layer"], found["by"]) == ("allow-list", "demand")
 
 
 LEFT_ALONE = {

@@ -80,7 +80,10 @@ def _lines(array: Array) -> Iterator[Array]:
                 at = tuple(
                     slice(None, LONGEST_LINE) if k == axis else end for k in range(array.ndim)
                 )
-                yield array[at].astype(np.float64)
+                line = array[at].astype(np.float64)
+                yield line
+                if axis == array.ndim - 1:  # x and y may take turns
+                    yield line[::2]
 
 
 def _is_smooth(line: Array) -> bool:

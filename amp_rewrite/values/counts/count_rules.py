@@ -161,7 +161,8 @@ def _contracted(operands: Sequence[Operand], terms: int | None) -> Fact | None:
         return product
     found = strongest(factors)
     if found is None or any(o.is_plain for o in factors):
-        return product if terms is not None and terms <= HOMOGENEOUS else None
+        few = terms is not None and terms <= HOMOGENEOUS
+        return product if few or any(o.is_constant_place for o in factors) else None
     if found.kind is Kind.FLAG and terms is not None and terms <= EXACT:
         return None
     if all(o.whole for o in factors) and found.kind in (Kind.FLAG, Kind.COUNT):

@@ -62,11 +62,13 @@ class Operand(NamedTuple):
         fact: What is known of it, or None.
         constant: Its elements if it is a constant that is not too long, or None.
         is_long: Whether it is a constant that is too long.
+        is_constant: Whether it is a constant as the file has it, whatever is known of it.
     """
 
     fact: Fact | None
     constant: Array | None = None
     is_long: bool = False
+    is_constant: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -82,6 +84,11 @@ class Operand(NamedTuple):
     def kind(self) -> Kind | None:
         """What its numbers stand for."""
         return None if self.fact is None else self.fact.kind
+
+    @property
+    def is_constant_place(self) -> bool:
+        """Whether it is a constant that runs through places: a product with it is their mean."""
+        return self.is_constant and self.fact is not None and self.fact.is_place
 
     @property
     def whole(self) -> bool:

@@ -187,7 +187,12 @@ class Counts(Sweep[Fact | None]):
         facts = [self._known(v) for v in read]
         constants = [self._constant(v) for v in read]
         operands = [
-            Operand(fact, None if fact else constant, constant is None and self._is_constant(v))
+            Operand(
+                fact,
+                None if fact else constant,
+                constant is None and self._is_constant(v),
+                fact is not None and fact.ramp and self._is_constant(v),
+            )
             for fact, constant, v in zip(facts, constants, read, strict=True)
         ]
         if not any(o.is_plain for o in operands):

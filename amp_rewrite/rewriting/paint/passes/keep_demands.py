@@ -19,12 +19,15 @@ from typing import ClassVar
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.counts.constant_places import constant_places
 from amp_rewrite.values.counts.fact import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Given, find_counts
 from amp_rewrite.values.counts.find_demands import (
+    COORDINATES,
+    Demand,
     Step,
     find_demands,
     find_differences,
@@ -59,6 +62,7 @@ class _Search:
         places = constant_places(self._graph) if self._demands or subtracts else {}
         given = Given(self._magnitude, functions.results, {**inputs, **places})
         self._counts = find_counts(self._graph, given)
+        self._places = places
         self._differences = find_differences(self._graph, self._counts)
 
     def marks(self) -> dict[int, Mark]:
@@ -87,21 +91,33 @@ class _Search:
     def _of_demands(self) -> dict[int, Mark]:
         """Mark what computes the inputs whose absolute error matters.
 
-        Lists keep those who demand in float32. Where somebody else made them low, they are marked
-        as well: a Cast in front of them would round what is kept.
+        Lists keep most of those who demand in float32, and not comparisons or Floor. Where these
+        read what is kept, or places, they are marked as well: a Cast in front of them would round
+        it. So is everyone whom somebody else made low.
         """
         demands = [*self._demands, *self._differences]
         found = follow_demands(self._graph, demands, self._counts, self._is_harmless)
         steps = {d.vertex: Step(d, None) for d in self._differences} | found.steps
-        if self._context.given is not None:
-            last = (s.demand for s in steps.values() if s.because == s.demand.vertex)
-            steps = {demand.vertex: Step(demand, None) for demand in last} | steps
+        last = [s.demand for s in steps.values() if s.because == s.demand.vertex]
+        last += [demand for demand in demands if self._reads_places(demand)]
+        if self._context.given is None:
+            painted = (ListName.ALLOW, ListName.CLEAR, ListName.INFER)
+            last = [d for d in last if self._context.list_of(d.vertex) in painted]
+        steps = {demand.vertex: Step(demand, None) for demand in last} | steps
         return {
             vertex: Mark(
                 Color.NONE, Reason.DEMAND, step.because, f"{step.demand.noun} of {step.demand.name}"
             )
             for vertex, step in steps.items()
         }
+
+    def _reads_places(self, demand: Demand) -> bool:
+        """Tell whether one who demands reads a constant that the low type would move."""
+        fact = self._places.get(demand.value)
+        if fact is None or demand.noun == COORDINATES:
+            return False
+        largest = self._magnitude(demand.value)
+        return not (fact.whole and largest < 2 / self._low.epsilon + 1)
 
     def _is_harmless(self, vertex: int, fact: Fact, small: bool = True) -> bool:
         """Tell whether rounding what a vertex computes does no harm.

@@ -115,6 +115,8 @@ class _Search(Formulas):
     def _squared(self, node: int) -> tuple[int, list[int]] | None:
         """Return what a node sums up the squares of, and the nodes that make these; or None."""
         called, read = self.flat.called(node), self.data(node)
+        if not read:  # whole numbers
+            return None
         if is_product(called):
             bases = [self.base(v) for v in read[:2]]
             if len(bases) == 2 and bases[0] == bases[1]:

@@ -32,3 +32,11 @@ def test_a_node_that_the_user_allows_is_not_kept() -> None:
 
 def test_force_all_keeps_nothing() -> None:
     assert "difference" not in {reason for reason, _ in marks(level="UNSAFE_FORCE_ALL").values()}
+
+
+def test_whole_numbers_have_no_squares_that_count() -> None:
+    source = parse(
+        """g (float[8,4] x, int64[8,4] i) => (float[8,4] y, int64[8,1] q) <int64[1] last = {-1}> {
+        s = Mul(i, i) q = ReduceSum(s, last) t = Transpose(x) p = MatMul(x, t) y = MatMul(p, x) }"""
+    )
+    assert amp.rewrite(source, target="schema").report.summary.nodes_converted == 3
