@@ -140,7 +140,8 @@ def _accuracy(evidence: Evidence) -> Fact:
     found = evidence.verification
     if found is None:
         return _fact("Accuracy", "not verified", "the first command below does so")
-    where = f" on {counted(found.feeds, 'input')}" if found.has_outputs else ""
+    said = found.ok and found.is_made_up  # the verdict says what it was compared on
+    where = f" on {counted(found.feeds, 'input')}" if found.has_outputs and not said else ""
     return _fact(
         "Accuracy",
         printable(f"{found.verdict}{where}"),

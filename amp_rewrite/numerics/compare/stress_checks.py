@@ -111,7 +111,7 @@ class StressChecks:
         return StressResult(kind, (), "left out", why)
 
     def _compared(self, kind: str, feeds: Feeds, expected: Mapping[str, Any]) -> StressResult:
-        found, apart = self.run.compare(
+        found, apart, *_ = self.run.compare(
             feeds, expected, self.run.run_rewritten(feeds), self._usual()
         )
         outputs = _results(found)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -30,7 +31,10 @@ from amp_rewrite.numerics.compare.finite_feeds import lost_in, nonfinite_input
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer
 from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
 from amp_rewrite.numerics.compare.moved_inputs import judged, moved
+from amp_rewrite.numerics.compare.selection_report import SelectionComparison
+from amp_rewrite.numerics.compare.selections import selections_of
 from amp_rewrite.numerics.compare.stress_report import StressReport
+from amp_rewrite.numerics.compare.told_models import Told, ToldModels
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.compare.weights_alone import WeightsAlone, share_of_limit
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, widened
@@ -39,6 +43,22 @@ from amp_rewrite.numerics.emulate.low_sums import kept_low
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.repaint.raised_for_sums import raised_for_sums
+
+
+class Compared(NamedTuple):
+    """The outputs of one feed.
+
+    Attributes:
+        outputs: A comparer for each.
+        apart: The rows of outputs that are masked whole.
+        told: What the rewritten model gives for the original's selections, if that was compared.
+        selections: How far the selections agree.
+    """
+
+    outputs: dict[str, Comparer]
+    apart: dict[str, Array]
+    told: Told | None
+    selections: tuple[SelectionComparison, ...]
 
 
 class Verification:
@@ -87,26 +107,33 @@ class Verification:
         self.inside = IntermediateComparer(before, after) if inside else None
         pairs = {} if self.inside is None else self.inside.pairs
         self._masked = MaskedRows(before.model, set(pairs.values()))
-        read = [*names, *pairs.values(), *self._masked.names]
-        self.original = Evaluator(before, outputs=read, threads=threads)
         fetched = [*names, *pairs]
         emulated = _raised_for_sums(after, fetched, target, self.low)
-        self.rewritten = Evaluator(
-            emulated,
-            outputs=fetched,
-            accumulate_low=kept_low(
-                target, self.low, emulated.model.graph.opset_imports.get("", 0)
-            ),
-            threads=threads,
-            rounding=rounding_of(target),
+        self.weights_alone = WeightsAlone(before, after.model, threads)
+
+        def load(change: Callable[[TypedModel], TypedModel], more: list[str]) -> Evaluator:
+            sums = kept_low(target, self.low, emulated.model.graph.opset_imports.get("", 0))
+            return Evaluator(
+                change(emulated),
+                outputs=[*fetched, *more],
+                accumulate_low=sums,
+                threads=threads,
+                rounding=rounding_of(target),
+            )
+
+        self.told = ToldModels(
+            selections_of(before, emulated.model), before, self.weights_alone.model, load, threads
         )
+        read = [*names, *pairs.values(), *self._masked.names, *self.told.names, *self.told.read]
+        self.original = Evaluator(before, outputs=read, threads=threads)
+        self.rewritten = load(lambda model: model, self.told.names)
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)
         self.on_device: DeviceChecks | None = None
         self.control = {name: Comparer(name, self.tolerances) for name in names}
         self.moves = {name: Comparer(name, self.tolerances) for name in names}
-        self.weights_alone = WeightsAlone(before, after.model, threads)
         self.worst_feeds: Feeds | None = None
         self._worst_share = -1.0
+        self.selections: dict[str, SelectionComparison] = {}
         self.left_out: list[str] = []
         self.count = 0
         self.seconds = 0.0
@@ -142,11 +169,12 @@ class Verification:
         """Run everything on one feed of the original's types, and compare the values `inside`."""
         self.count += 1
         start = time.perf_counter()
-        expected, found = self.run_original(feeds), self.run_rewritten(feeds)
+        names = [*self.outputs, *self.told.names]
+        expected, found = self.run_original(feeds, names), self.run_rewritten(feeds, names)
         self.seconds = time.perf_counter() - start
-        self._note_shapes({**feeds, **expected})
-        compared, apart = self.compare(feeds, expected, found)
-        lost = lost_in(expected, apart)
+        self._note_shapes({**feeds, **{name: expected[name] for name in self.outputs}})
+        compared, apart, told, selections = self.compare(feeds, expected, found)
+        lost = lost_in({name: expected[name] for name in self.outputs}, apart)
         if lost is not None:
             cause = nonfinite_input(feeds)
             self.left_out.append(f"feed {self.count}: {lost}" + (f"; {cause}" if cause else ""))
@@ -154,12 +182,16 @@ class Verification:
         self._note_worst(feeds, compared)
         for name, comparer in self.outputs.items():
             comparer.merge(compared[name])
-        for name, comparer in self.compare_control(feeds, expected, apart).items():
+        for each in selections:
+            seen = self.selections.get(each.value)
+            self.selections[each.value] = each if seen is None else seen.merged(each)
+        for name, comparer in self.compare_control(feeds, expected, apart, told=told).items():
             self.control[name].merge(comparer)
-        for name, comparer in self._compare_moved(feeds, expected, apart).items():
+        for name, comparer in self._compare_moved(feeds, expected, apart, told).items():
             self.moves[name].merge(comparer)
         if inside and self.inside is not None:
-            self.inside.add(partial(self.run_original, feeds), partial(self.run_rewritten, feeds))
+            run = partial(self._run_told, feeds, told)
+            self.inside.add(partial(self.run_original, feeds), run)
         if self.on_device is not None:
             fitted = _fitted(feeds, self.rewritten.inputs)
             self.on_device.add(feeds, fitted, expected, found)
@@ -177,22 +209,62 @@ class Verification:
         expected: Mapping[str, Any],
         found: Mapping[str, Any],
         usual: Mapping[str, OutputSize] | None = None,
-    ) -> tuple[dict[str, Comparer], dict[str, Array]]:
-        """Compare the outputs of one feed; rows that are masked whole are looked for if they fail.
+    ) -> Compared:
+        """Compare the outputs of one feed.
 
+        If they fail, another selection of near ties is looked for, and rows that are masked whole.
         `usual` is the size that outputs have on other feeds.
-
-        Returns:
-            A comparer for each output, and the rows of outputs that are masked whole.
         """
-        compared = self.compared(expected, found, usual or {}, {})
+        compared, usual = self.compared(expected, found, usual or {}, {}), usual or {}
+        outputs = {name: expected[name] for name in self.outputs}
         holds = all(comparer.result([]).ok for comparer in compared.values())
-        if holds and lost_in(expected, {}) is None:
-            return compared, {}
-        masked = self._masked.find(partial(self.run_original, feeds))
-        rows = {name: rows_of(v, masked) for name, v in expected.items() if _is_tensor(v)}
+        fetch = partial(self.run_original, feeds)
+        selections: tuple[SelectionComparison, ...] = ()
+        if self.told.names and expected.keys() >= set(self.told.names):
+            selections = self.told.agreement(expected, found, fetch)
+        if holds and lost_in(outputs, {}) is None:
+            return Compared(compared, {}, None, selections)
+        told: Told | None = None
+        if self.told.names:
+            told, selections = self._told(feeds, expected, found)
+            if told is not None:
+                found = told.outputs
+                compared = self.compared(expected, found, usual, {})
+        masked = self._masked.find(fetch)
+        rows = {name: rows_of(v, masked) for name, v in outputs.items() if _is_tensor(v)}
         apart = {name: found for name, found in rows.items() if found is not None}
-        return (self.compared(expected, found, usual or {}, apart) if apart else compared), apart
+        if apart:
+            compared = self.compared(expected, found, usual, apart)
+        return Compared(compared, apart, told, selections)
+
+    def _told(
+        self, feeds: Feeds, expected: Mapping[str, Any], found: Mapping[str, Any]
+    ) -> tuple[Told | None, tuple[SelectionComparison, ...]]:
+        """Return what the rewritten model gives for the original's selections, if near ties differ.
+
+        Where it selects by other numbers, its outputs are its own.
+        """
+        names, fetch = self.told.names, partial(self.run_original, feeds)
+        if not expected.keys() >= set(names):
+            expected, found = fetch(names), self.run_rewritten(feeds, names)
+        agreed = self.told.agreement(expected, found, fetch)
+        if all(np.array_equal(expected[name], found[name]) for name in names):
+            return None, agreed  # one set in another order is another selection
+        fitted = _fitted(feeds, self.rewritten.inputs)
+        made = self.told.told(fitted, expected, self.outputs, fetch)
+        if made is None:
+            return None, agreed
+        told, agreed = made
+        if not all(each.ok for each in agreed):
+            return None, agreed
+        return told, tuple(replace(each, told=True) for each in agreed)
+
+    def _run_told(self, feeds: Feeds, told: Told | None, names: Collection[str]) -> dict[str, Any]:
+        """Return values of the rewritten model, with the original's selections if it is told."""
+        if told is None or self.told.rewritten is None:
+            return self.run_rewritten(feeds, names)
+        fitted = _fitted(feeds, self.rewritten.inputs)
+        return self.told.rewritten.run({**fitted, **told.feeds}, names)
 
     def compare_control(
         self,
@@ -200,22 +272,36 @@ class Verification:
         expected: Mapping[str, Any],
         apart: Mapping[str, Array],
         usual: Mapping[str, OutputSize] | None = None,
+        *,
+        told: Told | None = None,
     ) -> dict[str, Comparer]:
         """Compare what the rounded weights alone make of a feed; nothing if they do not run."""
-        noisy = self.weights_alone.run(feeds, self.outputs)
+        if told is None:
+            noisy = self.weights_alone.run(feeds, self.outputs)
+        else:
+            noisy = self.told.run_control(feeds, told, self.outputs)
         return {} if noisy is None else self.compared(expected, noisy, usual or {}, apart)
 
     def _compare_moved(
-        self, feeds: Feeds, expected: Mapping[str, Any], apart: Mapping[str, Array]
+        self,
+        feeds: Feeds,
+        expected: Mapping[str, Any],
+        apart: Mapping[str, Array],
+        told: Told | None,
     ) -> dict[str, Comparer]:
         """Compare the original with itself on moved inputs; nothing if none can be moved."""
         made = moved(feeds, self.count)
         if made is None:
             return {}
         try:
-            return self.compared(expected, self.run_original(made), {}, apart)
+            found = (
+                self.run_original(made)
+                if told is None
+                else self.told.run_original(made, told, self.outputs)
+            )
         except AmpError:
             return {}
+        return {} if found is None else self.compared(expected, found, {}, apart)
 
     def compared(
         self,
@@ -258,6 +344,7 @@ class Verification:
             shapes=self.shapes,
             control=tuple(o for o in _results(self.control) if o.elements),
             moves=tuple(o for o in _results(self.moves) if o.elements),
+            selections=tuple(self.selections.values()),
         )
 
 

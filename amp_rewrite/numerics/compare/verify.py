@@ -78,7 +78,9 @@ def verify(
     an output holds if its Euclidean distance is at most 4.5 % of its size (cosine 0.999) and 99 %
     of its rows along the last axis have the same top-1 class. Along an axis whose slices differ
     widely in magnitude, such as boxes beside scores, each slice is compared with its own size, and
-    the worst one decides. Rows of attention that are masked whole must only stay finite.
+    the worst one decides. Where outputs fail because near ties are selected otherwise (TopK,
+    NonMaxSuppression, ArgMax, NonZero), values are compared for the original's selection. Rows of
+    attention that are masked whole must only stay finite.
 
     Two yardsticks are measured beside it: what the rounded weights bring alone, computed in
     float32, and how far the original itself moves where its inputs move by one part in a million.

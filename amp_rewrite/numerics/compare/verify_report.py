@@ -24,6 +24,7 @@ from amp_rewrite.numerics.compare.distance import (
     OutputComparison,
     Tolerances,
 )
+from amp_rewrite.numerics.compare.selection_report import SelectionComparison
 from amp_rewrite.numerics.compare.stress_report import StressReport
 from amp_rewrite.numerics.compare.weights_alone import AS_FAR, is_as_far
 from amp_rewrite.rewriting.report.plain_console import printed
@@ -180,6 +181,7 @@ class VerifyReport:
             million; empty if no input can be moved.
         refused: Why ONNX Runtime does not load the rewritten model's file; None if it does, or if
             the model came as an object.
+        selections: What nodes such as TopK select in both models.
     """
 
     precision: str
@@ -195,6 +197,7 @@ class VerifyReport:
     left_out: tuple[str, ...] = ()
     control: tuple[OutputComparison, ...] = ()
     moves: tuple[OutputComparison, ...] = ()
+    selections: tuple[SelectionComparison, ...] = ()
     target: str = targets.DEFAULT
     refused: str | None = None
     shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape], repr=False, compare=False)
@@ -356,6 +359,7 @@ class VerifyReport:
             *(_apart_line(o) for o in self.outputs if o.apart),
             *((self.control_line,) if self.control else ()),
             *((self.moves_line,) if self.moves else ()),
+            *(str(each) for each in self.selections),
             *(self._unsteady_line(o) for o in self.outputs if o.as_original),
         )
 

@@ -68,10 +68,14 @@ class WeightsAlone:
         except AmpError:
             return None
 
+    def model(self) -> TypedModel | None:
+        """Return the model; None where no weight is low."""
+        return with_rounded_weights(self._original, self._rewritten)
+
     @cached_property
     def _session(self) -> Evaluator | None:
         """The session of the control; None where no weight is low or it cannot be loaded."""
-        model = with_rounded_weights(self._original, self._rewritten)
+        model = self.model()
         try:
             return None if model is None else Evaluator(model, threads=self._threads)
         except AmpError:

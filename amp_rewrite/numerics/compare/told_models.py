@@ -1,0 +1,169 @@
+"""The models of a verification, told to select what the original selects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from amp_rewrite.errors import AmpError
+from amp_rewrite.numerics.compare.selection_report import SelectionComparison, compared
+from amp_rewrite.numerics.compare.selections import Selection, told_selections
+from amp_rewrite.numerics.emulate.evaluator import Evaluator
+from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.numerics.inputs.batches import Feeds
+
+Fetch = Callable[[Collection[str]], Mapping[str, Any]]
+"""Names of values of a model -> the values, for one feed."""
+
+Model = Callable[[], TypedModel | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the rewritten model makes of a feed with the original's selections.
+
+    Attributes:
+        feeds: The original's selections, by the names of the inputs that take them.
+        outputs: The rewritten model's outputs.
+    """
+
+    feeds: Feeds
+    outputs: Mapping[str, Any]
+
+
+class ToldModels:
+    """Loads each model once, when it is first asked for: most models select alike."""
+
+    def __init__(
+        self,
+        selections: tuple[Selection, ...],
+        before: TypedModel,
+        control: Model,
+        rewritten: Callable[[Callable[[TypedModel], TypedModel], list[str]], Evaluator],
+        threads: int,
+    ) -> None:
+        """Take the models, which are not changed; nothing is loaded yet.
+
+        Args:
+            selections: The nodes that select.
+            before: The original.
+            control: Returns the original with rounded weights, or None.
+            rewritten: Loads the rewritten model, changed by a function, with more values fetched.
+            threads: See `Evaluator`.
+        """
+        self.selections = selections
+        self._before, self._control_model, self._load = before, control, rewritten
+        self._threads = threads
+
+    @property
+    def names(self) -> list[str]:
+        """The values that say what is selected, in both models."""
+        return [selection.index for selection in self.selections]
+
+    @property
+    def read(self) -> list[str]:
+        """What the selections compare, in the original."""
+        reads = (name for selection in self.selections for name in selection.reads if name)
+        return list(dict.fromkeys(reads))
+
+    def agreement(
+        self, original: Mapping[str, Any], rewritten: Mapping[str, Any], fetch: Fetch
+    ) -> tuple[SelectionComparison, ...]:
+        """Compare the selections of one feed.
+
+        Args:
+            original: What the original selects, by `Selection.index`.
+            rewritten: The same of the rewritten model.
+            fetch: Runs the original.
+        """
+        pairs = [(s, original[s.index], rewritten[s.index]) for s in self.selections]
+        differ = any(not np.array_equal(a, b) for _, a, b in pairs)
+        values = fetch(self.read) if differ else {name: np.zeros(0) for name in self.read}
+        return tuple(
+            compared(s, a, b, values) if differ else alike(s, np.asarray(a)) for s, a, b in pairs
+        )
+
+    def told(
+        self, feeds: Feeds, original: Mapping[str, Any], outputs: Collection[str], fetch: Fetch
+    ) -> tuple[Told, tuple[SelectionComparison, ...]] | None:
+        """Run the rewritten model with the original's selections.
+
+        Returns:
+            What it gives, and how far its own selections agree then; None if it does not run so.
+        """
+        evaluator = self.rewritten
+        if evaluator is None:
+            return None
+        told = {s.told: original[s.index] for s in self.selections}
+        told = {name: value for name, value in told.items() if name in evaluator.inputs}
+        own = [s.own for s in self.selections if s.told in told]
+        try:
+            found = evaluator.run({**feeds, **told}, [*outputs, *own, *self.names])
+        except AmpError:
+            return None
+        chosen = {s.index: found[s.own if s.told in told else s.index] for s in self.selections}
+        agreed = self.agreement(original, chosen, fetch)
+        return Told(told, {name: found[name] for name in outputs}), agreed
+
+    def run_control(
+        self, feeds: Feeds, told: Told, outputs: Collection[str]
+    ) -> Mapping[str, Any] | None:
+        """Return what the rounded weights alone make of a feed, for the original's selections."""
+        return _run(self.control, feeds, told, outputs)
+
+    def run_original(
+        self, feeds: Feeds, told: Told, outputs: Collection[str]
+    ) -> Mapping[str, Any] | None:
+        """Return what the original makes of a moved feed, for its selections on the feed itself."""
+        return _run(self.original, feeds, told, outputs)
+
+    @cached_property
+    def rewritten(self) -> Evaluator | None:
+        """The rewritten model, told what to select."""
+        own = [s.own for s in self.selections]
+        try:
+            return self._load(self._changed, [*own, *self.names])
+        except AmpError:
+            return None
+
+    @cached_property
+    def original(self) -> Evaluator | None:
+        """The original, told what to select."""
+        return self._loaded(self._before)
+
+    @cached_property
+    def control(self) -> Evaluator | None:
+        """The original with rounded weights, told what to select."""
+        return self._loaded(self._control_model())
+
+    def _changed(self, model: TypedModel) -> TypedModel:
+        return told_selections(model, self.selections)
+
+    def _loaded(self, model: TypedModel | None) -> Evaluator | None:
+        try:
+            return None if model is None else Evaluator(self._changed(model), threads=self._threads)
+        except AmpError:
+            return None
+
+
+def alike(selection: Selection, chosen: np.ndarray[Any, Any]) -> SelectionComparison:
+    """Return the comparison of a selection that is the same in both models."""
+    count = chosen.shape[-1] if selection.op == "NonZero" else chosen.size
+    count = chosen.shape[0] if selection.op == "NonMaxSuppression" else count
+    return SelectionComparison(selection.node, selection.op, selection.index, count, count)
+
+
+def _run(
+    evaluator: Evaluator | None, feeds: Feeds, told: Told, outputs: Collection[str]
+) -> Mapping[str, Any] | None:
+    if evaluator is None:
+        return None
+    known = {name: value for name, value in told.feeds.items() if name in evaluator.inputs}
+    try:
+        return evaluator.run({**feeds, **known}, outputs)
+    except AmpError:
+        return None
