@@ -7,6 +7,7 @@ so cannot be right to 1 % in any arithmetic, that of the original on another mac
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -66,7 +67,8 @@ def judged(
     output = found.result(yardsticks)
     if output.ok or not moves.elements:
         return output
-    excused = is_as_far(output, moves.result(), limits) and _is_as_large(found)
+    as_far = is_as_far(output, moves.result(), limits, ceiling=math.inf)
+    excused = as_far and _is_as_large(found)
     return replace(output, ok=True, fault="", as_original=True) if excused else output
 
 

@@ -151,13 +151,18 @@ def _fits(before: ir.TensorProtocol | None, after: ir.TensorProtocol | None) -> 
         return bool(((off <= limit) | beyond).all())
 
 
-def is_as_far(output: OutputComparison, control: OutputComparison, limits: Tolerances) -> bool:
+def is_as_far(
+    output: OutputComparison,
+    control: OutputComparison,
+    limits: Tolerances,
+    ceiling: float = CEILING,
+) -> bool:
     """Tell whether the control does not hold either, and is about as far off.
 
-    Never of an output that is beyond CEILING, or lost finite numbers.
+    Never of an output that is beyond a ceiling, or lost finite numbers.
     """
     off = _off(output, limits)
-    if _lost(output) or control.ok or off > CEILING:
+    if _lost(output) or control.ok or off > ceiling:
         return False
     return off <= AS_FAR * _off(control, limits)
 
