@@ -123,6 +123,11 @@ TargetName = Literal[
 TargetChoice = TargetName | str
 """A target, the path of a kernel table, or several of both with commas between."""
 
+ANY = "any"
+"""One file for everybody: what all targets of ONNX Runtime can do that people have at home."""
+
+_ANYWHERE = frozenset({"cuda", "webgpu", "directml", "cpu-arm64"})
+
 DEFAULT: TargetName = "cuda"
 SCHEMA: TargetName = "schema"
 
@@ -193,7 +198,7 @@ def find(name: str) -> Target:
 
     Args:
         name: A target, the path of a kernel table, which ends in .json, or several of them with
-            commas between: what all of them support.
+            commas between: what all of them support. "any" is several that are named here.
 
     Raises:
         OptionError: There is no such target.
@@ -201,6 +206,8 @@ def find(name: str) -> Target:
     """
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise _unknown(name)
+    if name.strip().lower() == ANY:
+        return _together(ANY, tuple(target for target in TARGETS if target.name in _ANYWHERE))
     parts = tuple(dict.fromkeys(_one(part.strip()) for part in name.split(",")))
     return parts[0] if len(parts) == 1 else _together(name, parts)
 
@@ -319,6 +326,7 @@ def in_words() -> str:
     tested = " or ".join(target.name for target in TARGETS if target.kernels is not None)
     free = " or ".join(target.name for target in TARGETS if target.kernels is None)
     return (
-        f"{tested}: only what the provider has kernels for; {free}: anything. Default: what the "
+        f"{tested}: only what the provider has kernels for; {free}: anything; {ANY}: what "
+        f"{' and '.join(part.name for part in find(ANY).parts)} can all do. Default: what the "
         f"model says that it was made for, else {DEFAULT}."
     )

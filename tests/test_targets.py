@@ -197,6 +197,16 @@ def test_several_targets_need_a_precision_that_all_compute_in() -> None:
         amp.rewrite(MODEL, target="cuda,webgpu", precision="bfloat16")
 
 
+def test_any_is_what_everybody_has() -> None:
+    found = targets.find("ANY")
+    assert {"cuda", "webgpu", "directml"} <= {part.name for part in found.parts}
+    assert found.precisions == ("float16",)
+    together = ",".join(part.name for part in found.parts)
+    results = [amp.rewrite(MODEL, target=name) for name in ("any", together)]
+    assert low_nodes(results[0]) == low_nodes(results[1])
+    assert amp.rewrite(results[0]).options.target == "any"
+
+
 def test_a_kernel_table_is_a_target(tmp_path: Path) -> None:
     path = tmp_path / "npu.json"
     path.write_text(json.dumps(KERNELS), "utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.folders import check_folder
 from amp_rewrite.numerics.safety_check import check as run_check
 from amp_rewrite.numerics.safety_report import print_safety
+from amp_rewrite.numerics.target_table import check_targets, print_targets
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
@@ -44,19 +46,34 @@ def check(
     report: common.ReportFile = None,
     html: common.Page = None,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    *,
+    every_target: bool,
 ) -> None:
     """Tell whether MODEL, in 16 bits, is safe in the types that it has.
 
     First what a run shows, emulated in the arithmetic of the target, against the model's own
-    float32 form; then what the rules flag. Exit status 3 means that it is not safe,
-    or that nobody knows. Of a float32
-    model it is said what a conversion to --precision would have to keep. Of a folder every model in
-    16 bits is asked, and whether connected inputs and outputs have one type.
+    float32 form; then what the rules flag. Exit status 3 means that it is not safe, or that nobody
+    knows. Of a float32 model it is said what a conversion to --precision would have to keep.
+    --target all prints a row for each target: whether the file loads, its share in 16 bits, whether
+    it is right. Of a folder every model in 16 bits is asked, and whether connected inputs and
+    outputs have one type.
     """
     common.check_reports([model], report, html)
     if not run and (data or stress or provider):
         remedy = "leave --data, --stress and --provider away"
         raise OptionError("--no-run runs nothing", remedy=remedy)
+    if every_target:
+        _check_targets(
+            model,
+            options,
+            data,
+            report,
+            run=run,
+            stress=stress,
+            quiet=quiet,
+            beside={"--html": html, "--provider": provider},
+        )
+        return
     if model.is_dir():
         refuse_for_folder(
             model, None, report, {"--data": data, "--html": html, "--provider": provider}
@@ -85,5 +102,37 @@ def check(
     if not quiet:
         common.say_target(options, found.target, common.console())
         print_safety(found, common.console())
+    if not found.ok:
+        raise typer.Exit(common.NOT_STRICT)
+
+
+def _check_targets(
+    model: Path,
+    options: RewriteOptions,
+    data: list[Path] | None,
+    report: Path | None,
+    *,
+    run: bool,
+    stress: bool | None,
+    quiet: bool,
+    beside: Mapping[str, object],
+) -> None:
+    """Print a row for each target.
+
+    Raises:
+        OptionError: It is a folder, or something was given that is about one target.
+    """
+    extra = [flag for flag, value in beside.items() if value is not None]
+    if extra or model.is_dir():
+        what = "a folder" if model.is_dir() else extra[0]
+        raise OptionError("--target all is for one model", found=what, remedy="name one target")
+    with progress_bar("checking", quiet=quiet) as progress:
+        found = check_targets(
+            model, [*data] if data else None, options, run=run, stress=stress, progress=progress
+        )
+    if report is not None:
+        write_text(report, found.to_json())
+    if not quiet:
+        print_targets(found, common.console())
     if not found.ok:
         raise typer.Exit(common.NOT_STRICT)

@@ -15,6 +15,10 @@ from amp_rewrite.cli.common import completing
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 _PARAMETER = "options"
+_EVERY = "every_target"
+ALL = "all"
+"""What `--target` says for every target, in a command with the parameter `every_target`."""
+
 _KIND = inspect.Parameter.KEYWORD_ONLY
 
 Command = Callable[..., None]
@@ -24,11 +28,14 @@ def with_rewrite_options(*without: str) -> Callable[[Command], Command]:
     """Return a decorator that gives a command the options of a rewrite.
 
     The command has a parameter `options`, where it gets RewriteOptions; on the command line the
-    fields stand in its place, all but those in `without`.
+    fields stand in its place, all but those in `without`. A parameter `every_target` tells whether
+    `--target all` was given; the options then name no target.
     """
     chosen = [option for option in fields(RewriteOptions) if option.name not in without]
 
     def decorate(command: Command) -> Command:
+        takes_all = _EVERY in inspect.signature(command).parameters
+
         def run(**given: Any) -> None:
             values = {option.name: _value(option, given) for option in chosen}
             if "precision" in given:  # a step's own, which may be float32
@@ -37,6 +44,9 @@ def with_rewrite_options(*without: str) -> Callable[[Command], Command]:
                 values |= low_of(
                     given["precision"], targets.find(values["target"] or targets.DEFAULT)
                 )
+            if takes_all:
+                given[_EVERY] = (values["target"] or "").strip().lower() == ALL
+                values["target"] = None if given[_EVERY] else values["target"]
             command(**given, options=RewriteOptions(**values))
 
         return with_parameters(run, command, [p for option in chosen for p in _parameters(option)])
@@ -48,7 +58,10 @@ def with_parameters(run: Command, command: Command, made: list[inspect.Parameter
     """Return `run` with a command's name, words and parameters, others in place of `options`."""
     parameters: list[inspect.Parameter] = []
     for own in inspect.signature(command, eval_str=True).parameters.values():
-        parameters += made if own.name == _PARAMETER else [own.replace(kind=_KIND)]
+        if own.name == _PARAMETER:
+            parameters += made
+        elif own.name != _EVERY:
+            parameters.append(own.replace(kind=_KIND))
     functools.update_wrapper(run, command)
     run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
     return run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -14,7 +14,7 @@ from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.numerics.safety_report import SafetyReport
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
 from amp_rewrite.rewriting.apply.written_metadata import for_model
-from amp_rewrite.rewriting.dangers import dangers, form_dangers, odd_types
+from amp_rewrite.rewriting.dangers import Danger, dangers, form_dangers, odd_types
 from amp_rewrite.rewriting.mend import mend_types
 from amp_rewrite.rewriting.plan.options import (
     Changes,
@@ -24,7 +24,7 @@ from amp_rewrite.rewriting.plan.options import (
 )
 from amp_rewrite.rewriting.raise_dangers import form_of, low_of, other_low
 from amp_rewrite.rewriting.read_source import read_source
-from amp_rewrite.runtimes.ort.isolated_load import load_of_file
+from amp_rewrite.runtimes.ort.isolated_load import LoadResult, load_of_file
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
@@ -67,7 +67,7 @@ def check(
     Raises:
         AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
     """
-    chosen = replace(changed(options, **changes), strict=False, store=FLOAT32.name)
+    chosen = changed(options, **changes)
     run = arguments.switch("run", run)
     progress = arguments.function("progress", progress)
     devices = arguments.texts("providers", providers)
@@ -75,26 +75,69 @@ def check(
         from amp_rewrite.numerics.compare.verify import device_providers
 
         device_providers(devices)
-    flat = read_source(model, inline_functions=True)
-    mended = mend_types(flat)
-    flat = mended.flat
-    odd = odd_types(mended.odd)
-    low = low_of(flat)
-    loading = load_of_file(model) if run else None
-    if low is None:
-        found = replace(_of_float32(flat, for_model(chosen, flat)), is_run=run, loading=loading)
-        return replace(found, computes=found.precision, dangers=odd) if odd else found
-    chosen = for_model(replace(chosen, precision=low.name), flat)
-    form = form_of(flat, low)
-    result = judged(form, chosen)
-    shown = None
-    if run:
-        given = form.given_model
-        ways: dict[str, Any] = {"stress": stress, "providers": devices, "progress": progress}
-        shown = compared(form, given, data, chosen, **ways)
-    found = _of_low(form, result, low, shown)
-    unjudged, every = other_low(flat, low), (*odd, *found.dangers)
-    return replace(found, dangers=every, unjudged=unjudged, is_run=run, loading=loading)
+    return Checked.of(model, run=run).judge(
+        chosen, data, stress=stress, providers=devices, progress=progress
+    )
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A model that was read, to be judged for one target or for several.
+
+    Attributes:
+        flat: The model, its types mended.
+        low: Its 16-bit type; None if it has none.
+        odd: What was at odds in the file.
+        is_run: Whether it is to be run.
+        loading: What ONNX Runtime made of the file; None if it is not run.
+    """
+
+    flat: FlatProto
+    low: DType | None
+    odd: tuple[Danger, ...]
+    is_run: bool
+    loading: LoadResult | None
+
+    @staticmethod
+    def of(model: Source, *, run: bool) -> Checked:
+        """Read a model and, if it is to be run, let ONNX Runtime load its file.
+
+        Raises:
+            AmpError: The model is wrong.
+        """
+        mended = mend_types(read_source(model, inline_functions=True))
+        flat, loading = mended.flat, load_of_file(model) if run else None
+        return Checked(flat, low_of(flat), odd_types(mended.odd), run, loading)
+
+    def judge(
+        self,
+        options: RewriteOptions,
+        data: Data | None,
+        *,
+        stress: bool | None,
+        providers: Sequence[str] = (),
+        progress: Progress | None = None,
+    ) -> SafetyReport:
+        """Tell whether the model is safe on the target of the options; arguments: `check`."""
+        flat, low, odd = self.flat, self.low, self.odd
+        options = replace(options, strict=False, store=FLOAT32.name)
+        if low is None:
+            found = _of_float32(flat, for_model(options, flat))
+            found = replace(found, is_run=self.is_run, loading=self.loading)
+            return replace(found, computes=found.precision, dangers=odd) if odd else found
+        chosen = for_model(replace(options, precision=low.name), flat)
+        form = form_of(flat, low)
+        result = judged(form, chosen)
+        shown = None
+        if self.is_run:
+            given = form.given_model
+            ways: dict[str, Any] = {"stress": stress, "providers": providers, "progress": progress}
+            shown = compared(form, given, data, chosen, **ways)
+        found = _of_low(form, result, low, shown)
+        unjudged, every = other_low(flat, low), (*odd, *found.dangers)
+        return replace(
+            found, dangers=every, unjudged=unjudged, is_run=self.is_run, loading=self.loading
+        )
 
 
 def judged(form: WideForm, options: RewriteOptions) -> RewriteResult:
