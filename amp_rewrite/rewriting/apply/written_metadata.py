@@ -27,6 +27,8 @@ def recorded_target(model: Described) -> str | None:
     """Return what a model was rewritten for, as it says itself; None if it says nothing known."""
     found = model.metadata_props.get(TARGET_KEY)
     known = {target.name for target in targets.TARGETS}
+    if found == targets.ANY:
+        return found
     return found if found and all(part.strip() in known for part in found.split(",")) else None
 
 
