@@ -13,7 +13,7 @@ from amp_rewrite.graph.dataflow import Call, TypeGraph, VertexKind
 from amp_rewrite.graph.elements import retypable
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph, Operator
 from amp_rewrite.graph.infer import FlatTypes, infer
-from amp_rewrite.graph.ports import Ports, opaque_ports, ports_of
+from amp_rewrite.graph.ports import Ports, opaque_ports
 from amp_rewrite.graph.traits import Trait
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class _Calls:
         if flat.is_call(node):
             ports = opaque_ports(len(inputs), len(outputs))
         else:
-            ports = ports_of(called.domain, called.op_type, opset, len(inputs), len(outputs))
+            ports = flat.ports_of(node, inputs)
         if split is not None:
             ports = _joined_scan_ports(ports, split)
         known: dict[str, str] = {}

@@ -48,6 +48,12 @@ def tensor(number: int) -> str:
 
 
 @cache
+def element_named(name: str) -> str | None:
+    """Return the type string of tensors whose elements have a type, such as "float32"."""
+    number = _NUMBERS.get({"float32": "float", "float64": "double"}.get(name, name))
+    return None if number is None else tensor(number)
+
+
 def bits(number: int) -> int:
     """Return how many bits an element takes; the name of its type says so."""
     found = re.search(r"\d+", _NAMES[number])

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from amp_rewrite.graph.custom import CustomOperator, Customs, custom_ports
+from amp_rewrite.graph.ports import Ports, ports_of
 from amp_rewrite.graph.streams import Stream
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -141,6 +143,7 @@ class FlatGraph(ABC):
         home: By value, the graph that defines it.
         metadata: Node -> its metadata, of those that have some.
         bound: The values of the main graph that training_info binds; they keep their types.
+        customs: What op lists say of operators without a schema; set before types are inferred.
         idle_casts: The Casts to the type that they read. They are known as calls of Identity.
     """
 
@@ -165,6 +168,7 @@ class FlatGraph(ABC):
     home: list[int] = field(default_factory=list[int])
     metadata: dict[int, Mapping[str, str]] = field(default_factory=dict[int, "Mapping[str, str]"])
     bound: frozenset[int] = frozenset()
+    customs: Customs = field(default_factory=dict[tuple[str, str], CustomOperator])
     idle_casts: list[int] = field(default_factory=list[int])
 
     @abstractmethod
@@ -258,6 +262,17 @@ class FlatGraph(ABC):
     def metadata_of(self, node: int) -> Mapping[str, str]:
         """Return the metadata of a node."""
         return self.metadata.get(node, {})
+
+    def ports_of(self, node: int, types: Sequence[str | None]) -> Ports:
+        """Return the type variables of a node whose inputs have these types, by its schema.
+
+        An operator without one has those that a list says.
+        """
+        called, n_outputs = self.called(node), self.output_start[node + 1] - self.output_start[node]
+        custom = self.customs.get(called[:2]) if self.customs else None
+        if custom is not None:
+            return custom_ports(called[:2], custom, types, n_outputs)
+        return ports_of(called.domain, called.op_type, self.opset_of(node), len(types), n_outputs)
 
     def inputs_of(self, node: int) -> list[int]:
         """Return the values that a node reads, ABSENT where an input is left out."""

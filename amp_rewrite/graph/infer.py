@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from amp_rewrite.graph import special_types
 from amp_rewrite.graph.flat import ABSENT, MAIN, Attribute, FlatFunction, FlatGraph, Operator
-from amp_rewrite.graph.ports import Ports, is_fixed, ports_of
+from amp_rewrite.graph.ports import Ports, is_fixed
 from amp_rewrite.graph.traits import Trait, has
 
 if TYPE_CHECKING:
@@ -121,10 +121,7 @@ class _Inference:
             self.incomplete.append(node)
 
     def _ports(self, node: int) -> Ports:
-        graph, called = self.graph, self.graph.called(node)
-        n_inputs = graph.input_start[node + 1] - graph.input_start[node]
-        n_outputs = graph.output_start[node + 1] - graph.output_start[node]
-        return ports_of(called.domain, called.op_type, graph.opset_of(node), n_inputs, n_outputs)
+        return self.graph.ports_of(node, self._types_of(self.graph.inputs_of(node)))
 
     def _by_schema(self, node: int) -> Sequence[str | None]:
         """Return output types read off the operator's type variables."""

@@ -18,8 +18,8 @@ from amp_rewrite.rewriting.raise_dangers import low_of
 from amp_rewrite.rewriting.read_source import read_source
 
 _NAMING = (
-    *("preserve", "deny_nodes", "allow_nodes", "deny_ops", "variables", "input_ranges"),
-    *("keep_io_types", "dims"),
+    *("preserve", "deny_nodes", "allow_nodes", "deny_ops", "allow_ops", "variables"),
+    *("input_ranges", "keep_io_types", "dims"),
 )
 """The options that hold names, which need not fit every model of a folder."""
 

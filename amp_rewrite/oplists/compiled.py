@@ -20,6 +20,7 @@ from typing import Any
 
 from amp_rewrite.oplists.entries import (
     Condition,
+    Custom,
     Entry,
     ListFile,
     ListName,
@@ -156,6 +157,8 @@ def _restored(name: str, row: dict[str, Any]) -> ListFile:
 
 
 def _entry(op: str, domain: str, name: str, why: str, *rest: Any) -> Entry:
-    since, until, when, no_kernel, where = rest
+    since, until, when, no_kernel, where, custom = rest
     conditions = tuple(Condition(attribute, tuple(values)) for attribute, values in when)
-    return Entry(op, domain, ListName(name), why, since, until, conditions, no_kernel, where)
+    said = None if custom is None else Custom(*map(tuple, custom))
+    last = (conditions, no_kernel, where, said)
+    return Entry(op, domain, ListName(name), why, since, until, *last)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from amp_rewrite.errors import ListError
 
@@ -44,6 +44,18 @@ class Condition:
         return f"{self.attribute} = {' or '.join(map(str, self.values))}"
 
 
+class Custom(NamedTuple):
+    """What a list says of the ports of an operator without a schema.
+
+    Attributes:
+        outputs: For each result the number of the input that it is like, or the name of its type.
+        float32: The numbers of inputs that keep their type.
+    """
+
+    outputs: tuple[int | str, ...] = ()
+    float32: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One operator on one list.
@@ -58,6 +70,7 @@ class Entry:
         when: Conditions on attributes; all must hold.
         no_kernel: Why the target has no kernel for the low type although the entry stands, or None.
         where: "file:line" or "environment VARIABLE".
+        custom: What an operator without a schema is like, or None.
     """
 
     op: str
@@ -69,6 +82,7 @@ class Entry:
     when: tuple[Condition, ...] = ()
     no_kernel: str | None = None
     where: str = ""
+    custom: Custom | None = None
 
     @property
     def key(self) -> tuple[str, str]:

@@ -81,7 +81,8 @@ def _remove(
 
 
 def _require_known(domain: str, op: str, variable: str) -> None:
-    if op in schemas.names(domain):
+    known = schemas.names(domain)
+    if op in known or (domain and op and not known):
         return
     contrib = schemas.CONTRIB_DOMAIN
     hint = f"{contrib}::{op}" if op in schemas.names(contrib) else "the exact name of an operator"

@@ -19,9 +19,12 @@ from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import FLOAT16, low_dtype
 from amp_rewrite.errors import ListError, OptionError
+from amp_rewrite.graph import schemas
+from amp_rewrite.graph.custom import CustomOperator, Customs
+from amp_rewrite.graph.elements import element_named
 from amp_rewrite.oplists import environment
 from amp_rewrite.oplists import files as list_files
-from amp_rewrite.oplists.entries import Condition, Entry, ListName, NodeRule
+from amp_rewrite.oplists.entries import Condition, Custom, Entry, ListName, NodeRule
 from amp_rewrite.oplists.tensorflow_variables import with_tensorflow
 
 __all__ = ["LEVELS", "Condition", "Entry", "Level", "ListName", "NodeRule", "OpLists", "load_lists"]
@@ -182,18 +185,45 @@ class OpLists:
             )
         return self._changed(entries, name)
 
+    @cached_property
+    def customs(self) -> Customs:
+        """What the lists say of operators that no schema knows."""
+        found: dict[tuple[str, str], CustomOperator] = {}
+        for entry in self.entries:
+            if entry.list is ListName.UNLISTED or entry.op in schemas.names(entry.domain):
+                continue
+            said = entry.custom or Custom()
+            outputs = tuple(k if isinstance(k, int) else element_named(k) for k in said.outputs)
+            known = tuple(k for k in outputs if k is not None)
+            found[entry.key] = CustomOperator(known, said.float32)
+        return found
+
+    def allowing(self, operators: Iterable[str]) -> OpLists:
+        """Return the lists with operators, named "Op" or "domain::Op", on the allow list alone.
+
+        What a list says of the ports of an operator without a schema holds on.
+
+        Raises:
+            OptionError: They are not a list of strings.
+        """
+        return self._moving(operators, ListName.ALLOW, "allow_ops")
+
     def denying(self, operators: Iterable[str]) -> OpLists:
         """Return the lists with operators, named "Op" or "domain::Op", on the deny list alone.
 
         Raises:
             OptionError: They are not a list of strings.
         """
+        return self._moving(operators, ListName.DENY, "deny_ops")
+
+    def _moving(self, operators: Iterable[str], name: ListName, option: str) -> OpLists:
         entries = self.entries
+        why = f"{'allowed' if name is ListName.ALLOW else 'denied'} by {option}"
         for key in map(environment.split_name, arguments.texts("operators", operators)):
+            custom = next((e.custom for e in entries if e.key == key and e.custom), None)
             domain, op = key
-            where = "option deny_ops"
-            denied = Entry(op, domain, ListName.DENY, "denied by deny_ops", where=where)
-            entries = (*(e for e in entries if e.key != key), denied)
+            moved = Entry(op, domain, name, why, where=f"option {option}", custom=custom)
+            entries = (*(e for e in entries if e.key != key), moved)
         return self._changed(entries, self.level)
 
     def configured(self, level: str | None, environ: Mapping[str, str]) -> OpLists:

@@ -13,6 +13,8 @@ allow: [...]                  # and deny, infer, clear, unlisted
     until: 18                 # optional, last opset
     when: {mode: [nearest]}   # optional, attribute conditions: one of these values
     no_kernel: "..."          # optional: why the target has no kernel for it
+    outputs: [0, int64]       # optional, of an operator without a schema: what its results are like
+    float32: [3]              # optional, likewise: the inputs that stay float32
     why: "..."
 no_kernel:                    # optional: the same for entries written elsewhere
   - {ops: [Pad], why: "..."}
@@ -33,6 +35,7 @@ from amp_rewrite.errors import ListError
 from amp_rewrite.oplists import located
 from amp_rewrite.oplists.entries import (
     Condition,
+    Custom,
     Entry,
     ListFile,
     ListName,
@@ -46,7 +49,8 @@ FORMAT_VERSION = 1
 
 _TOP = frozenset({"version", "precision", "target", "extend", "remove", "no_kernel", "nodes"})
 _OPERATOR = frozenset({"op", "ops", "domain"})
-_ENTRY = _OPERATOR | {"since", "until", "when", "no_kernel", "why"}
+_CUSTOM = frozenset({"outputs", "float32"})
+_ENTRY = _OPERATOR | _CUSTOM | {"since", "until", "when", "no_kernel", "why"}
 
 
 @lru_cache(maxsize=32)
@@ -160,9 +164,7 @@ class _Parser:
             else:
                 self.problem(item.line, "not an entry", item.kind, "a mapping such as {op: ...}")
 
-    def operators(
-        self, item: dict[str, Located], line: int, *, foreign: bool = False
-    ) -> Iterator[tuple[str, str, int]]:
+    def operators(self, item: dict[str, Located], line: int) -> Iterator[tuple[str, str, int]]:
         """Yield (domain, op, line) of every known operator that an item names."""
         domain = self.domain(item)
         named = [item[k] for k in ("op", "ops") if k in item]
@@ -171,7 +173,7 @@ class _Parser:
             return
         names = named[0].value if isinstance(named[0].value, list) else [named[0]]
         for name in names:
-            trouble = self.checks and self.checks.operator(domain, name.value, foreign=foreign)
+            trouble = self.checks and self.checks.operator(domain, name.value)
             if trouble:
                 self.problem(name.line, *trouble)
             else:
@@ -193,12 +195,36 @@ class _Parser:
         since, until = self.opset(item, "since"), self.opset(item, "until")
         when = self.conditions(item)
         no_kernel = self.text(item, "no_kernel", line)
-        for domain, op, at in self.operators(item, line, foreign=name == ListName.UNLISTED):
+        custom = self.custom(item)
+        for domain, op, at in self.operators(item, line):
             where = f"{self.file.name}:{at}"
-            entry = Entry(op, domain, name, why, since, until, when, no_kernel, where)
+            entry = Entry(op, domain, name, why, since, until, when, no_kernel, where, custom)
             for trouble in () if self.checks is None else self.checks.entry(entry):
                 self.problem(at, *trouble)
             self.file.entries.append(entry)
+
+    def custom(self, item: dict[str, Located]) -> Custom | None:
+        """Return what an entry says of the ports of an operator without a schema, or None."""
+        if _CUSTOM.isdisjoint(item):
+            return None
+        outputs = self.ports(item, "outputs", (int, str), "numbers of inputs and names of types")
+        return Custom(outputs, self.ports(item, "float32", (int,), "numbers of inputs"))
+
+    def ports(
+        self, item: dict[str, Located], key: str, kinds: tuple[type, ...], expected: str
+    ) -> tuple[Any, ...]:
+        """Return a list of numbers of ports, or of names."""
+        found = item.get(key)
+        if found is None:
+            return ()
+        given: list[Any] = found.value if isinstance(found.value, list) else [found]
+        plain = [entry.value for entry in given]
+        for value in plain:
+            is_port = isinstance(value, kinds) and not isinstance(value, bool)
+            if not is_port or (isinstance(value, int) and value < 0):
+                self.problem(found.line, f"`{key}` is not a list of ports", str(value), expected)
+                return ()
+        return tuple(plain)
 
     def opset(self, item: dict[str, Located], key: str) -> int | None:
         found = item.get(key)
@@ -234,7 +260,7 @@ class _Parser:
             self.problem(item["list"].line, "unknown list", name, ", ".join(ListName))
             return
         which = None if name is None else ListName(name)
-        for domain, op, at in self.operators(item, line, foreign=True):
+        for domain, op, at in self.operators(item, line):
             self.file.removals.append(Removal(op, domain, which, f"{self.file.name}:{at}"))
 
     def no_kernel(self, item: dict[str, Located], line: int) -> None:

@@ -12,9 +12,9 @@ import onnx.defs
 from amp_rewrite import targets
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import schemas
-from amp_rewrite.graph.elements import FLOAT32_TYPES
+from amp_rewrite.graph.elements import FLOAT32_TYPES, element_named
 from amp_rewrite.graph.schemas import Schema
-from amp_rewrite.oplists.entries import Condition, Entry
+from amp_rewrite.oplists.entries import Condition, Custom, Entry
 
 Trouble = tuple[str, str, str]
 """(what is wrong, what was found, what was expected)."""
@@ -34,16 +34,13 @@ def words(key: str) -> tuple[str, ...]:
     return (*(LOW if key == "precision" else targets.list_targets()), "any")
 
 
-def operator(domain: str, name: object, *, foreign: bool) -> Trouble | None:
-    """Return what is wrong with an operator's name, or None; `foreign` allows unknown domains."""
+def operator(domain: str, name: object) -> Trouble | None:
+    """Return what is wrong with an operator's name, or None; an unknown domain may hold any."""
     if not isinstance(name, str) or not name:
         return "an operator's name is not text", repr(name), "an operator's name, in quotes"
     known = schemas.names(domain)
-    if name in known or (foreign and not known):
+    if name in known or not known:
         return None
-    if not known:
-        expected = "a domain whose operators are known; others can only be unlisted"
-        return f"unknown operator domain {domain!r}", name, expected
     close = get_close_matches(name, sorted(known), n=3, cutoff=0.7)
     expected = " or ".join(close) or f"an operator of {domain or 'ai.onnx'}"
     return "unknown operator", f"{domain}::{name}" if domain else name, expected
@@ -57,9 +54,20 @@ def entry(given: Entry) -> Iterator[Trouble]:
             yield f"`{key}` is newer than every opset", str(opset), f"at most {newest}"
     if given.since is not None and given.until is not None and given.since > given.until:
         yield "empty opset range", f"{given.since} to {given.until}", "since <= until"
+    if given.custom is not None:
+        yield from _custom(given, given.custom)
     if newest is not None:
         for condition in given.when:
             yield from _condition(given, condition)
+
+
+def _custom(given: Entry, custom: Custom) -> Iterator[Trouble]:
+    if schemas.names(given.domain):
+        what = f"{given.qualified} has a schema, which says what its ports are"
+        yield what, "outputs or float32", "neither"
+    for name in custom.outputs:
+        if isinstance(name, str) and element_named(name) is None:
+            yield "unknown type", name, "a type of elements, such as float32 or int64"
 
 
 def _condition(given: Entry, condition: Condition) -> Iterator[Trouble]:

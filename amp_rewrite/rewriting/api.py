@@ -216,6 +216,7 @@ def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Cha
 
 def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> RewriteResult:
     lists = lists_of(options)
+    flat.customs = lists.customs
     options.check_names(flat)
     flat.say_lengths(options.lengths)
     with clock.step("type_graph"):

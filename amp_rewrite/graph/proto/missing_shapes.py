@@ -16,6 +16,8 @@ import onnx.shape_inference
 from google.protobuf.message import EncodeError
 
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
+from amp_rewrite.graph.custom import CustomOperator
+from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import MAIN
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.messages import shape_of
@@ -96,6 +98,10 @@ def without_weights(flat: FlatProto) -> onnx.ModelProto:
     graph, known = proto.graph, set[str]()
     numbers = _numbers_elsewhere(flat)
     for number in flat.main.nodes:
+        custom = flat.customs.get(flat.called(number)[:2]) if flat.customs else None
+        if custom is not None:
+            graph.node.extend(_stand_ins(flat.nodes[number], custom))
+            continue
         node = numbers.get(number, flat.nodes[number])
         held = _long_constant(node)
         if held is None:
@@ -116,6 +122,19 @@ def without_weights(flat: FlatProto) -> onnx.ModelProto:
     graph.input.extend(info for info in given.graph.input if info.name not in known)
     graph.output.extend(given.graph.output)
     return proto
+
+
+def _stand_ins(node: onnx.NodeProto, custom: CustomOperator) -> Iterator[onnx.NodeProto]:
+    """Yield nodes whose results have the types and shapes of those of a custom operator."""
+    for index, name in enumerate(node.output):
+        like = custom.like(index)
+        source = node.input[like if isinstance(like, int) else 0 :][:1]
+        if not name or not source or not source[0]:
+            continue
+        if isinstance(like, int):
+            yield onnx.helper.make_node("Identity", [*source], [name])
+        else:
+            yield onnx.helper.make_node("Cast", [*source], [name], to=element(like))
 
 
 def is_elsewhere(node: onnx.NodeProto) -> bool:

@@ -343,6 +343,8 @@ class PaintContext:
     def _has_kernel(self, kind: VertexKind) -> bool:
         if self.kernels is None:
             return True
+        if kind.operator[:2] in self.type_graph.flat.customs:
+            return True  # whoever lists it knows
         types = low_types(kind.known, kind.variables, self.low)
         domain, op_type, _ = kind.operator
         return self.kernels.has_kernel(domain, op_type, kind.opset, types)

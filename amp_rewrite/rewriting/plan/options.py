@@ -17,7 +17,7 @@ from amp_rewrite.dtypes import FLOAT32, LOW, SHORT, AnyPrecision, DType, low_dty
 from amp_rewrite.errors import OptionError
 from amp_rewrite.kernels.costs import of_target
 from amp_rewrite.oplists import Level, OpLists
-from amp_rewrite.oplists.environment import names_of
+from amp_rewrite.oplists.environment import names_of, split_name
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.paint.weighing import Preference
 from amp_rewrite.rewriting.plan.free_lengths import FreeLengths, check_dimensions, free_lengths
@@ -81,6 +81,8 @@ class RewriteOptions:
             these nodes stay float32.
         allow_nodes: Such patterns; these nodes are treated as if on the allow list.
         deny_ops: Operators, as "Op" or "domain::Op", that are treated as if on the deny list.
+        allow_ops: Operators, so named, that are treated as if on the allow list; one that no schema
+            knows gives results like its first input.
         weights: "convert" stores low-precision weights; "cast" keeps float32 ones and adds Casts.
         store: Which constants are stored in 16 bits though they compute as float32, behind a Cast
             that the runtime folds when it loads the model: "tables", those that Gather reads and
@@ -151,6 +153,12 @@ class RewriteOptions:
         default=(),
         metadata=_shown("Operator to keep float32, such as Softmax; repeat.", flag="--deny-op"),
     )
+    allow_ops: Names = field(
+        default=(),
+        metadata=_shown(
+            "Operator to treat as allowed, such as my.domain::Attn; repeat.", flag="--allow-op"
+        ),
+    )
     weights: Weights = field(
         default="convert",
         metadata=_shown(
@@ -219,7 +227,7 @@ class RewriteOptions:
         Raises:
             OptionError: A value is unknown, or a pattern is not a regular expression.
         """
-        for name in ("keep_io_types", "preserve", *_PATTERNS, "deny_ops", "variables"):
+        for name in ("keep_io_types", "preserve", *_PATTERNS, "deny_ops", "allow_ops", "variables"):
             given = getattr(self, name)
             if name != "keep_io_types" or not isinstance(given, bool):
                 object.__setattr__(self, name, arguments.texts(name, given))
@@ -232,6 +240,13 @@ class RewriteOptions:
             object.__setattr__(self, "target", targets.spelled(self.target))
         if self.makes_low:
             targets.find(self.chosen_target).check_precision(self.precision)
+        both = {*map(split_name, self.allow_ops)} & {*map(split_name, self.deny_ops)}
+        if both:
+            raise OptionError(
+                "an operator is both allowed and denied",
+                found=", ".join("::".join(filter(None, key)) for key in sorted(both)),
+                expected="one of allow_ops and deny_ops",
+            )
         arguments.one_of("weights", self.weights, get_args(Weights))
         arguments.one_of("store", self.store, get_args(Store))
         arguments.one_of("prefer", self.prefer, get_args(Prefer))
@@ -335,7 +350,7 @@ class RewriteOptions:
 
         Raises:
             OptionError: `preserve`, `keep_io_types`, `deny_nodes`, `allow_nodes`, `deny_ops`,
-                `variables`, `input_ranges` or `dims` names nothing.
+                `allow_ops`, `variables`, `input_ranges` or `dims` names nothing.
         """
         nodes = set(model.node_names)
         _require_known("preserve", self.preserve, nodes, "a node name")
@@ -353,6 +368,7 @@ class RewriteOptions:
                     )
         known = {name for called in model.operators for name in names_of(called)}
         _require_known("deny_ops", self.deny_ops, known, "an operator of the model")
+        _require_known("allow_ops", self.allow_ops, known, "an operator of the model")
         check_input_names(self.ranges, model)
         check_dimensions(self.lengths, model)
         inputs = {model.value_names[v] for v in model.main.inputs}
@@ -374,6 +390,7 @@ class StepChanges(TypedDict, total=False):
     deny_nodes: Names
     allow_nodes: Names
     deny_ops: Names
+    allow_ops: Names
     weights: Weights
     store: Store
     prefer: Prefer

@@ -77,7 +77,7 @@ def lists_of(options: RewriteOptions) -> OpLists:
             target=options.chosen_target,
             level=options.level,
         )
-    return found.denying(options.deny_ops)
+    return found.allowing(options.allow_ops).denying(options.deny_ops)
 
 
 def low_ends(type_graph: TypeGraph, options: RewriteOptions) -> frozenset[int]:
