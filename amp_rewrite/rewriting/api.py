@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import onnx
 
 from amp_rewrite.base.printable import one_line
-from amp_rewrite.dtypes import OTHERS, DType
+from amp_rewrite.dtypes import LOW, OTHERS
 from amp_rewrite.errors import AmpWarning, InvariantError, OptionError, StrictError
 from amp_rewrite.graph.flat import MAIN
 from amp_rewrite.graph.paused_gc import paused_gc
@@ -168,7 +168,8 @@ def rewrite(
         with clock.step("load"):
             flat = read_source(model, inline_functions=chosen.inline_functions)
             chosen = for_model(chosen, flat)
-            wide = _single_precision(flat, chosen.low)
+            flat = _with_ends(flat, chosen)
+            wide = _single_precision(flat, chosen)
         if wide is not None:
             result = _rewrite(wide, chosen, clock)
             if result.plan.computes_low:
@@ -176,13 +177,22 @@ def rewrite(
         return _rewrite(flat, chosen, clock)
 
 
-def _single_precision(flat: FlatProto, low: DType) -> FlatProto | None:
+def _with_ends(flat: FlatProto, options: RewriteOptions) -> FlatProto:
+    """Return a model with float32 inputs and outputs in the place of 16-bit ones, if asked for."""
+    if not options.ends_are_float32 or not mentions(flat, LOW.values()):
+        return flat
+    from amp_rewrite.rewriting.widen import with_float32_ends
+
+    return with_float32_ends(flat)
+
+
+def _single_precision(flat: FlatProto, options: RewriteOptions) -> FlatProto | None:
     """Return the float32 form of a model in other types; None for most, which are in none."""
-    if not mentions(flat, [dtype for dtype in OTHERS if dtype is not low]):
+    if not mentions(flat, [dtype for dtype in OTHERS if dtype is not options.low]):
         return None
     from amp_rewrite.rewriting.widen import single_precision
 
-    return single_precision(flat, low)
+    return single_precision(flat, options)
 
 
 @with_option_names

@@ -7,13 +7,13 @@ when they are read, and notes the painting in the metadata of its nodes, where `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from amp_rewrite.base.printable import one_line
-from amp_rewrite.dtypes import FLOAT64, OTHERS, DType
+from amp_rewrite.dtypes import FLOAT64, LOW, OTHERS, DType
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT
@@ -115,9 +115,7 @@ def widen(model: Source, *, keep_io_types: bool | Names = True) -> WideResult:
         mended = mend_types(flat)
         flat = mended.flat
         types = float_types(flat)
-        names, kept_type = flat.value_names, options.keeps_type
-        ends = [v for v in (*flat.main.inputs, *flat.main.outputs) if not kept_type(names[v])]
-        context = raising_context(flat, OTHERS, ends=ends)
+        context = raising_context(flat, OTHERS, ends=_changing_ends(flat, options))
         vertices = [v for v in raisable(context) if not _ends_a_model(context, v)]
         if _is_lost(types, flat, vertices):
             raise GraphError(
@@ -195,14 +193,17 @@ class WideForm:
         return read_model(self.given)
 
 
-def wide_form(flat: FlatProto, bases: Sequence[DType], *, noted: bool = False) -> WideForm | None:
+def wide_form(
+    flat: FlatProto, bases: Sequence[DType], *, ends: Iterable[int] = (), noted: bool = False
+) -> WideForm | None:
     """Return a model as the float32 model that it stands for; None if nothing can be float32.
 
-    `noted` tells whether the nodes say in their metadata which of their variables were low.
+    `ends` are graph inputs and outputs that become float32, too; `noted` tells whether the nodes
+    say in their metadata which of their variables were low.
     """
     from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
 
-    context = raising_context(flat, bases)
+    context = raising_context(flat, bases, ends=ends)
     vertices = raisable(context)
     if not vertices:
         return None
@@ -232,20 +233,42 @@ def _note(form: WideForm, vertices: Sequence[int]) -> None:
             form.flat.metadata[node] = {**known, GIVEN_KEY: text}
 
 
-def single_precision(flat: FlatProto, low: DType) -> FlatProto | None:
-    """Return a model in whose float32 form a rewrite to `low` starts; None for the model itself.
+def _changing_ends(flat: FlatProto, options: RewriteOptions) -> list[int]:
+    """Return the graph inputs and outputs that are not to keep another type than float32."""
+    names = flat.value_names
+    ends = [v for v in (*flat.main.inputs, *flat.main.outputs) if not flat.is_initializer(v)]
+    return [v for v in ends if options.ends_are_float32 or not options.keeps_type(names[v])]
+
+
+def with_float32_ends(flat: FlatProto) -> FlatProto:
+    """Return a model whose graph inputs and outputs in 16 bits are float32, behind Casts."""
+    from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
+
+    given = (*flat.main.inputs, *flat.main.outputs)
+    ends = [v for v in given if not flat.is_initializer(v)]
+    context = raising_context(flat, [*LOW.values()], ends=ends)
+    if not context.low_ends:
+        return flat
+    plan = plan_casts(context, raised(context, ()))
+    return rewritten_flat(flat, context.type_graph, plan, (), {}).flat
+
+
+def single_precision(flat: FlatProto, options: RewriteOptions) -> FlatProto | None:
+    """Return a model in whose float32 form a rewrite starts; None for the model itself.
 
     Other 16-bit types stand for float32. So does float64, in a model that computes nothing in
-    float32: where both are, somebody chose which is which.
+    float32: where both are, somebody chose which is which. Graph inputs and outputs that are not to
+    keep their types become float32, so that the rewrite gives them its own.
 
     Raises:
         GraphError: The types that the file declares contradict each other.
     """
     types = float_types(flat)
-    bases = [dtype for dtype in types if dtype not in (low, FLOAT64)]
+    bases = [dtype for dtype in types if dtype not in (options.low, FLOAT64)]
     if FLOAT64 in types and not computes_in_float32(flat):
         bases.append(FLOAT64)
     if not bases or flat.functions:
         return None
-    form = wide_form(mend_types(flat).flat, bases)
+    mended = mend_types(flat).flat
+    form = wide_form(mended, bases, ends=_changing_ends(mended, options))
     return None if form is None else form.flat

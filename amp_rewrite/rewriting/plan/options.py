@@ -74,8 +74,8 @@ class RewriteOptions:
         level: Its letter case does not matter; the environment variable AMP_REWRITE_LEVEL applies
             to "default".
         keep_io_types: True keeps the types of all graph inputs and outputs, with casts inside;
-            False gives every float32 one the low type; a list of names, or patterns of them,
-            keeps those.
+            False gives every one in another float type the low type; a list of names, or patterns
+            of them, keeps those; "float32" makes 16-bit ones float32 and keeps the others.
         preserve: Names of nodes that must not be touched.
         deny_nodes: Patterns of node names, with * for any text, or `re:` and a regular expression;
             these nodes stay float32.
@@ -340,9 +340,16 @@ class RewriteOptions:
             allow=tuple(NamePattern.of(p, "allow_nodes") for p in self.allow_nodes),
         )
 
+    @property
+    def ends_are_float32(self) -> bool:
+        """Whether graph inputs and outputs in 16 bits become float32, as for `repair`."""
+        return self.keep_io_types == (FLOAT32.name,)
+
     def keeps_type(self, name: str) -> bool:
         """Tell whether a graph input or output keeps its type, by its name."""
         kept = self.keep_io_types
+        if self.ends_are_float32:
+            return True
         return kept if isinstance(kept, bool) else any(p.matches(name) for p in _kept(kept))
 
     def check_names(self, model: FlatGraph) -> None:
@@ -373,7 +380,7 @@ class RewriteOptions:
         check_dimensions(self.lengths, model)
         inputs = {model.value_names[v] for v in model.main.inputs}
         _require_known("variables", self.variables, inputs, "a graph input")
-        if not isinstance(self.keep_io_types, bool):
+        if not isinstance(self.keep_io_types, bool) and not self.ends_are_float32:
             ends = {model.value_names[v] for v in (*model.main.inputs, *model.main.outputs)}
             unknown = [p.text for p in _kept(self.keep_io_types) if not p.matches_any(ends)]
             _require_known("keep_io_types", unknown, ends, "a graph input or output")

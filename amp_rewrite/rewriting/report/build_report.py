@@ -8,6 +8,7 @@ import numpy as np
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.constants import default_tensor, filled_tensor, read_constants
+from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
 from amp_rewrite.graph.part import part_in
 from amp_rewrite.graph.sizes import Sizes
@@ -82,7 +83,18 @@ def summarize(
         compute_converted=compute_share(graph, painting, allow[~is_constant[allow]].tolist()),
         cast_bytes=sum(count or 0 for count in cast_bytes),
         casts_of_unknown_size=cast_bytes.count(None),
+        nodes_low_before=_low_before(context),
     )
+
+
+def _low_before(context: PaintContext) -> int:
+    """Return how many nodes computed in the low type before, casts and constants aside."""
+    graph, flat = context.type_graph, context.type_graph.flat
+    low = {value for value, type_ in enumerate(graph.types) if type_ == tensor(context.low.number)}
+    if not low:
+        return 0
+    sources = {*flat.nodes_of("Cast", "Constant")}
+    return len({flat.producer[v] for v in low} - sources - {ABSENT})
 
 
 def constant_nodes(flat: FlatGraph) -> Array:

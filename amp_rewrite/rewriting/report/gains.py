@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from amp_rewrite.base.printable import counted
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.report.records import Summary
@@ -47,6 +48,13 @@ def headline(precision: str, summary: Summary, sizes: Sizes | None = None) -> st
     Example:
         "half the size; 100 % of the arithmetic in float16"
     """
+    if not summary.nodes_converted and summary.nodes_low_before:
+        count = summary.nodes_low_before
+        verb, them = ("is", "it") if count == 1 else ("are", "them")
+        return (
+            f"{counted(count, 'node')} {verb} {precision} already; `convert` leaves {them}. "
+            "`check` and `repair` are for such files"
+        )
     if not summary.nodes_converted:
         return f"nothing changed: no part of the model can compute in {precision}"
     share = summary.compute_converted

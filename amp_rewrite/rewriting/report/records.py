@@ -237,6 +237,7 @@ class Summary(Record):
             0 to 1, estimated from weights and recorded shapes; 0 if there are none.
         cast_bytes: What the Casts of values of known size read and write in a run.
         casts_of_unknown_size: How many Casts are not among these.
+        nodes_low_before: Nodes that computed in the low type before.
     """
 
     nodes_converted: int
@@ -246,6 +247,7 @@ class Summary(Record):
     compute_converted: float
     cast_bytes: int = 0
     casts_of_unknown_size: int = 0
+    nodes_low_before: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
