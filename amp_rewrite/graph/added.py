@@ -45,6 +45,10 @@ class AddedNames(FreeNames):
         """Return a name for a value that gives its own name to the cast behind it; take it."""
         return self.number(f"{value}-{dtype.label}")
 
+    def clamp(self, value: str) -> tuple[str, ...]:
+        """Return names for a Clip of a value and for the two ends that it reads; take them."""
+        return tuple(self.number(f"{value}-{part}") for part in ("Clip", "ClipMin", "ClipMax"))
+
     def part(self, value: str, op: str) -> str:
         """Return a name for a node, or a value inside, that makes a value; take it."""
         return self.number(f"{value}-{op}")

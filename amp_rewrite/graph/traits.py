@@ -115,6 +115,7 @@ class Row:
         pole: The input at which zero gives an infinity.
         coordinates: The inputs that hold places in its data.
         scales: The inputs that hold factors of blocks of stored weights.
+        masks: The inputs that it adds to scores, in front of a Softmax of its own.
     """
 
     traits: Trait = _NONE
@@ -123,6 +124,7 @@ class Row:
     pole: int | None = None
     coordinates: tuple[int, ...] = ()
     scales: tuple[int, ...] = ()
+    masks: tuple[int, ...] = ()
 
     def data_of(self, node: ir.Node) -> list[ir.Value | None]:
         """Return the inputs of a node that hold data."""
@@ -245,7 +247,8 @@ _ARITHMETIC: tuple[Family, ...] = (
         Row(_T.NOT_BROADCAST),
     ),
     ("Celu Elu HardSwish ReduceProd Selu", Row(_T.HANDS_ON | _T.NOT_BROADCAST)),
-    ("Attention CausalConvWithState CumProd LinearAttention", Row(_T.HANDS_ON)),
+    ("Attention", Row(_T.HANDS_ON, masks=(3,))),
+    ("CausalConvWithState CumProd LinearAttention", Row(_T.HANDS_ON)),
     (
         "GRU InstanceNormalization LRN LSTM LayerNormalization LpNormalization"
         " MeanVarianceNormalization RMSNormalization RNN",
@@ -265,6 +268,10 @@ _ARITHMETIC: tuple[Family, ...] = (
 _CONTRIBUTED: tuple[Family, ...] = (
     ("GatherBlockQuantized MatMulNBits", Row(scales=(2,))),
     ("QMoE", Row(scales=(3, 6, 9))),
+    ("DecoderMaskedMultiHeadAttention", Row(masks=(4,))),
+    ("Attention MultiHeadAttention PackedAttention", Row(masks=(5,))),
+    ("PackedMultiHeadAttention", Row(masks=(6,))),
+    ("GroupQueryAttention", Row(masks=(10,))),
 )
 """Those of com.microsoft."""
 
@@ -278,23 +285,23 @@ _NOTHING: Mapping[str, str] = {
         " SVMRegressor Scaler TreeEnsemble TreeEnsembleClassifier TreeEnsembleRegressor ZipMap"
     ),
     "com.microsoft": (
-        "Attention AttnLSTM BeamSearch BiasAdd BiasDropout BiasGelu BiasSoftmax BiasSplitGelu"
+        "AttnLSTM BeamSearch BiasAdd BiasDropout BiasGelu BiasSoftmax BiasSplitGelu"
         " BitmaskBiasDropout BitmaskDropout BranchwiseRMSNorm CDist CausalConvWithState"
         " ComplexMul ComplexMulConj ConvStateReplay ConvTransposeWithDynamicPads CropAndResize"
-        " DecoderAttention DecoderMaskedMultiHeadAttention DecoderMaskedSelfAttention"
+        " DecoderAttention DecoderMaskedSelfAttention"
         " DequantizeBFP DequantizeLinear DequantizeWithOrder DynamicQuantizeLSTM"
         " DynamicQuantizeMatMul DynamicSparseAttention DynamicTimeWarping EPContext"
         " EmbedLayerNormalization EngramGate ExpandDims FastGelu FusedConv FusedGemm FusedMatMul"
         " FusedMatMulActivation GatedAdd GatedDeltaNet GatedDeltaNetStateReplay GatedRMSNorm"
         " GatedRelativePositionBias GatherND GatherPacked Gelu GemmFastGelu"
-        " GemmFloat8 GemmaRotaryEmbedding GreedySearch GridSample GroupNorm GroupQueryAttention"
+        " GemmFloat8 GemmaRotaryEmbedding GreedySearch GridSample GroupNorm"
         " HyperConnectionLowRankMix HyperConnectionPostMix HyperConnectionPreMix Inverse Irfft"
         " IsAllFinite LinearAttention LinearAttentionGate LongformerAttention MRotaryEmbedding"
         " Mamba2Verify MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight MatMulBnb4"
         " MatMulFpQ4 MatMulIntegerToFloat MatMulNBitsMlp MatMulNBitsQLoRA"
         " MatMulNBitsQkv MatMulPacked MaxpoolWithMask MoE MoEGroupRouter MoEPacked"
-        " MultiHeadAttention MurmurHash3 NGramRepeatBlock NhwcConv NhwcFusedConv PackedAttention"
-        " PackedMultiHeadAttention PackedSparseAttentionIndexer Pad PagedAttention QAttention"
+        " MurmurHash3 NGramRepeatBlock NhwcConv NhwcFusedConv"
+        " PackedSparseAttentionIndexer Pad PagedAttention QAttention"
         " QEmbedLayerNormalization QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearConv"
         " QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearReduceMean QLinearSigmoid"
         " QLinearSoftmax QLinearWhere QOrderedAttention QOrderedGelu"

@@ -22,8 +22,12 @@ def count_terms(flat: FlatGraph, node: int) -> int | None:
     rule = _RULES.get(called.op_type)
     if rule is None:
         return None
-    shapes = [None if v == ABSENT else _shape(flat, v) for v in flat.inputs_of(node)]
+    inputs = flat.inputs_of(node)
+    shapes = [None if v == ABSENT else _shape(flat, v) for v in inputs]
     attributes = {name: a.value for name, a in flat.attributes(node).items()}
+    if rule in (_reduced, _cumulated):
+        attributes["axes"] = _axes(flat, inputs, attributes)
+        shapes[0] = shapes[0] or _chosen(flat, inputs[0])
     return rule([*shapes, None, None], attributes)
 
 
@@ -56,6 +60,49 @@ def _constant(flat: FlatGraph, value: int) -> Tensor | None:
     """Return the contents of an initializer or a Constant; None for any other value."""
     maker = flat.producer[value]
     return flat.initializer(value) if maker == ABSENT else flat.held(maker)
+
+
+def _axes(flat: FlatGraph, inputs: Sequence[int], attributes: dict[str, Any]) -> Any:
+    """Return the axes of a reduction; () for all of them, None if they are not known."""
+    if "axes" in attributes or len(inputs) < 2 or inputs[1] == ABSENT:
+        return attributes.get("axes", ())
+    given = _constant(flat, inputs[1])
+    return None if given is None else [int(axis) for axis in given.numpy().reshape(-1)]
+
+
+def _chosen(flat: FlatGraph, value: int) -> Shape | None:
+    """Return the last length of what TopK chooses along the last axis, as all that is known."""
+    node = flat.producer[value]
+    if node == ABSENT or flat.called(node)[:2] != ("", "TopK") or len(flat.inputs_of(node)) < 2:
+        return None
+    axis, count = flat.attributes(node).get("axis"), _constant(flat, flat.inputs_of(node)[1])
+    if count is None or (axis is not None and axis.value != -1):
+        return None
+    return _Last(int(count.numpy().reshape(-1)[0]))
+
+
+class _Last(tuple[int]):
+    """A shape of which nothing is known but its last length."""
+
+    __slots__ = ()
+
+    def __new__(cls, length: int) -> _Last:
+        """Take the length."""
+        return super().__new__(cls, (length,))
+
+
+def _reduced(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
+    shape, axes = shapes[0], attributes["axes"]
+    if shape is None or axes is None or (isinstance(shape, _Last) and list(axes) != [-1]):
+        return None
+    if not axes:
+        return 1 if attributes.get("noop_with_empty_axes", 0) else _product(shape, 0)
+    inside = [axis for axis in axes if -len(shape) <= axis < len(shape)]
+    return _product([shape[axis] for axis in inside], 0) if len(inside) == len(axes) else None
+
+
+def _cumulated(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
+    return _reduced(shapes, attributes) if attributes["axes"] else None
 
 
 def _gemm(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
@@ -107,10 +154,13 @@ def _product(shape: Shape | None, start: int) -> int | None:
 
 _RULES: dict[str, Callable[[Sequence[Shape | None], dict[str, Any]], int | None]] = {
     "AveragePool": lambda _, attributes: _product(attributes.get("kernel_shape"), 0),
+    "CumSum": _cumulated,
     "Conv": lambda shapes, _: _product(shapes[1], 1),
     "ConvTranspose": _conv_transpose,
     "Einsum": lambda shapes, attributes: einsum_terms(str(attributes.get("equation", "")), shapes),
     "Gemm": _gemm,
     "GlobalAveragePool": lambda shapes, _: _product(shapes[0], 2),
     "MatMul": lambda shapes, _: _length(shapes[0], -1) or _length(shapes[1], -2),
+    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"), _reduced),
+    **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceSumSquare"), _reduced),
 }

@@ -43,7 +43,8 @@ class Declarations:
             yield from self._repeated(value, flat.is_input(value) or value in ends)
         for read in made:
             if isinstance(read, Added):
-                if read.gave == ABSENT and read not in ends and self._is_typed(read.like):
+                typed = read.like != ABSENT and self._is_typed(read.like)
+                if read.gave == ABSENT and read not in ends and typed:
                     yield self._new_info(read, typed=True)
             elif read in ends:
                 yield from self._repeated(read, is_end=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
-from amp_rewrite.dtypes import DType
+from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, PlannedWeight, Use
@@ -29,11 +30,37 @@ class Added:
     gave: int = ABSENT
 
 
+@dataclass(frozen=True, slots=True)
+class Clamp:
+    """What stands in front of a Cast whose elements end at a magnitude.
+
+    Attributes:
+        cast: The Cast.
+        ends: The Constants with the two ends, where Clip takes them as inputs.
+    """
+
+    cast: PlannedCast
+    ends: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClampEnd:
+    """A Constant of one float32 number."""
+
+    number: float
+
+
+Planned = PlannedCast | PlannedWeight | Clamp | ClampEnd
+"""What an added node is to do."""
+
 Read = int | Added
 """What a node reads: a value of the model, or one that is added."""
 
 Item = int | str
 """A node: one of the model, or the name of one that is added."""
+
+OPSET_OF_CLIP_INPUTS = 11
+"""Since then the bounds of Clip are inputs, before attributes."""
 
 
 class Rewiring:
@@ -47,6 +74,7 @@ class Rewiring:
         copies: Graph -> the low-precision copies of its initializers that stay float32.
         planned: Name of an added node -> what it is to do.
         added: Name of an added node or initializer -> the value that it makes.
+        clamps: Name of an added Cast -> that of the Clip in front of it.
         outputs: (graph, index) -> what an output of a graph is instead.
     """
 
@@ -55,7 +83,8 @@ class Rewiring:
         self.flat, self.plan, self.removed = flat, plan, set(removed)
         self.weights = {w.value: w for w in plan.weights if not w.keep_float32}
         self.copies: dict[int, list[PlannedWeight]] = {}
-        self.planned: dict[str, PlannedCast | PlannedWeight] = {}
+        self.planned: dict[str, Planned] = {}
+        self.clamps: dict[str, str] = {}
         self.added: dict[str, Added] = {}
         self.outputs: dict[tuple[int, int], Read] = {}
         self._reads: dict[int, Read] = {}
@@ -94,8 +123,28 @@ class Rewiring:
         else:
             self.planned[cast.name] = cast
             self.added[cast.name] = Added(cast.name, cast.value, cast.to)
-            self._insert(cast.name, cast.value)
+            if cast.limit:
+                self._clamp(cast)
+            else:
+                self._insert(cast.name, cast.value)
             self._redirect(cast.uses, cast.value, self.added[cast.name])
+
+    def _clamp(self, cast: PlannedCast) -> None:
+        """Put a Clip, behind the numbers that it reads, between a value and its Cast."""
+        ends = ()
+        if self.flat.opsets.get("", 1) >= OPSET_OF_CLIP_INPUTS:
+            ends = cast.clamp_names[1:]
+        for name, sign in zip(ends, (-1, 1), strict=False):
+            self.planned[name] = ClampEnd(sign * cast.limit)
+            self.added[name] = Added(name, ABSENT, FLOAT32)
+        clip = cast.clamp_names[0]
+        self.planned[clip] = Clamp(cast, ends)
+        self.added[clip] = Added(clip, cast.value, FLOAT32)
+        self.clamps[cast.name] = clip
+        chain = [*ends, clip, cast.name]
+        self._insert(chain[0], cast.value)
+        for before, item in pairwise(chain):
+            self._behind.setdefault(before, []).append(item)
 
     def _insert(self, item: Item, value: int) -> None:
         """Put a node right behind what makes a value, or at the start of the value's graph."""

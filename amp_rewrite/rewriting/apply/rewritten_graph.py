@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.flat_proto import FlatProto
@@ -17,10 +18,12 @@ from amp_rewrite.graph.proto.messages import copy_text, text
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.rewriting.apply.declarations import Declarations
-from amp_rewrite.rewriting.apply.rewiring import Read, Rewiring
+from amp_rewrite.rewriting.apply.rewiring import Clamp, ClampEnd, Read, Rewiring
 from amp_rewrite.rewriting.apply.rewritten_weights import Weight, rewritten_weights, with_data
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, PlannedWeight
 from amp_rewrite.rewriting.plan.typed_attributes import typed_attributes
+
+_CLIP_ENDS = (("min", -1), ("max", 1))
 
 Made = tuple[NodeProto, list[Read]]
 """A node's message, and the values that it makes."""
@@ -63,19 +66,32 @@ class RewrittenGraph:
         """Yield the nodes of a graph in order; `weights`, by graph, go into graphs inside nodes."""
         for item in self._wiring.in_order(body):
             if isinstance(item, str):
-                yield self._addition(self._wiring.planned[item])
+                yield self._addition(item)
             elif item not in self._wiring.removed:
                 yield self._node(item, weights)
 
-    def _addition(self, planned: PlannedCast | PlannedWeight) -> Made:
-        """Return a node that is added: a Cast, or a Constant in the low type."""
+    def _addition(self, name: str) -> Made:
+        """Return a node that is added: a Cast, what stands in front of it, or a low Constant."""
         wiring = self._wiring
-        made = wiring.added[planned.name]
-        node = NodeProto(output=[made.name], name=planned.name)
+        planned, made = wiring.planned[name], wiring.added[name]
+        node = NodeProto(output=[made.name], name=name)
         if isinstance(planned, PlannedCast):
             node.op_type = "Cast"
-            node.input.append(wiring.name(wiring.left_of(planned.value)))
+            clamp = wiring.clamps.get(name)
+            source = wiring.name(wiring.left_of(planned.value)) if clamp is None else clamp
+            node.input.append(source)
             node.attribute.append(number_attribute("to", planned.to.number))
+        elif isinstance(planned, Clamp):
+            node.op_type = "Clip"
+            node.input.extend((wiring.name(wiring.left_of(planned.cast.value)), *planned.ends))
+            if not planned.ends:
+                limit = planned.cast.limit
+                node.attribute.extend(float_attribute(n, s * limit) for n, s in _CLIP_ENDS)
+        elif isinstance(planned, ClampEnd):
+            node.op_type = "Constant"
+            number = np.float32(planned.number)
+            tensor = TensorProto(data_type=FLOAT32.number, raw_data=number.tobytes())
+            node.attribute.append(tensor_attribute("value", tensor))
         else:
             node.op_type = "Constant"
             tensor = with_data(self._convert(planned))
@@ -175,6 +191,11 @@ def retyped_attributes(
 def number_attribute(name: str, number: int) -> AttributeProto:
     """Return an attribute that is a number."""
     return AttributeProto(name=name, type=AttributeProto.INT, i=number)
+
+
+def float_attribute(name: str, number: float) -> AttributeProto:
+    """Return an attribute that is a floating-point number."""
+    return AttributeProto(name=name, type=AttributeProto.FLOAT, f=number)
 
 
 def tensor_attribute(name: str, tensor: TensorProto) -> AttributeProto:

@@ -8,17 +8,19 @@ computes may have none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.constants import filled_tensor, moved_elements
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Array, Operator
 from amp_rewrite.graph.traits import Trait, having, operator, row_of
 from amp_rewrite.values.counts.find_counts import LOWEST
+from amp_rewrite.values.intervals.interval import Interval
 
 # operators: those that leave each row of a mask what it is, or cut it; zeros times data are zeros.
 _KEEPING_ROWS = (
@@ -28,8 +30,12 @@ _KEEPING_ROWS = (
 
 # operators: those whose results have the fills of their operands.
 _HANDING_ON = having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN, Trait.ADDS) | {
-    *("Clip", "Div", "Max", "Min", "Mul", "Sub")
+    *("Clip", "CumSum", "Div", "GlobalMaxPool", "Max", "MaxPool", "Mean", "Min", "Mul"),
+    *("ReduceMax", "ReduceMin", "ReduceSum", "ScatterElements", "ScatterND", "Sub", "TopK"),
 }
+
+# operators: those behind which what the caller gives is no mask any more.
+_SCALING = frozenset({"Clip", "CumSum", "Div", "Mean", "Mul", "ReduceSum", "Sub"})
 
 
 class Fills(NamedTuple):
@@ -38,17 +44,25 @@ class Fills(NamedTuple):
     Attributes:
         least: The smallest magnitude of one.
         is_open: Whether every row has an element without one.
+        is_given: Whether the caller gives them all, if there are any: an input may be a mask.
     """
 
     least: float
     is_open: bool
+    is_given: bool = False
 
 
 @dataclass
 class FillSearch:
-    """Finds the fills of values, each value's once."""
+    """Finds the fills of values, each value's once.
+
+    Attributes:
+        type_graph: The model.
+        ranges: Graph input -> what the user says of its elements.
+    """
 
     type_graph: TypeGraph
+    ranges: Mapping[int, Interval] = field(default_factory=dict[int, Interval])
     _found: dict[int, Fills | None] = field(default_factory=dict[int, "Fills | None"])
     _read: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
 
@@ -104,14 +118,34 @@ class FillSearch:
         operands = self._operands(value)
         if not operands:  # a constant hands nothing on
             tensor = filled_tensor(self.type_graph, value)
-            return None if tensor is None else _of_elements(tensor.numpy())
-        parts = [f for v in operands if (f := self._found[v]) is not None]
-        if not parts:
-            return None
+            return self._given(value) if tensor is None else _of_elements(tensor.numpy())
         node = self.type_graph.flat.producer[value]
         called = self.type_graph.flat.called(node)
+        scales = operator(called) in _SCALING
+        found = [f for v in operands if (f := self._found[v]) is not None]
+        parts = [f for f in found if not (scales and f.is_given)]
+        if not parts:
+            return None
         stays_open = len(parts) == 1 and parts[0].is_open and _is(called, *_KEEPING_ROWS)
-        return Fills(min(f.least for f in parts), stays_open or self._is_triangle(node))
+        return Fills(
+            min(f.least for f in parts),
+            stays_open or self._is_triangle(node),
+            all(f.is_given for f in parts),
+        )
+
+    def _given(self, value: int) -> Fills | None:
+        """Return the fills of an input of the model that is added, and nothing else.
+
+        A caller's mask has the lowest number of float32, as a rule.
+        """
+        flat, known = self.type_graph.flat, self.ranges.get(value)
+        if value not in flat.main.inputs or not self.type_graph.is_float32(value):
+            return None
+        if known is not None and known.magnitude < -LOWEST:
+            return None
+        readers = {operator(flat.called(node)) for node in flat.readers(value)}
+        is_mask = readers <= _HANDING_ON - _SCALING
+        return Fills(FLOAT32.max, is_open=False, is_given=True) if is_mask else None
 
     def _is_triangle(self, node: int) -> bool:
         """Tell whether a node leaves fills above the diagonal alone."""

@@ -1,6 +1,8 @@
-"""Masks: constants that only serve as "lower than everything", as in front of a Softmax."""
+"""Masks: numbers that only serve as "lower than everything", as in front of a Softmax."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -9,7 +11,7 @@ from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.streams import Stream
-from amp_rewrite.graph.traits import Trait, has, having, operator
+from amp_rewrite.graph.traits import TABLE, Trait, having, operator, row_of
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.reach import walk
@@ -17,24 +19,88 @@ from amp_rewrite.rewriting.paint.reach import walk
 MASKING = having(Trait.MOVES, Trait.CASTS, Trait.ADDS) | {"Mul"}
 """Operators through which a mask constant reaches those that order."""
 
-_PASSES = (MASKING | having(Trait.HOLDS, Trait.SUBGRAPHS)) - having(Trait.LOOPS)
+# operators: what becomes of a mask there is one: some of its elements, their negative, a sum.
+_HANDING_ON = frozenset({"Clip", "CumSum", "Div", "Min", "Neg", "ReduceMin", "ReduceSum", "Sub"})
+_ORDERING_ELEMENTS = frozenset({"GlobalMaxPool", "Max", "MaxPool", "ReduceMax", "TopK"})
+
+CARRYING = MASKING | _HANDING_ON | _ORDERING_ELEMENTS
+"""Operators whose results have the elements of a mask, or sums of them."""
+
+_SUMMING = having(Trait.ADDS) | {"CumSum", "ReduceSum", "Sub"}
+
+_ATTENDING = frozenset(name for name, row in TABLE.items() if row.masks)
+
+_PASSES = (MASKING | _HANDING_ON | having(Trait.HOLDS, Trait.SUBGRAPHS)) - having(Trait.LOOPS)
+
+_FIRST_ONLY = ("Clip", "Div")
+"""Operators that hand on a mask if it is their first input."""
+
+# operators: those that make shares of what they read.
+SHARING = frozenset({"LogSoftmax", "ReduceLogSumExp", "Softmax"})
 
 
-def ends_in_ordering(type_graph: TypeGraph, vertex: int) -> bool:
-    """Tell whether everything that a vertex computes ends in an ordering operator."""
+def ends_in_ordering(
+    type_graph: TypeGraph,
+    vertex: int,
+    value: int = ABSENT,
+    ordering: frozenset[str] = having(Trait.ORDERS),
+) -> bool:
+    """Tell whether everything that a vertex computes ends in an ordering operator.
+
+    Args:
+        type_graph: The model.
+        vertex: The vertex.
+        value: What it reads of which that is asked: an attention orders its mask alone.
+        ordering: The operators that order, besides those that contain a Softmax.
+    """
+    if _attends(type_graph, vertex):
+        return value != ABSENT and enters_as_mask(type_graph, vertex, lambda v: v == value)
     seen, stack = {vertex}, [vertex]
     while stack:
         current = stack.pop()
-        called = type_graph.operator_of(current)
-        if has(called, Trait.ORDERS):
+        called = operator(type_graph.operator_of(current))
+        if called in ordering:
             continue
         consumers = type_graph.successors(current)
-        if operator(called) not in _PASSES or not consumers or _is_output(type_graph, current):
+        passes = called in _PASSES or called in _ORDERING_ELEMENTS
+        if not passes or not consumers or _is_output(type_graph, current):
             return False
-        new = [c for c in consumers if c not in seen]
-        seen.update(new)
-        stack.extend(new)
+        for consumer in consumers:
+            if not _hands_on(type_graph, current, consumer):
+                return False
+            if consumer not in seen and not _attends(type_graph, consumer):
+                seen.add(consumer)
+                stack.append(consumer)
     return True
+
+
+def enters_as_mask(type_graph: TypeGraph, vertex: int, comes: Callable[[int], bool]) -> bool:
+    """Tell whether a vertex reads what `comes` as the mask of an attention and nowhere else."""
+    masks = row_of(type_graph.operator_of(vertex)).masks
+    indices = _indices(type_graph, vertex, comes) if masks else []
+    return bool(indices) and all(index in masks for index in indices)
+
+
+def _attends(type_graph: TypeGraph, vertex: int) -> bool:
+    return bool(row_of(type_graph.operator_of(vertex)).masks)
+
+
+def _hands_on(type_graph: TypeGraph, vertex: int, consumer: int) -> bool:
+    """Tell whether a consumer reads what a vertex makes in such a way that it stays a mask."""
+    source = type_graph.source
+    if _attends(type_graph, consumer):
+        return enters_as_mask(type_graph, consumer, lambda v: source[v] == vertex)
+    if type_graph.operator_of(consumer).op_type not in _FIRST_ONLY:
+        return True
+    return not any(_indices(type_graph, consumer, lambda v: source[v] == vertex))
+
+
+def _indices(type_graph: TypeGraph, vertex: int, comes: Callable[[int], bool]) -> Iterable[int]:
+    """Return at which inputs a vertex reads values."""
+    flat, node = type_graph.flat, type_graph.nodes[vertex]
+    slots = range(flat.input_start[node], flat.input_start[node + 1])
+    mine = (slot for slot in slots if type_graph.reads[slot] == vertex)
+    return [flat.index(slot) for slot in mine if comes(flat.inputs[slot])]
 
 
 def _is_output(type_graph: TypeGraph, vertex: int) -> bool:
@@ -45,9 +111,14 @@ def _is_output(type_graph: TypeGraph, vertex: int) -> bool:
 
 
 def is_added(type_graph: TypeGraph, vertex: int) -> bool:
-    """Tell whether a mask is added to something on its way to the ordering operators."""
-    behind = walk([vertex], type_graph.successors, type_graph.called(MASKING))
-    return any(has(type_graph.operator_of(v), Trait.ADDS) for v in behind)
+    """Tell whether a mask is added to something on its way to the ordering operators.
+
+    An attention adds it to its scores.
+    """
+    ways = type_graph.called(CARRYING | _ATTENDING)
+    behind = walk([vertex], type_graph.successors, ways)
+    adds = _SUMMING | _ATTENDING
+    return any(operator(type_graph.operator_of(v)) in adds for v in behind)
 
 
 def overflows_below_only(constant: Stream, low: DType) -> bool:
@@ -69,7 +140,7 @@ def saturates_in_float32(context: PaintContext, value: int) -> bool:
     return (
         tensor is not None
         and may_stand_behind_cast(context, value)
-        and all(ends_in_ordering(graph, vertex) for vertex in graph.readers(value))
+        and all(ends_in_ordering(graph, vertex, value) for vertex in graph.readers(value))
         and overflows_below_only(graph.flat.elements(tensor), low)
     )
 

@@ -20,6 +20,7 @@ from amp_rewrite.graph.flat import ABSENT, MAIN, Array, Tensor
 from amp_rewrite.graph.rounding_loss import RoundingLoss
 from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.mask_casts import MaskCasts
 from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.rewriting.plan.options import Store
 from amp_rewrite.rewriting.plan.saturation import fill_saturation, saturation
@@ -66,6 +67,8 @@ class PlannedCast:
         uses: The uses that will read the cast.
         name: The name of the Cast and of its output.
         existing: A Cast of the model that already does it, or ABSENT.
+        limit: The magnitude at which elements end in front of it, by a Clip; 0 leaves them alone.
+        clamp_names: The names of the Clip and of the two numbers that it reads.
     """
 
     value: int
@@ -73,6 +76,8 @@ class PlannedCast:
     uses: tuple[Use, ...]
     name: str
     existing: int = ABSENT
+    limit: float = 0.0
+    clamp_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +147,10 @@ def plan_casts(context: PaintContext, painting: Painting, store: Store = "float3
 
     `store` are constants to store in 16 bits though they compute as float32.
     """
-    stored = stored_constants(context, painting, store) | saturated_masks(context, painting)
-    return _Planner(context.type_graph, context, painting, stored).plan()
+    saturated = saturated_masks(context, painting)
+    masks = MaskCasts(context, painting, {v: c.saturate for v, c in saturated.items()})
+    stored = stored_constants(context, painting, store) | saturated
+    return _Planner(context.type_graph, context, painting, stored, masks).plan()
 
 
 @dataclass
@@ -152,6 +159,7 @@ class _Planner:
     context: PaintContext
     painting: Painting
     stored: Mapping[int, StoredConstant]
+    masks: MaskCasts
     ends: tuple[int, ...] = ()
     outputs: Counter[int] = field(default_factory=Counter[int])
 
@@ -183,8 +191,10 @@ class _Planner:
                 tensor = constant_tensor(self.type_graph, value)
             name = names.cast(flat.value_names[value], to)
             if tensor is None:
-                existing = self._existing_cast(value, to, uses)
-                casts.append(PlannedCast(value, to, tuple(uses), name, existing))
+                limit = self.masks.limit(value, [u.vertex for u in uses]) if to is low else 0.0
+                existing = ABSENT if limit else self._existing_cast(value, to, uses)
+                clamp = names.clamp(flat.value_names[value]) if limit else ()
+                casts.append(PlannedCast(value, to, tuple(uses), name, existing, limit, clamp))
             else:
                 weights.append(self._weight(value, tensor, uses, name))
         copies = [(w.value, w.uses, low) for w in weights if w.keep_float32]

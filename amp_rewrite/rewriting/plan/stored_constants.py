@@ -27,7 +27,7 @@ from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.masks import (
-    MASKING,
+    CARRYING,
     may_stand_behind_cast,
     saturates_in_float32,
 )
@@ -112,7 +112,7 @@ def saturated_masks(context: PaintContext, painting: Painting) -> dict[int, Stor
     graph, found = context.type_graph, dict[int, StoredConstant]()
     if context.low is FLOAT32 or may_leave_range(context.low) or not context.converts_weights:
         return found
-    stays = graph.called(MASKING) & ~painting.allow
+    stays = graph.called(CARRYING) & ~painting.allow
     ends_low = graph.mask(walk(vertices_in(painting.allow), graph.predecessors, stays)) & stays
     for value in read_constants(graph):
         readers = [v for v in graph.readers(value) if v != ABSENT and ends_low[v]]

@@ -1,8 +1,9 @@
 """What leaves the range of the low type, for certain or by an estimate, stays float32.
 
 Both ends of such a value do: whoever computes it would round it to infinity, and whoever reads it
-would get an infinity from the cast. A comparison and a bound of Clip do not mind, and neither does
-an activation that the target computes as one operator: the cube inside Gelu ends in a Tanh.
+would get an infinity from the cast. A comparison and a bound of Clip do not mind, neither does an
+attention whose mask ends where the low type does, and neither does an activation that the target
+computes as one operator: the cube inside Gelu ends in a Tanh.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.mask_casts import MaskCasts
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 
@@ -22,13 +24,13 @@ class KeepInRange:
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; a mark names the value and what it reaches."""
-        marks: dict[int, Mark] = {}
+        marks, casts = dict[int, Mark](), MaskCasts(context, painting)
         hidden = {value for fused in context.groups if not fused.tail for value in fused.inner}
         for value, beyond in context.values.beyond.items():
             if value in hidden:
                 continue
             mark = Mark(Color.NONE, beyond.reason, None, beyond.detail)
-            for vertex in _ends(context, value):
+            for vertex in _ends(context, value, casts):
                 if painting.is_allow(vertex) and not _is_overruled(context, vertex, beyond.reason):
                     marks.setdefault(vertex, mark)
         for node, beyond in context.values.beyond_inside.items():
@@ -46,13 +48,14 @@ def _is_overruled(context: PaintContext, vertex: int, reason: Reason) -> bool:
     return context.rules.allowed_by(context.type_graph.node_name(vertex)) is not None
 
 
-def _ends(context: PaintContext, value: int) -> list[int]:
+def _ends(context: PaintContext, value: int, casts: MaskCasts) -> list[int]:
     """Return the vertices that compute or read a value and mind if it is infinite."""
     graph, flat = context.type_graph, context.type_graph.flat
     ends = [graph.source[value]]
     for slot in flat.uses(value):
         called = flat.called(flat.reader(slot))
         is_bound = called[:2] == ("", "Clip") and flat.index(slot) > 0
-        if not is_bound and not has(called, Trait.COMPARES):
+        is_mask = flat.index(slot) in row_of(called).masks and casts.limit(value) > 0
+        if not (is_bound or is_mask or has(called, Trait.COMPARES)):
             ends.append(graph.reads[slot])
     return [vertex for vertex in ends if vertex != ABSENT]

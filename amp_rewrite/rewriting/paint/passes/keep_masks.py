@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
@@ -38,7 +39,7 @@ class KeepMasks:
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; nodes that the user allows stay."""
         graph, marks = context.type_graph, dict[int, Mark]()
-        search = FillSearch(graph)
+        search = FillSearch(graph, context.values.inputs)
         for node in graph.flat.nodes_of(*_SOFTMAX):
             marks |= _marks(context, search, node)
         names, allowed = graph.node_name, context.rules.allowed_by
@@ -53,22 +54,42 @@ def _marks(context: PaintContext, search: FillSearch, softmax: int) -> dict[int,
     graph, flat = context.type_graph, context.type_graph.flat
     masked = list(search.nodes_behind(flat.inputs_of(softmax)[0]))
     for node in masked:
-        adds = has(flat.called(node), Trait.ADDS)
-        if not adds and flat.called(node)[:2] != ("", "Sub"):
+        if not has(flat.called(node), Trait.ADDS) and flat.called(node)[:2] != ("", "Sub"):
             continue
         fills = [f for v in flat.inputs_of(node) if v != ABSENT and (f := search.of(v)) is not None]
-        if any(_spoils(f, context.low, saturates=adds) for f in fills):
-            least = min(f.least for f in fills)
-            detail = (
-                f"{flat.node_names[node]} adds {least:.3g} where nothing is to be seen; in "
-                f"{context.low.name} rows without anything else would come out differently"
-            )
+        if all(f.is_given for f in fills) and not _adds_to_computed(context, search, node):
+            continue
+        if any(_spoils(f, context.low) for f in fills):
+            detail = _detail(context, flat.node_names[node], fills)
             mark = Mark(Color.NONE, Reason.MASK, None, detail)
             return {v: mark for n in (softmax, *masked) for v in graph.vertices_of(n)}
     return {}
 
 
-def _spoils(fills: Fills, low: DType, *, saturates: bool) -> bool:
+def _adds_to_computed(context: PaintContext, search: FillSearch, node: int) -> bool:
+    """Tell whether a node adds to something that the model computes, as a mask is to scores."""
+    graph, flat = context.type_graph, context.type_graph.flat
+    return any(
+        flat.producer[v] != ABSENT and search.of(v) is None and constant_tensor(graph, v) is None
+        for v in flat.inputs_of(node)
+    )
+
+
+def _detail(context: PaintContext, name: str, fills: list[Fills]) -> str:
+    """Return a sentence on a node that adds fills."""
+    low = context.low.name
+    if all(f.is_given for f in fills):
+        return (
+            f"{name} adds an input that may be a mask; in {low} rows that it masks as a whole would "
+            "come out differently (--input-range NAME=LOW:HIGH says that it is none)"
+        )
+    return (
+        f"{name} adds {min(f.least for f in fills):.3g} where nothing is to be seen; in {low} rows "
+        "without anything else would come out differently"
+    )
+
+
+def _spoils(fills: Fills, low: DType) -> bool:
     """Tell whether scores plus a mask are something else in a low type than in float32."""
-    swallows = saturates and fills.least >= _SWALLOWING and not may_leave_range(low)
+    swallows = fills.least >= _SWALLOWING and not may_leave_range(low)
     return not (fills.is_open or swallows)

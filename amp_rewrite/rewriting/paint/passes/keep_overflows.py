@@ -18,9 +18,11 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Tensor
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.mask_casts import MaskCasts
 from amp_rewrite.rewriting.paint.masks import (
     MASKING,
     ends_in_ordering,
+    enters_as_mask,
     overflows_below_only,
     saturates_in_float32,
 )
@@ -67,11 +69,13 @@ class _Step(NamedTuple):
         vertex: The vertex.
         is_low: Whether the constant is low all the way there, hence converted in the file.
         is_whole: Whether it arrives unchanged, rather than added to or multiplied by something.
+        is_bias: Whether it arrives as the mask of an attention, and nowhere else.
     """
 
     vertex: int
     is_low: bool
     is_whole: bool
+    is_bias: bool
 
 
 @dataclass
@@ -82,6 +86,9 @@ class _Search:
     painting: Painting
     marks: dict[int, Mark] = field(default_factory=dict[int, Mark])
     _masks: dict[int, bool] = field(default_factory=dict[int, bool])
+
+    def __post_init__(self) -> None:
+        self._casts = MaskCasts(self.context, self.painting)
 
     @property
     def type_graph(self) -> TypeGraph:
@@ -101,7 +108,7 @@ class _Search:
             if not stats.overflow(low):
                 continue
             least = overflows_below_only(self.type_graph.flat.elements(tensor), low)
-            for step in self._reached(readers, least):
+            for step in self._reached(value, readers, least):
                 if self.painting.is_allow(step.vertex) and not self._tolerates(step, value, least):
                     self.marks[step.vertex] = self._mark(value, stats)
 
@@ -120,9 +127,13 @@ class _Search:
             if stats.overflow(self.context.low):
                 self.marks |= dict.fromkeys(readers, self._mark(value, stats))
 
-    def _reached(self, readers: Iterable[int], least: bool) -> Iterator[_Step]:
+    def _reached(self, value: int, readers: Iterable[int], least: bool) -> Iterator[_Step]:
         """Yield the vertices that a constant reaches; float32 arithmetic hands on masks only."""
-        stack = [_Step(vertex, self.context.converts_weights, True) for vertex in readers]
+        graph, converts = self.type_graph, self.context.converts_weights
+        stack = [
+            _Step(vertex, converts, True, enters_as_mask(graph, vertex, lambda v: v == value))
+            for vertex in readers
+        ]
         seen = set(stack)
         while stack:
             step = stack.pop()
@@ -135,23 +146,40 @@ class _Search:
                 behind = (False, False)
             else:
                 continue
-            new = [_Step(v, *behind) for v in self.type_graph.successors(step.vertex)]
+            new = [
+                _Step(v, *behind, self._is_bias(step.vertex, v))
+                for v in graph.successors(step.vertex)
+            ]
             stack += [s for s in dict.fromkeys(new) if s not in seen]
             seen.update(new)
+
+    def _is_bias(self, vertex: int, consumer: int) -> bool:
+        source = self.type_graph.source
+        return enters_as_mask(self.type_graph, consumer, lambda v: source[v] == vertex)
 
     def _tolerates(self, step: _Step, value: int, least: bool) -> bool:
         """Tell whether a vertex gives the same result with the constant out of range replaced.
 
         A mask that arrives as float32 is cast at run time and becomes infinite, unless it saturates
-        before. What else is computed with a constant may well be in range.
+        before, as a constant or in front of the Cast. What else is computed with a constant may
+        well be in range.
         """
         flat, node = self.type_graph.flat, self.type_graph.nodes[step.vertex]
         if flat.called(node)[:2] == ("", "Clip"):
             return flat.inputs_of(node)[0] != value
-        is_mask = least and self._is_mask(step.vertex)
+        is_mask = least and (step.is_bias or self._is_mask(step.vertex))
         if is_mask and not (step.is_low and step.is_whole):
-            return saturates_in_float32(self.context, value)
-        return is_mask or not step.is_whole
+            return saturates_in_float32(self.context, value) or self._is_clamped(step.vertex)
+        return is_mask or not step.is_whole or (not step.is_low and self._is_clamped(step.vertex))
+
+    def _is_clamped(self, vertex: int) -> bool:
+        """Tell whether all that a vertex reads behind Casts ends where the low type does."""
+        graph, allow = self.type_graph, self.painting.allow
+        node, flat = graph.nodes[vertex], graph.flat
+        slots = range(flat.input_start[node], flat.input_start[node + 1])
+        read = {flat.inputs[slot] for slot in slots if graph.reads[slot] == vertex}
+        made = [v for v in read if (s := graph.source[v]) != ABSENT and not allow[s]]
+        return bool(made) and all(self._casts.limit(v) for v in made)
 
     def _is_mask(self, vertex: int) -> bool:
         if vertex not in self._masks:

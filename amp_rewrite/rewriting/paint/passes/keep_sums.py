@@ -21,6 +21,7 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.intervals.operation import Operation
 from amp_rewrite.values.intervals.summing import length_along, reduced_length
+from amp_rewrite.values.sum_lengths import count_terms
 
 LONGEST = 1024
 """Elements of the longest sum of data that layers made; they are seldom above 64."""
@@ -73,7 +74,7 @@ def _is_open(context: PaintContext, node: int, value: int) -> bool:
     if called.op_type in _SCATTERS and op.attribute("reduction", "none") != "add":
         return False
     longest = LONGEST_SPECTRUM if called.op_type in _SPECTRA else LONGEST
-    length = _length(op, called.op_type)
+    length = _length(op, called.op_type) or count_terms(flat, node)
     return length is None or length > longest
 
 
