@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from amp_rewrite.graph.constants import is_repeated
 from amp_rewrite.graph.flat import ABSENT, IDENTITY, FlatGraph, Tensor
@@ -86,7 +86,7 @@ class _Last(tuple[int]):
 
     __slots__ = ()
 
-    def __new__(cls, length: int) -> _Last:
+    def __new__(cls, length: int) -> Self:
         """Take the length."""
         return super().__new__(cls, (length,))
 

@@ -117,3 +117,173 @@ def test_a_bias_that_is_no_mask_stays_low() -> None:
 def test_a_fill_that_swallows_every_score_stays_low_in_bfloat16() -> None:
     assert _low(amp.rewrite(_model(ONE_MASK, -3.4e38), precision="bfloat16"), "Softmax")
     assert not _low(amp.rewrite(_model(ONE_MASK, -1e9), precision="bfloat16"), "Softmax")
+
+
+LOWEST = float(np.finfo(np.float32).min)
+"""The lowest number of float32: minus infinity in float16, and in bfloat16 as well."""
+
+SPELLINGS = {
+    "Min": "f = Mul(pad, low) m = Min(f, causal) s = Add(scores, m)",
+    "Max": "f = Mul(pad, low) m = Max(f, causal) n = Add(f, causal) s = Add(scores, n)",
+    "Neg": "f = Mul(pad, most) m = Neg(f) s = Add(scores, m)",
+    "difference times the largest": """e = Sub(one, pad) d = Sub(e, one) m = Mul(d, most)
+                                       s = Add(scores, m)""",
+    "Clip": "f = Mul(pad, low) m = Clip(f, low, zero) s = Add(scores, m)",
+    "ReduceMin": """f = Mul(pad, low) u = Unsqueeze(f, first) m = ReduceMin<keepdims = 0>(u, first)
+                    s = Add(scores, m)""",
+    "MaxPool": "f = Mul(pad, low) m = MaxPool<kernel_shape = [1]>(f) s = Add(scores, m)",
+    "TopK": "f = Mul(pad, low) m, i = TopK<axis = 1>(f, once) s = Add(scores, m)",
+    "Concat and sum": """f = Mul(pad, low) e = Expand(f, square) c = Concat<axis = 0>(e, causal)
+                         m = ReduceSum<keepdims = 1>(c, first) s = Add(scores, m)""",
+    "ScatterElements": """z = Mul(pad, zero) c = ScatterElements<axis = 2>(z, places, lows)
+                          m = Mul(c, pad) s = Add(scores, m)""",
+    "CumSum": """c = CumSum(pad, last) g = Greater(c, zero) m = Where(g, low, zero)
+                 s = Add(scores, m)""",
+    "Trilu": "t = Trilu<upper = 1>(full, above) f = Mul(pad, low) m = Min(t, f) s = Add(scores, m)",
+    "Sub": "m = Mul(pad, most) s = Sub(scores, m)",
+    "Div": "f = Div(pad, tiny) m = Neg(f) s = Add(scores, m)",
+    "two factors": """f = Cast<to = 9>(pad) a = Where(f, most, zero) n = Neg(one) m = Mul(a, n)
+                      s = Add(scores, m)""",
+    "Where of Where": """b = Cast<to = 9>(pad) a = Where(b, low, zero) m = Where(late, low, a)
+                         s = Add(scores, m)""",
+    "input": "s = Add(scores, given)",
+    "input behind moves": "u = Unsqueeze(given, first) m = Squeeze(u, first) s = Add(scores, m)",
+    "input and constant": "m = Min(given, causal) s = Add(scores, m)",
+}
+TRIANGLE = np.triu(np.ones((1, 8, 8), np.float32), 1)
+CONSTANTS: dict[str, Any] = {
+    "zero": np.float32(0),
+    "one": np.float32(1),
+    "low": np.float32(LOWEST),
+    "most": np.float32(-LOWEST),
+    "tiny": np.float32(1 / 3.4e38),
+    "causal": TRIANGLE * np.float32(LOWEST),
+    "late": TRIANGLE > 0,
+    "full": np.full((1, 8, 8), LOWEST, np.float32),
+    "lows": np.full((1, 1, 8), LOWEST, np.float32),
+    "places": np.arange(8).reshape(1, 1, 8),
+    "first": np.array([0]),
+    "once": np.array([1]),
+    "above": np.int64(1),
+    "last": np.int64(1),
+    "square": np.array([1, 8, 8]),
+}
+
+
+def _spelled(mask: str) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 22]>
+    g (float[1,8,64] x, float[1,1,8] pad, float[1,1,8] given) => (float[1,8,64] y) {{
+        q = MatMul(x, wq)
+        k = MatMul(x, wk)
+        v = MatMul(x, wv)
+        t0 = Transpose<perm = [0, 2, 1]>(k)
+        scores = MatMul(q, t0)
+        {mask}
+        p = Softmax(s)
+        y = MatMul(p, v)
+    }}""")
+    rng, read = np.random.default_rng(0), {i for node in model.graph.node for i in node.input}
+    weights = {f"w{n}": (rng.standard_normal((64, 64)) / 8).astype(np.float32) for n in "qkv"}
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.asarray(array), name)
+        for name, array in {**weights, **CONSTANTS}.items()
+        if name in read
+    )
+    for name in {"pad", "given"} - read:
+        model.graph.input.remove(next(v for v in model.graph.input if v.name == name))
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def _padded(model: onnx.ModelProto) -> dict[str, Array]:
+    """Return feeds that mask the first five tokens: causal rows of those have nothing else."""
+    pad = np.zeros((1, 1, 8), np.float32)
+    pad[..., :5] = 1
+    x = np.random.default_rng(1).standard_normal((1, 8, 64)).astype(np.float32)
+    feeds = {"x": x, "pad": pad, "given": np.where(pad > 0, np.float32(LOWEST), np.float32(0))}
+    return {v.name: feeds[v.name] for v in model.graph.input}
+
+
+@pytest.mark.parametrize("mask", SPELLINGS.values(), ids=SPELLINGS)
+@pytest.mark.parametrize(("precision", "target"), TARGETS)
+def test_the_lowest_number_masks_in_every_spelling(
+    precision: Precision, target: str, mask: str
+) -> None:
+    model = _spelled(mask)
+    feeds = _padded(model)
+    result = amp.rewrite(model, precision=precision, target=target)
+    assert result.report.summary.compute_converted == 1.0
+    assert _low(result, "Softmax") == (precision == "bfloat16")
+    expected, found = amp.evaluate(model, feeds)["y"], amp.evaluate(result.model, feeds)["y"]
+    dtype = BFLOAT16 if precision == "bfloat16" else FLOAT16
+    np.testing.assert_allclose(
+        found, expected, atol=4 * dtype.rtol * np.abs(expected).max(), rtol=0
+    )
+    assert not amp.rewrite(result.model, precision=precision, target=target).changed
+
+
+def test_an_input_that_is_known_to_be_no_mask_stays_low() -> None:
+    model = _spelled(SPELLINGS["input"])
+    assert not _low(amp.rewrite(model), "Softmax")
+    assert _low(amp.rewrite(model, input_ranges={"given": (-20, 20)}), "Softmax")
+
+
+def test_scores_that_are_inputs_themselves_are_no_masks() -> None:
+    model = _spelled("m = Add(given, pad) r = MatMul(m, m0) s = Add(scores, r)")
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.eye(8, dtype=np.float32) / 8, "m0")
+    )
+    assert _low(amp.rewrite(model), "Softmax")
+
+
+def test_a_value_that_something_else_reads_is_not_cut() -> None:
+    model = _spelled("f = Mul(pad, most) m = Neg(f) r = Add(scores, m) s = Exp(r)")
+    result = amp.rewrite(model, precision="bfloat16")
+    assert "Clip" not in {node.op_type for node in result.model.graph}
+
+
+ATTENTIONS = {
+    "Attention": ('"" : 24', "o = Attention<q_num_heads = 2, kv_num_heads = 2>(q, k, v, m)"),
+    "MultiHeadAttention": (
+        '"" : 20, "com.microsoft" : 1',
+        "o = com.microsoft.MultiHeadAttention<num_heads = 2>(q, k, v, , , m)",
+    ),
+}
+BIASES = {
+    "Where": "m = Where(keep, zero, low)",
+    "product": "f = Cast<to = 1>(keep) g = Sub(one, f) m = Mul(g, low)",
+    "positive": "f = Cast<to = 1>(keep) g = Sub(f, one) m = Mul(g, most)",
+    "input": "m = Identity(given)",
+}
+
+
+@pytest.mark.parametrize("bias", BIASES.values(), ids=BIASES)
+@pytest.mark.parametrize("attention", ATTENTIONS.values(), ids=ATTENTIONS)
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_an_attention_with_a_mask_of_the_lowest_number_is_low(
+    precision: Precision, attention: tuple[str, str], bias: str
+) -> None:
+    imports, call = attention
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: [{imports}]>
+    g (float[1,8,64] x, bool[1,1,8,8] keep, float[1,1,8,8] given) => (float[1,8,64] y) {{
+        q = MatMul(x, w) k = MatMul(x, w) v = MatMul(x, w) {bias} {call} y = MatMul(o, w)
+    }}""")
+    rng, read = np.random.default_rng(0), {i for node in model.graph.node for i in node.input}
+    weight = (rng.standard_normal((64, 64)) / 8).astype(np.float32)
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.asarray(array), name)
+        for name, array in {"w": weight, **CONSTANTS}.items()
+        if name in read
+    )
+    result = amp.rewrite(model, precision=precision)
+    op = call.partition("<")[0].removeprefix("o = ").rpartition(".")[2]
+    (node,) = [n for n in result.report.nodes if n.op == op]
+    assert {v.dtype for v in node.variables.values()} == {precision}
+    given = np.where(KEEP, np.float32(0), np.float32(LOWEST))[None, None]
+    feeds = {"x": 2 * rng.standard_normal((1, 8, 64)).astype(np.float32), "given": given}
+    feeds["keep"] = KEEP[None, None]
+    expected, found = amp.evaluate(model, feeds)["y"], amp.evaluate(result.model, feeds)["y"]
+    assert np.isfinite(found).all()
+    dtype = BFLOAT16 if precision == "bfloat16" else FLOAT16
+    seen = KEEP.any(axis=1)  # what ONNX Runtime makes of the other rows depends on the kernel
+    atol = 4 * dtype.rtol * np.abs(expected[:, seen]).max()
+    np.testing.assert_allclose(found[:, seen], expected[:, seen], atol=atol, rtol=0)

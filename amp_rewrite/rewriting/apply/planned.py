@@ -93,6 +93,6 @@ def noop_casts(type_graph: TypeGraph, plan: CastPlan) -> tuple[int, ...]:
             found.append(node)
     for node in flat.idle_casts:
         output = flat.outputs_of(node)[0]
-        if output in low_values and not flat.is_output(output):
+        if output in low_values and flat.uses(output) and not flat.is_output(output):
             found.append(node)
     return tuple(found)

@@ -19,7 +19,6 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.constants import constant_tensor, filled_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has, having, operator, row_of
-from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.masks import SHARING, ends_in_ordering, is_added
 from amp_rewrite.rewriting.paint.painting import Painting
@@ -76,9 +75,8 @@ class MaskCasts:
             readers: The vertices that read the Cast; by default those that are low.
 
         Returns:
-            The magnitude; 0 if no element may be replaced, or none is out of range. In a type as
-            wide as float32 the largest number leaves room for scores, and two of them add up to
-            infinity, as in float32.
+            The magnitude, at which constants that are masks end as well; 0 if no element may be
+            replaced, or none is out of range.
         """
         context, graph = self.context, self.context.type_graph
         low = context.low
@@ -97,7 +95,7 @@ class MaskCasts:
         added = any(is_added(graph, v) for v in readers)
         if not (mask.has_fills or (added and self._ends(value, readers, SHARING))):
             return 0.0
-        return low.max / 2 if added and may_leave_range(low) else low.max
+        return low.max / 2 if added else low.max
 
     def _ends(
         self,

@@ -127,7 +127,8 @@ def test_what_the_caller_or_something_opaque_sees_stays() -> None:
       <{W}, float[4] default = {{1,2,3,4}}, float[4] out = {{1,2,3,4}},
        float[4] opaque = {{1,2,3,4}}, float[4] kept = {{1,2,3,4}}, float[4] twice = {{1,2,3,4}}> {{
       a = MatMul(x, w) b = Mul(a, default) c = Mul(b, out) d = custom.Own(c, opaque)
-      [stay] e = Mul(d, kept) t = Cast<to = 1>(twice) f = Mul(e, t) y = Cos(f) }}"""
+      [stay] e = Mul(d, kept) u = Cast<to = 11>(twice)
+      t = Cast<to = 1>(u) f = Mul(e, t) y = Cos(f) }}"""
     assert stored(text, store="half", preserve=["stay"]) == {}
 
 

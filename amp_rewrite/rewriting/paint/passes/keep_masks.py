@@ -80,8 +80,8 @@ def _detail(context: PaintContext, name: str, fills: list[Fills]) -> str:
     low = context.low.name
     if all(f.is_given for f in fills):
         return (
-            f"{name} adds an input that may be a mask; in {low} rows that it masks as a whole would "
-            "come out differently (--input-range NAME=LOW:HIGH says that it is none)"
+            f"{name} adds an input that may be a mask; in {low} rows that it masks as a whole "
+            "would come out differently (--input-range NAME=LOW:HIGH says that it is none)"
         )
     return (
         f"{name} adds {min(f.least for f in fills):.3g} where nothing is to be seen; in {low} rows "
