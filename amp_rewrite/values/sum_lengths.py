@@ -161,6 +161,9 @@ _RULES: dict[str, Callable[[Sequence[Shape | None], dict[str, Any]], int | None]
     "Gemm": _gemm,
     "GlobalAveragePool": lambda shapes, _: _product(shapes[0], 2),
     "MatMul": lambda shapes, _: _length(shapes[0], -1) or _length(shapes[1], -2),
-    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"), _reduced),
-    **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceSumSquare"), _reduced),
+    "ReduceL1": _reduced,
+    "ReduceL2": _reduced,
+    "ReduceMean": _reduced,
+    "ReduceSum": _reduced,
+    "ReduceSumSquare": _reduced,
 }

@@ -21,19 +21,21 @@ MASKING = having(Trait.MOVES, Trait.CASTS, Trait.ADDS) | {"Mul"}
 
 # operators: what becomes of a mask there is one: some of its elements, their negative, a sum.
 _HANDING_ON = frozenset({"Clip", "CumSum", "Div", "Min", "Neg", "ReduceMin", "ReduceSum", "Sub"})
+# operators: the largest of some elements.
 _ORDERING_ELEMENTS = frozenset({"GlobalMaxPool", "Max", "MaxPool", "ReduceMax", "TopK"})
 
 CARRYING = MASKING | _HANDING_ON | _ORDERING_ELEMENTS
 """Operators whose results have the elements of a mask, or sums of them."""
 
+# operators: sums, with those that no trait tells from others.
 _SUMMING = having(Trait.ADDS) | {"CumSum", "ReduceSum", "Sub"}
 
 _ATTENDING = frozenset(name for name, row in TABLE.items() if row.masks)
 
 _PASSES = (MASKING | _HANDING_ON | having(Trait.HOLDS, Trait.SUBGRAPHS)) - having(Trait.LOOPS)
 
+# operators: those that hand on a mask if it is their first input.
 _FIRST_ONLY = ("Clip", "Div")
-"""Operators that hand on a mask if it is their first input."""
 
 # operators: those that make shares of what they read.
 SHARING = frozenset({"LogSoftmax", "ReduceLogSumExp", "Softmax"})
