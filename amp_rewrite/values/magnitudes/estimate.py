@@ -26,6 +26,10 @@ In light_resnet50, whose weights are one number per tensor, the largest element 
 what the mean says; in trained models means stay below 100.
 """
 
+SPOT = 4.0
+"""How far some elements may lie above the mean of the largest row: the mean of an image of noise is
+half of its largest number, and of another image all of it."""
+
 BYTE = 255.0
 """How much larger inputs may be than assumed: raw bytes in place of normalised numbers."""
 
@@ -52,11 +56,16 @@ class Estimate(NamedTuple):
         spread: Their standard deviation.
         degree: With which power they grow with the model's inputs; 0 where the scale is known, and
             below the power where most of them is known: x^2 + 1000 hardly grows.
+        row: The magnitude of the mean of the largest row, along the last axis, where weights whose
+            sums differ make one larger than all; 0 where that is not known.
+        column: The same of the largest column.
     """
 
     mean: float
     spread: float
     degree: float = 0.0
+    row: float = 0.0
+    column: float = 0.0
 
     @property
     def square(self) -> float:
@@ -76,11 +85,19 @@ class Estimate(NamedTuple):
         those is 255 times as large, relative to the input, as that of normalised ones.
         """
         peak = ROOM * abs(self.mean) + PEAK * self.spread
+        peak = max(peak, SPOT * self.row, SPOT * self.column)
         return peak * BYTE ** min(max(0.0, self.degree - 1), _HIGHEST_POWER)
 
     def scaled(self, factor: float) -> Estimate:
         """Return the estimate of the elements times a factor."""
-        return self._replace(mean=self.mean * factor, spread=self.spread * abs(factor))
+        size = abs(factor)
+        return Estimate(
+            self.mean * factor, self.spread * size, self.degree, self.row * size, self.column * size
+        )
+
+    def turned(self) -> Estimate:
+        """Return the estimate of the transposed elements."""
+        return self._replace(row=self.column, column=self.row)
 
     def rectified(self) -> Estimate:
         """Return the estimate of max(x, 0) of normal numbers."""
@@ -108,7 +125,9 @@ def of_bounds(bounds: Interval, degree: float = 0.0) -> Estimate:
 
 def add(a: Estimate, b: Estimate) -> Estimate:
     """Return the estimate of a + b, or a - b but for the sign of the mean."""
-    return Estimate(a.mean + b.mean, math.hypot(a.spread, b.spread), _joined((a, b), sum))
+    degree = _joined((a, b), sum)
+    spread, row, column = math.hypot(a.spread, b.spread), a.row + b.row, a.column + b.column
+    return Estimate(a.mean + b.mean, spread, degree, row, column)
 
 
 def multiply(a: Estimate, b: Estimate) -> Estimate:
@@ -150,18 +169,22 @@ class WeightRows(NamedTuple):
         total: The mean of the rows' sums.
         variance: The variance of the rows' sums.
         norm: The mean of the rows' sums of squares.
+        peak: The largest magnitude of a row's sum: the row of ones of a Fourier transform; 0 where
+            that is not known.
     """
 
     total: float
     variance: float
     norm: float
+    peak: float = 0.0
 
     @classmethod
     def of(cls, rows: Array) -> WeightRows:
         """Measure rows."""
         sums = rows.sum(axis=1, dtype=np.float64)
         norm = float(np.square(rows, dtype=np.float64).sum())
-        return cls(float(sums.mean()), float(sums.var()), norm / len(rows))
+        peak = float(np.abs(sums).max(initial=0.0))
+        return cls(float(sums.mean()), float(sums.var()), norm / len(rows), peak)
 
     @classmethod
     def sampled(cls, elements: Array, terms: float) -> WeightRows:
@@ -175,3 +198,12 @@ class WeightRows(NamedTuple):
         spread = x.spread**2 * ((1 - COMMON) * self.norm + COMMON * together)
         variance = spread + x.mean**2 * self.variance
         return Estimate(x.mean * self.total, math.sqrt(variance) / DOUBT, x.degree)
+
+    def applied_to_rows(self, x: Estimate) -> Estimate:
+        """Return `applied` with the largest row and column; each row of x is multiplied.
+
+        A row of large elements gives one, and each row has its largest element where the row of
+        weights is that has the largest sum.
+        """
+        column = self.peak * max(abs(x.mean), x.row)
+        return self.applied(x)._replace(row=abs(self.total) * x.row, column=column)

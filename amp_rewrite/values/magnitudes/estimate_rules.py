@@ -23,7 +23,7 @@ Given = Sequence[Estimate | None]
 _FREE = 1.0
 """What the length of a free axis counts for: estimates are to fall short of the truth."""
 
-_MOST_EXACT = 1 << 16
+_MOST_EXACT = 1 << 18
 """Elements of the largest weight whose rows are measured; of larger ones a sample will do."""
 
 _ASTRAY = 4.0
@@ -192,10 +192,10 @@ def _measured(
 def _matmul(op: Operation, given: Given, samples: Samples) -> Estimate | None:
     rows = rows_of(op, samples, 1, row_sums.columns, slice(-2, -1))
     if rows is not None:
-        return _weighted(op, given[0], rows)
+        return None if given[0] is None else rows.applied_to_rows(given[0])
     rows = rows_of(op, samples, 0, row_sums.rows, slice(-1, None))
     if rows is not None:
-        return _weighted(op, given[1], rows)
+        return None if given[1] is None else rows.applied_to_rows(given[1].turned()).turned()
     return computed_product(op, given)
 
 
@@ -215,7 +215,10 @@ def _gemm(op: Operation, given: Given, samples: Samples) -> Estimate | None:
     transposed = bool(op.attribute("transB", 0))
     axes = slice(1, 2) if transposed else slice(0, 1)
     rows = rows_of(op, samples, 1, row_sums.rows if transposed else row_sums.columns, axes)
-    product = computed_product(op, given) if rows is None else _weighted(op, given[0], rows)
+    if rows is None:
+        product = computed_product(op, given)
+    else:
+        product = None if given[0] is None else rows.applied_to_rows(given[0])
     if product is None:
         return None
     return _biased(product.scaled(op.attribute("alpha", 1.0)), given)
@@ -287,6 +290,13 @@ def _averaged(op: Operation, given: Given, samples: Samples) -> Estimate | None:
     return given[2]
 
 
+def _transposed(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    """Exchange rows and columns where the last two axes change places."""
+    x, order = given[0], op.attribute("perm")
+    is_turned = order is None or list(order[-2:]) == [len(order) - 1, len(order) - 2]
+    return x.turned() if x is not None and is_turned else x
+
+
 def _local_response(op: Operation, given: Given, samples: Samples) -> Estimate | None:
     x = given[0]
     if x is None or x.size > 1e30:
@@ -299,7 +309,7 @@ def _local_response(op: Operation, given: Given, samples: Samples) -> Estimate |
 _ALIKE = (
     "AveragePool Cast CastLike Clip DepthToSpace Dropout Expand Flatten Gather GatherElements "
     "GatherND GlobalAveragePool Identity Pad ReduceMean ReduceMin Reshape Resize "
-    "ReverseSequence RotaryEmbedding Slice SpaceToDepth Split Squeeze Tile Transpose Unsqueeze "
+    "ReverseSequence RotaryEmbedding Slice SpaceToDepth Split Squeeze Tile Unsqueeze "
     "Upsample"
 )
 # operators: activations that keep what is positive.
@@ -341,6 +351,7 @@ RULES: Mapping[str, EstimateRule] = {
     "Sqrt": _first(_root),
     "Sub": _subtract,
     "Sum": _folded(e.add),
+    "Transpose": _transposed,
     "Where": _mixed(1, 2),
 }
 """Operator of ai.onnx -> its rule; a bounded operator without one is estimated from its bounds."""

@@ -149,7 +149,9 @@ class Estimates(Sweep[Estimate | None]):
         if low == -math.inf or high == math.inf:
             return found
         mean, spread = min(max(found.mean, low), high), min(found.spread, (high - low) / 2)
-        return Estimate(mean, spread, found.degree)
+        most = bounds.magnitude
+        row, column = min(found.row, most), min(found.column, most)
+        return Estimate(mean, spread, found.degree, row, column)
 
     def _of_bounds(self, bounds: Interval) -> Estimate | None:
         return of_bounds(bounds) if bounds.magnitude <= _SMALL else None

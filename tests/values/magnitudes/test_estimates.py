@@ -25,11 +25,18 @@ def estimates(text: str, **ranges: tuple[float, float]) -> dict[str, Estimate | 
     return {name: found[v] for v, name in enumerate(names) if name}
 
 
+def known(text: str, name: str, **ranges: tuple[float, float]) -> tuple[float, ...]:
+    """Return mean, deviation and degree of a value."""
+    found = estimates(text, **ranges)[name]
+    assert found is not None
+    return found[:3]
+
+
 def test_inputs_are_normalised_unless_a_range_says_more() -> None:
     text = "g (float[2] x, uint8[2] b, int64[2] n) => (float[2] y) { y = Relu(x) }"
     assert estimates(text)["x"] == Estimate(0.0, 1.0, 1.0)
-    assert estimates(text, x=(0, 255))["x"] == pytest.approx((127.5, 73.6, 0.0), rel=1e-2)
-    assert estimates(text)["b"] == pytest.approx((127.5, 73.6, 0.0), rel=1e-2)
+    assert known(text, "x", x=(0, 255)) == pytest.approx((127.5, 73.6, 0.0), rel=1e-2)
+    assert known(text, "b") == pytest.approx((127.5, 73.6, 0.0), rel=1e-2)
     assert estimates(text)["n"] is None
 
 
@@ -77,7 +84,8 @@ def test_what_is_unknown_stays_unknown_until_something_bounds_it() -> None:
         "g (int64[2,4] n) => (float[2,4] y) { f = Cast<to = 1>(n) s = Add(f, f) y = Sigmoid(s) }"
     )
     assert found["s"] is None
-    assert found["y"] == pytest.approx((0.5, 0.29, 0.0), rel=1e-2)
+    assert found["y"] is not None
+    assert found["y"][:3] == pytest.approx((0.5, 0.29, 0.0), rel=1e-2)
 
 
 def test_branches_and_bodies_are_followed() -> None:

@@ -6,6 +6,10 @@ the model spells it: from the operator that zero would upset back to where the g
 of it stays float32. So does a reciprocal of a guarded value, and what reads it, if at the guard it
 is out of range.
 
+A constant that something is divided by matters in each of its elements: a variance of 1e-8 becomes
+zero, and one of 1e-6 loses a share of itself. It stays float32 with what divides by it, unless an
+epsilon that is added to it is much larger.
+
 Factors matter as well: where all elements of one are so small that the low type keeps less of them
 than its tolerance, the product stays float32, and so does what computes the factor. Of the scales
 of blocks of weights each one matters, for it alone says how large its block is.
@@ -17,6 +21,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
+
+import numpy as np
 
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
@@ -56,13 +62,31 @@ class KeepUnderflows:
         has_scales = graph.where(lambda kind: bool(row_of(kind.operator).scales))
         for vertex in vertices_in(painting.allow & has_scales):
             search.scales(vertex)
+        has_statistics = graph.called(_NORMALIZING)
+        for vertex in vertices_in(painting.allow & has_statistics):
+            search.statistics(vertex)
+        for vertex in vertices_in(graph.called({"Reciprocal"}) & ~painting.allow):
+            search.inverse(vertex)
         for vertex in vertices_in(painting.allow & (has_factors | has_pole)):
             if has_factors[vertex]:
                 search.factors(vertex)
             pole = _pole(graph.operator_of(vertex))
             if pole is not None:
+                search.divisor(vertex, pole)
                 search.pole(vertex, pole)
         return painting.with_marks(search.marks)
+
+
+# operators: normalizations, by which input has a scale; that of variances.
+_NORMALIZING = frozenset(
+    {
+        *("BatchNormalization", "GroupNormalization", "InstanceNormalization"),
+        *("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"),
+    }
+)
+_SCALE, _VARIANCE = 1, 4
+_EPSILON = 1e-5
+"""What BatchNormalization adds to variances unless an attribute says otherwise."""
 
 
 def _pole(called: Operator) -> int | None:
@@ -114,6 +138,49 @@ class _Search:
                 fact = self._lost(smallest, "scales a block of weights")
                 name = graph.flat.value_names[value]
                 self._mark(vertex, None, f"constant {name} = {fact}", value)
+
+    def statistics(self, vertex: int) -> None:
+        """Mark a normalization whose scale or variances the low type keeps too little of."""
+        graph = self._graph
+        scale = self._read_by(vertex, _SCALE)
+        if scale is not None and self._is_faint(scale):
+            fact = self._lost(self.context.values.magnitude(scale), "multiplies")
+            self._keep_back(vertex, scale, self._is_faint, fact)
+        if self._op_type(vertex) != "BatchNormalization":
+            return
+        epsilon = graph.flat.attributes(graph.nodes[vertex]).get("epsilon")
+        self._divides(vertex, _VARIANCE, _EPSILON if epsilon is None else float(epsilon.value))
+
+    def divisor(self, vertex: int, index: int) -> None:
+        """Mark what divides by a constant some element of which the low type keeps too little."""
+        if self._op_type(vertex) in ("Div", "Reciprocal"):
+            self._divides(vertex, index, 0.0)
+
+    def inverse(self, vertex: int) -> None:
+        """Mark what reads the reciprocal, in float32, of a constant if that is out of range."""
+        value = self._read_by(vertex, 0)
+        array = None if value is None else self.context.values.intervals.array(value)
+        if array is None or array.dtype != np.float32 or not array.all():
+            return
+        smallest = float(np.abs(array).min(initial=np.inf))
+        if 1 / smallest >= self.context.low.overflow:
+            name = self._graph.node_name(vertex)
+            detail = f"{name} reaches {1 / smallest:.4g} where it divides by {smallest:.3g}"
+            self._keep_ahead(vertex, detail)
+
+    def _divides(self, vertex: int, index: int, epsilon: float) -> None:
+        """Mark a vertex if rounding an element that it divides by changes the sum with epsilon."""
+        value = self._read_by(vertex, index)
+        array = None if value is None else self.context.values.intervals.array(value)
+        if value is None or array is None or array.dtype != np.float32:
+            return
+        exact = array.astype(np.float64)
+        lost = np.abs(array.astype(self.context.low.numpy).astype(np.float64) - exact)
+        is_lost = (lost > self.context.low.rtol * (np.abs(exact) + epsilon)) & np.isfinite(lost)
+        if is_lost.any():
+            smallest = float(np.abs(exact[is_lost]).min())
+            fact = f"constant {self._graph.flat.value_names[value]} = "
+            self._mark(vertex, None, fact + self._lost(smallest, "divides"), value)
 
     def pole(self, vertex: int, index: int) -> None:
         """Mark an operator that zero would upset, if what keeps zero away vanishes."""
