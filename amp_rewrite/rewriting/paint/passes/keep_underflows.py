@@ -153,7 +153,7 @@ class _Search:
 
     def divisor(self, vertex: int, index: int) -> None:
         """Mark what divides by a constant some element of which the low type keeps too little."""
-        if self._op_type(vertex) in ("Div", "Reciprocal"):
+        if self._op_type(vertex) in ("Div", "Reciprocal"):  # operators: those that divide
             self._divides(vertex, index, 0.0)
 
     def inverse(self, vertex: int) -> None:
