@@ -5,30 +5,68 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
+from amp_rewrite.graph.constants import moved_from
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import ABSENT, FlatGraph
+from amp_rewrite.graph.flat import ABSENT, FlatGraph, Operator
+from amp_rewrite.graph.sizes import Shape
+from amp_rewrite.graph.traits import row_of
 from amp_rewrite.rewriting.paint.painting import Painting
+
+FREE_LENGTH = 128
+"""How many keys a query sees where their number is free: what a prediction of times takes, too."""
 
 
 def multiply_accumulates(flat: FlatGraph, node: int) -> float:
-    """Estimate the multiply-accumulates of a matrix product or convolution.
+    """Estimate the multiply-accumulates of a matrix product, a convolution or an attention.
 
     The elements of the output times the length of the sums, where recorded shapes tell; a free
-    dimension counts as 1. Without shapes, the elements of the largest constant operand.
+    dimension counts as 1: one image, one token. It sees `FREE_LENGTH` others, where their number is
+    free: queries times keys, and their shares times values. Without shapes, the elements of the
+    largest constant operand.
     """
     inputs, outputs = flat.inputs_of(node), flat.outputs_of(node)
     shapes = [None if v == ABSENT else flat.shape(v) for v in inputs]
     weight = max((_elements(s) for s in shapes[1:] if s is not None), default=1.0)
-    output = flat.shape(outputs[0]) if outputs else None
+    output, called = (flat.shape(outputs[0]) if outputs else None), flat.called(node)
+    if row_of(called).masks:
+        return _attention(called, shapes, output)
     if not output:
         return weight
-    op_type = flat.called(node).op_type
-    if op_type == "Conv" and len(output) > 2:
+    if called.op_type == "Conv" and len(output) > 2:
         return weight * _elements([output[0], *output[2:]])
     # operators: those that sum over the last axis of their first input.
-    if op_type in ("MatMul", "Gemm", "FusedMatMul") and inputs[0] != ABSENT:
-        return _elements(output) * ((shapes[0] or [None])[-1] or 1)
+    if called.op_type in ("MatMul", "Gemm", "FusedMatMul") and inputs[0] != ABSENT:
+        second = shapes[1] if len(shapes) > 1 else None
+        length = (shapes[0] or [None])[-1]
+        if length is None and called.op_type == "MatMul" and second:
+            length = second[max(len(second) - 2, 0)]
+        if called.op_type == "Gemm" or any(_is_constant(flat, v) for v in inputs[:2]):
+            return _elements(output) * (length or 1)
+        return _elements([*output[:-1], output[-1] or FREE_LENGTH]) * (length or FREE_LENGTH)
     return max(weight, _elements(output))
+
+
+def _is_constant(flat: FlatGraph, value: int) -> bool:
+    """Tell whether a value is a constant, or one that was moved or cast."""
+    return moved_from(flat, value) != ABSENT
+
+
+def _attention(called: Operator, shapes: Sequence[Shape | None], output: Shape | None) -> float:
+    """Estimate queries times keys and shares times values, and a product with weights in front.
+
+    Queries are the first input, keys the second, except where that is weights (com.microsoft's
+    Attention and PackedAttention), whose first input has as many rows as keys.
+    """
+    queries = shapes[0] or output
+    rows = 1.0 if queries is None else _elements(queries)
+    # operators: those that multiply by weights themselves.
+    weighted = called.domain != "" and called.op_type in ("Attention", "PackedAttention")
+    weights = shapes[1] if weighted else None
+    keys = shapes[0] if weighted else (*shapes, None)[1]
+    length = None if not keys or len(keys) < 3 else keys[-2]
+    product = 2 * rows * (length or FREE_LENGTH)
+    width = (queries or [None])[-1]
+    return product + (0.0 if weights is None else rows * _elements(weights) / (width or 1))
 
 
 def compute_share(type_graph: TypeGraph, painting: Painting, listed: Collection[int]) -> float:
