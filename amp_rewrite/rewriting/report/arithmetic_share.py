@@ -36,10 +36,7 @@ def multiply_accumulates(flat: FlatGraph, node: int) -> float:
         return weight * _elements([output[0], *output[2:]])
     # operators: those that sum over the last axis of their first input.
     if called.op_type in ("MatMul", "Gemm", "FusedMatMul") and inputs[0] != ABSENT:
-        second = shapes[1] if len(shapes) > 1 else None
         length = (shapes[0] or [None])[-1]
-        if length is None and called.op_type == "MatMul" and second:
-            length = second[max(len(second) - 2, 0)]
         if called.op_type == "Gemm" or any(_is_constant(flat, v) for v in inputs[:2]):
             return _elements(output) * (length or 1)
         return _elements([*output[:-1], output[-1] or FREE_LENGTH]) * (length or FREE_LENGTH)
