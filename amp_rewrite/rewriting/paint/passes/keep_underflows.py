@@ -175,7 +175,8 @@ class _Search:
         if value is None or array is None or array.dtype != np.float32:
             return
         exact = array.astype(np.float64)
-        lost = np.abs(array.astype(self.context.low.numpy).astype(np.float64) - exact)
+        with np.errstate(over="ignore", invalid="ignore"):
+            lost = np.abs(array.astype(self.context.low.numpy).astype(np.float64) - exact)
         is_lost = (lost > self.context.low.rtol * (np.abs(exact) + epsilon)) & np.isfinite(lost)
         if is_lost.any():
             smallest = float(np.abs(exact[is_lost]).min())
