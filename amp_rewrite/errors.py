@@ -145,6 +145,10 @@ class RunError(AmpError):
     """An engine, ONNX Runtime for example, cannot load or run a model."""
 
 
+class OutOfTimeError(RunError):
+    """A time limit ended what an engine was doing; whoever set it goes on without that."""
+
+
 class RuntimeMissingError(AmpError):
     """An engine is needed for what was asked and is not installed, or is too old."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,9 @@ from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.search.tolerance import METRICS, Tolerance
 from amp_rewrite.numerics.search.tune import tune as run
 from amp_rewrite.numerics.search.tuning import Tuning
+from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.report.next_steps import MORE
 
 
 @with_rewrite_options()
@@ -61,22 +64,37 @@ def tune(
         )
     found.save(output)
     if not quiet:
+        _print_unmet(found, _again(model, data, found, output))
         common.say_target(options, found.options.chosen_target, common.console())
         _print(found, output)
     if not found.is_settled:
         raise typer.Exit(common.FAILED)
 
 
+def _again(model: Path, data: list[Path], found: Tuning, output: Path) -> str:
+    """Return the command that goes on with a search that ended early."""
+    words = [*("amp-rewrite", "tune", str(model), "-o", str(output))]
+    words += [word for each in data for word in ("--data", str(each))]
+    words += ["--metric", found.tolerance.metric, "--rtol", f"{found.tolerance.limit:g}"]
+    words += [word for option in option_words(found.options) for word in option]
+    return shlex.join([*words, "--budget", f"{MORE * found.seconds:g}s", "--resume"])
+
+
+def _print_unmet(found: Tuning, again: str) -> None:
+    """Print first that the search ended early, if it did, and what goes on with it."""
+    if found.unmet is not None:
+        for line in (found.unmet, "next: Give the search more time; it goes on.", f"  {again}"):
+            common.console().print(line)
+
+
 def _print(found: Tuning, output: Path) -> None:
     out = common.console()
-    if found.unmet is not None:
-        out.print(found.unmet)
     for rule in found.rules:
         out.print(f"{rule.node}: {rule.why}")
     for point in found.front:
         out.print(f"front: {point}")
     out.print(
         f"{len(found.keep)} nodes stay float32 ({found.kind}): {found.tolerance.metric} "
-        f"{found.loss:.3g} of at most {found.tolerance.limit:.3g}, {found.before:.3g} before; "
+        f"{found.loss:.3g} of at most {found.tolerance.limit:.3g}, {found.without} before; "
         f"{found.trials} trials; wrote {delivered(output)}",
     )

@@ -34,6 +34,7 @@ from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.expose import expose
 from amp_rewrite.numerics.search.gated_sums import GatedSums
 from amp_rewrite.rewriting.plan.saturation import saturation
+from amp_rewrite.runtimes.ort.time_limit import check_time
 from amp_rewrite.values.weight_stats import measure
 
 _GATES = "amp-rewrite.gates"
@@ -186,6 +187,7 @@ class _Builder:
         wanted = set(self.slots)
         self._add_gates()
         sums = {key for key, value, *_ in writes if self.sums.concern(value.producer())}
+        check_time()
         results = {
             key: self._round_result(value, slot)
             if slot in wanted and not exact and key not in sums
@@ -195,6 +197,7 @@ class _Builder:
         for node, k, slot in reads:
             if slot in wanted:
                 self._round_read(node, k, slot)
+        check_time()
         for body, k, slot in sinks:
             if slot in wanted:
                 body.outputs[k] = self._gated(body.outputs[k], slot, body)

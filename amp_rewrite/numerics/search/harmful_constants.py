@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.errors import AmpError
+from amp_rewrite.errors import AmpError, OutOfTimeError
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.weights_alone import (
@@ -34,6 +34,7 @@ from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.oplists import ListName, NodeRule
+from amp_rewrite.runtimes.ort.time_limit import time_limit
 
 HARM = 1.0
 """A constant does harm if its rounding alone brings more than this share of the tolerance.
@@ -73,9 +74,11 @@ def harmful_constants(run: Verification, feeds: Feeds, seconds: float) -> list[H
         None of them where the float32 model cannot be run with constants as inputs, or where the
         errors of many constants add up of which none does harm alone.
     """
+    deadline = time.monotonic() + seconds
     try:
-        model = _OpenConstants.of(run.before, run.after.model, run.threads)
-        reference = run.run_original(feeds)
+        with time_limit(deadline):
+            model = _OpenConstants.of(run.before, run.after.model, run.threads)
+            reference = run.run_original(feeds)
     except AmpError:
         return []
 
@@ -84,11 +87,15 @@ def harmful_constants(run: Verification, feeds: Feeds, seconds: float) -> list[H
         shares = (share_of_limit(c.result(), run.tolerances) for c in found.values())
         return max(shares, default=0.0)
 
-    search = _Search(share, time.monotonic() + seconds)
+    search = _Search(share, deadline)
     try:
-        found = search.run(len(model.names))
+        with time_limit(deadline):
+            search.run(len(model.names))
+    except OutOfTimeError:
+        pass
     except AmpError:  # the model does not take one of the constants as an input
         return []
+    found = dict(sorted(search.found.items(), key=lambda pair: -pair[1]))
     return [HarmfulConstant(*model.names[index], part) for index, part in found.items()]
 
 
@@ -146,8 +153,8 @@ class _Search:
     runs: int = 0
     found: dict[int, float] = field(default_factory=dict[int, float])
 
-    def run(self, count: int) -> dict[int, float]:
-        """Return the harmful ones among so many, with what each brings alone, the worst first."""
+    def run(self, count: int) -> None:
+        """Find the harmful ones among so many, and what each of them brings alone."""
         suspected: list[tuple[float, tuple[int, ...]]] = []
         self._suspect(suspected, tuple(range(count)))
         while suspected and not self._is_over():
@@ -161,7 +168,6 @@ class _Search:
             middle = len(group) // 2
             self._suspect(suspected, group[:middle])
             self._suspect(suspected, group[middle:])
-        return dict(sorted(self.found.items(), key=lambda pair: -pair[1]))
 
     def _suspect(
         self, suspected: list[tuple[float, tuple[int, ...]]], group: tuple[int, ...]

@@ -79,6 +79,7 @@ class SearchState:
         losses: Kept nodes -> loss.
         ranking: The nodes, the one that contributes most first; None before it is known.
         contributions: Node -> its contribution alone, NaN if it was not tried.
+        is_new: Whether no earlier search left it.
     """
 
     path: Path | None
@@ -86,6 +87,7 @@ class SearchState:
     losses: dict[frozenset[str], float] = field(default_factory=dict[frozenset[str], float])
     ranking: list[str] | None = None
     contributions: dict[str, float] = field(default_factory=dict[str, float])
+    is_new: bool = True
     _written: float = -math.inf
 
     @staticmethod
@@ -117,6 +119,12 @@ class SearchState:
         self.ranking, self.contributions = ranking, dict(contributions)
         self.write()
 
+    def discard(self) -> None:
+        """Leave no file of a search that failed; one that an earlier search left stays."""
+        if self.path is not None and self.is_new:
+            self.path.unlink(missing_ok=True)
+        self.path = None
+
     def write(self) -> None:
         """Replace the file.
 
@@ -139,7 +147,7 @@ class SearchState:
 def _read(path: Path, digest: str) -> SearchState:
     try:
         document: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        state = SearchState(path, document["search"])
+        state = SearchState(path, document["search"], is_new=False)
         state.ranking = document["ranking"]
         state.contributions = {k: float(v) for k, v in document["contributions"].items()}
         state.losses = {frozenset(t["keep"]): float(t["loss"]) for t in document["trials"]}

@@ -21,7 +21,7 @@ from itertools import combinations
 from typing import Unpack
 
 from amp_rewrite.base import arguments
-from amp_rewrite.errors import AmpError, DataError, OptionError, SaveError
+from amp_rewrite.errors import AmpError, DataError, OptionError, OutOfTimeError, SaveError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.compare.weights_alone import WeightsAlone
@@ -37,6 +37,7 @@ from amp_rewrite.numerics.search.tuning import Step, Tuning, beyond_control
 from amp_rewrite.oplists import ListName, NodeRule
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
+from amp_rewrite.runtimes.ort.time_limit import time_limit
 
 EXHAUSTIVE = 2000
 """How many smaller sets a search tries to see whether one of them holds."""
@@ -74,7 +75,8 @@ def tune(
         data: Batches as for `calibrate`, all of which are kept in memory and count.
         tolerance: What has to hold on every batch.
         options: How the model is to be rewritten, as for `rewrite`.
-        budget: Seconds; the best set found by then is returned.
+        budget: Seconds; the best set found by then is returned. What comes before the search
+            counts, too.
         output: An op list file that always holds the best set so far; next to it, with `.state`
             appended, what was tried.
         resume: Read that state and continue.
@@ -104,10 +106,12 @@ def tune(
         fingerprint(painter, feeds, tolerance),
         resume=resume,
     )
+    search = _Search(painter, feeds, tolerance, budget, output, state, progress, warn, estimate)
     try:
-        found = _Search(
-            painter, feeds, tolerance, budget, output, state, progress, warn, estimate
-        ).run()
+        found = search.run()
+    except AmpError:
+        state.discard()
+        raise
     finally:
         state.write()
     if output is not None:
@@ -147,9 +151,24 @@ class _Search:
     by_painting: dict[frozenset[Slot], float] = field(default_factory=dict[frozenset[Slot], float])
 
     def run(self) -> Tuning:
-        """Rank, grow, bisect, shrink; a budget that ends early ends with the best so far."""
+        """Rank, grow, bisect, shrink; a budget that ends early ends with the best so far.
+
+        What engines do stops with the budget. If no set is known to hold by then, it is that of all
+        nodes.
+        """
         result = self.painter.rewrite()
         low = self.painter.low_slots(result)
+        try:
+            with time_limit(self.started + self.budget):
+                return self._searched(result, low)
+        except OutOfTimeError:
+            if self.best is None:
+                nodes = sorted({slot.node for slot in low})
+                self._note(tuple(self.painter.nodes[node].name or "" for node in nodes))
+            return self._tuning(self.state.losses.get(frozenset(), math.nan))
+
+    def _searched(self, result: RewriteResult, low: frozenset[Slot]) -> Tuning:
+        """Search until the end; `low` is what the lists alone make low, in `result`."""
         self.paintable = self.painter.paintable(result) if low else frozenset[Slot]()
         self.gated = GatedModel.of(self.painter, self.paintable)
         self.references = [self.gated.run(feeds, ()) for feeds in self.data]
@@ -175,8 +194,9 @@ class _Search:
             return None
         batch = [self.data[self.worst]]
         try:
-            found = self.estimate(self.painter.model, batch, self.painter.low.name)
-        except AmpError:  # the opset is too old for gradients, or there is no room for them
+            with time_limit(time.monotonic() + self.left * _RANKING_SHARE):
+                found = self.estimate(self.painter.model, batch, self.painter.low.name)
+        except AmpError:  # the opset is too old for gradients, or there is no room or time for them
             return None
         what = "a mapping from names of values to numbers"
         return Estimates(self.painter, arguments.mapping("what estimate returns", found, what=what))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 
@@ -20,7 +21,8 @@ class Tuning:
     Attributes:
         keep: The nodes to keep float32, the one that contributes most first.
         loss: The loss with them in float32.
-        before: The loss of the model as the lists alone would make it.
+        before: The loss of the model as the lists alone would make it; NaN if the budget ended
+            before it was known.
         tolerance: What had to hold.
         minimal: Whether no member can be left out; False if the budget ended before.
         smallest: Whether every smaller set was tried.
@@ -54,6 +56,11 @@ class Tuning:
     def is_settled(self) -> bool:
         """Whether the search came to its end: a minimal set, or a point of the front that holds."""
         return self.minimal or bool(self.front and self.loss <= self.tolerance.limit)
+
+    @property
+    def without(self) -> str:
+        """The loss without any node in float32, in words: the budget may have ended before it."""
+        return "not measured" if math.isnan(self.before) else f"{self.before:.3g}"
 
     @property
     def kind(self) -> str:
@@ -90,7 +97,7 @@ class Tuning:
         """Return an op list file for `rewrite(lists=...)` and `convert --lists`."""
         comments = [
             f"Made by `amp-rewrite tune`: {self.tolerance.metric} at most "
-            f"{self.tolerance.limit:g}, {self.loss:.3g} reached ({self.before:.3g} without).",
+            f"{self.tolerance.limit:g}, {self.loss:.3g} reached ({self.without} without).",
             f"{len(self.keep)} nodes kept float32: the {self.kind} set.",
         ]
         return overlay_text(self.rules, self.options, comments)

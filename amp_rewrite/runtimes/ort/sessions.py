@@ -20,6 +20,7 @@ from amp_rewrite.runtimes.ort.binding import Binding
 from amp_rewrite.runtimes.ort.device import device_of, load_libraries
 from amp_rewrite.runtimes.ort.providers import check_started, starting, use_plugins
 from amp_rewrite.runtimes.ort.runtime import import_runtime, one_line
+from amp_rewrite.runtimes.ort.time_limit import limited_load, limited_run
 from amp_rewrite.runtimes.session import Provider, RanNode, threads_of_environment
 from amp_rewrite.targets import CPU
 
@@ -107,7 +108,8 @@ class Session:
         self._what = what
         plugins = use_plugins(options, providers)
         named = None if plugins else list(providers)
-        with starting(providers), one_line(f"ONNX Runtime cannot load {what}"):
+        loading = limited_load(options)
+        with loading, starting(providers), one_line(f"ONNX Runtime cannot load {what}"):
             # a provider that fails is an error, not a line on stdout and another provider
             self._session = runtime.InferenceSession(
                 source, options, providers=named, enable_fallback=int(not plugins)
@@ -124,9 +126,11 @@ class Session:
 
         Raises:
             RunError: ONNX Runtime reports an error.
+            OutOfTimeError: A time limit ended the run.
         """
-        with one_line(f"ONNX Runtime cannot run {self._what} on these inputs"):
-            return self._session.run(list(outputs or self.outputs), dict(feeds))
+        names, failed = list(outputs or self.outputs), f"cannot run {self._what} on these inputs"
+        with limited_run() as options, one_line(f"ONNX Runtime {failed}"):
+            return self._session.run(names, dict(feeds), options)
 
     def bind(self) -> Binding:
         """Return a new binding of the inputs and outputs; there may be several."""

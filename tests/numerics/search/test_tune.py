@@ -2,16 +2,19 @@
 
 import json
 import math
+import time
 
 import numpy as np
 import onnx.parser
+import onnx_ir as ir
 import pytest
 from hot_chains import chain, data
 
 import amp_rewrite as amp
-from amp_rewrite.errors import DataError, OptionError
+from amp_rewrite.errors import DataError, OptionError, OutOfTimeError
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tune import tune
+from amp_rewrite.runtimes.ort.sessions import Session
 
 TOLERANCE = Tolerance("max-relative", 0.01)
 
@@ -176,11 +179,63 @@ def test_a_tolerance_that_the_weights_alone_exceed_is_said_before_the_search():
 
 
 def test_a_budget_that_ends_early_is_said_with_what_the_weights_alone_bring():
-    found = tune(cancelling(), data(), TOLERANCE, target="schema", budget=0.0)
+    def end(_):
+        raise OutOfTimeError("the time is over")
+
+    found = tune(cancelling(), data(), TOLERANCE, target="schema", budget=60, warn=end)
     assert not found.minimal
     unmet, beyond = str(found.unmet), str(found.beyond)
-    assert unmet.startswith("the budget of 0 s ended before the set was known to be minimal")
+    assert unmet.startswith("the budget of 60 s ended before the set was known to be minimal")
     assert unmet.endswith(beyond)
+
+
+def test_a_budget_ends_what_comes_before_the_search_as_well():
+    start = time.monotonic()
+    found = tune(endless(), [{"x": np.ones(4, np.float32)}], TOLERANCE, budget=0.3)
+    assert time.monotonic() - start < 20  # it would never end; the limit is for slow machines
+    assert (found.loss, math.isnan(found.before)) == (0.0, True)
+    assert set(found.keep) >= {"a", "b"}
+    assert "not measured without" in found.to_yaml()
+
+
+def test_an_estimate_gets_a_share_of_the_budget():
+    def estimate(model, batches, precision):
+        Session(endless()).run({"x": np.ones(4, np.float32)})
+
+    start = time.monotonic()
+    found = tune(chain((4,)), data(), TOLERANCE, target="schema", budget=5, estimate=estimate)
+    assert time.monotonic() - start < 20
+    assert found.loss <= TOLERANCE.limit
+    assert {"n4", "n5"} <= set(found.keep)
+
+
+def endless():
+    """Return two products behind a loop of 2^40 steps."""
+    return ir.from_onnx_text(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[2] y)
+        <float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}, float[4,2] v = {1,2,3,4,5,6,7,8}> {
+        go = Constant<value = bool {1}>() count = Constant<value = int64 {1099511627776}>()
+        [loop] l = Loop(count, go, x) <body = b (int64 i, bool c, float[4] h) => (bool d, float[4] n) {
+          d = Identity(c) n = Tanh(h) }>
+        [a] p = MatMul(l, w) [b] y = MatMul(p, v) }"""
+    )
+
+
+def test_a_search_that_fails_leaves_no_state(tmp_path):
+    output = tmp_path / "keep.yaml"
+
+    def fail(step):
+        raise DataError("a batch that does not fit")
+
+    with pytest.raises(DataError, match="does not fit"):
+        tune(chain((4,)), data(), TOLERANCE, target="schema", output=output, progress=fail)
+    assert [*tmp_path.iterdir()] == []
+    tune(chain((4,)), data(), TOLERANCE, target="schema", output=output)
+    before = (tmp_path / "keep.yaml.state").read_text()
+    resumed = {"target": "schema", "output": output, "resume": True, "progress": fail}
+    with pytest.raises(DataError, match="does not fit"):
+        tune(chain((4,)), data(), TOLERANCE, **resumed)
+    assert (tmp_path / "keep.yaml.state").read_text() == before
 
 
 def test_nothing_is_said_of_weights_where_the_arithmetic_is_to_blame():
