@@ -215,7 +215,8 @@ def endless():
         """<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[2] y)
         <float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}, float[4,2] v = {1,2,3,4,5,6,7,8}> {
         go = Constant<value = bool {1}>() count = Constant<value = int64 {1099511627776}>()
-        [loop] l = Loop(count, go, x) <body = b (int64 i, bool c, float[4] h) => (bool d, float[4] n) {
+        [loop] l = Loop(count, go, x) <body =
+          b (int64 i, bool c, float[4] h) => (bool d, float[4] n) {
           d = Identity(c) n = Tanh(h) }>
         [a] p = MatMul(l, w) [b] y = MatMul(p, v) }"""
     )
