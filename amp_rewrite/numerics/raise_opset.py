@@ -13,6 +13,7 @@ from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import FLOAT16, DType
 from amp_rewrite.errors import DataError, GraphError, RunError, RuntimeMissingError
 from amp_rewrite.graph.invariants.structure_valid import checker_error
+from amp_rewrite.graph.io.contradicted_shapes import mend_shapes
 from amp_rewrite.graph.io.convert_opset import convert_opset
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import Source, load
@@ -42,6 +43,7 @@ class RaisedModel:
         unverified: Why its outputs were not compared with those of the model before; None if they
             were, and are the same.
         folded: How many of its operators went into weights, or changed for that.
+        mended: The values whose declared shapes contradicted inference, and have the inferred ones.
     """
 
     model: ir.Model
@@ -49,6 +51,7 @@ class RaisedModel:
     opset: int
     unverified: str | None = None
     folded: int = 0
+    mended: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -82,11 +85,13 @@ def raise_opset(
     before = original.graph.opset_imports.get("", opset)
     if before == opset:
         return RaisedModel(original, before, opset)
+    mended = mend_shapes(original)
     raised = convert_opset(original, opset)
+    mended = tuple(dict.fromkeys((*mended, *mend_shapes(raised))))  # newer operators tell more
     error = checker_error(raised)
     if error is not None and checker_error(original) is None:
         raise GraphError(f"onnx's version converter made a wrong model for opset {opset}: {error}")
-    return RaisedModel(raised, before, opset, _compare(original, raised, seed))
+    return RaisedModel(raised, before, opset, _compare(original, raised, seed), mended=mended)
 
 
 def with_folded_factors(raised: RaisedModel, low: DType, *, seed: int = 0) -> RaisedModel:
@@ -115,7 +120,8 @@ def with_gain(
 ) -> Report:
     """Return a raised model's report with what a rewrite of the model before gives."""
     before = rewrite(source, replace(options, strict=False)).report.summary.compute_converted
-    record = RaisedOpset(raised.before, before, raised.unverified, raised.folded)
+    facts = (raised.before, before, raised.unverified, raised.folded, raised.mended)
+    record = RaisedOpset(*facts)
     return replace(report, opset_raised=record)
 
 

@@ -281,12 +281,14 @@ class RaisedOpset(Record):
         unverified: Why the outputs of the raised model were not compared with those of the model
             before; None if they were, and are the same.
         folded: How many of its operators went into weights, or changed for that.
+        mended: The values whose declared shapes contradicted inference, and have the inferred ones.
     """
 
     before: int
     compute_before: float
     unverified: str | None
     folded: int = 0
+    mended: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -46,6 +46,15 @@ def raised_line(raised: RaisedOpset, opset: int, compute_converted: float) -> st
     )
 
 
+def mended_shapes_line(names: Sequence[str]) -> str:
+    """Return which declared shapes were wrong; there is at least one."""
+    first = "" if len(names) == 1 else ", the first"
+    return (
+        f"mended: {counted(len(names), 'declared shape')} contradicted inference and "
+        f"{'has' if len(names) == 1 else 'have'} the inferred form{first}: {names[0]}"
+    )
+
+
 def opset_line(advice: OpsetAdvice, precision: str) -> str:
     """Return what a newer opset would gain."""
     return (

@@ -197,6 +197,8 @@ def _remarks(report: Report) -> Iterator[str]:
     if report.opset_raised is not None:
         compute = report.summary.compute_converted
         yield report_lines.raised_line(report.opset_raised, report.opset, compute)
+        if report.opset_raised.mended:
+            yield report_lines.mended_shapes_line(report.opset_raised.mended)
     if report.opset_advice is not None:
         yield report_lines.opset_line(report.opset_advice, report.precision)
     if report.unmatched_rules:
