@@ -24,6 +24,7 @@ from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.infer import FlatTypes, infer
 from amp_rewrite.graph.ports import Ports, ports_of
 from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, Use
 
 _DENSE = "tensor("
@@ -198,29 +199,40 @@ def _refused(flat: FlatProto, clash: _Clash) -> GraphError:
 def _casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[_Clash]) -> CastPlan:
     """Return the plan by which nodes compute in float32, and what they give stays what it was.
 
+    Where all that is float32 comes from graph inputs, and no more than moved, it is cast instead.
+
     Raises:
         GraphError: A node is given something else than float32 and 16-bit types, or its operator
             takes no float32.
     """
     wide: dict[int, list[Use]] = {}
     narrowed: dict[int, DType] = {}
+    entering: dict[tuple[int, DType], list[Use]] = {}
     for clash in clashes:
+        low = _chosen(flat, types, clash)
+        if low is not None:
+            for index, value in _reads(flat, clash):
+                if types[value] == _WIDE:
+                    entering.setdefault((value, low), []).append(Use(clash.node, index))
+            continue
         schema = clash.ports.schema
         admitted = schema.variables.get(clash.variable, ()) if schema is not None else ()
         if not {*clash.types} <= {_WIDE, *_LOW} or _WIDE not in admitted:
             raise _refused(flat, clash)
-        for index, value in enumerate(flat.inputs_of(clash.node)):
-            reads = value != ABSENT and clash.ports.inputs[index] == clash.variable
-            if reads and types[value] in _LOW:
+        for index, value in _reads(flat, clash):
+            if types[value] in _LOW:
                 wide.setdefault(value, []).append(Use(clash.node, index))
-        made = zip(clash.ports.outputs, flat.outputs_of(clash.node), strict=True)
-        ends = (value for name, value in made if name == clash.variable)
+        ends = _makes(flat, clash)
         narrowed |= {v: _LOW[type_] for v in ends if (type_ := types[v] or "") in _LOW}
     names = AddedNames((*flat.value_names, *flat.node_names))
     casts = [
         PlannedCast(v, FLOAT32, tuple(uses), names.cast(flat.value_names[v], FLOAT32))
         for v, uses in wide.items()
         if v not in narrowed
+    ]
+    casts += [
+        PlannedCast(v, low, tuple(uses), names.cast(flat.value_names[v], low))
+        for (v, low), uses in entering.items()
     ]
     for value, dtype in narrowed.items():
         own = {(use.node, use.index) for use in wide.get(value, ())}  # they read float32 now
@@ -234,6 +246,42 @@ def _casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[_Clash]) 
         if any(use.body == MAIN for use in cast.uses)
     }
     return CastPlan(FLOAT32, tuple(casts), (), (), {}, tuple(narrowed), (), inner)
+
+
+def _reads(flat: FlatProto, clash: _Clash) -> list[tuple[int, int]]:
+    """Return the inputs of a clash, as their numbers and values."""
+    given = zip(clash.ports.inputs, flat.inputs_of(clash.node), strict=True)
+    named = enumerate(given)
+    return [(k, v) for k, (name, v) in named if v != ABSENT and name == clash.variable]
+
+
+def _makes(flat: FlatProto, clash: _Clash) -> list[int]:
+    """Return the results that have the type of a clash."""
+    made = zip(clash.ports.outputs, flat.outputs_of(clash.node), strict=True)
+    return [value for name, value in made if name == clash.variable]
+
+
+def _chosen(flat: FlatProto, types: FlatTypes, clash: _Clash) -> DType | None:
+    """Return the 16-bit type that a node was meant to compute in, if its inputs are all that lacks.
+
+    Weights of a product and its results have it, and what is float32 comes from graph inputs.
+    """
+    if not has(flat.called(clash.node), Trait.CONTRACTS):
+        return None
+    low = {*clash.types} - {_WIDE}
+    (chosen,) = low if len(low) == 1 and low <= _LOW.keys() else (None,)
+    if chosen is None or any(types[v] not in (None, chosen) for v in _makes(flat, clash)):
+        return None
+    wide = [v for _, v in _reads(flat, clash) if types[v] == _WIDE]
+    return _LOW[chosen] if all(_is_given(flat, v) for v in wide) else None
+
+
+def _is_given(flat: FlatProto, value: int) -> bool:
+    """Tell whether a value is a graph input, moved or not."""
+    while flat.producer[value] != ABSENT and has(flat.called(flat.producer[value]), Trait.MOVES):
+        value = flat.inputs_of(flat.producer[value])[0]
+    is_main = flat.home[value] == MAIN and flat.is_input(value)
+    return is_main and not flat.is_initializer(value)
 
 
 def _uses(flat: FlatProto, value: int) -> Iterator[Use]:

@@ -134,3 +134,31 @@ def test_from_one_low_type_to_the_other_nothing_contradictory_is_written() -> No
     model = parse(f"{head} {{ {product} }}")
     made = amp.rewrite(model, precision="bfloat16", target="schema")
     onnx.checker.check_model(amp.to_proto(made.model), full_check=True)
+
+
+ENTERING = """g (float[1,3,8] x) => (float16[1,4,8] y) <float16[4] b = {0, 0, 0, 0}> {
+  %s
+  h = Conv<kernel_shape = [1]>(v, w, b)
+  y = Relu(h) }"""
+
+
+@pytest.mark.parametrize("way", ["v = Identity(x)", "t = Transpose(x) v = Transpose(t)"])
+def test_a_float32_input_into_16_bit_weights_is_cast_alone(way: str) -> None:
+    """Exporters keep pictures float32 and make all weights float16 (mobius-onnx)."""
+    model = parse(ENTERING % way)
+    weight = np.ones((4, 3, 1), np.float16)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    made = amp.to_proto(amp.repair(model).model)
+    onnx.checker.check_model(made, full_check=True)
+    casts = [node.attribute[0].i for node in made.graph.node if node.op_type == "Cast"]
+    assert casts == [onnx.TensorProto.FLOAT16]
+
+
+def test_a_float32_result_into_16_bit_weights_raises_them() -> None:
+    model = parse(ENTERING % "v = Sigmoid(x)")
+    weight = np.ones((4, 3, 1), np.float16)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    made = amp.to_proto(amp.repair(model).model)
+    onnx.checker.check_model(made, full_check=True)
+    casts = [node.attribute[0].i for node in made.graph.node if node.op_type == "Cast"]
+    assert onnx.TensorProto.FLOAT in casts
