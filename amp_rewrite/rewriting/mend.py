@@ -91,9 +91,16 @@ def mend_types(flat: FlatProto) -> Mended:
     casts = 0
     if clashes:
         odd += [Odd(*_named(flat, c.node), "", c.types) for c in clashes]
-        plan = _casts_around(flat, types, clashes)
-        casts, flat = len(plan.casts), _with_casts(flat, plan)
-        types = infer(flat)
+        for planned in (_casts_of_inputs, _casts_around):
+            plan = planned(flat, types, clashes)
+            if not plan.casts:
+                continue
+            made = _with_casts(flat, plan)
+            found = infer(made)
+            if planned is _casts_of_inputs and _breaks_an_output(made, found):
+                continue
+            casts, flat, types = casts + len(plan.casts), made, found
+            clashes = _clashes(flat, types)
         check_bindings(flat, types)
     odd += _declarations(flat, types)
     return Mended(flat, tuple(odd), casts)
@@ -199,22 +206,13 @@ def _refused(flat: FlatProto, clash: _Clash) -> GraphError:
 def _casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[_Clash]) -> CastPlan:
     """Return the plan by which nodes compute in float32, and what they give stays what it was.
 
-    Where all that is float32 comes from graph inputs, and no more than moved, it is cast instead.
-
     Raises:
         GraphError: A node is given something else than float32 and 16-bit types, or its operator
             takes no float32.
     """
     wide: dict[int, list[Use]] = {}
     narrowed: dict[int, DType] = {}
-    entering: dict[tuple[int, DType], list[Use]] = {}
     for clash in clashes:
-        low = _chosen(flat, types, clash)
-        if low is not None:
-            for index, value in _reads(flat, clash):
-                if types[value] == _WIDE:
-                    entering.setdefault((value, low), []).append(Use(clash.node, index))
-            continue
         schema = clash.ports.schema
         admitted = schema.variables.get(clash.variable, ()) if schema is not None else ()
         if not {*clash.types} <= {_WIDE, *_LOW} or _WIDE not in admitted:
@@ -230,10 +228,6 @@ def _casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[_Clash]) 
         for v, uses in wide.items()
         if v not in narrowed
     ]
-    casts += [
-        PlannedCast(v, low, tuple(uses), names.cast(flat.value_names[v], low))
-        for (v, low), uses in entering.items()
-    ]
     for value, dtype in narrowed.items():
         own = {(use.node, use.index) for use in wide.get(value, ())}  # they read float32 now
         uses = tuple(use for use in _uses(flat, value) if (use.node, use.index) not in own)
@@ -246,6 +240,34 @@ def _casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[_Clash]) 
         if any(use.body == MAIN for use in cast.uses)
     }
     return CastPlan(FLOAT32, tuple(casts), (), (), {}, tuple(narrowed), (), inner)
+
+
+def _casts_of_inputs(flat: FlatProto, types: FlatTypes, clashes: Sequence[_Clash]) -> CastPlan:
+    """Return the plan by which products whose weights are low read low graph inputs.
+
+    The file declares what they give as float32, often, and so all that follows.
+    """
+    entering: dict[tuple[int, DType], list[Use]] = {}
+    for clash in clashes:
+        low = _chosen(flat, types, clash)
+        for index, value in _reads(flat, clash) if low is not None else ():
+            if types[value] == _WIDE and low is not None:
+                entering.setdefault((value, low), []).append(Use(clash.node, index))
+    names = AddedNames((*flat.value_names, *flat.node_names))
+    casts = tuple(
+        PlannedCast(v, low, tuple(uses), names.cast(flat.value_names[v], low))
+        for (v, low), uses in entering.items()
+    )
+    return CastPlan(FLOAT32, casts, (), (), {}, (), (), {})
+
+
+def _breaks_an_output(flat: FlatProto, types: FlatTypes) -> bool:
+    """Tell whether an output of the model is declared as another type than it has."""
+    return any(
+        types[v] != flat.recorded[v]
+        for v in flat.main.outputs
+        if types[v] is not None and flat.recorded[v] is not None
+    )
 
 
 def _reads(flat: FlatProto, clash: _Clash) -> list[tuple[int, int]]:
@@ -264,13 +286,13 @@ def _makes(flat: FlatProto, clash: _Clash) -> list[int]:
 def _chosen(flat: FlatProto, types: FlatTypes, clash: _Clash) -> DType | None:
     """Return the 16-bit type that a node was meant to compute in, if its inputs are all that lacks.
 
-    Weights of a product and its results have it, and what is float32 comes from graph inputs.
+    Weights of a product have it, and what is float32 comes from graph inputs.
     """
     if not has(flat.called(clash.node), Trait.CONTRACTS):
         return None
     low = {*clash.types} - {_WIDE}
     (chosen,) = low if len(low) == 1 and low <= _LOW.keys() else (None,)
-    if chosen is None or any(types[v] not in (None, chosen) for v in _makes(flat, clash)):
+    if chosen is None:
         return None
     wide = [v for _, v in _reads(flat, clash) if types[v] == _WIDE]
     return _LOW[chosen] if all(_is_given(flat, v) for v in wide) else None

@@ -162,3 +162,29 @@ def test_a_float32_result_into_16_bit_weights_raises_them() -> None:
     onnx.checker.check_model(made, full_check=True)
     casts = [node.attribute[0].i for node in made.graph.node if node.op_type == "Cast"]
     assert onnx.TensorProto.FLOAT in casts
+
+
+def test_what_a_file_declares_behind_such_an_input_does_not_matter() -> None:
+    """onnx's inference takes the type of the picture for that of all that follows."""
+    model = parse(ENTERING % "v = Identity(x)")
+    made = [n.output[0] for n in model.graph.node[:2]]
+    model.graph.value_info.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in made
+    )
+    weight = np.ones((4, 3, 1), np.float16)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    result = amp.to_proto(amp.repair(model).model)
+    onnx.checker.check_model(result, full_check=True)
+    assert loads(result)
+    assert [n.op_type for n in result.graph.node].count("Cast") == 1
+
+
+def test_an_output_that_is_declared_float32_stays_so() -> None:
+    model = parse((ENTERING % "v = Identity(x)").replace("(float16[1,4,8] y)", "(float[1,4,8] y)"))
+    weight = np.ones((4, 3, 1), np.float16)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    del model.graph.value_info[:]
+    model.graph.value_info.append(helper.make_tensor_value_info("h", TensorProto.FLOAT, None))
+    result = amp.to_proto(amp.repair(model).model)
+    onnx.checker.check_model(result, full_check=True)
+    assert result.graph.output[0].type.tensor_type.elem_type == TensorProto.FLOAT
