@@ -281,7 +281,7 @@ def _advised(model: Path, options: RewriteOptions) -> int | None:
     if step_description(flat):
         return None
     advice = found.report.opset_advice
-    if advice is not None:
+    if advice is not None and not advice.lost:
         return advice.opset
     if not _cuts_factors(options):
         return None

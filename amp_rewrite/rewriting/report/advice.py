@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,8 +37,13 @@ def advised_opset(context: PaintContext, painting: Painting) -> OpsetAdvice | No
     kernel; no painting tells whether all of them would become low. Those that the model computes
     in 16 bits already count as low, so that a second rewrite advises what the first one did.
 
+    An opset at which an operator loses the kernel that it has is advised only where there is no
+    other one: then it runs elsewhere, such as MaxPool of opset 22, of which ONNX Runtime's CUDA
+    provider has none.
+
     Returns:
-        The opset, and the share that could be low then; None where that is not 1 % more than now.
+        The opset, the share that could be low then, and what loses its kernel; None where the share
+        is not 1 % more than now.
     """
     needed = _needed_opsets(context)
     if not needed:
@@ -59,7 +65,42 @@ def advised_opset(context: PaintContext, painting: Painting) -> OpsetAdvice | No
             waiting[min(opsets)] = waiting.get(min(opsets), 0.0) + work
     if not waiting or sum(waiting.values()) < _LEAST_GAIN * total:
         return None
-    return OpsetAdvice(max(waiting), (low + sum(waiting.values())) / total)
+    best = OpsetAdvice(max(waiting), (low + sum(waiting.values())) / total)
+    best = replace(best, lost=_lost_kernels(context, best.opset))
+    if not best.lost:
+        return best
+    for opset in sorted(waiting, reverse=True):
+        gained = sum(work for needed_, work in waiting.items() if needed_ <= opset)
+        if gained >= _LEAST_GAIN * total and not _lost_kernels(context, opset):
+            return OpsetAdvice(opset, (low + gained) / total)
+    return best
+
+
+# operators: those that the runtime takes out of a model, so that they need no kernel.
+_TAKEN_OUT = frozenset({"Dropout", "Identity"})
+
+
+def _lost_kernels(context: PaintContext, opset: int) -> tuple[str, ...]:
+    """Return the operators that the target has a kernel for now, and none at another opset."""
+    kernels, graph = context.kernels, context.type_graph
+    if kernels is None:
+        return ()
+    now = graph.flat.opsets.get("", opset)
+    called = {graph.flat.called(node)[:2] for node in range(graph.flat.n_nodes)}
+    lost = {
+        op
+        for domain, op in called
+        if not domain
+        and kernels.matching(domain, op, now)
+        and not kernels.matching(domain, op, opset)
+    }
+    for kind in graph.kinds:
+        domain, op, _ = kind.operator
+        types = low_types(kind.known, (), context.low)
+        before, after = (kernels.has_kernel(domain, op, o, types) for o in (kind.opset, opset))
+        if not domain and before and not after:
+            lost.add(op)
+    return tuple(sorted(lost - _TAKEN_OUT))
 
 
 def _low_already(context: PaintContext) -> Iterator[int]:

@@ -109,7 +109,7 @@ def _about_coverage(
     report: Report, model: str, convert: str, options: str, raised: str
 ) -> Iterator[NextStep]:
     advice, reasons = report.opset_advice, {reason for reason, _ in report.kept_reasons()}
-    if advice is not None:
+    if advice is not None and not advice.lost:
         yield NextStep(
             f"Opset {advice.opset} lets up to {advice.compute_converted:.1%} of the arithmetic be "
             f"{report.precision}, now it is {report.summary.compute_converted:.1%}.",

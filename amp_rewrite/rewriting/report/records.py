@@ -261,14 +261,18 @@ class OpsetAdvice(Record):
     Attributes:
         opset: The oldest opset of ai.onnx that does.
         compute_converted: The share of multiply-accumulates that could be low then, from 0 to 1.
+        lost: The operators that the target has a kernel for now, and none at that opset. `convert`
+            moves no model to an opset at which there are any, unless it is told to.
     """
 
     opset: int
     compute_converted: float
+    lost: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return Record.to_dict(self) | {"compute_converted": round(self.compute_converted, 4)}
+        rounded = {"compute_converted": round(self.compute_converted, 4), "lost": list(self.lost)}
+        return Record.to_dict(self) | rounded
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,10 +56,17 @@ def mended_shapes_line(names: Sequence[str]) -> str:
 
 
 def opset_line(advice: OpsetAdvice, precision: str) -> str:
-    """Return what a newer opset would gain."""
-    return (
+    """Return what a newer opset would gain, and which operators would lose their kernels."""
+    gain = (
         f"opset {advice.opset} would let up to {advice.compute_converted:.1%} of the "
-        f"multiply-accumulates be {precision}: convert --opset {advice.opset}"
+        f"multiply-accumulates be {precision}"
+    )
+    if not advice.lost:
+        return f"{gain}: convert --opset {advice.opset}"
+    lost = ", ".join(advice.lost)
+    return (
+        f"{gain}, but the target has no kernel for {lost} there, which would run on the CPU; "
+        f"convert --opset {advice.opset} moves the model all the same"
     )
 
 

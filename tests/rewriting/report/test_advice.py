@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -9,6 +12,9 @@ from onnx import numpy_helper
 from rewrite_text import parse, rewritten
 
 import amp_rewrite as amp
+from amp_rewrite.numerics.file_conversion import Asked, convert_file
+from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.report.next_steps import Names, next_steps
 from amp_rewrite.rewriting.report.records import OpsetAdvice
 
 
@@ -73,3 +79,44 @@ def test_what_is_low_already_counts_in_the_share_of_an_advised_opset() -> None:
     first = rewritten(model(18), precision="bfloat16")
     assert first.report.opset_advice == OpsetAdvice(22, 1.0)
     assert advice(amp.to_proto(first.model)) == OpsetAdvice(22, 1.0)
+
+
+POOLED = "p = MaxPool<kernel_shape = [1, 1]>(x) c = Conv(p, k) f = Flatten(c) y = MatMul(f, w)"
+
+
+def test_an_opset_at_which_a_kernel_is_lost_is_told_with_what_it_loses() -> None:
+    assert advice(model(18, POOLED)) == OpsetAdvice(22, 1.0, ("MaxPool",))
+    report = rewritten(model(18, POOLED), precision="bfloat16", target="cuda").report
+    told = " ".join(report.to_text().split())
+    assert "the target has no kernel for MaxPool there, which would run on the CPU" in told
+    assert json.loads(report.to_json())["opset_advice"]["lost"] == ["MaxPool"]
+    assert not [
+        step for step in next_steps(report, Names("a", "b"), None) if "--opset" in step.command
+    ]
+
+
+def test_an_opset_at_which_less_is_low_and_every_kernel_stays_is_better() -> None:
+    found = advice(model(11, POOLED))
+    assert found is not None
+    assert (found.opset, found.lost) == (13, ())
+    assert 0.5 < found.compute_converted < 1
+
+
+def test_what_the_runtime_takes_out_needs_no_kernel() -> None:
+    text = "c = Conv(x, k) d = Dropout(c) f = Flatten(d) y = MatMul(f, w)"
+    assert advice(model(18, text)) == OpsetAdvice(22, 1.0)
+
+
+def test_other_targets_keep_their_pools() -> None:
+    assert advice(model(18, POOLED), "tensorrt") == OpsetAdvice(22, 1.0)
+
+
+def test_convert_moves_no_model_to_where_a_kernel_is_lost(tmp_path: Path) -> None:
+    for text, opset in ((POOLED, 18), ("c = Conv(x, k) f = Flatten(c) y = MatMul(f, w)", 22)):
+        path = tmp_path / "m.onnx"
+        onnx.save(model(18, text), path)
+        options = RewriteOptions(precision="bfloat16", target="cuda")
+        done = convert_file(path, options, Asked(budget=1.0), lambda *_: None)
+        assert amp.load(done.result.model).graph.opset_imports[""] == opset
+        told = convert_file(path, options, Asked(budget=1.0, opset="22"), lambda *_: None)
+        assert amp.load(told.result.model).graph.opset_imports[""] == 22
