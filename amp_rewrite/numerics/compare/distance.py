@@ -394,6 +394,8 @@ class Comparer:
         self.largest, self.finite = max(self.largest, largest), self.finite + a.size
         scale = largest if self.usual is None else max(largest, self.usual.largest)
         limit = self.tolerances.atol + self.tolerances.rtol * scale
+        if not self.tolerances.strict:  # a number may be off by its own rounding besides
+            limit = limit + self.tolerances.rtol * magnitude
         self.fitting += int(np.count_nonzero(error <= limit))
         worst = float(error.max())
         self.max_abs = max(self.max_abs, worst)

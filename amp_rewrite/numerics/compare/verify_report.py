@@ -343,8 +343,9 @@ class VerifyReport:
         return (
             f"an output passes if its distance is at most {percent(DISTANCE)} of its size, that of "
             f"each slice of another scale at most {percent(SLICE_DISTANCE)} of the slice's, and "
-            f"{share(AGREEMENT, 0)} of its rows have the same top-1 class; within (elements off by "
-            f"at most {limits.rtol:.2g} of the largest magnitude) is for information"
+            f"{share(AGREEMENT, 0)} of its rows have the same top-1 class; the first and the last "
+            f"are not asked if 100 % are within {limits.rtol:.2g} of the largest magnitude plus "
+            f"{limits.rtol:.2g} of their own"
         )
 
     def notes(self) -> tuple[str, ...]:

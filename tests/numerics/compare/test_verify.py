@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from typer.testing import CliRunner
 
 import amp_rewrite as amp
-from amp_rewrite.dtypes import FLOAT16
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.errors import DataError, OptionError
 from amp_rewrite.numerics.compare import intermediates
 from amp_rewrite.numerics.compare.distance import Comparer, Tolerances
@@ -352,6 +352,13 @@ def test_a_relative_tolerance_is_one_of_the_largest_magnitude() -> None:
         assert comparer.result().ok is ok
     assert not verify(mlp(), low(mlp()), feeds(), rtol=1e-9).ok
     assert verify(mlp(), low(mlp()), feeds(), rtol=1e-2).ok
+
+
+def test_a_single_number_may_be_off_by_its_own_rounding_besides() -> None:
+    for off, ok in ((1.047, True), (1.07, False)):  # beyond a distance of 4.5 %
+        comparer = Comparer("y", Tolerances.of(BFLOAT16))
+        comparer.add(np.ones(1, np.float32), np.full(1, off, np.float32))
+        assert comparer.result().ok is ok
 
 
 def test_what_is_printed_is_what_decides() -> None:
