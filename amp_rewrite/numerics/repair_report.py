@@ -19,7 +19,7 @@ from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.numerics.load_judge import LoadJudge
 from amp_rewrite.numerics.safety_report import danger_lines
 from amp_rewrite.rewriting.api import RewriteResult
-from amp_rewrite.rewriting.dangers import Danger
+from amp_rewrite.rewriting.dangers import OF_THE_FILE, Danger
 from amp_rewrite.rewriting.widen import Raised
 from amp_rewrite.runtimes.ort.isolated_load import LoadResult
 
@@ -178,7 +178,10 @@ class Repair:
 
     def lines(self) -> tuple[str, ...]:
         """Return what was raised and why, a line for each kind of danger, and what stays."""
-        found = [f"raised: {line}" for line in danger_lines(self.dangers, self.precision)]
+        odd = [danger for danger in self.dangers if danger.reason in OF_THE_FILE]
+        others = [danger for danger in self.dangers if danger.reason not in OF_THE_FILE]
+        found = [f"mended: {line}" for line in danger_lines(odd, self.precision)]
+        found += [f"raised: {line}" for line in danger_lines(others, self.precision)]
         if self.measured:
             names = ", ".join(self.measured[:_NAMED])
             more = len(self.measured) - _NAMED

@@ -215,8 +215,9 @@ def danger_lines(dangers: Sequence[Danger], precision: str) -> Iterator[str]:
         kinds.setdefault((danger.op, danger.reason, danger.words), []).append(danger)
     for (op, reason, words), members in kinds.items():
         follow = sum(behind[d.node] for d in members)
-        names = ", ".join(d.node for d in members[:_NAMED])
-        more = f" and {len(members) - _NAMED} more" if len(members) > _NAMED else ""
+        nodes = list(dict.fromkeys(d.node for d in members))
+        names = ", ".join(nodes[:_NAMED])
+        more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
         then = f"; {counted(follow, 'node')} behind in {precision} with it" if follow else ""
         detail = f" ({members[0].detail})" if members[0].detail else ""
         yield f"{op} {names}{more} {words}{detail}; {reason}{then}"

@@ -7,6 +7,7 @@ form that the rules look at has Casts besides.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from amp_rewrite.rewriting.mend import Odd
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Mark, Painting, Reason
 from amp_rewrite.rewriting.plan.given_notes import given_notes
-from amp_rewrite.rewriting.raise_dangers import lost_in
+from amp_rewrite.rewriting.raise_dangers import Variable, lost_in, rounding_casts
 from amp_rewrite.rewriting.report.phrases import plain_phrase
 from amp_rewrite.rewriting.widen import WideForm
 
@@ -67,7 +68,11 @@ class Danger:
 
 
 DECLARED, READS = "declared-type", "mixed-types"
+OF_THE_FILE = (DECLARED, READS)
 """The reasons of dangers that are about the file, not about numbers."""
+
+ROUNDED = "rounded-before-float32"
+"""The reason of a Cast to 16 bits in front of what needs the float32 numbers that it is given."""
 
 
 def odd_types(found: Iterable[Odd]) -> tuple[Danger, ...]:
@@ -85,6 +90,8 @@ def _told_of(odd: Odd) -> tuple[str, str, str]:
         told = f"{odd.value} is {' or '.join(odd.types)}" if odd.types else ""
         return DECLARED, "is declared with a type that it has not", told
     given = " and ".join(dtype_name(element(type_) or 0) for type_ in odd.types)
+    if len(odd.types) == 1:
+        return READS, f"is given {given}, which its operator does not take", ""
     return READS, f"is given {given} where its operator takes one type", ""
 
 
@@ -120,7 +127,8 @@ def form_dangers(
         wide_ends: Whether inputs and outputs become float32 where the model is repaired.
     """
     graph, given = context.type_graph, form.given
-    lost = {node for node, _ in lost_in(form, painting, context, wide_ends=wide_ends)}
+    variables = lost_in(form, painting, context, wide_ends=wide_ends)
+    lost = {node for node, _ in variables}
     notes = given_notes(graph.flat)
     places: dict[int, tuple[str, str]] = {}
     stay: set[int] = set()
@@ -141,9 +149,21 @@ def form_dangers(
     kept = [v for v in _kept(context, painting) if v in places]
     told = {v: _told(context, painting, target, v, places) for v in kept}
     return FormDangers(
-        _grouped(danger for v, danger in told.items() if v not in stay),
+        (
+            *_rounded(form, variables, context.low.name),
+            *_grouped(danger for v, danger in told.items() if v not in stay),
+        ),
         _grouped(danger for v, danger in told.items() if v in stay),
     )
+
+
+def _rounded(form: WideForm, lost: AbstractSet[Variable], low: str) -> Iterator[Danger]:
+    """Yield the Casts that round float32 numbers in front of what is lost."""
+    flat, told = form.given, f"rounds float32 numbers to {low} in front of what needs them"
+    others = {name for name in lost if flat.called(name[0])[:2] != ("", "Cast")}
+    for node, variable in sorted(rounding_casts(form, others) & lost):
+        if flat.called(node)[:2] == ("", "Cast"):
+            yield Danger(flat.node_names[node], "Cast", (variable,), ROUNDED, told, "", "")
 
 
 _INPUT, _OUTPUT = "input", "output"

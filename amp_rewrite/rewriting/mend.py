@@ -1,16 +1,17 @@
 """Files whose types are at odds, as converters to float16 write them, mended where that is sure.
 
 ONNX Runtime refuses a file in which value_info says another type of a value than its operator
-gives, or an input another one than the initializer behind it has. What operators and initializers
-say is right: nothing else reads value_info. It refuses an operator that is given float16 and
-float32 where it takes one type, too. Such a node computes in float32, which holds both, and gives
+gives, or an input another one than the initializer behind it has, or an input of the body of a Loop
+or Scan another one than is passed in. What operators and initializers say is right: nothing else
+reads value_info. It refuses an operator that is given float16 and float32 where it takes one type,
+or float16 where it takes none, too. Such a node computes in float32, which holds both, and gives
 the type that the file records: Casts around it say so. Where other types contradict each other
 there is nothing to go by, and the file is refused here, with the place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from onnx import ValueInfoProto
@@ -22,8 +23,9 @@ from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.elements import element, tensor
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.infer import FlatTypes, infer
-from amp_rewrite.graph.ports import Ports, ports_of
+from amp_rewrite.graph.ports import Ports, is_fixed, ports_of, schema_variable
 from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.schemas import Schema
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, Use
 
@@ -40,7 +42,8 @@ class Odd:
         name: The node, or the input of the model.
         op: Its operator, or "input".
         value: The value whose declaration is wrong, or "" if the node reads two types.
-        types: What it is declared as, or the types that the node reads.
+        types: What it is declared as, or the types that the node reads; one that its operator does
+            not take, or two of which it takes one.
     """
 
     name: str
@@ -66,7 +69,7 @@ class Mended:
 
 @dataclass(frozen=True, slots=True)
 class _Clash:
-    """A node that is given two types where its operator takes one."""
+    """A node that is given two types where its operator takes one, or one that it does not take."""
 
     node: int
     variable: str
@@ -130,7 +133,11 @@ def _declarations(flat: FlatProto, types: FlatTypes) -> Iterator[Odd]:
                 found=f"{recorded} declared, {found} computed",
                 remedy="export the model again, or declare the type that it has",
             )
-        if flat.producer[value] != ABSENT:
+        body = flat.bodies[flat.home[value]]
+        if body.owner != ABSENT and value in body.inputs:
+            _declare(flat, value, found)
+            yield Odd(*_named(flat, body.owner), flat.value_names[value], (recorded,))
+        elif flat.producer[value] != ABSENT:
             _declare(flat, value, found)
             named = _named(flat, flat.producer[value])
             yield Odd(*named, flat.value_names[value], (recorded,))
@@ -181,22 +188,40 @@ def _clashes(flat: FlatProto, types: FlatTypes) -> list[_Clash]:
         ports = ports_of(called.domain, called.op_type, opset, len(inputs), count)
         if ports.schema is None:
             continue
-        bound: dict[str, str] = {}
-        odd: dict[str, list[str]] = {}
+        given: dict[str, list[str]] = {}
         for name, value in zip(ports.inputs, inputs, strict=True):
             type_ = None if value == ABSENT else types[value]
-            if type_ is None or not type_.startswith(_DENSE):
-                continue
-            if bound.setdefault(name, type_) != type_:
-                odd.setdefault(name, [bound[name]]).append(type_)
-        found += [_Clash(node, n, ports, tuple(dict.fromkeys(t))) for n, t in odd.items()]
+            if type_ is not None and type_.startswith(_DENSE):
+                given.setdefault(name, []).append(type_)
+        for name, all_types in given.items():
+            distinct = tuple(dict.fromkeys(all_types))
+            if len(distinct) > 1 or _is_refused(ports.schema, name, all_types[0]):
+                found.append(_Clash(node, name, ports, distinct))
     return found
+
+
+def _is_refused(schema: Schema, variable: str, type_: str) -> bool:
+    """Tell whether an operator takes float32 in a place where it is given 16 bits, and not those.
+
+    Operators of ai.onnx.ml have no float16, and scales of Resize are float32 whatever it resizes.
+    """
+    admitted = _admitted(schema, variable)
+    return type_ in _LOW and type_ not in admitted and _WIDE in admitted
+
+
+def _admitted(schema: Schema, variable: str) -> Collection[str]:
+    """Return the types that a variable of an operator may have; a fixed one is its only type."""
+    if is_fixed(variable):
+        return (variable,)
+    return schema.variables.get(schema_variable(variable), ())
 
 
 def _refused(flat: FlatProto, clash: _Clash) -> GraphError:
     name, op = _named(flat, clash.node)
     return GraphError(
-        "a node reads two types where its operator takes one",
+        "a node reads two types where its operator takes one"
+        if len(clash.types) > 1
+        else "a node reads a type that its operator does not take",
         where=f"node {name!r} ({op})",
         found=" and ".join(clash.types),
         remedy="insert a Cast, or export the model again",
@@ -214,7 +239,7 @@ def _casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[_Clash]) 
     narrowed: dict[int, DType] = {}
     for clash in clashes:
         schema = clash.ports.schema
-        admitted = schema.variables.get(clash.variable, ()) if schema is not None else ()
+        admitted = () if schema is None else _admitted(schema, clash.variable)
         if not {*clash.types} <= {_WIDE, *_LOW} or _WIDE not in admitted:
             raise _refused(flat, clash)
         for index, value in _reads(flat, clash):
@@ -288,7 +313,7 @@ def _chosen(flat: FlatProto, types: FlatTypes, clash: _Clash) -> DType | None:
 
     Weights of a product have it, and what is float32 comes from graph inputs.
     """
-    if not has(flat.called(clash.node), Trait.CONTRACTS):
+    if _WIDE not in clash.types or not has(flat.called(clash.node), Trait.CONTRACTS):
         return None
     low = {*clash.types} - {_WIDE}
     (chosen,) = low if len(low) == 1 and low <= _LOW.keys() else (None,)

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
-from amp_rewrite.dtypes import LOW, DType
+from amp_rewrite.dtypes import FLOAT32, LOW, DType
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
+from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.apply.planned import noop_casts
 from amp_rewrite.rewriting.mend import Mended
 from amp_rewrite.rewriting.paint.context import PaintContext
@@ -120,7 +122,40 @@ def lost_in(
         node = notes[graph.nodes[vertex]].node
         names = ((node, variable) for variable in graph.kind_of(vertex).variables)
         found |= {name for name in names if node != ABSENT and name in known}
+    found |= rounding_casts(form, found)
     return found if wide_ends else found - _idle(form, found)
+
+
+def rounding_casts(form: WideForm, lost: AbstractSet[Variable]) -> set[Variable]:
+    """Return the Casts of float32 to 16 bits that what is lost reads, and what moves their result.
+
+    The float32 numbers are there, one Cast in front: 30,000 and 30,001 are one number behind it.
+    """
+    graph, flat = form.context.type_graph, form.given
+    known = vertices_called(graph)
+    of_vertex = {vertex: name for name, vertex in known.items()}
+    found: set[Variable] = set()
+    for name in lost:
+        slots = range(flat.input_start[name[0]], flat.input_start[name[0] + 1])
+        for value in (flat.inputs[s] for s in slots if graph.reads[s] == known[name]):
+            way = _way_to_float32(graph, value)
+            found |= {of_vertex[vertex] for vertex in way if vertex in of_vertex}
+    return found - lost
+
+
+def _way_to_float32(graph: TypeGraph, value: int) -> list[int]:
+    """Return the vertices from a Cast of float32 to a 16-bit value, through moves; else none."""
+    flat, way = graph.flat, list[int]()
+    while flat.producer[value] != ABSENT and graph.source[value] != ABSENT:
+        node = flat.producer[value]
+        way.append(graph.source[value])
+        called, source = flat.called(node), flat.inputs_of(node)[0]
+        if called[:2] == ("", "Cast"):
+            return way if graph.types[source] == tensor(FLOAT32.number) else []
+        if not has(called, Trait.REARRANGES) or source == ABSENT:
+            return []
+        value = source
+    return []
 
 
 def _idle(form: WideForm, lost: AbstractSet[Variable]) -> set[Variable]:

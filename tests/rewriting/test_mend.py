@@ -188,3 +188,57 @@ def test_an_output_that_is_declared_float32_stays_so() -> None:
     result = amp.to_proto(amp.repair(model).model)
     onnx.checker.check_model(result, full_check=True)
     assert result.graph.output[0].type.tensor_type.elem_type == TensorProto.FLOAT
+
+
+ML = '<ir_version: 9, opset_import: ["" : 18, "ai.onnx.ml" : 3]>'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ML + "g (float16[N,4] x, float16[4,4] w) => (float[N,4] y) {"
+        ' p = MatMul(x, w) y = ai.onnx.ml.Normalizer<norm = "L2">(p) }',
+        ML + "g (float16[N,4] x, float16[4,4] w) => (float[N,4] y) {"
+        " p = MatMul(x, w) y = ai.onnx.ml.Scaler<offset = [0.5], scale = [2.0]>(p) }",
+        "g (float16[1,1,4] x, float16[3] s) => (float16[1,1,P] y) { y = Resize(x, , s) }",
+        "g (float16[2,2] x) => (float16[2,2] y) { h = EyeLike(x) y = Abs(h) }",
+    ],
+)
+def test_an_operator_that_takes_no_float16_is_given_float32(text: str) -> None:
+    model = parse(text)
+    is_at_odds = not loads(model)
+    report = amp.check(model, run=False)
+    assert is_at_odds == bool([d for d in report.dangers if d.reason == "mixed-types"])
+    if not is_at_odds:
+        return
+    (danger,) = [d for d in report.dangers if d.reason == "mixed-types"]
+    assert "is given float16, which its operator does not take" in danger.words
+    made = amp.repair(model)
+    assert loads(amp.to_proto(made.model))
+    assert "mended: " in made.to_text()
+    assert not amp.repair(made.model).changed
+
+
+SCAN = (
+    "g (float[B,3] x) => (float[B,5] y) <float[5,3] k = {0,0,1, 0,1,0, 1,0,0, 1,1,0, 0,1,1}> {"
+    " last, d = Scan<num_scan_inputs = 1, body = b (float16[5,3] st, float16[3] row) =>"
+    " (float16[5,3] st2, float16[5] o) <int64[1] ax = {1}> {"
+    " st2 = Identity(st) df = Sub(st, row) o = ReduceSumSquare<keepdims = 0>(df, ax) }>(k, x)"
+    " y = Identity(d) }"
+)
+LOOP = (
+    "g (int64 n, bool c, float[3] x) => (float[3] y) {"
+    " y = Loop<body = b (int64 i, bool go, float16[3] st) => (bool again, float16[3] st2) {"
+    " again = Identity(go) st2 = Abs(st) }>(n, c, x) }"
+)
+
+
+@pytest.mark.parametrize("text", [SCAN, LOOP])
+def test_the_inputs_of_a_body_are_declared_as_what_is_passed_in(text: str) -> None:
+    model = parse(text)
+    assert not loads(model)
+    report = amp.check(model, run=False)
+    assert not report.ok
+    assert {d.op for d in report.dangers} >= {"Scan" if "Scan" in text else "Loop"}
+    made = amp.repair(model)
+    assert loads(amp.to_proto(made.model))

@@ -149,15 +149,42 @@ def test_a_cast_to_what_stays_low_is_not_raised_again_and_again() -> None:
     assert wide.stay == ()
 
 
-def test_a_sum_that_is_given_out_in_16_bits_is_named_as_the_output() -> None:
-    made = repaired(
-        "g (float16[N,8] x, float16[8,8] w) => (float16[N,8] y) <int64 a = {1}> {"
-        " h = MatMul(x, w) y = CumSum(h, a) }"
+SERIES = (
+    "g (float[N,64] x, float16[64,16] w) => (float[N,16] y) <int64[1] axes = {1}> {"
+    " h = Cast<to = 10>(x) MOVED mean = ReduceMean(m, axes) c = Sub(m, mean) s = Mul(c, c)"
+    " v = ReduceMean(s, axes) d = Sqrt(v) n = Div(c, d) p = MatMul(n, w) y = Cast<to = 1>(p) }"
+)
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        "m = Identity(h)",
+        "m = Transpose<perm = [0, 1]>(h)",
+        "t = Transpose<perm = [1, 0]>(h) m = Transpose<perm = [1, 0]>(t)",
+        "e = Unsqueeze(h, axes) m = Squeeze(e, axes)",
+    ],
+)
+def test_float32_numbers_are_not_rounded_in_front_of_what_needs_them(moved: str) -> None:
+    made = repaired(SERIES.replace("MOVED", moved))
+    (rounded,) = [d for d in made.dangers if d.reason == "rounded-before-float32"]
+    assert (rounded.node, rounded.op) == ("Cast_0", "Cast")
+    model = amp.to_proto(made.model)
+    makers = {node.output[0]: node for node in model.graph.node}
+    (mean, _) = [node for node in model.graph.node if node.op_type == "ReduceMean"]
+    value = mean.input[0]
+    while value in makers:
+        assert makers[value].op_type != "Cast"
+        value = makers[value].input[0]
+    assert value == "x"
+
+
+def test_a_cast_in_front_of_low_operators_alone_stays() -> None:
+    text = (
+        "g (float[N,8] x, float16[8,8] w) => (float16[N,8] y) {"
+        " h = Cast<to = 10>(x) y = MatMul(h, w) }"
     )
-    assert [d.op for d in made.dangers] == ["CumSum"]
-    assert [(d.node, d.op, d.reason) for d in made.stay] == [("y", "output", "unbounded-sum")]
-    found = amp.check(made.model, run=False, target="schema")
-    assert [(d.node, d.op) for d in found.dangers] == [("y", "output")]
+    assert not repaired(text).changed
 
 
 def test_what_a_plan_says_is_raised_is_looked_for_in_the_rewritten_model() -> None:
