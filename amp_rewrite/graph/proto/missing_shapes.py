@@ -66,12 +66,18 @@ def missing_shapes(flat: FlatProto) -> dict[int, Shape]:
 def _found(
     flat: FlatProto, body: int, graph: onnx.GraphProto, values: Mapping[int, Mapping[str, int]]
 ) -> Iterator[tuple[int, Shape]]:
-    """Yield the values of a graph, and of those inside it, whose shape inference knows."""
-    known = values.get(body, {})
+    """Yield the values of a graph, and of those inside it, whose shape inference knows.
+
+    Equal types, of which there are few, are read once.
+    """
+    known, read = values.get(body, {}), dict[bytes, Shape | None]()
     for info in (*graph.value_info, *graph.input, *graph.output):
-        shape = shape_of(info)
-        if shape is not None and info.name in known:
-            yield known[info.name], shape
+        spelled = info.type.SerializeToString()
+        if spelled not in read:
+            read[spelled] = shape_of(info)
+        shape, value = read[spelled], known.get(info.name)
+        if shape is not None and value is not None:
+            yield value, shape
     holders = [n for n in flat.bodies[body].nodes if flat.bodies_in(n)]
     makers = {name: node for node in graph.node for name in node.output} if holders else {}
     for holder in holders:

@@ -31,6 +31,8 @@ _ROOTS = ("Sqrt", "Log", "Reciprocal", "Pow", "Div")
 _KEEPS = having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN) | {"Clip", "Max", "Min", "Relu"}
 _SUMS = having(Trait.ADDS) | {"Sub"}
 """Those in which a product meets squares."""
+# operators: those that add up squares, besides products.
+_SQUARED = ("ReduceL2", "ReduceMean", "ReduceSum", "ReduceSumSquare")
 _STEPS = 12
 """Nodes that are followed at most from a sum of squares to the sum in which it meets a product."""
 
@@ -101,14 +103,16 @@ class _Search(Formulas):
 
     def of_expansions(self) -> dict[int, Mark]:
         """Return the marks of products that meet the sum of squares of one of their operands."""
-        if not any(is_product(called) for called in self.flat.operators):
-            return {}
+        operators = self.flat.operators
+        products = {k for k, called in enumerate(operators) if is_product(called)}
+        sums = {k for k, called in enumerate(operators) if is_one(called, *_SQUARED)}
         marks: dict[int, Mark] = {}
-        for node in range(self.flat.n_nodes):
-            squared = self._squared(node)
-            if squared is not None:
-                marks = self._met_by(node, *squared) | marks
-            if is_product(self.flat.called(node)):
+        for node, operator in enumerate(self.flat.operator) if products else ():
+            if operator in products or operator in sums:
+                squared = self._squared(node)
+                if squared is not None:
+                    marks = self._met_by(node, *squared) | marks
+            if operator in products:
                 marks = self._meeting_constants(node) | marks
         return marks
 
