@@ -16,13 +16,14 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar
 
+from amp_rewrite.graph.constants import moved_from, stored_tensor
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.values.counts.constant_places import constant_places
+from amp_rewrite.values.counts.constant_places import SHORTEST, constant_places
 from amp_rewrite.values.counts.fact import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Given, find_counts
 from amp_rewrite.values.counts.find_demands import (
@@ -58,8 +59,8 @@ class _Search:
         functions = Functions()
         self._demands = find_demands(self._graph, functions.demanded)
         inputs = _float_inputs(context) if self._demands else {}
-        subtracts = bool(self._graph.flat.nodes_of("Sub"))
-        places = constant_places(self._graph) if self._demands or subtracts else {}
+        looks = bool(self._demands) or _subtracts_constants(self._graph.flat)
+        places = constant_places(self._graph) if looks else {}
         given = Given(self._magnitude, functions.results, {**inputs, **places})
         self._counts = find_counts(self._graph, given)
         self._places = places
@@ -152,6 +153,13 @@ def _float_inputs(context: PaintContext) -> Mapping[int, Fact]:
     graph, low = context.type_graph, tensor(context.low.number)
     inputs = [v for v in graph.flat.main.inputs if graph.is_retyped(v) or graph.types[v] == low]
     return {v: Fact(Kind.INPUT, v) for v in inputs if v not in context.variables}
+
+
+def _subtracts_constants(flat: FlatGraph) -> bool:
+    """Tell whether some Sub reads a constant of which a run of places may consist."""
+    read = {moved_from(flat, v) for n in flat.nodes_of("Sub") for v in flat.inputs_of(n)[:2]}
+    held = (stored_tensor(flat, v) for v in read - {ABSENT})
+    return any(tensor is not None and tensor.size >= SHORTEST for tensor in held)
 
 
 def _name(flat: FlatGraph, value: int) -> str:

@@ -248,8 +248,11 @@ class _Search(Formulas):
 
     def _sums_squares(self, weight: int, addend: int) -> bool:
         """Tell whether a constant is, but for one factor, the sums of squares of a weight."""
-        matrix, sums = self._elements(weight), self._elements(addend)
-        if matrix is None or sums is None or sums.size < 2 or matrix.ndim < 2:
+        sums = self._elements(addend)
+        if sums is None or sums.size < 2 or not (sums.min() > 0 or sums.max() < 0):
+            return False  # a bias has either sign
+        matrix = self._elements(weight)
+        if matrix is None or matrix.ndim < 2:
             return False
         squares = np.square(matrix.astype(np.float64))
         given = sums.astype(np.float64).reshape(-1)
