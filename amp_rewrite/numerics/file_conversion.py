@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amp_rewrite.dtypes import BFLOAT16
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.errors import AmpError, AmpWarning, OptionError, RuntimeMissingError, StrictError
+from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.io.judged_file import judged_by
 from amp_rewrite.graph.io.model_files import Path as PathLike
 from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.graph.step_metadata import step_description
+from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.kernels.rounding_table import FACTOR, of_target
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
 from amp_rewrite.rewriting.plan.options import AUTO, KEEP, RewriteOptions
@@ -256,7 +258,7 @@ def raised_model(model: Path, opset: str, options: RewriteOptions) -> RaisedMode
         found = _moved(model, advised, options)
     except AmpError:
         return None
-    is_other = found.opset != found.before or found.folded > 0
+    is_other = found.opset != found.before or found.folded > 0 or found.spelled > 0
     return found if found.unverified is None and is_other else None
 
 
@@ -283,6 +285,8 @@ def _advised(model: Path, options: RewriteOptions) -> int | None:
     advice = found.report.opset_advice
     if advice is not None and not advice.lost:
         return advice.opset
+    if _lacks_einsum(options, found.report.opset) and flat.nodes_of("Einsum"):
+        return found.report.opset
     if not _cuts_factors(options):
         return None
     from amp_rewrite.rewriting.fold_factors import AROUND  # it takes onnx_ir
@@ -296,8 +300,21 @@ def _cuts_factors(options: RewriteOptions) -> bool:
     return rounding is not None and FACTOR in rounding.cut.values()
 
 
+def _lacks_einsum(options: RewriteOptions, opset: int) -> bool:
+    """Tell whether the target has no kernel of Einsum in the low type."""
+    kernels = table_of(find(options.chosen_target))
+    types = {"T": tensor(options.low.number)}
+    return kernels is not None and not kernels.has_kernel("", "Einsum", opset, types)
+
+
 def _moved(model: Path, opset: int, options: RewriteOptions) -> RaisedModel:
-    from amp_rewrite.numerics.raise_opset import raise_opset, with_folded_factors
+    from amp_rewrite.numerics.raise_opset import (
+        raise_opset,
+        with_folded_factors,
+        with_products,
+    )
 
     raised = raise_opset(model, opset, inline_functions=options.inline_functions)
+    if options.low is not FLOAT16 and _lacks_einsum(options, raised.opset):
+        raised = with_products(raised)
     return with_folded_factors(raised, options.low) if _cuts_factors(options) else raised

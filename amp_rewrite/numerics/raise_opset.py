@@ -25,6 +25,7 @@ from amp_rewrite.rewriting.fold_factors import AROUND, fold_factors
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.records import RaisedOpset
 from amp_rewrite.rewriting.report.rewrite_report import Report
+from amp_rewrite.rewriting.spell_einsums import EINSUM, spell_einsums
 
 _TOLERANCE = FLOAT16.epsilon / 2
 """How far an output may depart, relative to its largest magnitude: less than a rewrite rounds."""
@@ -44,6 +45,7 @@ class RaisedModel:
             were, and are the same.
         folded: How many of its operators went into weights, or changed for that.
         mended: The values whose declared shapes contradicted inference, and have the inferred ones.
+        spelled: How many Einsums are written as matrix products.
     """
 
     model: ir.Model
@@ -52,6 +54,7 @@ class RaisedModel:
     unverified: str | None = None
     folded: int = 0
     mended: tuple[str, ...] = ()
+    spelled: int = 0
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -115,17 +118,38 @@ def with_folded_factors(raised: RaisedModel, low: DType, *, seed: int = 0) -> Ra
     return replace(raised, model=folded, folded=count) if same else raised
 
 
+def with_products(raised: RaisedModel, *, seed: int = 0) -> RaisedModel:
+    """Write Einsums that are matrix products as such, if outputs are the same to the last bit.
+
+    Args:
+        raised: The model; never modified. It is returned if it has no such Einsum, or another model
+            would give other outputs or cannot be run.
+        seed: Of the made-up inputs.
+    """
+    if not any(node.op_type == EINSUM for node in raised.model.graph):
+        return raised
+    spelled = load(raised.model)
+    count = spell_einsums(spelled)
+    try:
+        same = count > 0 and _compare(raised.model, spelled, seed, tolerance=0.0) is None
+    except GraphError:
+        same = False
+    return replace(raised, model=spelled, spelled=count) if same else raised
+
+
 def with_gain(
     raised: RaisedModel, report: Report, source: Source, options: RewriteOptions
 ) -> Report:
     """Return a raised model's report with what a rewrite of the model before gives."""
     before = rewrite(source, replace(options, strict=False)).report.summary.compute_converted
-    facts = (raised.before, before, raised.unverified, raised.folded, raised.mended)
+    facts = (raised.before, before, raised.unverified, raised.folded, raised.mended, raised.spelled)
     record = RaisedOpset(*facts)
     return replace(report, opset_raised=record)
 
 
-def _compare(original: ir.Model, raised: ir.Model, seed: int) -> str | None:
+def _compare(
+    original: ir.Model, raised: ir.Model, seed: int, tolerance: float = _TOLERANCE
+) -> str | None:
     """Compare outputs on made-up inputs; return why that is not possible, or None.
 
     Raises:
@@ -149,7 +173,7 @@ def _compare(original: ir.Model, raised: ir.Model, seed: int) -> str | None:
             remedy=_REMEDY,
         ) from error
     for name, value in expected.items():
-        if not _is_same(value, found[name]):
+        if not _is_same(value, found[name], tolerance):
             raise GraphError(
                 "onnx's version converter changed what the model computes",
                 where=name,
@@ -159,11 +183,11 @@ def _compare(original: ir.Model, raised: ir.Model, seed: int) -> str | None:
     return None
 
 
-def _is_same(expected: Any, found: Any) -> bool:
-    """Tell whether two outputs are the same but for the order of sums."""
+def _is_same(expected: Any, found: Any, tolerance: float) -> bool:
+    """Tell whether two outputs are the same but for the order of sums, up to a tolerance."""
     if isinstance(expected, list | tuple):
         pairs = zip(expected, found, strict=False)
-        return len(expected) == len(found) and all(_is_same(a, b) for a, b in pairs)
+        return len(expected) == len(found) and all(_is_same(a, b, tolerance) for a, b in pairs)
     if expected is None or found is None:
         return expected is found
     if np.asarray(expected).dtype.kind not in "fV":
@@ -171,5 +195,5 @@ def _is_same(expected: Any, found: Any) -> bool:
     a, b = np.asarray(expected, np.float64), np.asarray(found, np.float64)
     scale = np.abs(a[np.isfinite(a)]).max(initial=0.0)
     return a.shape == b.shape and np.allclose(
-        b, a, rtol=0.0, atol=_TOLERANCE * scale, equal_nan=True
+        b, a, rtol=0.0, atol=tolerance * scale, equal_nan=True
     )

@@ -42,7 +42,14 @@ def test_a_raised_model_computes_the_same_and_converts_more() -> None:
     report = amp.rewrite(raised.model, options).report
     assert report.summary.compute_converted == 1
     record = with_gain(raised, report, model, options).to_dict()["opset_raised"]
-    assert record == {"before": 18, "compute_before": 0, "unverified": None, "folded": 0}
+    assert record == {
+        "before": 18,
+        "compute_before": 0,
+        "unverified": None,
+        "folded": 0,
+        "mended": [],
+        "spelled": 0,
+    }
 
 
 @pytest.mark.parametrize("opset", [18, 22])

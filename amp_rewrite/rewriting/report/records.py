@@ -286,6 +286,7 @@ class RaisedOpset(Record):
             before; None if they were, and are the same.
         folded: How many of its operators went into weights, or changed for that.
         mended: The values whose declared shapes contradicted inference, and have the inferred ones.
+        spelled: How many of its Einsums are written as matrix products.
     """
 
     before: int
@@ -293,6 +294,7 @@ class RaisedOpset(Record):
     unverified: str | None
     folded: int = 0
     mended: tuple[str, ...] = ()
+    spelled: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -40,6 +40,8 @@ def raised_line(raised: RaisedOpset, opset: int, compute_converted: float) -> st
     changes = [f"opset {raised.before} raised to {opset}"] if raised.before != opset else []
     if raised.folded:
         changes.append(f"{counted(raised.folded, 'operator')} computed into weights")
+    if raised.spelled:
+        changes.append(f"{counted(raised.spelled, 'Einsum')} written as matrix products")
     return (
         f"{', '.join(changes)} ({checked}): it converts "
         f"{compute_converted:.1%} instead of {raised.compute_before:.1%}"

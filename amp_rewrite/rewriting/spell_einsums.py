@@ -1,0 +1,131 @@
+"""Einsum written as MatMul, with Transpose and Reshape around it, where it is a matrix product.
+
+jax2onnx writes every product as Einsum, of which few runtimes have a kernel in bfloat16. The
+letters of two operands are those of both and of the result (batches), of both alone (summed up),
+and of one and the result. Where operands have batches, there is one letter of each other kind; else
+several of a kind are one axis, whose length has to be recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.graph.added import AddedNames
+from amp_rewrite.rewriting.constant_inputs import replace
+
+EINSUM = "Einsum"
+
+
+def spell_einsums(model: ir.Model) -> int:
+    """Write the Einsums of the main graph that are matrix products as such, in place.
+
+    Returns:
+        How many there were.
+    """
+    names, count = AddedNames.of(model.graph), 0
+    for node in list(model.graph):
+        terms = _terms(node)
+        if terms is not None and _Spelling(node, names, *terms).write():
+            count += 1
+    return count
+
+
+def _terms(node: ir.Node) -> tuple[str, str, str] | None:
+    """Return the letters of two operands and of the result; None for any other node."""
+    if (node.domain, node.op_type) != ("", EINSUM) or len(node.inputs) != 2:
+        return None
+    if None in node.inputs:
+        return None
+    equation = node.attributes.get_string("equation", "") or ""
+    left, arrow, result = equation.replace(" ", "").partition("->")
+    first, comma, second = left.partition(",")
+    if "." in equation or not (comma and first and second):
+        return None
+    if not arrow:
+        result = "".join(sorted(c for c in {*first, *second} if (first + second).count(c) == 1))
+    repeats = any(len(set(term)) < len(term) for term in (first, second, result))
+    return None if repeats or not set(result) <= {*first, *second} else (first, second, result)
+
+
+@dataclass
+class _Spelling:
+    """One Einsum, and the letters of its operands and its result."""
+
+    node: ir.Node
+    names: AddedNames
+    first: str
+    second: str
+    result: str
+
+    def write(self) -> bool:
+        """Write it as a product if it is one; tell whether it is."""
+        both = [c for c in self.first if c in self.second]
+        batch = [c for c in both if c in self.result]
+        summed = [c for c in both if c not in self.result]
+        rows = [c for c in self.first if c not in both]
+        columns = [c for c in self.second if c not in both]
+        kept = {*batch, *rows, *columns} == set(self.result)
+        if not kept or not (rows and columns and summed):
+            return False
+        lengths = self._lengths()
+        single = len(rows) == len(columns) == len(summed) == 1
+        known = all(c in lengths for c in (*summed, *columns))
+        if (batch and not single) or not (single or known):
+            return False
+        a, b = (v for v in self.node.inputs if v is not None)
+        a = self._turned(a, self.first, [*batch, *rows, *summed])
+        b = self._turned(b, self.second, [*batch, *summed, *columns])
+        if not single:
+            inside, across = (math.prod(lengths[c] for c in group) for group in (summed, columns))
+            a = self._shaped(a, [0] * len(rows) + [inside]) if len(summed) > 1 else a
+            is_joined = len(summed) > 1 or len(columns) > 1
+            b = self._shaped(b, [inside, across]) if is_joined else b
+        made = self._added("MatMul", [a, b])
+        if len(columns) > 1:
+            made = self._shaped(made, [0] * len(rows) + [lengths[c] for c in columns])
+        replace(self.node, self._turned(made, "".join([*batch, *rows, *columns]), [*self.result]))
+        return True
+
+    def _lengths(self) -> dict[str, int]:
+        """Return the lengths of letters, as far as recorded shapes tell."""
+        found: dict[str, int] = {}
+        for value, term in zip(self.node.inputs, (self.first, self.second), strict=True):
+            shape = None if value is None else value.shape
+            for letter, length in zip(term, shape or (), strict=False):
+                if isinstance(length, int):
+                    found[letter] = max(length, found.get(letter, 0))
+        return found
+
+    def _turned(self, value: ir.Value, term: str, order: Sequence[str]) -> ir.Value:
+        if list(term) == list(order):
+            return value
+        places = [term.index(letter) for letter in order]
+        return self._added("Transpose", [value], [ir.AttrInt64s("perm", places)])
+
+    def _shaped(self, value: ir.Value, lengths: Sequence[int]) -> ir.Value:
+        tensor = ir.tensor(np.array(lengths, np.int64))
+        shape = self._added("Constant", [], [ir.AttrTensor("value", tensor)], ir.DataType.INT64)
+        return self._added("Reshape", [value, shape])
+
+    def _added(
+        self,
+        op: str,
+        inputs: Sequence[ir.Value],
+        attributes: Sequence[ir.Attr] = (),
+        dtype: ir.DataType | None = None,
+    ) -> ir.Value:
+        """Return what a new node in front of the Einsum makes."""
+        name = self.names.part(self.node.outputs[0].name or EINSUM, op)
+        type_ = self.node.outputs[0].type if dtype is None else ir.TensorType(dtype)
+        made = ir.Node(
+            "", op, inputs, attributes, outputs=[ir.Value(name=name, type=type_)], name=name
+        )
+        graph = self.node.graph
+        if graph is not None:
+            graph.insert_before(self.node, made)
+        return made.outputs[0]
