@@ -116,7 +116,9 @@ class FolderReport:
         bad = self.bad
         names = ", ".join(model.file for model in bad)
         if self.command == "check":
-            unsafe = f"{len(bad)} of {count} not safe: {names}" if bad else f"{count}, all safe"
+            unrun = not all(model.said.startswith("safe") for model in self.models)
+            fine = f"{count}, the rules found nothing; not run" if unrun else f"{count}, all safe"
+            unsafe = f"{len(bad)} of {count} not safe: {names}" if bad else fine
             odd = counted(len(self.mismatches), "connection")
             return f"{unsafe}; {odd} with two types" if self.mismatches else unsafe
         done = f"{self.totals['changed']} of {count} changed"
