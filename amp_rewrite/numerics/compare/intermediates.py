@@ -241,6 +241,10 @@ class IntermediateComparer:
             for name, found in self._deviations.items()
         )
 
+    def errors(self) -> dict[str, float]:
+        """Return |rewritten - original| / |original| by name in the rewritten model."""
+        return {name: d.relative for name, d in self._deviations.items() if d.norm}
+
     def growth(self, low: DType) -> tuple[NodeGrowth, ...]:
         """Return the nodes that magnify the error most, the worst first."""
         errors = {name: d.relative for name, d in self._deviations.items()}

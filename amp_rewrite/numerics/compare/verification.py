@@ -28,14 +28,15 @@ from amp_rewrite.numerics.compare.distance import (
     Tolerances,
 )
 from amp_rewrite.numerics.compare.finite_feeds import lost_in, nonfinite_input
-from amp_rewrite.numerics.compare.intermediates import IntermediateComparer
+from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, Run
 from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
+from amp_rewrite.numerics.compare.misfits import misfits
 from amp_rewrite.numerics.compare.moved_inputs import judged, moved
 from amp_rewrite.numerics.compare.selection_report import SelectionComparison
 from amp_rewrite.numerics.compare.selections import selections_of
 from amp_rewrite.numerics.compare.stress_report import StressReport
 from amp_rewrite.numerics.compare.told_models import Told, ToldModels
-from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.numerics.compare.verify_report import Misfit, VerifyReport
 from amp_rewrite.numerics.compare.weights_alone import WeightsAlone, share_of_limit
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, widened
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
@@ -132,6 +133,7 @@ class Verification:
         self.control = {name: Comparer(name, self.tolerances) for name in names}
         self.moves = {name: Comparer(name, self.tolerances) for name in names}
         self.worst_feeds: Feeds | None = None
+        self._seen: Run | None = None
         self._worst_share = -1.0
         self.selections: dict[str, SelectionComparison] = {}
         self.left_out: list[str] = []
@@ -191,6 +193,7 @@ class Verification:
             self.moves[name].merge(comparer)
         if inside and self.inside is not None:
             run = partial(self._run_told, feeds, told)
+            self._seen = run
             self.inside.add(partial(self.run_original, feeds), run)
         if self.on_device is not None:
             fitted = _fitted(feeds, self.rewritten.inputs)
@@ -325,6 +328,9 @@ class Verification:
     def report(self, data: str, *, inside: bool, stress: StressReport | None) -> VerifyReport:
         """Return what was found over all feeds."""
         comparer = self.inside if inside else None
+        wrong: tuple[Misfit, ...] = ()
+        if comparer is not None and self._seen is not None:
+            wrong = misfits(self.before, comparer, self.low, self._seen)
         return VerifyReport(
             precision=self.low.name,
             target=self.target,
@@ -336,6 +342,7 @@ class Verification:
                 for name, found in self.outputs.items()
             ),
             infinities=() if comparer is None else comparer.infinities(),
+            misfits=wrong,
             growth=() if comparer is None else comparer.growth(self.low),
             device=None if self.on_device is None else self.on_device.report(),
             stress=stress,

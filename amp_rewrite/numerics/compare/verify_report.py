@@ -101,6 +101,32 @@ class Infinity:
 
 
 @dataclass(frozen=True, slots=True)
+class Misfit:
+    """A node of the original that the rewritten model computes otherwise.
+
+    Attributes:
+        value: The output, by its name in the rewritten model.
+        node: The name of the original's node.
+        op: Its operator.
+        error: |rewritten - expected| / |expected|, where the original's node in float32 makes what
+            is expected of the inputs in the rewritten model.
+    """
+
+    value: str
+    node: str
+    op: str
+    error: float
+
+    def __str__(self) -> str:
+        """Return it as one line."""
+        place = f"{self.op} {self.node}".strip()
+        return (
+            f"{place} computes something else than in the original: of the same inputs, "
+            f"{self.value} is {self.error:.2g} of its size away"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceComparison:
     """The rewritten model on real hardware, against its emulation.
 
@@ -168,6 +194,8 @@ class VerifyReport:
         infinities: Values inside that became infinite or NaN, in topological order. They count as
             failures even if a later node absorbs them and the outputs are finite: the numbers that
             they replace are lost, and another input may let them through.
+        misfits: The first node that computes something else of the same inputs than the original's:
+            the file is broken there, which counts as a failure if the outputs do not show it, too.
         growth: The nodes that magnify the error most, the worst first.
         device: The comparison with real hardware, or None if there is none.
         stress: What was found on stress inputs, or None if none were asked for.
@@ -190,6 +218,7 @@ class VerifyReport:
     tolerances: Tolerances
     outputs: tuple[OutputComparison, ...]
     infinities: tuple[Infinity, ...] = ()
+    misfits: tuple[Misfit, ...] = ()
     growth: tuple[NodeGrowth, ...] = ()
     device: DeviceComparison | None = None
     stress: StressReport | None = None
@@ -316,6 +345,7 @@ class VerifyReport:
                 f"{first.inf or first.nan} elements are {kind} where the original is finite"
                 + ("; the outputs absorb it" if finite else "")
             )
+        lines += map(str, self.misfits)
         lines += () if self.stress is None else self.stress.failures
         return (*lines, *(() if self.device is None else self.device.failures))
 
