@@ -56,6 +56,13 @@ def fold_factors(model: ir.Model, low: DType) -> int:
         model: A model; subgraphs are left as they are.
         low: The type that is to hold what stays in front of convolutions that pad.
     """
+    found = 0
+    while more := _fold(model, low):  # what goes may have been what else reads a convolution
+        found += more
+    return found
+
+
+def _fold(model: ir.Model, low: DType) -> int:
     graph = model.graph
     found = 0
     for node in list(graph) if graph.opset_imports.get("", 0) >= _HARD_SWISH else ():

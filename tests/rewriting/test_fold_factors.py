@@ -145,3 +145,8 @@ def test_an_output_that_a_convolution_gives_instead_keeps_type_and_shape(op: str
     _, result = folded(f"c = Conv(x, w) y = {op}(c, k)")
     onnx.checker.check_model(amp.to_proto(result), full_check=True)
     assert result.graph.outputs[0].shape == amp.load(model("y = Relu(x)")).graph.outputs[0].shape
+
+
+def test_a_reader_that_goes_is_in_the_way_of_no_factor() -> None:
+    left, _ = folded("c = Conv(x, w) m = Mul(c, k) n = Conv(m, v) y = Mul(n, l) dead = Relu(c)")
+    assert left == ["Conv", "Conv"]
