@@ -74,6 +74,8 @@ def _print(found: Localisation, top: int) -> None:
             f"{len(found.absorbed)} nodes overflow although every output is finite, "
             f"the first is {found.absorbed[0]}",
         )
+    if found.first is None and not found.holds:
+        out.print("no node in 16 bits departs by itself: float32 nodes magnify what comes to them")
     if found.first is not None:
         out.print(f"first to depart: {_line(found.first)}")
     if found.most is not None:

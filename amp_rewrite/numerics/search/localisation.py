@@ -44,7 +44,8 @@ class Localisation:
     """Where a mixed model departs from its float32 original.
 
     Attributes:
-        first: The first node in topological order whose output departs, or None.
+        first: The first node in topological order, of those that were tried alone, whose output
+            departs, or None.
         most: The node that contributes most, or None if nothing is low.
         ranking: The low nodes, the one that contributes most first.
         absorbed: Nodes with an infinite or NaN output although the model's outputs are finite.

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Unpack, get_args
 
 import numpy as np
@@ -25,6 +26,7 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.infer import Types, infer_types
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.traverse import subgraphs
+from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
 from amp_rewrite.numerics.inputs.batches import Array, Data, Feeds, batches
 from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.gates import GatedModel, NodeValue
@@ -37,6 +39,12 @@ TOLERANCE = 4.0
 
 BUDGET = 60.0
 """Seconds for opening the gates of single nodes."""
+
+FILL = -1e8
+"""Numbers up to that are fills of masks, which a low type saturates or makes infinite."""
+
+SATURATED = -32768.0
+"""A fill is one still up to that: half of what float16 ends at."""
 
 _CHUNK = 64
 """How many node outputs are fetched at once."""
@@ -133,7 +141,8 @@ def localise_slots(
     suspects = search.suspects(distances)
     ranking = search.rank(suspects)
     found = [search.error(painter.index[n], distances) for n in _inner_first(painter.model.graph)]
-    departed = (e for e in found if e.distance > limit or e.absorbed)
+    alone = {e.node: e for e in ranking if not math.isnan(e.contribution)}
+    departed = (alone[e.node] for e in found if e.node in alone and _departs(e, limit))
     finite = all(math.isfinite(d) for d in outputs.values())
     return Localisation(
         first=next(departed, None),
@@ -147,14 +156,23 @@ def localise_slots(
     )
 
 
-def distance(reference: Array, found: Array) -> float:
+def _departs(error: NodeError, limit: float) -> bool:
+    return error.distance > limit or error.absorbed
+
+
+def distance(reference: Array, found: Array, apart: Array | None = None) -> float:
     """Return ||found - reference|| / ||reference|| over the elements finite in the reference.
 
     Infinite if one of those is not finite in `found`; if the reference is all zero, 0 or infinite.
+    Scores that carry the fill of a mask in both count for nothing, and neither do the rows `apart`.
     """
     if reference.dtype.kind not in "fiub" or reference.shape != found.shape:
         return 0.0 if reference.shape == found.shape else math.inf
+    if apart is not None:
+        reference, found = reference[~apart], found[~apart]
     finite = np.isfinite(reference)
+    if reference.dtype.kind == "f":
+        finite &= ~((reference <= FILL) & (found <= SATURATED))
     a, b = reference[finite].astype(np.float64), found[finite].astype(np.float64)
     if not np.isfinite(b).all():
         return math.inf
@@ -182,22 +200,36 @@ class _Search:
     progress: Progress | None
     tried: int = 0
     references: list[dict[str, Array]] = field(default_factory=list[dict[str, Array]])
+    masked: list[tuple[Array, ...]] = field(default_factory=list[tuple[Array, ...]])
 
     def __post_init__(self) -> None:
         """Run the float32 model."""
         self.references = [self.gated.run(feeds, ()) for feeds in self.data]
         self.low_nodes = sorted({slot.node for slot in self.low})
+        made = {self.painter.nodes[i].outputs[k].name or "": (i, k) for i, k in self.gated.values}
+        rows = MaskedRows(self.painter.model, made.keys())
+        self.masked = [rows.find(partial(self._plain, feeds, made)) for feeds in self.data]
+
+    def _plain(
+        self, feeds: Feeds, made: Mapping[str, NodeValue], names: Collection[str]
+    ) -> dict[str, Array]:
+        """Return values of the float32 model by their names in it; some are inputs."""
+        inner = {name: self.gated.values[made[name]] for name in names if name in made}
+        found = self.gated.run(feeds, (), [*inner.values()]) if inner else {}
+        given = {name: feeds[name] for name in names if name in feeds}
+        return given | {name: found[exposed] for name, exposed in inner.items()}
 
     def distances(self) -> dict[NodeValue, float]:
         """Return the distance of every node output that can be fetched, over all batches."""
         worst: dict[NodeValue, float] = {}
         for chunk in _chunks(self.gated.values.items()):
             names = [name for _, name in chunk]
-            for feeds in self.data:
+            for feeds, masked in zip(self.data, self.masked, strict=True):
                 plain = self.gated.run(feeds, (), names)
                 mixed = self.gated.run(feeds, self.low, names)
                 for key, name in chunk:
-                    found = distance(plain[name], mixed[name])
+                    apart = rows_of(plain[name], masked)
+                    found = distance(plain[name], mixed[name], apart)
                     worst[key] = max(worst.get(key, 0.0), found)
         return worst
 
@@ -207,10 +239,12 @@ class _Search:
         `ends` is that of `GatedModel.run`: without it the slots alone make the distance.
         """
         worst = dict.fromkeys(self.gated.outputs, 0.0)
-        for feeds, reference in zip(self.data, self.references, strict=True):
+        batches_seen = zip(self.data, self.references, self.masked, strict=True)
+        for feeds, reference, masked in batches_seen:
             found = self.gated.run(feeds, low, ends=ends)
             for name in worst:
-                worst[name] = max(worst[name], distance(reference[name], found[name]))
+                apart = rows_of(reference[name], masked)
+                worst[name] = max(worst[name], distance(reference[name], found[name], apart))
         return worst
 
     def error(self, index: int, distances: Mapping[NodeValue, float]) -> NodeError:

@@ -157,3 +157,45 @@ def test_open_gates_compute_what_the_rewritten_model_computes():
         plain = gated.run(feeds, ())
         assert np.array_equal(plain["y"], evaluate(nested, feeds)["y"])
         assert not np.array_equal(plain["y"], low["y"])
+
+
+def attention(scores):
+    """Return attention with a mask that is added to the scores, and these nodes for both."""
+    source = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> g (float[1,8,16] x, float[1,8,8] mask) => '
+        "(float[1,8,16] y) { [q] q = MatMul(x, wq) [k] k = MatMul(x, wk) [v] v = MatMul(x, wv) "
+        f"[t] t = Transpose <perm = [0,2,1]> (k) [s] s = MatMul(q, t) {scores} "
+        "[y] y = MatMul(p, v) }"
+    )
+    rng = np.random.default_rng(0)
+    for name in ("wq", "wk", "wv"):
+        weight = (rng.standard_normal((16, 16)) / 4).astype(np.float32)
+        source.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    return source
+
+
+@pytest.mark.parametrize("first", [0, 4])
+def test_fills_of_masks_and_rows_masked_whole_do_not_depart(first):
+    wide = attention("[a] a = Add(s, mask) [p] p = Softmax(a)")
+    low = attention(
+        "[c] h = Cast <to = 10> (s) [d] m = Cast <to = 10> (mask) [a] a = Add(h, m) "
+        "[p] b = Softmax(a) [e] p = Cast <to = 1> (b)"
+    )
+    mask = np.where(np.tril(np.ones((8, 8))), 0, -3e38).astype(np.float32)
+    mask[:, :first] = -3e38
+    x = np.random.default_rng(1).standard_normal((1, 8, 16)).astype(np.float32)
+    found = localise(wide, low, {"x": x, "mask": mask[None]}, target="schema")
+    assert {error.node for error in found.ranking} == {"a", "p"}
+    assert (found.first, found.absorbed) == (None, ())
+    assert found.holds
+
+
+def test_the_first_to_depart_was_tried_alone():
+    magnified = model(
+        "[a] h = MatMul(x, w) [far] i = Add(h, big) [back] k = Sub(i, big) [d] y = MatMul(k, w)",
+        f"{square(0.3)}, float big = {{2000}}",
+    )
+    low = mixed(magnified, deny_nodes=["back", "d"])
+    found = localise(magnified, low, random(1.0))
+    assert not found.holds
+    assert (found.first, found.most.node) == (None, "far")
