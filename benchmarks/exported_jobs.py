@@ -76,6 +76,7 @@ def repaired(convert: Callable[[Path, Path, str], None]) -> Callable[[Path, Path
 
         low = target.with_name(f"low_{target.name}")
         convert(source, low, precision)
+        amp.check(low, run=False)  # it has to take what repair takes
         amp.repair(low).save(target)
 
     return run

@@ -144,15 +144,24 @@ def _declarations(flat: FlatProto, types: FlatTypes) -> Iterator[Odd]:
 
 
 def _initializers(flat: FlatProto) -> Iterator[Odd]:
-    """Declare graph inputs that have a default as what that is; yield those that were not."""
+    """Declare initializers as what they are; yield those that were not.
+
+    They are graph inputs with a default, or have a value_info, which onnx's checker looks at.
+    """
     for body in flat.bodies:
         for value in body.initializers:
             held, recorded = flat.initializer(value), flat.recorded[value]
             type_ = None if held is None else tensor(held.dtype)
-            if type_ is not None and recorded != type_ and value in flat.declared:
+            if type_ is None or value not in flat.declared:
+                continue
+            name, info = flat.value_names[value], flat.declared[value].info
+            if recorded != type_:
                 _declare(flat, value, type_)
-                name = flat.value_names[value]
                 yield Odd(name, "input", name, () if recorded is None else (recorded,))
+            elif info is not None and info.type.tensor_type.elem_type not in (0, element(type_)):
+                told = tensor(info.type.tensor_type.elem_type)
+                _declare(flat, value, type_)
+                yield Odd(name, "initializer", name, (told,))
 
 
 def _named(flat: FlatProto, node: int) -> tuple[str, str]:

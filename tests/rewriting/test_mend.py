@@ -242,3 +242,18 @@ def test_the_inputs_of_a_body_are_declared_as_what_is_passed_in(text: str) -> No
     assert {d.op for d in report.dangers} >= {"Scan" if "Scan" in text else "Loop"}
     made = amp.repair(model)
     assert loads(amp.to_proto(made.model))
+
+
+def test_value_info_of_an_initializer_says_what_it_is() -> None:
+    """ONNX Runtime's float16 tool leaves the type of what it did not convert at float16."""
+    model = parse(
+        "g (float16[2,4] x) => (float16[2,4] y) {"
+        " h = Cast<to = 1>(x) p = MatMul(h, w) y = Cast<to = 10>(p) }"
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
+    stale = helper.make_tensor_value_info("w", TensorProto.FLOAT16, [4, 4])
+    model.graph.value_info.append(stale)
+    made = amp.to_proto(amp.repair(model).model)
+    onnx.checker.check_model(made, full_check=True)
+    kept = [i.type.tensor_type.elem_type for i in made.graph.value_info if i.name == "w"]
+    assert TensorProto.FLOAT16 not in kept
