@@ -116,8 +116,10 @@ class Repair:
         """What was raised and what that costs, in one line."""
         if not self.changed:
             return f"nothing changed{self._why_unchanged()}"
-        count = len(self.raised.mended.odd)
+        repeated = sum(1 for odd in self.raised.mended.odd if not (odd.value or odd.types))
+        count = len(self.raised.mended.odd) - repeated
         mended = f"; {counted(count, 'contradiction')} of types mended" if count else ""
+        mended += f"; {counted(repeated, 'repeated node')} removed" if repeated else ""
         stored = f", {self.bytes_of_weights:,} bytes of weights" if self.bytes_of_weights else ""
         return (
             f"{self.nodes_raised} of {self.nodes} nodes raised from {self.precision} to float32 "

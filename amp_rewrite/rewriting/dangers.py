@@ -67,8 +67,8 @@ class Danger:
     because: str
 
 
-DECLARED, READS = "declared-type", "mixed-types"
-OF_THE_FILE = (DECLARED, READS)
+DECLARED, READS, TWICE = "declared-type", "mixed-types", "repeated-node"
+OF_THE_FILE = (DECLARED, READS, TWICE)
 """The reasons of dangers that are about the file, not about numbers."""
 
 ROUNDED = "rounded-before-float32"
@@ -89,6 +89,8 @@ def _told_of(odd: Odd) -> tuple[str, str, str]:
     if odd.value:
         told = f"{odd.value} is {' or '.join(odd.types)}" if odd.types else ""
         return DECLARED, "is declared with a type that it has not", told
+    if not odd.types:
+        return TWICE, "stands in the file twice", ""
     given = " and ".join(dtype_name(element(type_) or 0) for type_ in odd.types)
     if len(odd.types) == 1:
         return READS, f"is given {given}, which its operator does not take", ""

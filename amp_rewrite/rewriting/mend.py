@@ -43,7 +43,8 @@ class Odd:
         op: Its operator, or "input".
         value: The value whose declaration is wrong, or "" if the node reads two types.
         types: What it is declared as, or the types that the node reads; one that its operator does
-            not take, or two of which it takes one.
+            not take, or two of which it takes one. Of a node that stood in the file twice neither
+            value nor types are said.
     """
 
     name: str
@@ -88,7 +89,7 @@ def mend_types(flat: FlatProto) -> Mended:
         GraphError: An operator reads types that float32 cannot stand for, or an output of the model
             is declared as another type than it has.
     """
-    odd = list(_initializers(flat))
+    odd = [*_repeated(flat), *_initializers(flat)]
     types = infer(flat)
     clashes = _clashes(flat, types)
     casts = 0
@@ -141,6 +142,14 @@ def _declarations(flat: FlatProto, types: FlatTypes) -> Iterator[Odd]:
             _declare(flat, value, found)
             named = _named(flat, flat.producer[value])
             yield Odd(*named, flat.value_names[value], (recorded,))
+
+
+def _repeated(flat: FlatProto) -> Iterator[Odd]:
+    """Yield the nodes that stood in the file twice; they were removed when it was read."""
+    names = {*flat.mended.doubled}
+    for value, name in enumerate(flat.value_names) if names else ():
+        if name in names and flat.producer[value] != ABSENT:
+            yield Odd(*_named(flat, flat.producer[value]), "", ())
 
 
 def _initializers(flat: FlatProto) -> Iterator[Odd]:

@@ -257,3 +257,21 @@ def test_value_info_of_an_initializer_says_what_it_is() -> None:
     onnx.checker.check_model(made, full_check=True)
     kept = [i.type.tensor_type.elem_type for i in made.graph.value_info if i.name == "w"]
     assert TensorProto.FLOAT16 not in kept
+
+
+def test_a_node_that_stands_in_the_file_twice_is_named_and_removed() -> None:
+    """onnxconverter-common adds one Cast for each reader, of one name if the readers have none."""
+    cast = "h = Cast<to = 10>(x)"
+    model = parse(
+        f"g (float[2,4] x) => (float16[2,4] y) {{ {cast} a = Relu(h) {cast} b = Neg(h)"
+        " y = Add(a, b) }"
+    )
+    with pytest.warns(amp.AmpWarning, match="1 node stood in the file twice"):
+        (danger,) = amp.check(model, run=False).dangers
+    assert (danger.op, danger.reason) == ("Cast", "repeated-node")
+    assert danger.words.startswith("stands in the file twice")
+    with pytest.warns(amp.AmpWarning, match="1 node stood in the file twice"):
+        repaired = amp.repair(model)
+    assert repaired.changed
+    assert "1 repeated node removed" in repaired.headline
+    assert loads(amp.to_proto(repaired.model))
