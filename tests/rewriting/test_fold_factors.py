@@ -148,5 +148,5 @@ def test_an_output_that_a_convolution_gives_instead_keeps_type_and_shape(op: str
 
 
 def test_a_reader_that_goes_is_in_the_way_of_no_factor() -> None:
-    left, _ = folded("c = Conv(x, w) m = Mul(c, k) n = Conv(m, v) y = Mul(n, l) dead = Relu(c)")
+    left, _ = folded("c = Conv(x, w) m = Mul(c, each) n = Conv(m, v) y = Mul(n, l) dead = Relu(c)")
     assert left == ["Conv", "Conv"]
