@@ -116,10 +116,13 @@ class Repair:
         """What was raised and what that costs, in one line."""
         if not self.changed:
             return f"nothing changed{self._why_unchanged()}"
-        repeated = sum(1 for odd in self.raised.mended.odd if not (odd.value or odd.types))
-        count = len(self.raised.mended.odd) - repeated
+        odd = self.raised.mended.odd
+        scales = sum(1 for found in odd if found.scales)
+        repeated = sum(1 for o in odd if not (o.value or o.types or o.scales))
+        count = len(odd) - repeated - scales
         mended = f"; {counted(count, 'contradiction')} of types mended" if count else ""
         mended += f"; {counted(repeated, 'repeated node')} removed" if repeated else ""
+        mended += f"; scales of {counted(scales, 'Resize')} restored" if scales else ""
         stored = f", {self.bytes_of_weights:,} bytes of weights" if self.bytes_of_weights else ""
         return (
             f"{self.nodes_raised} of {self.nodes} nodes raised from {self.precision} to float32 "

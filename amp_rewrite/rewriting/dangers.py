@@ -68,7 +68,8 @@ class Danger:
 
 
 DECLARED, READS, TWICE = "declared-type", "mixed-types", "repeated-node"
-OF_THE_FILE = (DECLARED, READS, TWICE)
+SCALES = "rounded-scales"
+OF_THE_FILE = (DECLARED, READS, TWICE, SCALES)
 """The reasons of dangers that are about the file, not about numbers."""
 
 ROUNDED = "rounded-before-float32"
@@ -76,9 +77,9 @@ ROUNDED = "rounded-before-float32"
 
 
 def odd_types(found: Iterable[Odd]) -> tuple[Danger, ...]:
-    """Return a danger for each thing whose types were at odds."""
+    """Return a danger for each thing that was wrong in the file."""
     return tuple(
-        Danger(odd.name, odd.op, (), reason, f"{words}, so that runtimes refuse the file", more, "")
+        Danger(odd.name, odd.op, (), reason, words, more, "")
         for odd in found
         for reason, words, more in [_told_of(odd)]
     )
@@ -86,15 +87,18 @@ def odd_types(found: Iterable[Odd]) -> tuple[Danger, ...]:
 
 def _told_of(odd: Odd) -> tuple[str, str, str]:
     """Return the reason, the same in words, and what is known of the place."""
+    refused = ", so that runtimes refuse the file"
+    if odd.scales:
+        return SCALES, f"has scales stored in float16: {odd.scales}", ""
     if odd.value:
         told = f"{odd.value} is {' or '.join(odd.types)}" if odd.types else ""
-        return DECLARED, "is declared with a type that it has not", told
+        return DECLARED, f"is declared with a type that it has not{refused}", told
     if not odd.types:
-        return TWICE, "stands in the file twice", ""
+        return TWICE, f"stands in the file twice{refused}", ""
     given = " and ".join(dtype_name(element(type_) or 0) for type_ in odd.types)
     if len(odd.types) == 1:
-        return READS, f"is given {given}, which its operator does not take", ""
-    return READS, f"is given {given} where its operator takes one type", ""
+        return READS, f"is given {given}, which its operator does not take{refused}", ""
+    return READS, f"is given {given} where its operator takes one type{refused}", ""
 
 
 def dangers(context: PaintContext, painting: Painting, target: str) -> tuple[Danger, ...]:

@@ -27,6 +27,7 @@ from amp_rewrite.graph.ports import Ports, is_fixed, ports_of, schema_variable
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.schemas import Schema
 from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.rewriting.mend_scales import plan_of_scales, rounded_scales
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, Use
 
 _DENSE = "tensor("
@@ -45,12 +46,14 @@ class Odd:
         types: What it is declared as, or the types that the node reads; one that its operator does
             not take, or two of which it takes one. Of a node that stood in the file twice neither
             value nor types are said.
+        scales: Of a Resize whose scales were rounded to float16, what they are and were.
     """
 
     name: str
     op: str
     value: str
     types: tuple[str, ...]
+    scales: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,9 @@ def mend_types(flat: FlatProto) -> Mended:
             is declared as another type than it has.
     """
     odd = [*_repeated(flat), *_initializers(flat)]
+    if scales := rounded_scales(flat):
+        odd += [Odd(*_named(flat, s.node), "", (), s.told) for s in scales]
+        flat = _with_casts(flat, plan_of_scales(scales))
     types = infer(flat)
     clashes = _clashes(flat, types)
     casts = 0
