@@ -19,7 +19,8 @@ def with_cpu_bodies(typed: TypedModel) -> TypedModel:
     Raises:
         GraphError: A function cannot be inlined.
     """
-    model, table = typed.model, table_of(targets.find("cpu"))
+    model, cpu = typed.model, targets.of_provider(targets.CPU)
+    table = None if cpu is None else table_of(cpu)
     if not model.functions or table is None:
         return typed
 
