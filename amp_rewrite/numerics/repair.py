@@ -44,7 +44,7 @@ KeepIO = Literal["given", "float32"]
 BUDGET = 600.0
 """Seconds for tuning."""
 
-_DATA, _MADE_UP = "data", "made-up inputs"
+_RULES, _DATA, _MADE_UP = "the rules", "data", "made-up inputs"
 
 
 @with_option_names
@@ -107,7 +107,10 @@ def repair(
         )
     chosen = for_model(replace(chosen, precision=low.name), flat)
     work = _Work(form_of(flat, low), mended, chosen, keep_io, weights, rtol, budget, progress)
-    made = work.repaired(judged(work.form, chosen) if data is None else work.tuned(data), _DATA)
+    if data is None:
+        made = work.repaired(judged(work.form, chosen), _RULES)
+    else:
+        made = work.repaired(work.tuned(data), _DATA)
     if verify or data is not None:
         made = work.verified(made, data, stress)
     if made.verification is not None and data is None and _has_failed(made.verification):
@@ -124,7 +127,7 @@ def _mended_only(mended: Mended, options: RewriteOptions, output: Path | None) -
     raised = nothing_raised(mended, options.low)
     odd, target = odd_types(mended.odd), options.chosen_target
     result = rewrite(read_model(mended.flat), changed(options, deny_nodes=("*",)))
-    made = Repair(options.low.name, target, raised, odd, (), (), _DATA, 0, 0.0, None, result)
+    made = Repair(options.low.name, target, raised, odd, (), (), _RULES, 0, 0.0, None, result)
     if output is not None:
         made.save(path_text(output, SaveError))
     return made

@@ -45,8 +45,9 @@ class Repair:
         raised: The model, and what was changed in it.
         dangers: What the rules found and is gone, in execution order.
         stay: What the rules found of inputs and outputs that keep their 16-bit type.
-        measured: The nodes that a run showed to need float32 besides.
-        shown_by: What was run: "data", or made-up inputs.
+        measured: The nodes that became float32 besides: a run showed that they need it, or rules
+            took them out of the painting for other reasons than dangers.
+        shown_by: What was run: "data" or "made-up inputs"; "the rules" if nothing was.
         nodes: How many nodes computed in 16 bits before.
         share: The share of the arithmetic in 16 bits that is float32 now, from 0 to 1.
         verification: How far the result is from the float32 form; None if it was not verified.

@@ -76,6 +76,15 @@ def test_what_only_data_show_is_named_as_measured() -> None:
     assert not set(made.measured) & {danger.node for danger in made.dangers}
 
 
+def test_without_a_run_nothing_is_called_raised_by_data() -> None:
+    model = parse(
+        "g (float16[N,64] x, float16[64,64] w) => (float16[N,64] y)"
+        " { a = MatMul(x, w) y = Relu(a) }"
+    )
+    made = amp.repair(model, deny_nodes=["Relu_1"])
+    assert made.lines() == ("raised by the rules: Relu_1",)
+
+
 def test_the_result_is_the_same_from_a_file_and_is_written_whole(tmp_path: Path) -> None:
     source, target = tmp_path / "low.onnx", tmp_path / "fixed.onnx"
     onnx.save(low_models.t5_encoder(), source)
