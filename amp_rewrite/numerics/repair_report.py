@@ -19,7 +19,7 @@ from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.numerics.load_judge import LoadJudge
 from amp_rewrite.numerics.safety_report import danger_lines
 from amp_rewrite.rewriting.api import RewriteResult
-from amp_rewrite.rewriting.dangers import OF_THE_FILE, Danger
+from amp_rewrite.rewriting.dangers import OF_THE_FILE, Danger, is_end
 from amp_rewrite.rewriting.widen import Raised
 from amp_rewrite.runtimes.ort.isolated_load import LoadResult
 
@@ -44,7 +44,8 @@ class Repair:
         target: For which target it was repaired.
         raised: The model, and what was changed in it.
         dangers: What the rules found and is gone, in execution order.
-        stay: What the rules found of inputs and outputs that keep their 16-bit type.
+        stay: What the rules found of inputs and outputs that keep their 16-bit type, and of Casts
+            in front of nodes that do.
         measured: The nodes that became float32 besides: a run showed that they need it, or rules
             took them out of the painting for other reasons than dangers.
         shown_by: What was run: "data" or "made-up inputs"; "the rules" if nothing was.
@@ -135,7 +136,9 @@ class Repair:
         """Return what is known of a model of which nothing was raised; "" if it fails."""
         where = f"in {self.precision} for {self.target}"
         if self.stay:
-            return f": what is dangerous {where} are inputs and outputs that keep their type"
+            ends = all(is_end(danger) for danger in self.stay)
+            what = "are inputs and outputs that keep" if ends else "is read by what keeps"
+            return f": what is dangerous {where} {what} {'their' if ends else 'its'} type"
         if self.verification is None:
             return f": the rules found nothing {where}; not run"
         return f": the model is safe {where}" if self.passes else ""
@@ -193,10 +196,13 @@ class Repair:
             more = len(self.measured) - _NAMED
             rest = f" and {more} more" if more > 0 else ""
             found.append(f"raised by {self.shown_by}: {names}{rest}")
+        ends = [danger for danger in self.stay if is_end(danger)]
+        inside = [danger for danger in self.stay if not is_end(danger)]
         found += [
             f"stays: {line}; --keep-io float32 raises it"
-            for line in danger_lines(self.stay, self.precision)
+            for line in danger_lines(ends, self.precision)
         ]
+        found += [f"stays: {line}" for line in danger_lines(inside, self.precision)]
         return tuple(found)
 
     def to_text(self) -> str:

@@ -175,6 +175,11 @@ def _rounded(form: WideForm, lost: AbstractSet[Variable], low: str) -> Iterator[
 _INPUT, _OUTPUT = "input", "output"
 
 
+def is_end(danger: Danger) -> bool:
+    """Tell whether a danger is that of an input or output of the model, not of a node."""
+    return danger.op in (_INPUT, _OUTPUT)
+
+
 def _end_of(graph: TypeGraph, vertex: int) -> tuple[str, str] | None:
     """Return the input or output of the model that a Cast stands at, through further Casts."""
     flat, node = graph.flat, graph.nodes[vertex]

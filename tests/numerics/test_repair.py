@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -83,6 +84,22 @@ def test_without_a_run_nothing_is_called_raised_by_data() -> None:
     )
     made = amp.repair(model, deny_nodes=["Relu_1"])
     assert made.lines() == ("raised by the rules: Relu_1",)
+
+
+def test_float32_ends_are_advised_only_where_an_end_is_what_stays() -> None:
+    made = amp.repair(
+        parse(
+            "g (float16[N,64] x, int64[1] k) => (float16[N,1] y)"
+            " { v, i = TopK(x, k) f = Cast<to = 1>(i) y = Cast<to = 10>(f) }"
+        )
+    )
+    (end,) = made.stay
+    inside = replace(end, node="c", op="Cast")
+    at_end, within = replace(made, stay=(end, inside)).lines()[-2:]
+    assert at_end.startswith("stays: output y ")
+    assert at_end.endswith("; --keep-io float32 raises it")
+    assert within.startswith("stays: Cast c ")
+    assert "--keep-io" not in within
 
 
 def test_the_result_is_the_same_from_a_file_and_is_written_whole(tmp_path: Path) -> None:
