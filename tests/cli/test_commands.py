@@ -414,7 +414,14 @@ def test_a_model_is_moved_to_a_newer_opset_first(
     assert "opset 11 raised to 22 (same outputs in float32): it converts 100.0% instead of" in out
     assert onnx.load(folder / "out.onnx").opset_import[0].version == 22
     record = json.loads(report.read_text())["opset_raised"]
-    assert record == {"before": 11, "compute_before": 0.0, "unverified": None, "folded": 0}
+    assert record == {
+        "before": 11,
+        "compute_before": 0.0,
+        "unverified": None,
+        "folded": 0,
+        "spelled": 0,
+        "mended": [],
+    }
 
 
 def test_explain_moves_a_model_to_a_newer_opset_first_as_convert_does(

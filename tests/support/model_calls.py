@@ -135,6 +135,7 @@ LISTS: Table = {
     "with_environment": lambda: (lists().with_environment, {"environ": {}}),
     "with_level": lambda: (lists().with_level, {"level": "default"}),
     "denying": lambda: (lists().denying, {"operators": ["MatMul"]}),
+    "allowing": lambda: (lists().allowing, {"operators": ["plug.domain::Op"]}),
     "configured": lambda: (lists().configured, {"level": "default", "environ": {}}),
 }  # fmt: skip
 

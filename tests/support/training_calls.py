@@ -170,8 +170,10 @@ def labels(make: Any, first: str) -> Call:
 
 CLASSES = ["GradientDescent", "Momentum", "Adagrad", "Adadelta", "RMSProp", "Adam", "AdamW", "LAMB"]
 
+TENSORFLOW = ["MomentumOptimizer", "AdagradOptimizer", "AdadeltaOptimizer", "RMSPropOptimizer", "AdamOptimizer", "RMSprop"]  # fmt: skip
+
 OPTIMIZERS: dict[str, Callable[[], Call]] = {
-    **{name: lambda name=name: (getattr(opt, name), {}) for name in (*CLASSES, "SGD")},
+    **{name: lambda name=name: (getattr(opt, name), {}) for name in (*CLASSES, *TENSORFLOW, "SGD")},
     **{f"{n}'s rule": lambda n=n: rule(getattr(opt, n)()) for n in CLASSES},
     "centered RMSProp's rule": lambda: rule(opt.RMSProp(centered=True)),
     "Optimizer": lambda: (opt.Optimizer, {"name": "own"}),
@@ -179,6 +181,9 @@ OPTIMIZERS: dict[str, Callable[[], Call]] = {
     "StepSchedule": lambda: (opt.StepSchedule, {"learning_rate": 0.1, "decay_steps": 2}),
     "CosineSchedule": lambda: (opt.CosineSchedule, {"learning_rate": 0.1, "decay_steps": 2}),
     "LinearWarmUp": lambda: (opt.LinearWarmUp, {"learning_rate": 0.1, "warm_up_steps": 2}),
+    "ExponentialDecay": lambda: (opt.ExponentialDecay, {"initial_learning_rate": 0.1, "decay_steps": 2, "decay_rate": 0.5}),
+    "PolynomialDecay": lambda: (opt.PolynomialDecay, {"initial_learning_rate": 0.1, "decay_steps": 2}),
+    "PiecewiseConstantDecay": lambda: (opt.PiecewiseConstantDecay, {"boundaries": [1], "values": [0.1, 0.2]}),
     "get": lambda: (opt.get, {"identifier": "adam"}),
     "register": lambda: (opt.register, {"kind": type("Registered", (opt.Adam,), {})}),
     "group": two_steps,
@@ -203,12 +208,14 @@ OPTIMIZERS: dict[str, Callable[[], Call]] = {
     "learning_rate": lambda: (setter(built(), "learning_rate"), {"value": 0.5}),
     "iterations": lambda: (setter(opt.Adam(), "iterations"), {"value": loss().graph.global_step()}),
     "from_config": lambda: (opt.Adam.from_config, {"config": opt.Adam().get_config()}),
+    "Optimizer.from_config": lambda: (opt.Adagrad.from_config, {"config": opt.Adagrad().get_config()}),
 }  # fmt: skip
 
 LOSS_SCALING: dict[str, Callable[[], Call]] = {
     "LossScaleOptimizer": lambda: (amp.LossScaleOptimizer, {"optimizer": opt.Adam()}),
     "LossScaleOptimizer.from_config": lambda: (amp.LossScaleOptimizer.from_config, {"config": scaler().get_config()}),
     "get_scaled_loss": lambda: (scaler().get_scaled_loss, {"loss": loss()}),
+    "scale_loss": lambda: (scaler().scale_loss, {"loss": loss()}),
     "get_unscaled_gradients": lambda: (scaler().get_unscaled_gradients, {"grads": gradients()}),
     "scaled compute_gradients": lambda: (scaler().compute_gradients, {"loss": loss()}),
     "scaled apply_gradients": lambda: (scaler().apply_gradients, {"grads_and_vars": pairs()}),

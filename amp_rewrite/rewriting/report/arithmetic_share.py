@@ -28,14 +28,15 @@ def multiply_accumulates(flat: FlatGraph, node: int) -> float:
     shapes = [None if v == ABSENT else flat.shape(v) for v in inputs]
     weight = max((_elements(s) for s in shapes[1:] if s is not None), default=1.0)
     output, called = (flat.shape(outputs[0]) if outputs else None), flat.called(node)
-    if row_of(called).masks:
+    if row_of(called).masks and shapes:
         return _attention(called, shapes, output)
     if not output:
         return weight
     if called.op_type == "Conv" and len(output) > 2:
         return weight * _elements([output[0], *output[2:]])
     # operators: those that sum over the last axis of their first input.
-    if called.op_type in ("MatMul", "Gemm", "FusedMatMul") and inputs[0] != ABSENT:
+    product = called.op_type in ("MatMul", "Gemm", "FusedMatMul")
+    if product and inputs and inputs[0] != ABSENT:
         length = (shapes[0] or [None])[-1]
         if called.op_type == "Gemm" or any(_is_constant(flat, v) for v in inputs[:2]):
             return _elements(output) * (length or 1)

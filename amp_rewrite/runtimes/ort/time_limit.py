@@ -6,6 +6,7 @@ loading a model between two steps of the optimiser.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -80,7 +81,8 @@ def _stopped_by(stop: Callable[[], object]) -> Generator[None]:
     """Call `stop` from another thread at the limit; what fails behind it is out of time."""
     ends = _ends.get()
     check_time()
-    timer = Timer(max(0.0, (ends or 0.0) - time.monotonic()), stop)
+    seconds = max(0.0, (ends or 0.0) - time.monotonic())
+    timer = Timer(min(seconds, threading.TIMEOUT_MAX), stop)
     timer.daemon = True
     timer.start()
     try:

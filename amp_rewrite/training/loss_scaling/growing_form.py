@@ -30,7 +30,8 @@ class GrowingForm:
     @property
     def is_asked_for(self) -> bool:
         """Whether any of them was given."""
-        return (self.dynamic, self.initial_scale, self.growth_steps) != (None, None, None)
+        given = (self.dynamic, self.initial_scale, self.growth_steps)
+        return any(argument is not None for argument in given)
 
     def loss_scale(self) -> LossScale:
         """Return the loss scale that they describe.

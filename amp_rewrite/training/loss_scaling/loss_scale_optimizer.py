@@ -114,7 +114,7 @@ class LossScaleOptimizer(ScalingOptimizer):
         named = form.is_asked_for or inner_optimizer is not None
         wrapped = only_one(optimizer, inner_optimizer)
         super().__init__(wrapped, conditional, clips=named)
-        if named and loss_scale != _DYNAMIC:
+        if named and not (isinstance(loss_scale, str) and loss_scale == _DYNAMIC):
             raise LossScaleValueError(
                 "two ways to say the loss scale",
                 where="LossScaleOptimizer",

@@ -82,7 +82,7 @@ def take_settings(optimizer: str, options: MutableMapping[str, Any]) -> KerasSet
         options.pop(name, None)
     for name, remedy in _INSTEAD.items():
         given = options.pop(name, None)
-        if given:
+        if given is not None and not (isinstance(given, bool | int | float) and not given):
             raise OptimizerValueError(
                 f"{name} is not an argument here",
                 where=optimizer,

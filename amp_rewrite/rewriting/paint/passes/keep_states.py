@@ -7,15 +7,19 @@ every way from a state to the next, as in the cells of recurrent networks, error
 these stay low. So does what a gate multiplies, the forgetting of LSTM and GRU.
 
 The ways are cycles of the dataflow inside the body of a Loop or Scan, through its branches, too.
-What lies on one, its constants included, is float32; what a state feeds besides is not.
+What lies on one, its constants included, is float32; what a state feeds besides is not. A loop
+that is known to go round only a few times is left alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
-from amp_rewrite.graph.flat import ABSENT, Operator
+from amp_rewrite.graph.build_type_graph import scan_split
+from amp_rewrite.graph.constants import stored_tensor
+from amp_rewrite.graph.flat import ABSENT, FlatGraph, Operator
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.formulas import Formulas, is_one, is_product
@@ -30,6 +34,11 @@ _LINEAR = (
 # operators: those whose result grows with what they read, but not in proportion.
 _BENT = {"Abs", "Clip", "Elu", "LeakyRelu", "Max", "Min", "PRelu", "Relu", "Selu", "HardSwish"}
 _GATES = ("Sigmoid", "HardSigmoid", "Softmax")  # operators: what gates are made by.
+
+_FEW = 8
+"""So many turns are no more than that many layers of a network, through which errors add up too."""
+_WITH_BATCH = 8
+"""The opset in which Scan has an axis of batches in front of the one that it goes along."""
 
 Place = tuple[int, bool]
 """A vertex, and whether the way to it has passed a function that bends."""
@@ -48,9 +57,26 @@ class KeepStates:
             return painting
         marks: dict[int, Mark] = {}
         for node in loops:
+            if _turns(flat, node) <= _FEW:
+                continue
             marks = _Loop(context, node).marks() | marks
         names, allowed = context.type_graph.node_name, context.rules.allowed_by
         return painting.with_marks({v: m for v, m in marks.items() if allowed(names(v)) is None})
+
+
+def _turns(flat: FlatGraph, node: int) -> float:
+    """Return how often a Loop or Scan goes round: infinity where that is not known."""
+    read = flat.inputs_of(node)
+    if is_one(flat.called(node), "Loop"):
+        count = stored_tensor(flat, read[0]) if read and read[0] != ABSENT else None
+        return math.inf if count is None or count.size != 1 else int(count.numpy().item())
+    _, first = scan_split(flat, node)
+    shape = flat.shape(read[first])
+    axis = 1 if flat.opset_of(node) == _WITH_BATCH else 0
+    if "scan_input_axes" in flat.attributes(node) or not shape or len(shape) <= axis:
+        return math.inf
+    length = shape[axis]
+    return math.inf if length is None else length
 
 
 class _Loop(Formulas):

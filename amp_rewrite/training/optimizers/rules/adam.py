@@ -289,25 +289,24 @@ class ExcludedNames(tuple[str, ...]):  # noqa: SLOT001 a tuple can have no slots
         self.optimizer.exclude_from_weight_decay = (*self, *exact, *added)
 
 
-class DecayingAdam(Adam):
-    """An optimizer with such a rule, which a child makes of Adam's."""
+def decaying(
+    adam: Adam, kind: type[DecayingAdamRule], weight_decay: float, excluded: Iterable[str]
+) -> DecayingAdamRule:
+    """Return a rule with weight decay and the hyperparameters of an optimizer's.
 
-    def use_decaying(
-        self, kind: type[DecayingAdamRule], weight_decay: float, excluded: Iterable[str]
-    ) -> None:
-        """Put a rule with weight decay in the place of Adam's.
-
-        Raises:
-            OptimizerTypeError: The epsilon hat was asked for, which these rules have not.
-            OptimizerValueError: A hyperparameter is impossible.
-        """
-        if self.epsilon_hat:
-            raise OptimizerTypeError(
-                "unknown argument", where=type(self).__name__, found="epsilon_hat=True"
-            )
-        self.rule = kind(
-            **vars(self.rule), weight_decay=weight_decay, exclude_from_weight_decay=excluded
+    Raises:
+        OptimizerTypeError: The optimizer has the epsilon hat, which these rules have not.
+        OptimizerValueError: A hyperparameter is impossible.
+    """
+    if adam.epsilon_hat:
+        raise OptimizerTypeError(
+            "unknown argument", where=type(adam).__name__, found="epsilon_hat=True"
         )
+    return kind(**vars(adam.rule), weight_decay=weight_decay, exclude_from_weight_decay=excluded)
+
+
+class DecayingAdam(Adam):
+    """An optimizer with such a rule."""
 
     weight_decay = Hyperparameter[float]()
 

@@ -9,7 +9,12 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.rules.adam import AdamSlots, DecayingAdam, DecayingAdamRule
+from amp_rewrite.training.optimizers.rules.adam import (
+    AdamSlots,
+    DecayingAdam,
+    DecayingAdamRule,
+    decaying,
+)
 from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput
 
 
@@ -72,4 +77,4 @@ class AdamW(DecayingAdam):
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name, **clipping)
-        self.use_decaying(AdamWRule, weight_decay, exclude_from_weight_decay)
+        self.rule = decaying(self, AdamWRule, weight_decay, exclude_from_weight_decay)

@@ -106,7 +106,7 @@ def SGD(  # noqa: N802 Keras's name, whose class is two classes here
     """
     if isinstance(weight_decay, str):
         weight_decay, name = None, weight_decay
-    options["weight_decay"] = weight_decay or 0.0
+    options["weight_decay"] = 0.0 if weight_decay is None else weight_decay
     if name is not None:
         options["name"] = name
     momentum = check.number("momentum", momentum)

@@ -16,6 +16,7 @@ from amp_rewrite.training.optimizers.rules.adam import (
     AdamSlots,
     DecayingAdam,
     DecayingAdamRule,
+    decaying,
 )
 from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput
 
@@ -78,7 +79,7 @@ class LAMB(DecayingAdam):
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name, **clipping)
-        self.use_decaying(LAMBRule, weight_decay, exclude_from_weight_decay)
+        self.rule = decaying(self, LAMBRule, weight_decay, exclude_from_weight_decay)
 
 
 def _ratio(b: Builder, value: ir.Value, direction: ir.Value) -> ir.Value:
