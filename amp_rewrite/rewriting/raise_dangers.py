@@ -149,7 +149,8 @@ def _way_to_float32(graph: TypeGraph, value: int) -> list[int]:
     while flat.producer[value] != ABSENT and graph.source[value] != ABSENT:
         node = flat.producer[value]
         way.append(graph.source[value])
-        called, source = flat.called(node), flat.inputs_of(node)[0]
+        called, read = flat.called(node), flat.inputs_of(node)
+        source = read[0] if read else ABSENT
         if called[:2] == ("", "Cast"):
             return way if graph.types[source] == tensor(FLOAT32.number) else []
         if not has(called, Trait.REARRANGES) or source == ABSENT:

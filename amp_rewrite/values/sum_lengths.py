@@ -44,7 +44,7 @@ def _shape(flat: FlatGraph, value: int) -> Shape | None:
             break
         value = flat.inputs_of(node)[0]
         shape = flat.shape(value)
-    if shape is not None:
+    if shape is not None and (None not in shape or not is_repeated(flat, value)):
         return shape
     maker = flat.producer[value]
     if maker != ABSENT and flat.called(maker).op_type == "DequantizeLinear":

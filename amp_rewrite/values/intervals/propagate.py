@@ -187,8 +187,15 @@ class Intervals(Sweep[Interval]):
     def shape(self, value: int) -> Sequence[int | None] | None:
         """Return the shape of a value: recorded, or what a ConstantOfShape is asked for."""
         recorded = self.flat.shape(value)
+        if recorded is not None and None not in recorded:
+            return recorded
+        made = self._made_shape(value)
+        return recorded if made is None else made
+
+    def _made_shape(self, value: int) -> Sequence[int | None] | None:
+        """Return the shape that what makes a value tells: a constant, or its repetition."""
         node = self.flat.producer[value]
-        if recorded is None and node != ABSENT:
+        if node != ABSENT:
             if self.flat.called(node)[:2] == ("", "Identity"):
                 return next((self.shape(v) for v in self.flat.inputs_of(node)), None)
             if self.flat.called(node)[:2] == ("", "ConstantOfShape"):
@@ -196,7 +203,7 @@ class Intervals(Sweep[Interval]):
                 return None if asked is None else [int(length) for length in asked]
             held = self._constants.array(value)
             return None if held is None else held.shape
-        return recorded
+        return None
 
     def is_integer(self, value: int) -> bool:
         """Tell whether the elements of a value are integers or truth values."""
