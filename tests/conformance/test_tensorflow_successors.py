@@ -33,6 +33,7 @@ FEEDS = {
     "h": np.full((3, 2), 0.5, np.float32),
     "ids": np.array([2, 0, 2]),
 }
+THREE: Any = 3
 INFINITE = {**FEEDS, "g": np.array([np.inf, 1], np.float32)}
 
 
@@ -169,7 +170,7 @@ def test_configurations_of_both_are_read_and_written_again(config: dict[str, Any
             "dynamic_growth_steps must be None",
         ),
         (lambda: amp.LossScaleOptimizer(opt.SGD(), 8.0, dynamic=True), "two ways to say"),
-        (lambda: amp.LossScaleOptimizer(opt.SGD(), dynamic=3), "True or False; found 3"),
+        (lambda: amp.LossScaleOptimizer(opt.SGD(), dynamic=THREE), "True or False; found 3"),
         (lambda: amp.LossScaleOptimizer(opt.SGD(), inner_optimizer=opt.SGD()), "two optimizers"),
         (lambda: amp.LossScaleOptimizer(), "must be an instance of"),
     ],
@@ -198,15 +199,16 @@ def test_hyperparameters_have_keras_s_names_too() -> None:
 
 
 def test_what_is_spelled_differently_here_says_how() -> None:
-    for given, remedy in (
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"amsgrad": True}, "no AMSGrad"),
         ({"loss_scale_factor": 8.0}, r"LossScaleOptimizer\(optimizer, FixedLossScale"),
         ({"weight_decay": 0.1}, "use AdamW"),
         ({"use_ema": True, "ema_overwrite_frequency": 5}, "averaged=True"),
-    ):
+    )
+    for given, remedy in cases:
         with pytest.raises(ValueError, match=remedy):
             opt.Adam(0.1, **given)
-    off = dict.fromkeys(("amsgrad", "loss_scale_factor", "weight_decay", "use_ema"))
+    off: dict[str, Any] = dict.fromkeys(("amsgrad", "loss_scale_factor", "weight_decay", "use_ema"))
     assert opt.Adam(0.1, **off, jit_compile=True).get_config() == opt.Adam(0.1).get_config()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -27,7 +28,7 @@ def model(text: str = TEXT) -> onnx.ModelProto:
     return made
 
 
-def written(made: onnx.ModelProto, **options: object) -> list[str]:
+def written(made: onnx.ModelProto, **options: Any) -> list[str]:
     result = amp.to_proto(amp.rewrite(made, **options).model)
     return [f"{n.op_type} {' '.join(n.input)}" for n in result.graph.node]
 

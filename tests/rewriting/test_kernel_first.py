@@ -116,7 +116,9 @@ def test_a_sum_inside_that_leaves_the_range_keeps_its_operator_in_float32(taken:
     body = body.replace("a = MatMul(x, w)", "p = MatMul(x, w) a = Clip(p, low, high)")
     made = model(body=body.replace("(a, x, g)", "(a, a, g)"))
     bounds = {"low": np.float32(4e4), "high": np.float32(5e4)}
-    made.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in bounds.items())
+    made.graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(a), n) for n, a in bounds.items()
+    )
     assert reasons(made)[0] == "certain-overflow"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx
 import pytest
 from rewrite_text import parse
@@ -25,7 +27,7 @@ def model(type_: str) -> onnx.ModelProto:
     return made
 
 
-def ends(made: onnx.ModelProto, **options: object) -> list[int]:
+def ends(made: onnx.ModelProto, **options: Any) -> list[int]:
     result = amp.to_proto(amp.rewrite(made, **options).model)
     onnx.checker.check_model(result, full_check=True)
     graph = result.graph

@@ -93,7 +93,7 @@ def run(original: bytes, name: str, seed: int, folder: Path) -> str:
     for file, data in given.items():
         (folder / file).write_bytes(data)
     with warnings.catch_warnings(action="ignore"):
-        np.savez(folder / "in.npz", **feeds_of(onnx.ModelProto.FromString(original), seed))
+        np.savez(folder / "in.npz", **feeds_of(onnx.ModelProto.FromString(original), seed))  # pyright: ignore[reportArgumentType]
     given["in.npz"] = (folder / "in.npz").read_bytes()
     arguments = COMMANDS[job](seed)
     with _caught(folder) as written:

@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-import torch
+import torch  # pyright: ignore[reportMissingImports] the test environment alone has it
 from sklearn.datasets import load_digits
 
 FILE = Path(__file__).with_name("porting_curves.json")

@@ -109,7 +109,7 @@ def computed(model: Any, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
         names = [output.name for output in session.get_outputs()]
         known = {value.name for value in session.get_inputs()}
         given = {name: array for name, array in feeds.items() if name in known}
-        return dict(zip(names, session.run(names, given), strict=True))
+        return dict(zip(names, session.run(names, given), strict=True))  # pyright: ignore[reportReturnType]
     except Exception:  # noqa: BLE001 its errors have no common type
         return None
 

@@ -91,8 +91,11 @@ def noop_casts(type_graph: TypeGraph, plan: CastPlan) -> tuple[int, ...]:
         writes_low = output in low_values or (casts_to_low and not was_low)
         if (source in low_values or was_low) and writes_low and not flat.is_output(output):
             found.append(node)
+    widened = {cast.value for cast in plan.casts if cast.to is not plan.low}
     for node in flat.idle_casts:
         output = flat.outputs_of(node)[0]
+        if output in widened:
+            continue  # the Cast back would follow another, or do what another does
         if output in low_values and flat.uses(output) and not flat.is_output(output):
             found.append(node)
     return tuple(found)

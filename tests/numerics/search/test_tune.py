@@ -203,7 +203,7 @@ def test_an_estimate_gets_a_share_of_the_budget():
         Session(endless()).run({"x": np.ones(4, np.float32)})
 
     start = time.monotonic()
-    found = tune(chain((4,)), data(), TOLERANCE, target="schema", budget=5, estimate=estimate)
+    found = tune(chain((4,)), data(), TOLERANCE, target="schema", budget=5, estimate=estimate)  # pyright: ignore[reportArgumentType]
     assert time.monotonic() - start < 20
     assert found.loss <= TOLERANCE.limit
     assert {"n4", "n5"} <= set(found.keep)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx
 import pytest
 from rewrite_text import parse
@@ -18,7 +20,7 @@ def model() -> onnx.ModelProto:
     return parse(PRODUCT.replace("WEIGHTS", ", ".join(["0.125"] * 64)))
 
 
-def reason(dims: object) -> str:
+def reason(dims: Any) -> str:
     """Return why a product over a free dimension has its type for WebGPU."""
     report = amp.rewrite(model(), target="webgpu", dims=dims).report
     (node,) = [node for node in report.nodes if node.name == "product"]
@@ -53,6 +55,6 @@ def test_lengths_are_read_from_texts_and_mappings() -> None:
         ({"M": 3}, "no input has a free dimension of this name; found 'M'; expected 'N'"),
     ],
 )
-def test_lengths_that_mean_nothing_are_refused(dims: object, message: str) -> None:
+def test_lengths_that_mean_nothing_are_refused(dims: Any, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         amp.rewrite(model(), dims=dims)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rewrite_text import parse
 
 import amp_rewrite as amp
@@ -11,7 +13,7 @@ SOURCE = """g (float[8,8] x) => (float[8,8] y) <float[8,8] c = {ROW}, float[8,8]
     [angle] a = Atan(q) y = MatMul(a, c) }""".replace("ROW", ", ".join(["0.5"] * 64))
 
 
-def marks(**options: object) -> dict[str, tuple[str, str | None]]:
+def marks(**options: Any) -> dict[str, tuple[str, str | None]]:
     """Return, by node with one type variable, its reason and what is said of it."""
     nodes = amp.rewrite(parse(SOURCE), target="schema", **options).report.nodes
     found = {n.name: next(iter(n.variables.values())) for n in nodes if len(n.variables) == 1}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rewrite_text import parse
 
 import amp_rewrite as amp
@@ -13,7 +15,7 @@ SOURCE = """g (float[T,4] u, float[4] first) => (float[4] last, float[T,4] y)
         [next] p = MatMul(a, x) [sum] n = Add(p, e) [read] z = MatMul(a, n) }>(first, u) }"""
 
 
-def marks(**options: object) -> dict[str, tuple[str, str | None]]:
+def marks(**options: Any) -> dict[str, tuple[str, str | None]]:
     """Return, by node with one type variable, its reason and what is said of it."""
     nodes = amp.rewrite(parse(SOURCE), target="schema", **options).report.nodes
     found = {n.name: next(iter(n.variables.values())) for n in nodes if len(n.variables) == 1}
