@@ -87,10 +87,8 @@ def _stored_scales(flat: FlatGraph) -> Iterator[tuple[int, int, int, Array]]:
         value = inputs[index] if index < len(inputs) else ABSENT
         while value != ABSENT and (maker := flat.producer[value]) != ABSENT:
             called = flat.called(maker)
-            if called.domain or called.op_type not in (
-                "Cast",
-                "Identity",
-            ):  # operators: those whose scales are an input
+            # operators: those behind which a constant is the same number.
+            if called.domain or called.op_type not in ("Cast", "Identity"):
                 break
             value = flat.inputs_of(maker)[0]
         tensor = None if value == ABSENT else stored_tensor(flat, value)
