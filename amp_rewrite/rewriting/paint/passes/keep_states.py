@@ -20,6 +20,7 @@ from typing import ClassVar
 from amp_rewrite.graph.build_type_graph import scan_split
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph, Operator
+from amp_rewrite.graph.keys import PART_KEY
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.formulas import Formulas, is_one, is_product
@@ -57,8 +58,8 @@ class KeepStates:
             return painting
         marks: dict[int, Mark] = {}
         for node in loops:
-            if _turns(flat, node) <= _FEW:
-                continue
+            if _turns(flat, node) <= _FEW or flat.metadata_of(node).get(PART_KEY) is not None:
+                continue  # gradients through time are painted as the forward loop is
             marks = _Loop(context, node).marks() | marks
         names, allowed = context.type_graph.node_name, context.rules.allowed_by
         return painting.with_marks({v: m for v, m in marks.items() if allowed(names(v)) is None})
