@@ -144,6 +144,8 @@ def _set_up_process() -> None:
     wait_for_imports()
     # Libraries log what they then raise, or get over; Python prints it if nobody else does.
     logging.getLogger().addHandler(logging.NullHandler())
+    if logging.lastResort is not None:  # which then prints what we log ourselves, as shards do
+        logging.getLogger("amp_rewrite").addHandler(logging.lastResort)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name need not be of the locale's letters
             stream.reconfigure(errors="backslashreplace")

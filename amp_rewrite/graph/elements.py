@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from onnx import TensorProto
 
-from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.dtypes import FLOAT32, OTHERS, DType
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -36,6 +36,9 @@ def retypable(*dtypes: DType) -> frozenset[str]:
 
 FLOAT32_TYPES: frozenset[str] = retypable(FLOAT32)
 """Every type whose element is float32 and that a rewrite may retype."""
+
+FLOAT_TYPES: frozenset[str] = retypable(FLOAT32, *OTHERS)
+"""Every type of floats that a rewrite may retype, those of other precisions included."""
 
 
 def tensor(number: int) -> str:

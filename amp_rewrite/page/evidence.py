@@ -97,7 +97,7 @@ def evidence_of(conversion: FileConversion, output: Path, *, written: bool) -> E
 def shapes_of(model: Source, result: RewriteResult) -> dict[str, Shape]:
     """Return the shapes that onnx's inference finds, if the file does not record them all."""
     flat = result.flat
-    if all(flat.shape(v) is not None for v in flat.outputs if flat.home[v] == MAIN):
+    if all(flat.recorded_shape(v) is not None for v in flat.outputs if flat.home[v] == MAIN):
         return {}
     with suppress(OptionError):  # a page without them is a page
         return inferred_shapes(load(model), {})

@@ -183,13 +183,12 @@ def test_nodes_are_found_by_operators_of_the_standard() -> None:
     assert flat_of(FUNCTION).nodes_of("Relu", "Twice") == [1]
 
 
-def test_a_function_that_takes_the_place_of_an_operator_is_none_of_the_standard() -> None:
-    flat = flat_of(
-        """<ir_version: 10, opset_import: ["" : 21]>
-        g (float[2] x) => (float[2] y) { h = Relu(x) y = Neg(h) }
-        <domain: "", opset_import: ["" : 21]> Relu (a) => (b) { b = Abs(a) }"""
-    )
-    assert flat.nodes_of("Relu", "Neg") == [1]
+def test_a_function_of_the_name_of_an_operator_is_the_operator_but_not_in_another_domain() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21, "own" : 1]>
+        g (float[2] x) => (float[2] y) {{ h = {call}Relu(x) y = Neg(h) }}
+        <domain: "{domain}", opset_import: ["" : 21]> Relu (a) => (b) {{ b = Abs(a) }}"""
+    assert flat_of(text.format(call="", domain="")).nodes_of("Relu", "Neg") == [0, 1]
+    assert flat_of(text.format(call="own.", domain="own")).nodes_of("Relu", "Neg") == [1]
 
 
 def test_metadata_are_kept_for_the_nodes_that_have_some() -> None:

@@ -163,14 +163,14 @@ FAULTS = (
     Fault(
         "a loop grows out of range",
         _model(
-            f"grow (float[4,8] x, int64 n) => (float[4,8] y) <{HALF}, {_weight('w', 1.25)}, {FEW},"
-            " bool on = {1}> {"
+            f"grow (float[4,8] x) => (float[4,8] y) <{HALF}, {_weight('w', 1.25)}, {FEW},"
+            " int64 n = {6}, bool on = {1}> {"
             "[a] h = MatMul(x, half)"
             "[loop] k = Loop(n, on, h) <body = body (int64 i, bool c, float[4,8] s)"
             " => (bool d, float[4,8] t) {[same] d = Identity(c) [hot] t = MatMul(s, w)}>"
             "[z] y = MatMul(k, few)}"
         ),
-        ({**_x(1.0), "n": np.array(5, np.int64)}, {**_x(1.0), "n": np.array(6, np.int64)}),
+        (_x(0.1), _x(1.0)),
         ("loop", "hot"),
     ),
     Fault(

@@ -49,8 +49,8 @@ def check_io_contract(
 ) -> tuple[Violation, ...]:
     """Graph inputs and outputs keep names, order, shapes and types.
 
-    A float32 element may become low where `keep_io_types` does not hold: for every value if it is
-    False, for those it does not name if it is a collection.
+    An element of a float type may become low where `keep_io_types` does not hold: for every value
+    if it is False, for those it does not name if it is a collection.
     """
     found: list[Violation] = []
     for kind in ("inputs", "outputs"):
@@ -71,7 +71,7 @@ def _compare_interface(old: ir.Value, new: ir.Value, kept: bool) -> Iterator[Vio
     where = old.name or "(unnamed)"
     types = elements.from_ir(old.type), elements.from_ir(new.type)
     allowed = {types[0]}
-    if not kept and types[0] in elements.FLOAT32_TYPES:
+    if not kept and types[0] in elements.FLOAT_TYPES:
         allowed |= {elements.with_element(types[0], low) for low in LOW.values()}
     if types[1] not in allowed:
         yield Violation("io-contract", where, f"type was {types[0]}, is {types[1]}")

@@ -228,10 +228,10 @@ def _compare_types(where: str, old: ir.Node, new: ir.Node) -> Iterator[Violation
 
 
 def check_value_infos(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
-    """What the file records of a value survives: shape, description, and type but for float32.
+    """What the file records of a value survives: shape, description, and type but for floats.
 
-    A value of the same name in the same scope must keep its shape and may change from float32 to
-    low only.
+    A value of the same name in the same scope must keep its shape and may change from one float
+    type to a low one only.
     """
     after = dict(_values("", rewritten.graph))
     found: list[Violation] = []
@@ -253,7 +253,7 @@ def _compare_recorded(where: str, old: ir.Value, new: ir.Value) -> Iterator[Viol
     if before is None or before == after:
         return
     allowed = {elements.with_element(before, low) for low in LOW.values()}
-    if before not in elements.FLOAT32_TYPES or after not in allowed:
+    if before not in elements.FLOAT_TYPES or after not in allowed:
         yield Violation("value-infos", where, f"type was {before}, is {after}")
 
 

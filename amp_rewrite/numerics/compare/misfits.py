@@ -21,9 +21,11 @@ from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.numerics.compare.distance import is_float
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, Run
+from amp_rewrite.numerics.compare.masked_rows import rows_of
 from amp_rewrite.numerics.compare.verify_report import Misfit
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.numerics.inputs.batches import Array
 from amp_rewrite.numerics.inputs.consumers import constant
 
 FAR = 0.1
@@ -37,7 +39,11 @@ Values = Mapping[str, Any]
 
 
 def misfits(
-    original: TypedModel, inside: IntermediateComparer, low: DType, run_rewritten: Run
+    original: TypedModel,
+    inside: IntermediateComparer,
+    low: DType,
+    run_rewritten: Run,
+    masked: tuple[Array, ...] = (),
 ) -> tuple[Misfit, ...]:
     """Return the first node that computes something else, if there is one.
 
@@ -46,6 +52,7 @@ def misfits(
         inside: What is known of the values inside, over all feeds.
         low: The lowest precision of the rewritten model.
         run_rewritten: Runs the rewritten model on a feed.
+        masked: The rows of attention without any score in that feed, which are left out.
     """
     errors = inside.errors()
     known: dict[str, list[str]] = {}
@@ -59,7 +66,7 @@ def misfits(
         if output is None or not _can_run(node, original, known):
             continue
         tried += 1
-        found = _error(node, known, output, low, run_rewritten, original)
+        found = _error(node, known, output, low, run_rewritten, original, masked)
         if found is not None and found > FAR:
             return (Misfit(output, node.name or "", node.op_type, found),)
     return ()
@@ -101,6 +108,7 @@ def _error(
     low: DType,
     run_rewritten: Run,
     original: TypedModel,
+    masked: tuple[Array, ...],
 ) -> float | None:
     """Return how far an output is from what the original's node makes of the same inputs."""
     read = _read(node, known)
@@ -108,7 +116,7 @@ def _error(
     errors = [
         error
         for feeds in _choices(read, found)
-        if (error := _far(_expected(node, feeds, original), found[output], low)) is not None
+        if (error := _far(_expected(node, feeds, original), found[output], low, masked)) is not None
     ]
     return min(errors, default=None)
 
@@ -147,12 +155,15 @@ def _alone(node: ir.Node, feeds: Values, model: ir.Model) -> onnx.ModelProto:
     return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version)
 
 
-def _far(expected: Any, found: Any, low: DType) -> float | None:
+def _far(expected: Any, found: Any, low: DType, masked: tuple[Array, ...]) -> float | None:
     """Return |found - expected| / |expected|; None where that says nothing."""
     if expected is None or np.shape(expected) != np.shape(found):
         return None
     a, b = np.asarray(expected, np.float64), np.asarray(found).astype(np.float64)
     both = np.isfinite(a) & np.isfinite(b) & (np.abs(a) <= low.overflow)
+    rows = rows_of(a, masked)
+    if rows is not None:
+        both[rows] = False
     size = float(np.linalg.norm(a[both]))
     if not both.any() or size / math.sqrt(both.sum()) <= _TINY * low.smallest_normal:
         return None

@@ -52,12 +52,14 @@ class Compared(NamedTuple):
     Attributes:
         outputs: A comparer for each.
         apart: The rows of outputs that are masked whole.
+        masked: The rows of attention without any score, where they were looked for.
         told: What the rewritten model gives for the original's selections, if that was compared.
         selections: How far the selections agree.
     """
 
     outputs: dict[str, Comparer]
     apart: dict[str, Array]
+    masked: tuple[Array, ...]
     told: Told | None
     selections: tuple[SelectionComparison, ...]
 
@@ -134,6 +136,7 @@ class Verification:
         self.moves = {name: Comparer(name, self.tolerances) for name in names}
         self.worst_feeds: Feeds | None = None
         self._seen: Run | None = None
+        self._seen_masked: tuple[Array, ...] = ()
         self._worst_share = -1.0
         self.selections: dict[str, SelectionComparison] = {}
         self.left_out: list[str] = []
@@ -175,7 +178,7 @@ class Verification:
         expected, found = self.run_original(feeds, names), self.run_rewritten(feeds, names)
         self.seconds = time.perf_counter() - start
         self._note_shapes({**feeds, **{name: expected[name] for name in self.outputs}})
-        compared, apart, told, selections = self.compare(feeds, expected, found)
+        compared, apart, masked, told, selections = self.compare(feeds, expected, found)
         lost = lost_in({name: expected[name] for name in self.outputs}, apart)
         if lost is not None:
             cause = nonfinite_input(feeds)
@@ -193,7 +196,7 @@ class Verification:
             self.moves[name].merge(comparer)
         if inside and self.inside is not None:
             run = partial(self._run_told, feeds, told)
-            self._seen = run
+            self._seen, self._seen_masked = run, masked
             self.inside.add(partial(self.run_original, feeds), run)
         if self.on_device is not None:
             fitted = _fitted(feeds, self.rewritten.inputs)
@@ -226,7 +229,7 @@ class Verification:
         if self.told.names and expected.keys() >= set(self.told.names):
             selections = self.told.agreement(expected, found, fetch)
         if holds and lost_in(outputs, {}) is None:
-            return Compared(compared, {}, None, selections)
+            return Compared(compared, {}, (), None, selections)
         told: Told | None = None
         if self.told.names:
             told, selections = self._told(feeds, expected, found)
@@ -238,7 +241,7 @@ class Verification:
         apart = {name: found for name, found in rows.items() if found is not None}
         if apart:
             compared = self.compared(expected, found, usual, apart)
-        return Compared(compared, apart, told, selections)
+        return Compared(compared, apart, masked, told, selections)
 
     def _told(
         self, feeds: Feeds, expected: Mapping[str, Any], found: Mapping[str, Any]
@@ -330,7 +333,7 @@ class Verification:
         comparer = self.inside if inside else None
         wrong: tuple[Misfit, ...] = ()
         if comparer is not None and self._seen is not None:
-            wrong = misfits(self.before, comparer, self.low, self._seen)
+            wrong = misfits(self.before, comparer, self.low, self._seen, self._seen_masked)
         return VerifyReport(
             precision=self.low.name,
             target=self.target,
