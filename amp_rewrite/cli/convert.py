@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from amp_rewrite.numerics.conversion import Conversion
 
 _TAKEN = ("--precision", "--keep-io", "--no-keep-io-types")
-_VERIFY = "amp-rewrite verify "
 _STEPS = 3
 """How many next steps are printed; the page has all of them."""
 
@@ -161,7 +160,7 @@ def convert(
         common.say_target(options, found.target, common.console())
         _print_rewrite(found, sizes, explain_casts=explain_casts)
         _print_outcome(done.made, output, written=written)
-        _print_next(found, done.made, model, output, written=written)
+        _print_next(found, done, output, written=written)
     if done.missing is not None:
         raise done.missing
     if not done.holds:
@@ -231,8 +230,8 @@ def _print_unmet(done: FileConversion, report: Report, output: Path) -> None:
     made, asked = done.made, done.asked
     if made is None or made.unmet is None:
         return
-    out, names = common.console(), Names(str(done.model), str(output))
-    step = longer_search(report, names, [*map(str, asked.data)], asked.rtol, asked.budget)
+    out, names = common.console(), _names(done, output, written=False)
+    step = longer_search(report, names, asked.rtol, asked.budget)
     for line in (made.unmet, f"next: {step.why}", f"  {step.command}"):
         out.print(line)
 
@@ -262,17 +261,18 @@ def _though(made: Conversion) -> str:
     return "" if made.writable else ", in which nothing is low"
 
 
-def _print_next(
-    report: Report, made: Conversion | None, model: Path, output: Path, *, written: bool
-) -> None:
-    """Print what to try next: the most useful steps; a file that is not there is not verified."""
+def _names(done: FileConversion, output: Path, *, written: bool) -> Names:
+    """Return what the files are called in the commands that are suggested: as they were given."""
+    return Names(str(done.model), str(output), tuple(map(str, done.asked.data)), written)
+
+
+def _print_next(report: Report, done: FileConversion, output: Path, *, written: bool) -> None:
+    """Print what to try next: the most useful steps."""
     out = common.console()
-    if STREAM in (shown(model), shown(output)):  # which no further command can read
+    if STREAM in map(shown, (done.model, output, *done.asked.data)):  # no command can read it again
         return
-    names = Names(str(model), str(output))
-    steps = next_steps(report, names, None if made is None else made.verification.holds)
-    useful = [step for step in steps if written or not step.command.startswith(_VERIFY)]
-    for step in useful[:_STEPS]:
+    holds = None if done.made is None else done.made.verification.holds
+    for step in next_steps(report, _names(done, output, written=written), holds)[:_STEPS]:
         out.print(f"next: {step.why}")
         out.print(f"  {step.command}")
 

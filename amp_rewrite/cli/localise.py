@@ -11,6 +11,7 @@ import typer
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
+from amp_rewrite.numerics.made_up import make_inputs
 from amp_rewrite.numerics.search.localisation import Localisation, NodeError
 from amp_rewrite.numerics.search.localise import localise as run
 from amp_rewrite.rewriting.plan.options import RewriteOptions
@@ -20,7 +21,13 @@ from amp_rewrite.rewriting.report.write_text import write_text
 @with_rewrite_options()
 def localise(
     original: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
-    data: common.Data,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="An .npz file (one batch), or a folder of them; repeat. Without it plausible "
+            "inputs are made up."
+        ),
+    ] = None,
     rewritten: Annotated[
         Path | None,
         typer.Argument(help="What convert made of it; left away, what it makes with the options."),
@@ -43,11 +50,12 @@ def localise(
     Exit status 1 means that an output departs or that an infinity was absorbed.
     """
     limit = common.seconds(budget)
+    made_up = () if data else make_inputs(original, ranges=options.ranges).batches
     with progress_bar("trying nodes alone", quiet=quiet) as progress:
         found = run(
             original,
             rewritten,
-            [*data],
+            [*data] if data else made_up,
             options,
             tolerance=tolerance,
             budget=limit,
@@ -57,13 +65,15 @@ def localise(
         write_text(report, json.dumps(found.to_dict(), indent=1))
     if not quiet:
         common.say_target(options, found.target, common.console())
-        _print(found, top)
+        _print(found, top, made_up=not data)
     if not found.holds:
         raise typer.Exit(common.FAILED)
 
 
-def _print(found: Localisation, top: int) -> None:
+def _print(found: Localisation, top: int, *, made_up: bool) -> None:
     out = common.console()
+    if made_up:
+        out.print("on made-up inputs; --data takes real ones")
     for name, distance in found.outputs.items():
         verdict = "holds" if distance <= found.tolerance else "departs"
         out.print(

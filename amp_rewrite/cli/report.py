@@ -80,7 +80,7 @@ def report(
         result = rewrite(model, options)
         verification = _verified(model, rewritten, result, data, progress) if runs else None
         evidence = Evidence(
-            names=_names(model, rewritten, options),
+            names=_names(model, rewritten, options, data),
             sizes=sizes_of(model, result.flat, result.plan, None)
             if rewritten is None
             else sizes_of_files(model, rewritten),
@@ -146,9 +146,12 @@ def _write(
     return written
 
 
-def _names(model: Path, rewritten: Path | None, options: RewriteOptions) -> Names:
+def _names(
+    model: Path, rewritten: Path | None, options: RewriteOptions, data: list[Path] | None
+) -> Names:
     after = model.with_suffix(f".{options.precision}.onnx") if rewritten is None else rewritten
-    return Names(model.name, after.name)
+    given = tuple(path.name for path in data or ())
+    return Names(model.name, after.name, given, written=rewritten is not None)
 
 
 def _verified(

@@ -83,7 +83,7 @@ def evidence_of(conversion: FileConversion, output: Path, *, written: bool) -> E
     model, result, made = conversion.model, conversion.result, conversion.made
     data = conversion.asked.data
     return Evidence(
-        names=Names(model.name, output.name),
+        names=Names(model.name, output.name, tuple(path.name for path in data), written),
         sizes=sizes_of(model, result.flat, result.plan, output if written else None),
         verification=None if made is None else made.verification,
         histograms=measured(conversion.source, result, data) if data else {},

@@ -93,8 +93,13 @@ def test_what_does_not_hold_is_not_written_unless_told_so(
     assert "nothing was written; --write-failed writes it all the same" in out
     assert not (folder / "out.onnx").exists()
     assert json.loads(report.read_text())["verdict"]["ok"] is False
+    data, output = folder / "data" / "0.npz", folder / "out.onnx"
+    again = f"amp-rewrite convert {folder / 'risky.onnx'} -o {output} --data {data} --write-failed"
+    assert f"\n  {again}\n" in out
+    assert "amp-rewrite localise" not in out, "there is no file to look at"
     assert convert(folder, "risky", *options, "--write-failed") == 1
     out = capsys.readouterr().out
+    assert f"\n  amp-rewrite localise {folder / 'risky.onnx'} {output} --data {data}\n" in out
     assert f"wrote {folder / 'out.onnx'}, though it does not hold" in out
     onnx.checker.check_model(folder / "out.onnx")
 

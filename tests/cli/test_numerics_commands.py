@@ -55,6 +55,11 @@ def test_localise_fails_and_names_the_node_and_calibrate_repairs_it(files, capsy
     assert "first to depart: hot (MatMul)" in capsys.readouterr().out
     assert json.loads(report.read_text())["first"]["node"] == "hot"
 
+    assert run("localise", files / "m.onnx", low) == 0
+    out = capsys.readouterr().out
+    assert "on made-up inputs; --data takes real ones" in out, "plain ones, which are small"
+    assert "output y: distance" in out
+
     overlay = files / "overlay.yaml"
     assert run("calibrate", files / "m.onnx", "--data", files / "data", "-o", overlay) == 0
     out = capsys.readouterr().out

@@ -66,7 +66,7 @@ def test_what_is_not_known_is_advised_as_a_command() -> None:
     found = overview(result_of(BRANCHES).report, bare_evidence())
     assert [step["command"] for step in found["next"]][:2] == [
         "amp-rewrite inputs model.onnx -o inputs.npz",
-        "amp-rewrite verify model.onnx model.fp16.onnx --data inputs.npz",
+        "amp-rewrite verify model.onnx model.fp16.onnx",
     ]
 
 

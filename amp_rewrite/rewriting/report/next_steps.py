@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from amp_rewrite.base.printable import counted
@@ -12,6 +12,9 @@ from amp_rewrite.rewriting.report.rewrite_report import Report
 
 MORE = 4
 """How many times the budget of a search that ended early is suggested for the next."""
+
+_INPUTS = "inputs.npz"
+"""Where made-up inputs are suggested to be written."""
 
 
 class NextStep(NamedTuple):
@@ -32,31 +35,40 @@ class Names(NamedTuple):
     Attributes:
         model: The model before.
         output: The rewritten model.
+        data: The files or folders of data that were given.
+        written: Whether the rewritten model is there.
     """
 
     model: str
     output: str
+    data: tuple[str, ...] = ()
+    written: bool = True
+
+    @property
+    def with_data(self) -> str:
+        """The options that name the data; nothing if none were given."""
+        return "".join(f" --data {shlex.quote(each)}" for each in self.data)
 
 
 def next_steps(report: Report, names: Names, holds: bool | None) -> tuple[NextStep, ...]:
-    """Return what to try next.
+    """Return what to try next; no command reads a file that is not there.
 
     `holds` is None if the rewrite was not verified.
     """
-    model, output = shlex.quote(names.model), shlex.quote(names.output)
+    model = shlex.quote(names.model)
     options, raised = _options(report), _opset(report)
-    convert = f"amp-rewrite convert {model} -o {output}{options}"
-    return (
-        *_about_accuracy(report, model, output, f"{convert}{raised}", holds),
-        *_about_coverage(report, model, convert, options, raised),
+    convert = f"amp-rewrite convert {model} -o {shlex.quote(names.output)}{options}"
+    found = (
+        *_about_accuracy(report, names, f"{convert}{raised}", holds),
+        *_about_coverage(report, names, convert, options, raised),
     )
+    once = {step.command: step for step in reversed(found)}
+    return tuple(reversed(once.values()))
 
 
-def longer_search(
-    report: Report, names: Names, data: Sequence[str], rtol: float | None, budget: float
-) -> NextStep:
+def longer_search(report: Report, names: Names, rtol: float | None, budget: float) -> NextStep:
     """Return the command that searches with a larger budget what one ended before its end."""
-    words = [f"--data {shlex.quote(each)}" for each in data] or ["--verify"]
+    words = [names.with_data.strip() or "--verify"]
     words += [] if rtol is None else [f"--rtol {rtol:g}"]
     return NextStep(
         "Give the search more time, or allow a larger error.",
@@ -80,34 +92,53 @@ def _opset(report: Report) -> str:
     return "" if report.opset_raised is None else f" --opset {report.opset}"
 
 
+def _make_inputs(report: Report, names: Names, why: str) -> NextStep:
+    """Return the command that writes a file with inputs, to be changed into real ones."""
+    options = _options(report, "--input-range")
+    made = f"amp-rewrite inputs {shlex.quote(names.model)} -o {_INPUTS}{options}"
+    return NextStep(why, made)
+
+
 def _about_accuracy(
-    report: Report, model: str, output: str, convert: str, holds: bool | None
+    report: Report, names: Names, convert: str, holds: bool | None
 ) -> Iterator[NextStep]:
+    both = f"{shlex.quote(names.model)} {shlex.quote(names.output)}"
     if holds is None:
-        yield NextStep(
-            "Take inputs of yours (an array for each in inputs.npz), or have some made up.",
-            f"amp-rewrite inputs {model} -o inputs.npz{_options(report, '--input-range')}",
+        yield _make_inputs(
+            report,
+            names,
+            f"Take inputs of yours (an array for each in {_INPUTS}), or have some made up.",
         )
-        yield NextStep(
-            "Compare it with the original on them: nothing was verified yet.",
-            f"amp-rewrite verify {model} {output} --data inputs.npz"
-            f"{_options(report, '--target', '--input-range')}",
-        )
+        if names.written:
+            options = _options(report, "--target", "--input-range")
+            yield NextStep(
+                "Compare it with the original: nothing was verified yet.",
+                f"amp-rewrite verify {both}{names.with_data}{options}",
+            )
     elif not holds:
-        yield NextStep(
-            "It does not hold. Name the node that is to blame.",
-            f"amp-rewrite localise {model} {output} --data inputs.npz"
-            f"{_options(report, '--target')}",
-        )
-        yield NextStep(
-            "Measure the ranges on data, and keep in float32 what has to stay.",
-            f"{convert} --data samples/",
-        )
+        if names.written:
+            yield NextStep(
+                "It does not hold. Name the node that is to blame.",
+                f"amp-rewrite localise {both}{names.with_data}{_options(report, '--target')}",
+            )
+        else:
+            yield NextStep(
+                "It does not hold. Write it all the same, to look for the node that is to blame.",
+                f"{convert}{names.with_data or ' --verify'} --write-failed",
+            )
+        if not names.data:
+            yield _make_inputs(
+                report,
+                names,
+                "Made-up inputs failed. Put real ones in their place, and convert with "
+                f"--data {_INPUTS}.",
+            )
 
 
 def _about_coverage(
-    report: Report, model: str, convert: str, options: str, raised: str
+    report: Report, names: Names, convert: str, options: str, raised: str
 ) -> Iterator[NextStep]:
+    model = shlex.quote(names.model)
     advice, reasons = report.opset_advice, {reason for reason, _ in report.kept_reasons()}
     if advice is not None and not advice.lost:
         yield NextStep(
@@ -121,10 +152,17 @@ def _about_coverage(
             "The whole cache is cast in and out at every step: keep the types of the rest alone.",
             f"{convert}{others or ' --no-keep-io-types'}",
         )
-    if Reason.LIKELY_OVERFLOW in reasons:
+    if Reason.LIKELY_OVERFLOW in reasons and names.data:
         yield NextStep(
-            "Estimates keep nodes in float32. Say what an input holds, or measure on data.",
-            f"amp-rewrite calibrate {model} --data samples/ -o calibrated.yaml{options}",
+            "Estimates keep nodes in float32. Say what an input holds, or measure on the data.",
+            f"amp-rewrite calibrate {model}{names.with_data} -o calibrated.yaml{options}",
+        )
+    elif Reason.LIKELY_OVERFLOW in reasons:
+        yield _make_inputs(
+            report,
+            names,
+            "Estimates keep nodes in float32. Put real inputs into a file, and convert with "
+            f"--data {_INPUTS}, or say what an input holds with --input-range.",
         )
     if report.functions == "boundaries":
         yield NextStep(

@@ -39,13 +39,45 @@ def steps(text: str, holds: bool | None = True, **options: str) -> list[str]:
 def test_what_was_not_verified_is_to_be_verified_first_on_inputs_that_can_be_made() -> None:
     assert steps(CONV, None)[:2] == [
         "amp-rewrite inputs 'my model.onnx' -o inputs.npz",
-        "amp-rewrite verify 'my model.onnx' out.onnx --data inputs.npz",
+        "amp-rewrite verify 'my model.onnx' out.onnx",
     ]
     assert not any("verify" in step for step in steps(CONV))
 
 
 def test_what_does_not_hold_is_to_be_localised() -> None:
-    assert [step.split()[1] for step in steps(CONV, holds=False)][:2] == ["localise", "convert"]
+    report = amp.rewrite(parse(CONV)).report
+    given = NAMES._replace(data=("my data", "b.npz"))
+    found = [step.command for step in next_steps(report, given, holds=False)]
+    assert found[0] == (
+        "amp-rewrite localise 'my model.onnx' out.onnx --data 'my data' --data b.npz"
+    )
+    found = [s.command for s in next_steps(report, given._replace(written=False), holds=False)]
+    assert found[0] == (
+        "amp-rewrite convert 'my model.onnx' -o out.onnx --data 'my data' --data b.npz "
+        "--write-failed"
+    )
+
+
+@pytest.mark.filterwarnings("ignore::amp_rewrite.AmpWarning")
+@pytest.mark.parametrize("written", [True, False])
+@pytest.mark.parametrize("holds", [None, True, False])
+@pytest.mark.parametrize("data", [(), ("a.npz", "b")])
+def test_no_command_reads_a_file_that_is_not_there(
+    holds: bool | None, data: tuple[str, ...], written: bool
+) -> None:
+    there = {"my model.onnx", *data, *(["out.onnx"] if written else [])}
+    for text in (CONV, FUNCTION, LIKELY):
+        report = amp.rewrite(parse(text)).report
+        found = next_steps(report, Names("my model.onnx", "out.onnx", data, written), holds)
+        assert len(found) == len({step.command for step in found})
+        for step in found:
+            words = shlex.split(step.command)
+            files = {
+                word
+                for before, word in zip(words, words[1:], strict=False)
+                if before != "-o" and ("." in word or before == "--data")
+            }
+            assert files <= there, step.command
 
 
 def test_a_newer_opset_is_advised_with_its_command() -> None:
@@ -73,14 +105,17 @@ def test_what_is_suggested_has_the_options_of_what_was_done() -> None:
     [made, verify, *_] = next_steps(report, NAMES, None)
     assert made.command.endswith(" -o inputs.npz --input-range x=0:255")
     assert verify.command == (
-        "amp-rewrite verify 'my model.onnx' out.onnx --data inputs.npz --target webgpu "
+        "amp-rewrite verify 'my model.onnx' out.onnx --target webgpu "
         "--input-range x=0:255"
     )
-    [localise, convert, *_] = next_steps(report, NAMES, holds=False)
-    assert localise.command.endswith(" --data inputs.npz --target webgpu")
+    given = NAMES._replace(data=("samples/",))
+    [localise, *_] = next_steps(report, given, holds=False)
+    assert localise.command.endswith(" --data samples/ --target webgpu")
+    [convert, *_] = next_steps(report, given._replace(written=False), holds=False)
     assert shlex.split(convert.command)[5:] == [
         *("--target", "webgpu", "--no-keep-io-types", "--deny-node", "n*", "--deny-node", "it's"),
         *("--no-move-casts", "--input-range", "x=0:255", "--opset", "18", "--data", "samples/"),
+        "--write-failed",
     ]
 
 
@@ -108,7 +143,10 @@ def test_functions_that_stay_are_to_be_inlined() -> None:
 
 @pytest.mark.filterwarnings("ignore::amp_rewrite.AmpWarning")
 def test_estimates_are_to_be_replaced_by_measurements() -> None:
-    assert any(step.startswith("amp-rewrite calibrate") for step in steps(LIKELY))
+    report = amp.rewrite(parse(LIKELY)).report
+    for data, command in (((), "inputs"), (("a.npz",), "calibrate")):
+        found = [step.command for step in next_steps(report, NAMES._replace(data=data), True)]
+        assert any(step.startswith(f"amp-rewrite {command}") for step in found)
 
 
 @pytest.mark.filterwarnings("ignore::amp_rewrite.AmpWarning")
