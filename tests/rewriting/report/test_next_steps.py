@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import onnx
@@ -74,7 +75,7 @@ def test_no_command_reads_a_file_that_is_not_there(
             words = shlex.split(step.command)
             files = {
                 word
-                for before, word in zip(words, words[1:], strict=False)
+                for before, word in pairwise(words)
                 if before != "-o" and ("." in word or before == "--data")
             }
             assert files <= there, step.command
@@ -144,9 +145,9 @@ def test_functions_that_stay_are_to_be_inlined() -> None:
 @pytest.mark.filterwarnings("ignore::amp_rewrite.AmpWarning")
 def test_estimates_are_to_be_replaced_by_measurements() -> None:
     report = amp.rewrite(parse(LIKELY)).report
-    for data, command in (((), "inputs"), (("a.npz",), "calibrate")):
+    for data, said in (((), "inputs"), (("a.npz",), "calibrate")):
         found = [step.command for step in next_steps(report, NAMES._replace(data=data), True)]
-        assert any(step.startswith(f"amp-rewrite {command}") for step in found)
+        assert any(step.startswith(f"amp-rewrite {said}") for step in found)
 
 
 @pytest.mark.filterwarnings("ignore::amp_rewrite.AmpWarning")
