@@ -106,8 +106,7 @@ def test_what_is_suggested_has_the_options_of_what_was_done() -> None:
     [made, verify, *_] = next_steps(report, NAMES, None)
     assert made.command.endswith(" -o inputs.npz --input-range x=0:255")
     assert verify.command == (
-        "amp-rewrite verify 'my model.onnx' out.onnx --target webgpu "
-        "--input-range x=0:255"
+        "amp-rewrite verify 'my model.onnx' out.onnx --target webgpu --input-range x=0:255"
     )
     given = NAMES._replace(data=("samples/",))
     [localise, *_] = next_steps(report, given, holds=False)
