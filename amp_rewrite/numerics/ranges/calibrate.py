@@ -3,7 +3,8 @@
 A value does not fit if it overflows (its largest magnitude, times a margin, rounds to infinity), if
 it drowns in subnormals (a good part of its sum of magnitudes lies below the smallest normal), or
 if it is a divisor or the input of a logarithm with elements below the smallest normal. Every
-painted type variable that writes or reads it is denied, and nothing else.
+painted type variable that writes or reads it is denied, and nothing else. Fills of masks that end
+in a Softmax (rewriting/paint/absorbed.py) count for nothing: they end where the low type does.
 """
 
 from __future__ import annotations
@@ -173,9 +174,15 @@ class _Limits:
     subnormal_share: float
     batches: int
 
-    def reason(self, found: Range) -> str | None:
-        """Return why a range does not fit, or None if it does."""
-        return self.overflow(found.largest, "measured") or self._underflow(found)
+    def reason(self, found: Range, *, absorbed: bool = False) -> str | None:
+        """Return why a range does not fit, or None if it does.
+
+        Args:
+            found: What was measured.
+            absorbed: Whether fills of masks in it end in a Softmax, so that they count for nothing.
+        """
+        largest = found.counted if absorbed else found.largest
+        return self.overflow(largest, "measured") or self._underflow(found)
 
     def overflow(self, largest: float, what: str) -> str | None:
         """Return why a magnitude is too large, or None if it is not."""
@@ -205,7 +212,9 @@ def _unfit(meter: RangeMeter, limits: _Limits) -> dict[Slot, str]:
     found: dict[Slot, str] = {}
     ranges = meter.ranges()
     for value, source in meter.source.items():
-        reason = limits.reason(ranges[source]) if source in ranges else None
+        if source not in ranges:
+            continue
+        reason = limits.reason(ranges[source], absorbed=value in meter.absorbed)
         if reason is not None:
             for slot in meter.painter.carriers(value):
                 found.setdefault(slot, reason)
@@ -222,7 +231,9 @@ def _unfit_ends(meter: RangeMeter, limits: _Limits) -> tuple[str, ...]:
     return tuple(
         value.name or ""
         for value, source in meter.source.items()
-        if value in meter.painter.ends and source in ranges and limits.reason(ranges[source])
+        if value in meter.painter.ends
+        and source in ranges
+        and limits.reason(ranges[source], absorbed=value in meter.absorbed)
     )
 
 

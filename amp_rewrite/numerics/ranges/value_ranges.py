@@ -21,6 +21,7 @@ from amp_rewrite.numerics.ranges.bounds import partial_sum, same_elements, sensi
 from amp_rewrite.numerics.ranges.probe import MAX, SUM, Prober, combine_name, reaches_out
 from amp_rewrite.numerics.repaint.float32_session import Float32Session
 from amp_rewrite.numerics.repaint.repaint import Repainter
+from amp_rewrite.rewriting.paint.absorbed import Absorbed
 
 _FIRST_WHERE = 9
 
@@ -38,6 +39,7 @@ class Range(NamedTuple):
             low type's smallest normal.
         nonfinite: How many elements were infinite or NaN in float32.
         elements: How many elements there were.
+        counted: The largest finite magnitude without the fills of masks that end in a Softmax.
     """
 
     largest: float
@@ -45,6 +47,7 @@ class Range(NamedTuple):
     subnormal_share: float
     nonfinite: int
     elements: int
+    counted: float
 
 
 @dataclass
@@ -55,6 +58,8 @@ class RangeMeter:
         values: The values that are measured, in execution order; one stands for all that hold the
             same elements (a Reshape's output, say).
         source: Value -> the measured value that holds the same elements.
+        absorbed: Value -> which of its elements are fills that end in a Softmax; both this value
+            and the measured one have them.
         sums: Indices of the nodes whose partial sums are measured.
         unmeasured: Names of values that cannot be reached: those in the bodies of operators that
             the prober cannot see into.
@@ -64,6 +69,7 @@ class RangeMeter:
     painter: Repainter
     values: tuple[ir.Value, ...]
     source: dict[ir.Value, ir.Value]
+    absorbed: dict[ir.Value, Absorbed]
     sums: tuple[int, ...]
     unmeasured: tuple[str, ...]
     batches: int = 0
@@ -88,13 +94,17 @@ class RangeMeter:
         reachable = _reachable_graphs(painter.model.graph, painter.model)
         measured = tuple(v for v in chosen if _home(v) in reachable)
         missed = tuple(v.name or "" for v in chosen if _home(v) not in reachable)
+        absorbed = painter.absorbed(source)
         ops = frozenset(accumulate_low)
         sums = tuple(
             i
             for i, node in enumerate(painter.nodes)
-            if node.op_type in ops and node.graph in reachable and _has_slot(i, paintable)
+            if node.op_type in ops
+            and node.graph in reachable
+            and _has_slot(i, paintable)
+            and not all(value in absorbed for value in node.outputs)
         )
-        return RangeMeter(painter, measured, source, sums, missed)
+        return RangeMeter(painter, measured, source, absorbed, sums, missed)
 
     def add(self, feeds: Feeds) -> None:
         """Run the float32 model on one batch and update the statistics.
@@ -122,12 +132,14 @@ class RangeMeter:
         numbers = dict(zip(self._keys.get(SUM, ()), self._sum, strict=True))
         found: dict[ir.Value, Range] = {}
         for i, value in enumerate(self.values):
+            reached = max(0.0, float(largest.get(("largest", i), 0.0)))
             found[value] = Range(
-                max(0.0, float(largest.get(("largest", i), 0.0))),
+                reached,
                 -float(largest.get(("smallest", i), -np.inf)),
                 self._worst.get(i, 0.0),
                 int(numbers.get(("nonfinite", i), 0)),
                 int(numbers.get(("elements", i), 0)),
+                max(0.0, float(largest.get(("counted", i), reached))),
             )
         return found
 
@@ -144,6 +156,10 @@ class RangeMeter:
         for i, value in enumerate(self.values):
             careful = number[value] in sensitive
             _probe_value(prober, twins.values[value], i, self.painter.low, careful=careful)
+        index = {value: i for i, value in enumerate(self.values)}
+        for source, fills in {self.source[v]: fills for v, fills in self.absorbed.items()}.items():
+            if source in index and prober.opset >= _FIRST_WHERE:
+                _probe_counted(prober, twins.values[source], index[source], fills)
         for i in self.sums:
             node = twins.nodes[i]
             sums = partial_sum(prober, node)
@@ -221,6 +237,25 @@ def _probe_value(prober: Prober, value: ir.Value, index: int, low: DType, *, car
         nonzero = prober.add(graph, "Where", [some, finite, prober.constant(np.inf)])
         smallest = prober.add(graph, "Neg", [reduce("ReduceMin", nonzero)])
         prober.probe(graph, ("smallest", index), MAX, smallest)
+
+
+def _probe_counted(prober: Prober, value: ir.Value, index: int, fills: Absorbed) -> None:
+    """Add the largest magnitude of what is no fill."""
+    graph = _home(value)
+    if graph is None:
+        return
+    elements = prober.flat(graph, value)
+    magnitude = prober.add(graph, "Abs", [elements])
+    asked = magnitude if fills.either_sign else prober.add(graph, "Neg", [elements])
+    below = prober.add(
+        graph, "Less", [asked, prober.constant(fills.beyond)], dtype=ir.DataType.BOOL
+    )
+    is_finite = prober.add(
+        graph, "Less", [magnitude, prober.constant(np.inf)], dtype=ir.DataType.BOOL
+    )
+    counts = prober.add(graph, "And", [below, is_finite], dtype=ir.DataType.BOOL)
+    counted = prober.add(graph, "Where", [counts, magnitude, prober.constant(0.0)])
+    prober.probe(graph, ("counted", index), MAX, prober.reduce(graph, "ReduceMax", counted))
 
 
 def _home(value: ir.Value) -> ir.Graph | None:

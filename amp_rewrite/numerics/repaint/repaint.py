@@ -8,7 +8,7 @@ painted as it is (paint/pipeline.py), and nothing is copied or rewritten.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.oplists import ListName, NodeRule, OpLists, load_lists
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
 from amp_rewrite.rewriting.apply.written_metadata import for_model
+from amp_rewrite.rewriting.paint.absorbed import Absorbed, absorbed_fills
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint
 from amp_rewrite.rewriting.plan.options import RewriteOptions
@@ -148,6 +149,13 @@ class Repainter:
             variables = graph.kind_of(vertex).variables
             found.update(Slot(graph.nodes[vertex], variable) for variable in variables)
         return frozenset(found) | self.low_slots(result)
+
+    def absorbed(self, values: Iterable[ir.Value]) -> dict[ir.Value, Absorbed]:
+        """Return which elements of values are fills of masks that end in a Softmax."""
+        graph, numbers = self._context.type_graph, self.flat.number
+        float32 = (n for v in values if graph.is_float32(n := numbers[v]))
+        found = absorbed_fills(self._context, self.paint(()).painting, float32)
+        return {self.flat.values[number]: fills for number, fills in found.items()}
 
     def carriers(self, value: ir.Value) -> tuple[Slot, ...]:
         """Return the slots that write or read a value of `model`."""

@@ -97,6 +97,10 @@ class MaskCasts:
             return 0.0
         return low.max / 2 if added else low.max
 
+    def is_mask(self, value: int) -> bool:
+        """Tell whether arithmetic alone makes a value of inputs and constants, as of masks."""
+        return self._mask(value) is not None
+
     def _ends(
         self,
         value: int,
