@@ -73,6 +73,14 @@ def convert(
         ),
     ] = False,
     opset: common.Opset = common.AUTO,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Of a folder: write results in place of forms that are there already, as "
+            "onnx/model_fp16.onnx.",
+        ),
+    ] = False,
     explain_casts: common.ExplainCasts = False,
     dry_run: Annotated[bool, typer.Option(help="Say what would change; write no model.")] = False,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
@@ -117,11 +125,16 @@ def convert(
                 write_failed=write_failed,
                 annotate=annotate,
                 opset=opset,
+                replace_forms=replace,
                 progress=progress,
             )
         refused = common.NOT_STRICT if options.strict else common.FAILED
         finish_folder(of_folder, report, quiet=quiet, refused=refused)
         return
+    if replace:
+        raise OptionError(
+            "--replace is about the forms in a folder", remedy="leave it away, or name a folder"
+        )
     check_output_path(model, output)
     common.check_reports((model, output), report, html)
     if not options.makes_low:

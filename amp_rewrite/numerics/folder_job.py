@@ -118,16 +118,19 @@ class FolderJob:
                 entries.append(entry)
                 if self.command != "check" and after is not None:
                     ends[model.name] = after
+            stale: dict[str, str] = {}
             complete = new is not None and all(entry.output is not None for entry in entries)
             if new is not None and complete:
                 self.progress("copying other files")
                 for name in copied:
                     new.copy(folder.of(name), name)
+                stale = self._stale(names, copied, new)
                 new.commit()
         left = [m.name for m in folder.models if m.name not in names]
         made_of = {made: f"what is made of {file} takes its place" for file, made in names.items()}
         odd = (mismatch(link, ends) for link in links)
         kept = {} if ends_after is None else _also_kept(options, self.options)
+        target_taken = self.models.target(self.options)
         return FolderReport(
             self.command,
             folder.path,
@@ -141,7 +144,24 @@ class FolderJob:
             shared.once,
             shared.again,
             complete,
+            target_taken,
+            stale,
         )
+
+    def _stale(
+        self, names: Mapping[str, str], copied: Sequence[str], new: NewFolder
+    ) -> dict[str, str]:
+        """Return files that do not belong to the new folder's models -> why."""
+        models, known = self.models.folder.models, self.models.known
+        gone = {*self.models.folder.files}.difference(copied, names.values())
+        gone = {name for name in gone if not new.has(name)}
+        found = dict.fromkeys(sorted(gone), "not copied: only models that were replaced read it")
+        if len(known) == len(models):  # else nobody knows what an unreadable one reads
+            read = self.models.data_of(models)
+            for name in self.models.folder.data_files():
+                if os.path.realpath(self.models.folder.of(name)) not in read:
+                    found[name] = "copied, but no model reads it"
+        return found
 
     def _entry(
         self,
@@ -208,8 +228,12 @@ class FolderJob:
 
         A model in which nothing becomes low keeps its ends, so that what is connected to it has to.
         """
-        known = self.models.known
-        found = {m.name: known[m.name].fitting(self.options) for m in self.taken if m.name in known}
+        known, target = self.models.known, self.models.target(self.options)
+        found = {
+            m.name: known[m.name].fitting(self.options, target)
+            for m in self.taken
+            if m.name in known
+        }
         if ends_after is None or self.options.keep_io_types is True or not links:
             return found
         before = {file: k.ends for file, k in known.items()}

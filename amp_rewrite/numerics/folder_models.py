@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from amp_rewrite import targets
 from amp_rewrite.dtypes import DType
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.model_folder import ModelFile, ModelFolder
+from amp_rewrite.rewriting.apply.written_metadata import recorded_target
 from amp_rewrite.rewriting.connected_ends import Connection, Ends, connections
 from amp_rewrite.rewriting.mend import mend_types
 from amp_rewrite.rewriting.plan.options import RewriteOptions
@@ -22,6 +24,9 @@ _NAMING = (
     *("input_ranges", "keep_io_types", "dims"),
 )
 """The options that hold names, which need not fit every model of a folder."""
+
+_BROWSERS = "webgpu"
+"""The target of models for transformers.js."""
 
 _Unfit = Mapping[tuple[str, Any], OptionError]
 
@@ -35,16 +40,25 @@ class Known:
         low: The 16-bit type that it computes in, if any.
         data: Its data files, links resolved.
         unfit: The names in the options that fit nothing in it, with what is to be said of that.
+        names_target: Whether the model says for which target it was made.
     """
 
     ends: Ends
     low: DType | None
     data: frozenset[str]
     unfit: _Unfit
+    names_target: bool
 
-    def fitting(self, options: RewriteOptions) -> RewriteOptions:
-        """Return options without the names that fit nothing in this model."""
+    def fitting(self, options: RewriteOptions, target: str | None = None) -> RewriteOptions:
+        """Return options without the names that fit nothing in this model.
+
+        Args:
+            options: As they were given.
+            target: Which target is taken where neither they nor the model name one.
+        """
         changes: dict[str, Any] = {}
+        if target is not None and not self.names_target and self._computes_on(target):
+            changes["target"] = target
         for option in _NAMING:
             given = getattr(options, option)
             if isinstance(given, Mapping):
@@ -52,6 +66,10 @@ class Known:
             elif not isinstance(given, bool):
                 changes[option] = tuple(n for n in given if (option, n) not in self.unfit)
         return replace(options, **changes)
+
+    def _computes_on(self, target: str) -> bool:
+        """Tell whether a target computes in the 16-bit type of the model, if it has one."""
+        return self.low is None or self.low.name in targets.find(target).precisions
 
 
 @dataclass(frozen=True)
@@ -85,6 +103,17 @@ class FolderModels:
             except AmpError as error:
                 broken[model.name] = error
         return cls(folder, known, broken)
+
+    def target(self, options: RewriteOptions) -> str | None:
+        """Return the target that the folder's layout tells, if the options leave it open.
+
+        Where transformers.js looks for models they are for browsers, unless that is in a type that
+        WebGPU does not compute in.
+        """
+        is_open = options.target is None and not options.lists and options.makes_low
+        if not is_open or not self.folder.has_forms:
+            return None
+        return _BROWSERS if options.precision in targets.find(_BROWSERS).precisions else None
 
     def check_names(self, taken: Iterable[ModelFile]) -> None:
         """Refuse names in the options that fit nothing in any of some models.
@@ -123,7 +152,8 @@ def _known(path: str, options: RewriteOptions, finds_low: bool) -> Known:
     data = frozenset(map(os.path.realpath, flat.files.paths))
     if finds_low:
         mend_types(flat)
-    return Known(ends, low_of(flat) if finds_low else None, data, unfit)
+    low = low_of(flat) if finds_low else None
+    return Known(ends, low, data, unfit, recorded_target(flat) is not None)
 
 
 def _unfit(options: RewriteOptions, flat: FlatGraph) -> _Unfit:

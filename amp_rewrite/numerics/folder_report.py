@@ -68,6 +68,8 @@ class FolderReport:
         shared: Bytes of weights that several models refer to, and that are written once.
         again: Bytes that were written again, since a model needs them in another type.
         written: Whether the folder is there.
+        target: The target that the folder's layout tells, if no option named one.
+        stale: Files that do not belong to the new models -> why.
     """
 
     command: str
@@ -82,6 +84,8 @@ class FolderReport:
     shared: int = 0
     again: int = 0
     written: bool = False
+    target: str | None = None
+    stale: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -129,6 +133,11 @@ class FolderReport:
     def lines(self) -> tuple[str, ...]:
         """Return the report line by line."""
         found: list[str] = []
+        if self.target is not None:
+            found.append(
+                f"target {self.target}: the folder is laid out for transformers.js (or name "
+                "--target)"
+            )
         for model in self.models:
             renamed = model.output not in (None, model.file)
             name = f"{model.file} -> {model.output}" if renamed else model.file
@@ -145,6 +154,7 @@ class FolderReport:
             found.append(
                 f"{in_bytes(self.again)} of shared weights are written again, in another type"
             )
+        found += [f"stale: {file}: {why}" for file, why in self.stale.items()]
         if self.written:
             found.append(f"{counted(self.copied, 'other file')} copied")
         return tuple(printable(line) for line in (*found, self.verdict))
@@ -172,6 +182,8 @@ class FolderReport:
             "mismatches": list(self.mismatches),
             "shared_bytes": self.shared,
             "bytes_written_again": self.again,
+            "target": self.target,
+            "stale": dict(self.stale),
         }
 
     def to_json(self) -> str:

@@ -6,6 +6,7 @@ folder appears whole, or not at all.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -168,6 +169,7 @@ def convert_folder(
     write_failed: bool = False,
     annotate: bool = False,
     opset: str = AUTO,
+    replace_forms: bool = False,
     progress: Progress | None = None,
     **changes: Unpack[Changes],
 ) -> FolderReport:
@@ -176,7 +178,9 @@ def convert_folder(
     Of models that are there in several forms, as `model.onnx` and `model_fp16.onnx`, the plain one
     is converted. The results have the names of what they were made from; where transformers.js
     looks for forms, in a folder called `onnx`, those in float16 are called `model_fp16.onnx`, or
-    `model_q4f16.onnx` if made from `model_q4.onnx`, and the plain ones stay beside them.
+    `model_q4f16.onnx` if made from `model_q4.onnx`, and the plain ones stay beside them. A form that
+    is there already is written anew if `replace_forms` says so. The target of such a folder is
+    webgpu, unless the options, or a model, name another one.
 
     An input and an output that are connected keep one type: if one of them keeps it, both do.
 
@@ -190,16 +194,19 @@ def convert_folder(
         write_failed: Write the folder even if a model does not hold.
         annotate: Note in every node what it computes in, and why.
         opset: The opset that models are moved to first: a number, "auto" or "keep".
+        replace_forms: Whether results take the place of forms that are there already.
         progress: Called with what begins.
         **changes: Single options by name, as for `rewrite`.
 
     Raises:
-        OptionError: A name in the options fits no model, or an option is impossible.
+        OptionError: A name in the options fits no model, an option is impossible, or a form that
+            would be written is there already.
         SaveError: The folder cannot be written.
         LoadError: The folder holds no model, or cannot be read.
     """
     chosen = changed(options, **changes)
     annotate = arguments.switch("annotate", annotate)
+    replace_forms = arguments.switch("replace_forms", replace_forms)
     asked = Asked(
         verify=arguments.switch("verify", verify),
         stress=None if stress is None else arguments.switch("stress", stress),
@@ -227,9 +234,29 @@ def convert_folder(
     models = _read(folder, chosen, finds_low=False)
     taken = models.folder.convertible()
     names = {m.name: m.in_precision(chosen.precision) for m in taken}
+    if not replace_forms:
+        _refuse_overwriting(models.folder, names)
     job = FolderJob("convert", models, taken, chosen, one, progress)
     target = None if output is None else path_text(output, SaveError)
     return job.run(names, "another form is converted", target, ends_after)
+
+
+def _refuse_overwriting(folder: ModelFolder, names: Mapping[str, str]) -> None:
+    """Refuse to make a form anew that is there already; `names`: model -> what it is written as.
+
+    Raises:
+        OptionError: One is.
+    """
+    there = {made: of for of, made in names.items() if made != of and made in folder.files}
+    if there:
+        made, of = next(iter(there.items()))
+        more = f" and {len(there) - 1} more" if len(there) > 1 else ""
+        raise OptionError(
+            f"what is made of {of} would take the place of a form that is there already",
+            where=folder.path,
+            found=f"{made}{more}",
+            remedy="remove it, or have such forms replaced: --replace, in Python replace_forms=True",
+        )
 
 
 def _converted(

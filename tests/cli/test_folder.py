@@ -82,6 +82,7 @@ def test_check_and_repair_take_a_folder(tmp_path: Path, capsys: pytest.CaptureFi
             "--deny-op says nothing of a float32 form",
         ),
         (("convert", "IN", "-o", "OUT", "--keep-io", "nobody"), "--keep-io names nothing"),
+        (("convert", "IN/encoder_model.onnx", "-o", "OUT", "--replace"), "--replace is about the"),
         (("repair", "IN", "-o", "OUT", "--rtol", "1"), "--rtol is about a verdict"),
         (("repair", "IN", "-o", "OUT"), "there is nothing to repair"),
     ],

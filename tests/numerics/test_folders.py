@@ -165,7 +165,11 @@ def test_of_several_forms_the_plain_one_becomes_the_one_that_a_browser_looks_for
     folders.save(source / "onnx/decoder_model_int8.onnx", folders.model(folders.DECODER))
     folders.save(source / "onnx/decoder_model_fp16.onnx", folders.model(folders.DECODER, "float16"))
     before = folders.tree(source)
-    report = amp.convert_folder(source, target)
+    with pytest.raises(OptionError, match="the place of a form that is there already") as refused:
+        amp.convert_folder(source, target)
+    assert "found onnx/decoder_model_fp16.onnx; remove it, or" in str(refused.value)
+    assert os.listdir(tmp_path) == ["in"]
+    report = amp.convert_folder(source, target, replace_forms=True)
     after = folders.tree(target)
     assert set(after) == set(before)
     changed = {name for name in after if after[name] != before[name]}
@@ -175,6 +179,85 @@ def test_of_several_forms_the_plain_one_becomes_the_one_that_a_browser_looks_for
         "onnx/decoder_model_int8.onnx": "another form is converted",
     }
     assert folders.types_of(target / "onnx/decoder_model_fp16.onnx")["logits"] == "FLOAT"
+
+
+FORMS = {"onnx/decoder_model.onnx": folders.DECODER, "onnx/encoder_model.onnx": folders.ENCODER}
+
+
+def test_a_layout_for_browsers_is_converted_for_webgpu_unless_told_otherwise(
+    tmp_path: Path,
+) -> None:
+    source = folders.write_folder(tmp_path / "in", FORMS)
+    report = amp.convert_folder(source, tmp_path / "web")
+    assert report.to_text().startswith("target webgpu: the folder is laid out for transformers.js")
+    assert report.to_dict()["target"] == "webgpu"
+    assert targets_of(tmp_path / "web") == {"webgpu"}
+    told = amp.convert_folder(source, tmp_path / "listed", lists="float16_cuda")
+    assert told.target is None
+    assert targets_of(tmp_path / "listed") == {"cuda"}
+    assert amp.convert_folder(source, None, precision="bfloat16").target is None
+    optimum = amp.convert_folder(folders.optimum(tmp_path / "plain"), None)
+    assert optimum.target is None
+    checked = amp.check_folder(tmp_path / "web", run=False)
+    assert checked.target == "webgpu"
+    assert amp.convert_folder(source, tmp_path / "told", target="directml").target is None
+    found = amp.check_folder(tmp_path / "told", run=False).models
+    assert [(m.report or {})["target"] for m in found] == ["directml"] * 2, (
+        "a model's word is first"
+    )
+
+
+def targets_of(folder: Path) -> set[str]:
+    """Return the targets that the float16 models of a folder say they were made for."""
+    models = (onnx.load(path) for path in folder.rglob("*_fp16.onnx"))
+    return {p.value for m in models for p in m.metadata_props if p.key == "amp_rewrite.target"}
+
+
+@pytest.mark.parametrize("name", ["onnx", "onnx/", "./onnx"])
+def test_the_folder_of_the_forms_stands_for_that_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    source = folders.write_folder(tmp_path / "in", FORMS)
+    assert amp.convert_folder(source, tmp_path / "whole").written
+    monkeypatch.chdir(source)
+    report = amp.convert_folder(name, tmp_path / "forms")
+    assert report.written
+    assert folders.tree(tmp_path / "forms") == folders.tree(tmp_path / "whole")
+    monkeypatch.chdir(source / "onnx")
+    assert amp.convert_folder(".", None).copied == report.copied
+
+
+def test_a_folder_of_forms_alone_takes_nothing_of_what_lies_beside_it(tmp_path: Path) -> None:
+    source = folders.write_folder(tmp_path / "in", FORMS)
+    (source / "config.json").unlink()
+    (source / "private.txt").write_text("not a model's")
+    report = amp.convert_folder(source / "onnx", tmp_path / "out")
+    assert report.target == "webgpu"
+    assert set(folders.tree(tmp_path / "out")) == {
+        "decoder_model.onnx",
+        "decoder_model_fp16.onnx",
+        "encoder_model.onnx",
+        "encoder_model_fp16.onnx",
+    }
+
+
+def test_files_that_belong_to_no_new_model_are_named(tmp_path: Path) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    folders.write_folder(source, {"onnx/model.onnx": folders.DECODER})
+    low = folders.model(folders.DECODER, "float16")
+    folders.save(source / "onnx/model_fp16.onnx", low, "model_fp16.onnx_data")
+    (source / "onnx/model_fp16.places").unlink()
+    (source / "onnx/model.onnx_data").write_bytes(b"of an older export")
+    report = amp.convert_folder(source, target, replace_forms=True)
+    assert report.stale == {
+        "onnx/model_fp16.onnx_data": "not copied: only models that were replaced read it",
+        "onnx/model.onnx_data": "copied, but no model reads it",
+    }
+    assert "stale: onnx/model.onnx_data: copied, but no model reads it" in report.to_text()
+    assert "onnx/model_fp16.onnx_data" not in folders.tree(target)
+    assert amp.convert_folder(folders.sharing(tmp_path / "more"), tmp_path / "last").stale == {
+        "decoder.onnx_data": "not copied: only models that were replaced read it"
+    }
 
 
 def test_data_of_a_form_that_stays_are_not_overwritten(tmp_path: Path) -> None:

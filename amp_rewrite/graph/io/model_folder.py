@@ -7,6 +7,7 @@ several forms beside each other, told apart by the ends of their names: `model.o
 
 from __future__ import annotations
 
+import fnmatch
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +31,12 @@ _MODEL = ".onnx"
 _FORMS_FOLDER = "onnx"
 """Where transformers.js looks for a model's forms."""
 
+_BESIDE_FORMS = ("config.json", "tokenizer.json", "preprocessor_config.json", "model_index.json")
+"""What lies beside that folder; one of them tells that the folder above is the model's."""
+
+_DATA_NAMES = ("*.onnx_data*", "*.onnx.data*", "*.data", "*_data")
+"""How data files are called."""
+
 
 class ModelFile(NamedTuple):
     """A model in a folder.
@@ -38,18 +45,21 @@ class ModelFile(NamedTuple):
         name: Its path relative to the folder, with slashes.
         base: The same without the end that tells the form, and without `.onnx`.
         variant: That end: one of VARIANTS, or "".
+        is_form: Whether it lies where transformers.js looks for forms.
     """
 
     name: str
     base: str
     variant: str
+    is_form: bool
 
     @classmethod
-    def of(cls, name: str) -> ModelFile:
-        """Return the model of a name."""
+    def of(cls, name: str, root: str = "") -> ModelFile:
+        """Return the model of a name, in a folder whose own name is `root`."""
         stem = name[: -len(_MODEL)]
         variant = next((end for end in VARIANTS if stem.endswith(end)), "")
-        return cls(name, stem.removesuffix(variant), variant)
+        folder = PurePosixPath(root, name).parent.name
+        return cls(name, stem.removesuffix(variant), variant, folder == _FORMS_FOLDER)
 
     @property
     def folder(self) -> str:
@@ -62,7 +72,7 @@ class ModelFile(NamedTuple):
         That is its own name, except that transformers.js looks for float16 under another one.
         """
         known = precision == FLOAT16.name and self.variant in _IN_FLOAT16
-        if not known or PurePosixPath(self.folder).name != _FORMS_FOLDER:
+        if not known or not self.is_form:
             return self.name
         return f"{self.base}{_IN_FLOAT16[self.variant]}{_MODEL}"
 
@@ -85,12 +95,17 @@ class ModelFolder:
     def read(cls, path: str) -> ModelFolder:
         """Look what lies in a folder; no file is opened.
 
+        The folder `onnx` in a model's folder, where transformers.js looks for forms, stands for the
+        model's folder.
+
         Raises:
             LoadError: It cannot be read, holds no model, or a link in it leads nowhere or to a
                 folder.
         """
+        path = _whole(path)
         files = tuple(sorted(_files(path)))
-        models = [ModelFile.of(name) for name in files if name.lower().endswith(_MODEL)]
+        root = os.path.basename(os.path.abspath(path))
+        models = [ModelFile.of(name, root) for name in files if name.lower().endswith(_MODEL)]
         if not models:
             raise LoadError(
                 "the folder holds no model", where=path, expected="a file *.onnx in it or below"
@@ -100,6 +115,19 @@ class ModelFolder:
     def of(self, name: str) -> str:
         """Return the path of a file in it."""
         return os.path.join(self.path, *name.split("/"))
+
+    @property
+    def has_forms(self) -> bool:
+        """Whether it is laid out as transformers.js looks for models."""
+        return any(model.is_form for model in self.models)
+
+    def data_files(self) -> tuple[str, ...]:
+        """Return the files that have names of data files, whether a model reads them or not."""
+        return tuple(
+            name
+            for name in self.files
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in _DATA_NAMES)
+        )
 
     def convertible(self) -> tuple[ModelFile, ...]:
         """Return the models to convert: of those that are there in several forms, the plain ones.
@@ -116,6 +144,16 @@ class ModelFolder:
             if model.name not in made
             and (model.base not in plain or not model.variant or becomes[model.name] != model.name)
         )
+
+
+def _whole(path: str) -> str:
+    """Return the model's folder if a path is the folder of its forms, else the path."""
+    inner = os.path.abspath(path)
+    above, name = os.path.split(inner)
+    known = any(os.path.isfile(os.path.join(above, file)) for file in _BESIDE_FORMS)
+    if name != _FORMS_FOLDER or not known or not os.path.isdir(inner):
+        return path
+    return os.path.dirname(os.path.normpath(path)) or os.path.relpath(above)
 
 
 def _files(path: str) -> Iterator[str]:
