@@ -131,11 +131,7 @@ def convert(
         refused = common.NOT_STRICT if options.strict else common.FAILED
         finish_folder(of_folder, report, quiet=quiet, refused=refused)
         return
-    if replace:
-        raise OptionError(
-            "--replace is about the forms in a folder", remedy="leave it away, or name a folder"
-        )
-    check_output_path(model, output)
+    _check_one(model, output, replaces=replace)
     common.check_reports((model, output), report, html)
     if not options.makes_low:
         beside = {**of_one_model, **of_verdict, "--report": report}
@@ -199,6 +195,20 @@ def _output(model: Path, given: Path | None, options: RewriteOptions, *, dry_run
             remedy="-o MODEL.onnx; or --dry-run, which writes none",
         )
     return model.with_suffix(f".{options.precision}.onnx") if given is None else given
+
+
+def _check_one(model: Path, output: Path, *, replaces: bool) -> None:
+    """Refuse what one model cannot have.
+
+    Raises:
+        OptionError: `--replace` was given, which is about a folder.
+        SaveError: The output would be written over the model.
+    """
+    if replaces:
+        raise OptionError(
+            "--replace is about the forms in a folder", remedy="leave it away, or name a folder"
+        )
+    check_output_path(model, output)
 
 
 @contextmanager

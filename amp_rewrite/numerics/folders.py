@@ -178,8 +178,8 @@ def convert_folder(
     Of models that are there in several forms, as `model.onnx` and `model_fp16.onnx`, the plain one
     is converted. The results have the names of what they were made from; where transformers.js
     looks for forms, in a folder called `onnx`, those in float16 are called `model_fp16.onnx`, or
-    `model_q4f16.onnx` if made from `model_q4.onnx`, and the plain ones stay beside them. A form that
-    is there already is written anew if `replace_forms` says so. The target of such a folder is
+    `model_q4f16.onnx` if made from `model_q4.onnx`, and the plain ones stay beside them. A form
+    that is there already is written anew if `replace_forms` says so. The target of such a folder is
     webgpu, unless the options, or a model, name another one.
 
     An input and an output that are connected keep one type: if one of them keeps it, both do.
@@ -255,7 +255,7 @@ def _refuse_overwriting(folder: ModelFolder, names: Mapping[str, str]) -> None:
             f"what is made of {of} would take the place of a form that is there already",
             where=folder.path,
             found=f"{made}{more}",
-            remedy="remove it, or have such forms replaced: --replace, in Python replace_forms=True",
+            remedy="remove it, or replace such forms: --replace, in Python replace_forms=True",
         )
 
 
