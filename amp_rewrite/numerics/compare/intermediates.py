@@ -61,7 +61,10 @@ class _Deviation:
         self.positive += int(np.count_nonzero(finite & np.isposinf(b)))
         self.nan += int(np.count_nonzero(finite & np.isnan(b)))
         both = finite & np.isfinite(b)
-        a, b = _unmasked(a[both], b[both])
+        a, b = a[both], b[both]
+        if a.size and max(-a.min(), a.max()) > FLOAT16.overflow:
+            counts = ~are_fills(a, b)
+            a, b = a[counts], b[counts]
         self.norm += float(a @ a)
         self.error += float((b - a) @ (b - a))
 
@@ -78,16 +81,18 @@ class _Deviation:
         return math.sqrt(self.error / self.norm)
 
 
-def _unmasked(a: Array, b: Array) -> tuple[Array, Array]:
-    """Leave out what a mask fills with a number that float16 lacks.
+def are_fills(a: Array, b: Array) -> Array:
+    """Tell which elements are what a mask fills with, a number that float16 lacks.
 
     The lowest float32 number becomes -32752 or -65504, an error of 1 that means nothing: both are
-    zero behind Softmax. What overflows in a computation is infinite instead.
+    zero behind Softmax. So does the largest one, before its sign is changed or among distances.
+    What overflows in a computation is infinite instead.
+
+    Args:
+        a: The original's numbers, finite.
+        b: Those of the rewritten model.
     """
-    if not a.size or a.min() > -FLOAT16.overflow:
-        return a, b
-    filled = (a < -FLOAT16.overflow) & (b < MASKED)
-    return a[~filled], b[~filled]
+    return (np.abs(a) > FLOAT16.overflow) & (np.sign(a) * b > -MASKED)
 
 
 class Chunks:

@@ -30,7 +30,7 @@ from amp_rewrite.numerics.compare.distance import (
 from amp_rewrite.numerics.compare.finite_feeds import lost_in, nonfinite_input
 from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, Run
 from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
-from amp_rewrite.numerics.compare.misfits import misfits
+from amp_rewrite.numerics.compare.misfits import Seen, misfits, other_inputs
 from amp_rewrite.numerics.compare.moved_inputs import judged, moved
 from amp_rewrite.numerics.compare.selection_report import SelectionComparison
 from amp_rewrite.numerics.compare.selections import selections_of
@@ -114,11 +114,14 @@ class Verification:
         emulated = _raised_for_sums(after, fetched, target, self.low)
         self.weights_alone = WeightsAlone(before, after.model, threads)
 
+        sums = kept_low(target, self.low, emulated.model.graph.opset_imports.get("", 0))
+        others = other_inputs(before, emulated) if inside else []
+        self._others, self._adds_low = others, frozenset(sums)
+
         def load(change: Callable[[TypedModel], TypedModel], more: list[str]) -> Evaluator:
-            sums = kept_low(target, self.low, emulated.model.graph.opset_imports.get("", 0))
             return Evaluator(
                 change(emulated),
-                outputs=[*fetched, *more],
+                outputs=list(dict.fromkeys((*fetched, *more, *others))),
                 accumulate_low=sums,
                 threads=threads,
                 rounding=rounding_of(target),
@@ -333,7 +336,8 @@ class Verification:
         comparer = self.inside if inside else None
         wrong: tuple[Misfit, ...] = ()
         if comparer is not None and self._seen is not None:
-            wrong = misfits(self.before, comparer, self.low, self._seen, self._seen_masked)
+            seen = Seen(self._seen, self._seen_masked, self._others, self.low, self._adds_low)
+            wrong = misfits(self.before, comparer, seen)
         return VerifyReport(
             precision=self.low.name,
             target=self.target,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
@@ -57,3 +60,90 @@ def test_a_value_that_is_reset_is_named() -> None:
     assert broken is not None
     [found] = verify(model, broken, stress=False).misfits
     assert (found.op, found.node, found.error) == ("Tanh", "two", 1.0)
+
+
+BIASED = """<ir_version: 9, opset_import: ["" : 18]> g (float[N,32] x) => (float[N,32] y)
+  <float[32,32] w, float[32] b, float[32] scale, float[32] shift> {
+  [one] h = MatMul(x, w) [two] i = Add(h, b) [shape] s = Shape(i) [three] j = Reshape(i, s)
+  [four] k = LayerNormalization(j, scale, shift)
+  few = Constant <value = float {0.001}> () small = Mul(k, few) y = Add(x, small) }"""
+
+
+def biased() -> onnx.ModelProto:
+    """Return a residual block whose bias and shift are 5 % of what they are added to."""
+    rng = np.random.default_rng(0)
+    model = onnx.parser.parse_model(BIASED)
+    numbers = {
+        "w": rng.standard_normal((32, 32)) / 6,
+        "b": 0.05 * rng.standard_normal(32),
+        "scale": np.ones(32),
+        "shift": 0.05 * rng.standard_normal(32),
+    }
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(array.astype(np.float32), name)
+        for name, array in numbers.items()
+    )
+    return model
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+@pytest.mark.parametrize("target", ["cuda", "webgpu"])
+def test_rounding_is_no_misfit(precision: Any, target: str) -> None:
+    if (precision, target) == ("bfloat16", "webgpu"):
+        pytest.skip("WebGPU has no bfloat16")
+    model = biased()
+    low = ir.to_proto(amp.rewrite(model, precision=precision, target=target).model)
+    assert verify(model, low, stress=False).misfits == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "node"),
+    [
+        ("a weight zeroed", "b", "two"),
+        ("a scale halved", "b", "two"),
+        ("a sign flipped", "shift", "four"),
+        ("a Cast to int", "j", "three"),
+        ("a state reset", "j", "three"),
+    ],
+)
+def test_a_small_share_of_a_value_is_named(kind: str, place: str, node: str) -> None:
+    model = biased()
+    broken = Breakage(kind, place).applied(converted(model))
+    assert broken is not None
+    [found] = verify(model, broken, stress=False).misfits
+    assert found.node == node
+
+
+def test_a_sum_that_stagnates_in_float16_is_no_misfit() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18]> g (float[4,4096] x) => (float[4,4] y) {
+      ones = Sigmoid(x) [sum] h = MatMul(ones, w) y = Sigmoid(h) }"""
+    model = onnx.parser.parse_model(text)
+    w = np.full((4096, 4), 0.01 / 3, np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    low = ir.to_proto(amp.rewrite(model).model)
+    report = verify(model, low, stress=False, target="webgpu")
+    assert max(value.distance for value in report.inside) > 0.01
+    assert report.misfits == ()
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_fill_of_a_mask_is_no_misfit(sign: int) -> None:
+    """Padding that is -1 by chance makes the fill the largest number: both are clipped."""
+    text = """<ir_version: 9, opset_import: ["" : 18]> g
+      (float[2,8,8] x, float[2,1,8] pad) => (float[2,8,8] y)
+      <float[8,8] w, float[8,8] causal, float low = {-3.4028234e38}> {
+      s = MatMul(x, w) [fill] pm = Mul(pad, low) mask = Min(pm, causal) t = Add(s, mask)
+      p = Softmax <axis = -1> (t) y = MatMul(p, x) }"""
+    model = onnx.parser.parse_model(text)
+    w = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
+    causal = np.triu(np.full((8, 8), -3.4028234e38, np.float32), 1)
+    del model.graph.initializer[:2]
+    held = (("w", w), ("causal", causal), ("low", np.float32(-3.4028234e38)))
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in held)
+    low = ir.to_proto(amp.rewrite(model, precision="bfloat16").model)
+    pad = np.zeros((2, 1, 8), np.float32)
+    pad[0, 0, :5] = sign * np.array([1, 0.2, 0.5, 0.9, 1])
+    x = np.random.default_rng(1).standard_normal((2, 8, 8)).astype(np.float32)
+    report = verify(model, low, {"x": x, "pad": pad})
+    assert (report.ok, report.misfits) == (True, ())
