@@ -19,7 +19,7 @@ from amp_rewrite.rewriting.plan.options import RewriteOptions
 _SHOWN = 20
 
 
-@with_rewrite_options()
+@with_rewrite_options("overflow")
 def calibrate(
     model: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
     data: common.Data,

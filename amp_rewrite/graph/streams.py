@@ -29,15 +29,25 @@ class FileRange(NamedTuple):
 
 
 class Conversion(NamedTuple):
-    """A rounding to another type.
+    """A rounding to another type, and a multiplication by a power of two before it.
 
     Attributes:
         target: The type, to nearest and ties to even.
         saturate: The magnitude that finite values out of range get; 0 makes them infinite.
+        exponent: The power of two that elements are multiplied by first.
     """
 
     target: DType
     saturate: float = 0.0
+    exponent: int = 0
+
+    def of(self, values: Array) -> Array:
+        """Return elements, converted."""
+        if self.exponent:
+            wide = np.float64 if values.dtype == np.float64 else np.float32
+            with np.errstate(over="ignore", under="ignore"):
+                values = np.ldexp(values.astype(wide), self.exponent)
+        return to_low(values, self.target, saturate=self.saturate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +83,9 @@ class Stream:
         """The bytes of all elements, converted."""
         return self.count * self.itemsize
 
-    def converted(self, target: DType, saturate: float = 0.0) -> Stream:
-        """Return a stream whose elements are rounded to `target` in the end."""
-        conversions = (*self.conversions, Conversion(target, saturate))
+    def converted(self, target: DType, saturate: float = 0.0, exponent: int = 0) -> Stream:
+        """Return a stream of elements times 2^exponent, rounded to `target` in the end."""
+        conversions = (*self.conversions, Conversion(target, saturate, exponent))
         return Stream(self.count, self.dtype, self.origin, conversions, self.name)
 
     def at_hand(self) -> Stream:
@@ -88,7 +98,7 @@ class Stream:
         """Return all converted elements of a stream in memory at once, which suits a short one."""
         values = self._in_memory()
         for conversion in self.conversions:
-            values = to_low(values, conversion.target, saturate=conversion.saturate)
+            values = conversion.of(values)
         return values
 
     def _in_memory(self) -> Array:
@@ -114,7 +124,7 @@ class Stream:
         stop = self.count if count is None else first + count
         for values in self._stored(first, stop, block):
             for conversion in self.conversions:
-                values = to_low(values, conversion.target, saturate=conversion.saturate)
+                values = conversion.of(values)
             yield values
 
     def _stored(self, first: int, stop: int, block: int) -> Iterator[Array]:

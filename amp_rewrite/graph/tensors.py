@@ -51,9 +51,10 @@ class ConvertedTensor(ir.LazyTensor):
         source: The tensor that is converted.
         target: The type to round to.
         saturate: The magnitude that finite values out of range get; 0 makes them infinite.
+        exponent: The power of two that elements are multiplied by before.
     """
 
-    __slots__ = ("saturate", "source", "target")
+    __slots__ = ("exponent", "saturate", "source", "target")
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class ConvertedTensor(ir.LazyTensor):
         target: DType,
         *,
         saturate: float = 0.0,
+        exponent: int = 0,
         name: str | None = None,
     ) -> None:
         """Describe the conversion; nothing is read yet. Without a name it has that of `source`."""
@@ -76,6 +78,7 @@ class ConvertedTensor(ir.LazyTensor):
         self.source = source
         self.target = target
         self.saturate = saturate
+        self.exponent = exponent
 
     def numpy(self) -> Array:
         """Return the whole tensor, converted."""
@@ -109,7 +112,8 @@ def elements(tensor: ir.TensorProtocol) -> Stream:
     Data that are in no file are what `tensor.numpy()` returns when they are needed.
     """
     if isinstance(tensor, ConvertedTensor):
-        return elements(tensor.source).converted(tensor.target, tensor.saturate)
+        source = elements(tensor.source)
+        return source.converted(tensor.target, tensor.saturate, tensor.exponent)
     dtype, name = tensor.dtype.numpy(), tensor.name or ""
     if isinstance(tensor, ir.ExternalTensor) and _whole_bytes(tensor.dtype):
         place = FileRange(tensor.path, tensor.offset or 0)

@@ -14,6 +14,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
+from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.numerics.compare.distance import Tolerances
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify import device_providers, verified
@@ -23,6 +24,7 @@ from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Data
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.numerics.repaint.repaint import Repainter, read_lists
+from amp_rewrite.numerics.scaled_conversion import scaled_conversion
 from amp_rewrite.numerics.search.front import Estimate
 from amp_rewrite.numerics.search.harmful_constants import harmful_constants, rules_for
 from amp_rewrite.numerics.search.tolerance import Tolerance
@@ -30,7 +32,14 @@ from amp_rewrite.numerics.search.tune import tune
 from amp_rewrite.numerics.search.tuning import Tuning
 from amp_rewrite.oplists import NodeRule
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
-from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
+from amp_rewrite.rewriting.plan.options import (
+    KEEP,
+    Changes,
+    RewriteOptions,
+    changed,
+    with_option_names,
+)
+from amp_rewrite.rewriting.scaling.scaling import Scaling
 
 BUDGET = 600.0
 """Seconds for tuning."""
@@ -158,19 +167,33 @@ class _Job:
     providers: tuple[str, ...] = ()
     warn: Progress = _silent
     last: Verification | None = None
+    scaling: Scaling | None = None
 
     def run(self, result: RewriteResult | None = None) -> Conversion:
         """Take the steps that are needed, the first of which may have been taken."""
         if self.data is None:
-            first = self._rewritten(self.options) if result is None else self.judged(result)
-            return self._mended(self.options, first)
+            made = rewrite(self.model, self.options) if result is None else result
+            self._adopt(made)
+            return self._mended(self.options, self.judged(made))
         self.progress("calibrating")
         lenient = replace(self.options, strict=False)
         calibration = calibrate(self.model, self.data, lenient)
         self.options = replace(self.options, target=calibration.options.target)
-        options = _with_rules(self.options, calibration.rules)
-        options = replace(options, keep_io_types=_kept(self.options, calibration.ends))
+        found = scaled_conversion(self.model, self.data, lenient, calibration, self._ruled)
+        if found is not None:
+            self.model, self.scaling, calibration = found.model, found.scaling, found.calibration
+        options = self._ruled(calibration)
         return self._mended(options, self._rewritten(options, calibration))
+
+    def _ruled(self, calibration: Calibration) -> RewriteOptions:
+        """Return the options with what a calibration forbids."""
+        options = _with_rules(self.options, calibration.rules)
+        return replace(options, keep_io_types=_kept(self.options, calibration.ends))
+
+    def _adopt(self, result: RewriteResult) -> None:
+        """Go on with the scaled model, if one was rewritten, in the place of the one given."""
+        if result.scaling is not None:
+            self.model, self.scaling = read_model(result.scaling.flat), result.scaling
 
     def _mended(self, options: RewriteOptions, first: Conversion) -> Conversion:
         """Keep float32 what a model that fails on the data needs: first by constants, then by runs.
@@ -249,9 +272,11 @@ class _Job:
         tuning: Tuning | None = None,
         constants: tuple[NodeRule, ...] = (),
     ) -> Conversion:
-        """Rewrite and verify."""
+        """Rewrite and verify; what is to be scaled was scaled before."""
         self.progress("rewriting")
-        return self.judged(rewrite(self.model, options), calibration, tuning, constants)
+        found = rewrite(self.model, options, overflow=KEEP)
+        made = replace(found, options=options, scaling=self.scaling)
+        return self.judged(made, calibration, tuning, constants)
 
     def judged(
         self,

@@ -23,6 +23,7 @@ from amp_rewrite.rewriting.dangers import form_dangers, odd_types
 from amp_rewrite.rewriting.mend import Mended, mend_types
 from amp_rewrite.rewriting.plan.given_notes import given_notes
 from amp_rewrite.rewriting.plan.options import (
+    KEEP,
     RewriteOptions,
     Weights,
     changed,
@@ -159,7 +160,7 @@ class _Work(NamedTuple):
         return convert(
             self.form.model,
             data,
-            self.options,
+            replace(self.options, overflow=KEEP),
             rtol=self.rtol,
             budget=self.budget,
             stress=False,

@@ -17,6 +17,7 @@ from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.dangers import Danger, dangers, form_dangers, odd_types
 from amp_rewrite.rewriting.mend import mend_types
 from amp_rewrite.rewriting.plan.options import (
+    KEEP,
     Changes,
     RewriteOptions,
     changed,
@@ -142,7 +143,7 @@ class Checked:
 
 def judged(form: WideForm, options: RewriteOptions) -> RewriteResult:
     """Return what the rules leave of the painting that a model came with."""
-    return rewrite(form.model, options)
+    return rewrite(form.model, options, overflow=KEEP)
 
 
 def compared(
@@ -176,7 +177,7 @@ def _of_float32(flat: FlatProto, options: RewriteOptions) -> SafetyReport:
     """Say of a model without low types what a conversion would have to keep."""
     from amp_rewrite.graph.io.read import read_model
 
-    result = rewrite(read_model(flat), options)
+    result = rewrite(read_model(flat), options, overflow=KEEP)
     target = options.chosen_target
     found = dangers(result.context, result.painting, target)
     return SafetyReport(options.precision, target, FLOAT32.name, 0, found, None, result)

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -30,7 +30,14 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.rewriting.paint.pipeline import paint
 from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts
-from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
+from amp_rewrite.rewriting.plan.options import (
+    KEEP,
+    Changes,
+    RewriteOptions,
+    changed,
+    with_option_names,
+)
+from amp_rewrite.rewriting.plan.overflows import overflows
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context
 from amp_rewrite.rewriting.read_source import is_object, mentions, read_source
 from amp_rewrite.rewriting.report.activation_products import first_likely_overflow
@@ -42,6 +49,8 @@ if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
     from amp_rewrite.rewriting.report.explain import Reported
     from amp_rewrite.rewriting.report.rewrite_report import Report
+    from amp_rewrite.rewriting.scaling.needs import Magnitudes
+    from amp_rewrite.rewriting.scaling.scaling import Scaling
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,9 @@ class RewriteResult(Planned):
         painting: The color of every vertex, and why.
         plan: What was changed.
         removed: The model's own Casts, by node, that became no-ops and were removed.
-        timings: Step -> seconds: "load", "type_graph", "painting", "casts".
+        timings: Step -> seconds: "load", "type_graph", "painting", "casts", and "scaling" if
+            something leaves the range.
+        scaling: What was multiplied by powers of two, or None; `flat` is the scaled model then.
     """
 
     flat: FlatProto
@@ -65,6 +76,7 @@ class RewriteResult(Planned):
     plan: CastPlan
     removed: tuple[int, ...]
     timings: Mapping[str, float] = field(default_factory=dict[str, float])
+    scaling: Scaling | None = None
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -134,11 +146,13 @@ class RewriteResult(Planned):
 
     def _reported(self, sizes: Sizes | None = None) -> Report:
         from amp_rewrite.rewriting.report.build_report import build_report
+        from amp_rewrite.rewriting.report.scaling_record import scaling_record
 
         with paused_gc():
-            return build_report(
+            found = build_report(
                 self.context, self.painting, self.plan, self.options, len(self.removed), sizes
             )
+            return replace(found, scaling=scaling_record(self.scaling))
 
 
 @with_option_names
@@ -195,6 +209,24 @@ def _single_precision(flat: FlatProto, options: RewriteOptions) -> FlatProto | N
     return single_precision(flat, options)
 
 
+def scaled_by_measures(
+    model: Source, options: RewriteOptions, measured: Magnitudes
+) -> Scaling | None:
+    """Return a model scaled by what was measured of it; None if nothing can, or has to, be scaled.
+
+    Args:
+        model: A model, as for `rewrite`.
+        options: How it is to be rewritten, without rules of a calibration.
+        measured: Name of a value -> its largest magnitude.
+    """
+    with paused_gc():
+        flat = read_source(model, inline_functions=options.inline_functions)
+        options = for_model(options, flat)
+        flat = _with_ends(flat, options)
+        flat = _single_precision(flat, options) or flat
+        return _scaling(_planned(flat, options, _Clock()), measured)
+
+
 @with_option_names
 def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Changes]) -> str:
     """Return why a node has its types: one line per type variable, back to the origin.
@@ -225,6 +257,20 @@ def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Cha
 
 
 def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> RewriteResult:
+    result = _planned(flat, options, clock)
+    if options.overflow != KEEP and overflows(result.painting):
+        result = _scaled(result, clock) or result
+    if options.strict:
+        _check_strict(result)
+    _warn(result)
+    folder = log_folder()
+    if folder is not None:
+        write_report(result.report, folder)
+    return result
+
+
+def _planned(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> RewriteResult:
+    """Paint a model, and plan what changes."""
     lists = lists_of(options)
     flat.customs = lists.customs
     options.check_names(flat)
@@ -236,16 +282,32 @@ def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> Rewrite
     with clock.step("casts"):
         plan = plan_casts(painted.context, painted.painting, options.store)
         removed = noop_casts(context.type_graph, plan)
-        result = RewriteResult(
+        return RewriteResult(
             flat, options, painted.context, painted.painting, plan, removed, clock.timings
         )
-    if options.strict:
-        _check_strict(result)
-    _warn(result)
-    folder = log_folder()
-    if folder is not None:
-        write_report(result.report, folder)
-    return result
+
+
+def _scaling(before: RewriteResult, measured: Magnitudes | None) -> Scaling | None:
+    """Return a model scaled by what was measured, else by bounds and estimates; None if none is."""
+    # imported here: few models leave the range
+    from amp_rewrite.rewriting.scaling.scale_model import scale_model
+
+    flat, kept = before.flat, before.options.rules.preserve
+    preserved = [node for node, name in enumerate(flat.node_names) if name in kept]
+    return scale_model(flat, before.context, measured, preserved)
+
+
+def _scaled(before: RewriteResult, clock: _Clock) -> RewriteResult | None:
+    """Return the rewrite of a scaled model; None if that makes no more of it low."""
+    with clock.step("scaling"):
+        scaling = _scaling(before, None)
+    if scaling is None:
+        return None
+    from amp_rewrite.rewriting.scaling.scale_model import saved_by_scaling
+
+    made = _planned(scaling.flat, before.options, clock)
+    saved = saved_by_scaling(scaling, (before.painting, before.plan), (made.painting, made.plan))
+    return None if saved is None else replace(made, scaling=saved)
 
 
 def _warn(result: RewriteResult) -> None:

@@ -19,7 +19,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "graph": ("graph", "graph.proto", "graph.io", "graph.invariants"),
     "values": (
         *("values", "values.patterns", "values.intervals"),
-        *("values.magnitudes", "values.counts"),
+        *("values.magnitudes", "values.counts", "values.scales"),
     ),
     "runtimes": (
         *("runtimes.session", "runtimes.model_source", "runtimes.ort", "runtimes.openvino"),
@@ -28,8 +28,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "kernels": ("kernels",),
     "oplists": ("oplists", "oplists.list_check"),
     "rewriting": (
-        *("rewriting.paint", "rewriting.plan", "rewriting.apply", "rewriting.report"),
-        *("rewriting", "compat", "adapters"),
+        *("rewriting.paint", "rewriting.plan", "rewriting.apply", "rewriting.scaling"),
+        *("rewriting.report", "rewriting", "compat", "adapters"),
     ),
     "numerics": (
         *("numerics.emulate", "numerics.inputs", "numerics.repaint", "numerics.compare"),

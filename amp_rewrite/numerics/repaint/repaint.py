@@ -28,7 +28,7 @@ from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.paint.absorbed import Absorbed, absorbed_fills
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint
-from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.plan.paint_context import lists_of, low_ends, paint_context
 
 _PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
@@ -101,7 +101,7 @@ class Repainter:
         Raises:
             StrictError: The option `strict` is set, and the rewrite is not complete.
         """
-        return rewrite(self.model, self.options, lists=self._lists)
+        return rewrite(self.model, self.options, lists=self._lists, overflow=KEEP)
 
     def paint(self, rules: Sequence[NodeRule], prices: Array | None = None) -> PaintResult:
         """Return the painting that a rewrite under the lists' node rules and these has.

@@ -33,6 +33,8 @@ class ValueFacts:
         inputs: Graph input -> what the user says of its elements.
         variables: Graph inputs that are training variables: nothing is known of their elements.
         measured: The statistics of the constants looked at.
+        fits: Whether all numbers are taken to be in the range of the low type, so that a painting
+            tells what would be low if they were.
     """
 
     type_graph: TypeGraph
@@ -40,6 +42,7 @@ class ValueFacts:
     inputs: Mapping[int, Interval] = field(default_factory=dict[int, Interval])
     variables: frozenset[int] = frozenset()
     measured: MeasuredConstants = field(default_factory=MeasuredConstants, repr=False)
+    fits: bool = False
 
     @cached_property
     def intervals(self) -> Intervals:
@@ -54,14 +57,14 @@ class ValueFacts:
     @cached_property
     def beyond(self) -> Mapping[int, Beyond]:
         """The values that leave the range of the low type, for certain or by an estimate."""
-        if not may_leave_range(self.low):
+        if self.fits or not may_leave_range(self.low):
             return {}
         return beyond_range(self.type_graph, self.intervals, self.estimates, self.low)
 
     @cached_property
     def beyond_inside(self) -> Mapping[int, Beyond]:
         """The nodes with a sum inside that leaves the range, for certain or by an estimate."""
-        if not may_leave_range(self.low):
+        if self.fits or not may_leave_range(self.low):
             return {}
         return beyond_inside(self.type_graph, self.intervals, self.estimates, self.low)
 

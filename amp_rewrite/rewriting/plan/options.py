@@ -34,6 +34,7 @@ Dims = Mapping[str, int] | Collection[str]
 Weights = Literal["convert", "cast"]
 Store = Literal["float32", "tables", "half"]
 Prefer = Literal["default", "speed", "accuracy", "size"]
+Overflow = Literal["keep", "auto"]
 
 _PATTERNS = ("deny_nodes", "allow_nodes")
 _MOST, _LONG = 4, 120
@@ -91,6 +92,9 @@ class RewriteOptions:
         prefer: What is weighed where the costs of the target were measured: "speed", the least
             time, which is the default there; "accuracy", the same, but what rounds has to save a
             third of its time; "size", the smallest file. Other targets take "default" alone.
+        overflow: What becomes of numbers beyond the range of float16: "keep" computes them in
+            float32; "auto" multiplies them by powers of two, which go into constants of the file,
+            where that keeps more of the model low and adds no node.
         infer_after_allow: Whether an infer operator right behind an allow one becomes low.
         inline_functions: Inline model-local functions first; otherwise a call is a boundary.
         move_casts: Whether casts move across operators that change no value, where that saves some.
@@ -181,6 +185,14 @@ class RewriteOptions:
             choices=get_args(Prefer),
         ),
     )
+    overflow: Overflow = field(
+        default="auto",
+        metadata=_shown(
+            "What becomes of numbers beyond the range of float16: keep computes them in float32, "
+            "auto multiplies them by powers of two where constants of the file can take these.",
+            choices=get_args(Overflow),
+        ),
+    )
     infer_after_allow: bool = field(
         default=True,
         metadata=_shown("Let an infer operator right behind an allow one become low."),
@@ -250,6 +262,7 @@ class RewriteOptions:
         arguments.one_of("weights", self.weights, get_args(Weights))
         arguments.one_of("store", self.store, get_args(Store))
         arguments.one_of("prefer", self.prefer, get_args(Prefer))
+        arguments.one_of("overflow", self.overflow, get_args(Overflow))
         self._check_preference()
         if self.store == "half" and self.weights == "cast":
             raise OptionError(
@@ -401,6 +414,7 @@ class StepChanges(TypedDict, total=False):
     weights: Weights
     store: Store
     prefer: Prefer
+    overflow: Overflow
     infer_after_allow: bool
     inline_functions: bool
     move_casts: bool

@@ -81,9 +81,15 @@ def _lines(
         lines.append(
             f"{title} ({record.op}{where}) {verb} {variable.dtype}: "
             f"{_chain(report, f'{record.name}/{name}', variable, index)}{_bound(variable)}"
-            f"{_group(record, variable)}"
+            f"{_group(record, variable)}{_scaled(report, record)}"
         )
     return lines
+
+
+def _scaled(report: Report, record: NodeRecord) -> str:
+    """Return what the result of a node is multiplied by, if it is scaled."""
+    exponent = 0 if report.scaling is None else report.scaling.exponent_of(record.name)
+    return f"; its result is computed times 2^{exponent}, to stay in range" if exponent else ""
 
 
 def _group(record: NodeRecord, variable: VariableRecord) -> str:

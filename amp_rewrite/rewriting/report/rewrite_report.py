@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from amp_rewrite.base.html_table import HtmlTable
     from amp_rewrite.rewriting.report.recorder import Recorder
+    from amp_rewrite.rewriting.report.scaling_record import ScalingRecord
 
 VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
@@ -60,6 +61,7 @@ class Report:
         asked: The options that are not the default ones, each as words of a command.
         beside_cache: The float32 inputs and outputs that are no cache of keys and values, if such a
             cache is cast at every step; else None.
+        scaling: What was multiplied by powers of two, or None.
     """
 
     precision: str
@@ -82,6 +84,7 @@ class Report:
     batch_multiple: int | None = None
     asked: tuple[tuple[str, ...], ...] = ()
     beside_cache: tuple[str, ...] | None = None
+    scaling: ScalingRecord | None = None
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -130,6 +133,7 @@ class Report:
             "batch_multiple": self.batch_multiple,
             "opset_advice": json_form(self.opset_advice),
             "opset_raised": json_form(self.opset_raised),
+            **({} if self.scaling is None else {"scaling": self.scaling.to_dict()}),
             "summary": self.summary.to_dict(),
         }
 
@@ -205,8 +209,7 @@ def _remarks(report: Report) -> Iterator[str]:
         yield report_lines.unmatched_line(report.unmatched_rules)
     if report.n_casts:
         yield report_lines.cast_line(report.summary)
-    if report.likely_overflow:
-        yield f"by estimate: {report.likely_overflow}"
+    yield from _of_magnitudes(report)
     if report.weights.stored:
         yield report_lines.stored_line(report.weights.stored)
     if report.weights.twice:
@@ -214,6 +217,14 @@ def _remarks(report: Report) -> Iterator[str]:
     if report.alignment:
         yield report_lines.alignment_line(report.alignment)
     yield from device_lines(report.precision, report.batch_multiple)
+
+
+def _of_magnitudes(report: Report) -> Iterator[str]:
+    """Yield what there is to say of numbers that leave the range."""
+    if report.scaling is not None:
+        yield from report.scaling.lines()
+    if report.likely_overflow:
+        yield f"by estimate: {report.likely_overflow}"
 
 
 def kept_table(kept: Mapping[tuple[str, str], int], precision: str, target: str) -> HtmlTable:

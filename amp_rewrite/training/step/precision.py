@@ -8,7 +8,7 @@ from amp_rewrite.dtypes import FLOAT32, LOW, SHORT
 from amp_rewrite.errors import OptionError, StepError
 from amp_rewrite.graph.keys import BATCH_KEY, STEP_KEY
 from amp_rewrite.rewriting.api import rewrite
-from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed
+from amp_rewrite.rewriting.plan.options import KEEP, Changes, RewriteOptions, changed
 from amp_rewrite.targets import Target
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.step.cut import values_by_name
@@ -111,7 +111,7 @@ def _rewritten(step: Step, options: RewriteOptions) -> Step:
     graph.outputs.extend(v for v in computed if not v.is_graph_output())
     model.metadata_props[BATCH_KEY] = str(_EXAMPLES)
     try:
-        result = rewrite(model, options)
+        result = rewrite(model, options, overflow=KEEP)
     finally:
         del model.metadata_props[BATCH_KEY]
     result.model.metadata_props.pop(BATCH_KEY, None)

@@ -42,6 +42,8 @@ class KeepOverflows:
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; a mark names the constant."""
+        if context.values.fits:
+            return painting
         search = _Search(context, painting)
         search.constants()
         search.defaults()

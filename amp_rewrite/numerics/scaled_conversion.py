@@ -1,0 +1,118 @@
+"""A model scaled by what was measured of it, and the proof that it still computes the same."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from amp_rewrite.errors import AmpError, AmpWarning
+from amp_rewrite.graph.io.read import read_model
+from amp_rewrite.numerics.emulate.evaluator import Evaluator
+from amp_rewrite.numerics.inputs.batches import Data, Feeds, batches
+from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
+from amp_rewrite.rewriting.api import RewriteResult, rewrite, scaled_by_measures
+from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
+from amp_rewrite.rewriting.scaling.scale_model import saved_by_scaling
+from amp_rewrite.rewriting.scaling.scaling import Scaling
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from amp_rewrite.graph.io.load import Source
+
+LARGEST_DIFFERENCE = 1e-6
+"""How far outputs of the scaled model may be from those of the original, both in float32, relative
+to the largest of an output: none, where no runtime computes a norm in another order."""
+
+Ruled = Callable[[Calibration], RewriteOptions]
+"""Gives the options of a rewrite with the rules of a calibration."""
+
+
+@dataclass(frozen=True)
+class ScaledConversion:
+    """A scaled model, and what data say of it.
+
+    Attributes:
+        model: The scaled model, in float32.
+        calibration: What its ranges forbid.
+        scaling: What was scaled, with what that saves.
+    """
+
+    model: ir.Model
+    calibration: Calibration
+    scaling: Scaling
+
+
+def scaled_conversion(
+    model: Source,
+    data: Data,
+    options: RewriteOptions,
+    calibration: Calibration,
+    ruled: Ruled,
+) -> ScaledConversion | None:
+    """Return a model scaled by the ranges of a calibration; None if that saves nothing.
+
+    Args:
+        model: The model.
+        data: What it was calibrated on.
+        options: The options of the rewrite.
+        calibration: What was measured.
+        ruled: Gives options with rules.
+    """
+    low = options.low
+    measured = {name: found.largest for name, found in calibration.ranges.items()}
+    if options.overflow == KEEP or max(measured.values(), default=0.0) < low.max / 2:
+        return None
+    scaling = scaled_by_measures(model, options, measured)
+    if scaling is None:
+        return None
+    scaled = read_model(scaling.flat)
+    if difference(model, scaled, batches(data, scaled)) > LARGEST_DIFFERENCE:
+        return None
+    anew = calibrate(scaled, data, options)
+    with warnings.catch_warnings(action="ignore", category=AmpWarning):  # said of what is taken
+        before = _plain(model, ruled(calibration))
+        after = _plain(scaled, ruled(anew))
+    saved = saved_by_scaling(scaling, (before.painting, before.plan), (after.painting, after.plan))
+    return None if saved is None else ScaledConversion(scaled, anew, saved)
+
+
+def _plain(model: Source, options: RewriteOptions) -> RewriteResult:
+    return rewrite(model, replace(options, strict=False, overflow=KEEP))
+
+
+def difference(model: Source, scaled: ir.Model, feeds: Iterable[Feeds]) -> float:
+    """Return how far a scaled model is from the original at most, both in float32.
+
+    It is relative to the largest magnitude of an output; infinite where one is not finite or one of
+    them cannot be run.
+    """
+    worst = 0.0
+    try:
+        given, made = (Evaluator(each, emulate=False) for each in (model, scaled))
+        for feed in feeds:
+            expected, found = given.run(feed), made.run(feed)
+            pairs = ((expected[name], found[name]) for name in expected)
+            worst = max([worst, *(_apart(a, b) for a, b in pairs)])
+    except AmpError:
+        return math.inf
+    return worst
+
+
+def _apart(expected: object, found: object) -> float:
+    a, b = np.asarray(expected), np.asarray(found)
+    if a.dtype.kind != "f":
+        return 0.0 if np.array_equal(a, b) else math.inf
+    if np.array_equal(a, b, equal_nan=True) or not a.size:
+        return 0.0
+    same = np.isfinite(a) == np.isfinite(b)
+    if not same.all():
+        return math.inf
+    held = np.isfinite(a)
+    apart = np.abs(a[held].astype(np.float64) - b[held])
+    return float(apart.max(initial=0.0) / max(np.abs(a[held]).max(initial=0.0), 1e-30))

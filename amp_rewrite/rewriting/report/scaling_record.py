@@ -1,0 +1,108 @@
+"""What a report says of values that were multiplied by powers of two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from amp_rewrite.base.printable import counted
+from amp_rewrite.rewriting.report.records import Record
+from amp_rewrite.rewriting.scaling.scaling import Scaling
+
+_MOST = 3
+"""How many sets of values, and values that are not scaled, the text names."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledSetRecord(Record):
+    """Values that are scaled together.
+
+    Attributes:
+        first: The first of them in execution order.
+        values: Name of a value -> its exponent: the file computes it times 2^exponent.
+        nodes: Name of a node that makes one -> the exponent of its first result.
+        exponent: The exponent of the value with the largest magnitude.
+        largest: Its largest magnitude before, as measured, or as bounds tell; 0 where a constant
+            is what does not fit.
+        after: The same in the rewritten model.
+        constants: How many constants take a factor for it; attributes do not count.
+    """
+
+    first: str
+    values: Mapping[str, int]
+    nodes: Mapping[str, int]
+    exponent: int
+    largest: float
+    after: float
+    constants: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnscaledRecord(Record):
+    """Values that leave the range and are not scaled.
+
+    Attributes:
+        value: The one with the largest magnitude.
+        largest: Its largest magnitude.
+        why: What speaks against it.
+    """
+
+    value: str
+    largest: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingRecord(Record):
+    """What was scaled.
+
+    Attributes:
+        sets: What is scaled together.
+        unscaled: What leaves the range and is not.
+        subnormal: How many constants have elements that lose digits because of it.
+        casts_saved: How many Casts less are added than without it.
+        variables_saved: How many type variables less stay float32.
+    """
+
+    sets: tuple[ScaledSetRecord, ...]
+    unscaled: tuple[UnscaledRecord, ...]
+    subnormal: int
+    casts_saved: int
+    variables_saved: int
+
+    def exponent_of(self, node: str) -> int:
+        """Return the exponent of what a node makes; 0 if it is not scaled."""
+        return next((s.nodes[node] for s in self.sets if node in s.nodes), 0)
+
+    def lines(self) -> Iterator[str]:
+        """Yield what was scaled and what was not, in words."""
+        for found in self.sets[:_MOST]:
+            peak = f"the largest magnitude is {found.after:.4g} instead of {found.largest:.4g}; "
+            yield (
+                f"scaled: {counted(len(found.values), 'value')} from {found.first} on by "
+                f"2^{found.exponent}: {peak if found.largest else ''}"
+                f"{counted(found.constants, 'constant')} changed"
+            )
+        if len(self.sets) > _MOST:
+            yield f"scaled: {len(self.sets) - _MOST} more sets of values"
+        saved = counted(self.casts_saved, "cast")
+        yield f"scaling saves {saved} and {counted(self.variables_saved, 'float32 type variable')}"
+        if self.subnormal:
+            what = "constant has" if self.subnormal == 1 else "constants have"
+            yield f"scaling: {self.subnormal} {what} elements below the normal numbers for it"
+        for other in self.unscaled[:_MOST]:
+            yield f"not scaled: {other.value}, which reaches {other.largest:.4g}: {other.why}"
+
+
+def scaling_record(scaling: Scaling | None) -> ScalingRecord | None:
+    """Return what a report says of a scaling; None if nothing was scaled."""
+    if scaling is None:
+        return None
+    sets = (
+        ScaledSetRecord(s.first, s.values, s.nodes, s.exponent, s.largest, s.after, s.constants)
+        for s in scaling.sets
+    )
+    unscaled = (UnscaledRecord(u.value, u.largest, u.why) for u in scaling.unscaled)
+    return ScalingRecord(
+        tuple(sets), tuple(unscaled), scaling.subnormal, scaling.casts_saved, scaling.nodes_saved
+    )

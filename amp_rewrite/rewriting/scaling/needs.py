@@ -1,0 +1,132 @@
+"""How far values are from the end of the low type: the exponents with which they fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
+from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.pipeline import paint
+from amp_rewrite.values.scales.call import System
+
+MARGIN = 4.0
+"""How many times larger than measured or estimated a value may become."""
+
+_UNKNOWN = 4.0
+"""The largest exponent of a value of which nothing is known."""
+
+Magnitudes = Mapping[str, float]
+"""Value -> the largest magnitude that was measured of it."""
+
+
+class Needs:
+    """What is known of the magnitudes of a model's values, and which of them have to fit.
+
+    Attributes:
+        context: What a painting of the model knows.
+        largest: Value -> its largest magnitude, of those that would be low if all fitted.
+    """
+
+    def __init__(self, context: PaintContext, measured: Magnitudes | None) -> None:
+        """Look at the values; `measured` takes the place of bounds and estimates."""
+        self.context, self._measured = context, measured
+        self._flat = context.type_graph.flat
+        self.largest: dict[int, float] = {}
+        self._roofs: dict[int, float] = {}
+        for value in np.flatnonzero(self._counted()).tolist():
+            if constant_tensor(context.type_graph, value) is None:
+                self._look_at(value)
+
+    def _look_at(self, value: int) -> None:
+        """Note the largest magnitude of a value; of one that fits, what it is at most."""
+        known, roof = self._known(value), self._roof(value)
+        if known is not None and known:
+            self.largest[value] = known
+        elif roof is None or not math.isfinite(roof):
+            self._roofs[value] = _UNKNOWN
+        elif roof:
+            self._roofs[value] = max(0.0, limit_of(roof, self.context.low, MARGIN))
+
+    def _counted(self) -> Array:
+        """Return a mask of the values that something would compute or read in the low type.
+
+        What the lists keep in float32, the squares of a norm, may be as large as it is.
+        """
+        graph, context = self.context.type_graph, self.context
+        fitting = replace(context, values=replace(context.values, fits=True), excluded={})
+        allow = np.append(paint(fitting).painting.allow, np.False_)
+        counted = allow[np.array(graph.source, np.int64)]
+        reads = allow[np.array(graph.reads, np.int64)] if graph.reads else np.zeros(0, np.bool_)
+        values = np.array(self._flat.inputs, np.int64)
+        counted[values[reads]] = True
+        return counted
+
+    def _known(self, value: int) -> float | None:
+        """Return a magnitude that a value reaches: it was measured, or is bound to leave the range.
+
+        An estimate is none: numbers scaled by one that is too large would become subnormal.
+        """
+        if self._measured is not None:
+            return self._measured_of(value)
+        reach = self.context.values.intervals[value].reach
+        return reach if self.context.low.overflow <= reach <= FLOAT32.max else None
+
+    def _roof(self, value: int) -> float | None:
+        """Return what a value is likely not to exceed; None if nothing is known."""
+        if self._measured is not None:
+            return None
+        bound = self.context.values.intervals[value].magnitude
+        estimate = self.context.values.estimates[value]
+        return bound if estimate is None else min(estimate.largest, bound)
+
+    def _measured_of(self, value: int) -> float | None:
+        """Return what was measured of a value, or of what it is moved from."""
+        flat, names = self._flat, self._flat.value_names
+        while names[value] not in (self._measured or {}):
+            node = flat.producer[value]
+            if node == ABSENT or not has(flat.called(node), Trait.REARRANGES):
+                return None
+            value = flat.inputs_of(node)[0]
+        return (self._measured or {})[names[value]]
+
+    def limits(self, system: System) -> dict[int, float]:
+        """Return, by element, the largest exponent with which it fits.
+
+        A constant that does not fit as it is counts where it keeps a reader in float32.
+        """
+        low = self.context.low
+        found = dict(self._roofs)
+        found |= {v: limit_of(largest, low, MARGIN) for v, largest in self.largest.items()}
+        return found | self._limits_of_constants(system)
+
+    def _limits_of_constants(self, system: System) -> dict[int, float]:
+        graph, facts = self.context.type_graph, self.context.values
+        kept = {m.constant for m in self.context.excluded.values() if m.constant is not None}
+        held = {c: constant_tensor(graph, system.value_of(c)) for c in sorted(system.constants)}
+        tensors = {system.value_of(c): t for c, t in held.items() if t is not None}
+        facts.measure_all(tensors)
+        found: dict[int, float] = {}
+        for constant, tensor in held.items():
+            if tensor is None:
+                continue
+            value = system.value_of(constant)
+            limit = limit_of(facts.stats(value, tensor).max_abs, self.context.low, 1.0)
+            found[constant] = limit if value in kept else max(0.0, limit)
+        return found
+
+
+def limit_of(largest: float, low: DType, margin: float) -> float:
+    """Return the largest exponent by which a magnitude, times a margin, fits a type."""
+    return math.inf if not largest else float(math.floor(math.log2(low.max / (largest * margin))))
+
+
+def measured_or_estimated(flat: FlatGraph, needs: Needs, value: int) -> float:
+    """Return the largest magnitude that is known of a value; 0 if nothing is."""
+    return needs.largest.get(value, 0.0) if value < flat.n_values else 0.0

@@ -1,0 +1,178 @@
+"""Scale what leaves the range of the low type, as far as constants can take the factors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.step_metadata import step_description
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Painting
+from amp_rewrite.rewriting.plan.casts import CastPlan
+from amp_rewrite.rewriting.scaling.needs import Magnitudes, Needs
+from amp_rewrite.rewriting.scaling.scaled_model import scaled_flat
+from amp_rewrite.rewriting.scaling.scaling import ScaledSet, Scaling, Unscaled
+from amp_rewrite.values.scales.call import System
+from amp_rewrite.values.scales.equations import scale_system
+from amp_rewrite.values.scales.solve import Solution, solve
+
+_ATTEMPTS = 8
+"""How often sets are given up whose factors some constant cannot take, before all are."""
+
+_DIGITS = 16.0
+"""How many times the smallest normal number the largest element of a scaled factor has to be:
+normal weights have a standard deviation of a fifth of that, above the smallest normal number."""
+
+
+def scale_model(
+    flat: FlatProto,
+    context: PaintContext,
+    measured: Magnitudes | None = None,
+    preserved: Iterable[int] = (),
+) -> Scaling | None:
+    """Return a model in which what overflows is scaled; None if nothing can, or has to, be.
+
+    The scaled model computes the same in float32, and has no node more.
+
+    Args:
+        flat: The model.
+        context: What its painting knows.
+        measured: Value -> the largest magnitude that was measured; None asks bounds and estimates.
+        preserved: Nodes that nobody may touch.
+    """
+    if step_description(flat):
+        return None  # gradients of a scaled value carry the inverse factor
+    needs = Needs(context, measured)
+    return _Choice(flat, context, needs, [*preserved]).made()
+
+
+Rewrite = tuple[Painting, CastPlan]
+
+
+def saved_by_scaling(scaling: Scaling, before: Rewrite, after: Rewrite) -> Scaling | None:
+    """Return a scaling with what it saved; None if it saved neither a Cast nor a float32 node."""
+    casts = _added_casts(before[1]) - _added_casts(after[1])
+    nodes = int(after[0].allow.sum()) - int(before[0].allow.sum())
+    if casts < 0 or nodes < 0 or not (casts or nodes):
+        return None
+    return replace(scaling, casts_saved=casts, nodes_saved=nodes)
+
+
+def _added_casts(plan: CastPlan) -> int:
+    return sum(1 for cast in plan.casts if cast.existing == ABSENT)
+
+
+@dataclass
+class _Choice:
+    flat: FlatProto
+    context: PaintContext
+    needs: Needs
+    preserved: list[int]
+
+    def made(self) -> Scaling | None:
+        given_up: dict[int, str] = {}
+        for _ in range(_ATTEMPTS):
+            system = scale_system(self.flat, self.context.type_graph.types, self.preserved)
+            for element, why in given_up.items():
+                system.exponents.pin(element, why)
+            limits = self.needs.limits(system)
+            found = solve(system, limits)
+            if not found.exponents:
+                return None
+            unfit = self._unfit(system, found)
+            if not unfit:
+                return self._scaling(system, found)
+            given_up |= unfit
+        return None
+
+    def _unfit(self, system: System, found: Solution) -> dict[int, str]:
+        """Return an element of each set that some constant speaks against, and why."""
+        low, facts, unfit = self.context.low, self.context.values, dict[int, str]()
+        for element in sorted(system.constants & found.exponents.keys()):
+            value, exponent = system.value_of(element), found.exponents[element]
+            tensor = constant_tensor(self.context.type_graph, value)
+            if tensor is None:
+                continue
+            stats = facts.stats(value, tensor)
+            why = _refusal(stats.max_abs, stats.smallest_nonzero_abs, exponent, low)
+            if why is None and element in found.derived:
+                is_cut = stats.max_abs * 2.0**exponent < _DIGITS * low.smallest_normal
+                was_cut = stats.max_abs < _DIGITS * low.smallest_normal
+                why = "would become subnormal" if stats.max_abs and is_cut and not was_cut else None
+            if why is not None:
+                told = f"the constant {self.flat.value_names[value]} {why}"
+                unfit |= dict.fromkeys(self._involved(system, found, element), told)
+        return unfit
+
+    def _involved(self, system: System, found: Solution, element: int) -> list[int]:
+        """Return elements of the sets whose exponents a constant takes part in."""
+        if element not in found.derived:
+            return [element]
+        roots = {system.exponents.find(element)[0]}
+        product = next(
+            p
+            for p in system.products
+            if any(system.exponents.find(e)[0] in roots for e, _ in p.factors)
+        )
+        members = (product.result, *(e for e, _ in product.factors))
+        return [e for e in members if e in found.exponents and e not in found.derived]
+
+    def _scaling(self, system: System, found: Solution) -> Scaling:
+        scaled = scaled_flat(system, found.exponents)
+        sets = tuple(self._set(system, found, members) for members in found.chosen.values())
+        return Scaling(scaled, sets, self._unscaled(system, found), self._subnormal(system, found))
+
+    def _set(self, system: System, found: Solution, members: list[int]) -> ScaledSet:
+        names, n_values = self.flat.value_names, self.flat.n_values
+        values = sorted(e for e in members if e < n_values and found.exponents.get(e))
+        largest = self.needs.largest
+        top = max(values, key=lambda v: largest.get(v, 0.0), default=members[0])
+        exponent, reached = found.exponents.get(top, 0), largest.get(top, 0.0)
+        own = system.constants & {*members}
+        taken = [e for e, result in found.derived.items() if result in {*members}]
+        first = names[values[0]] if values else names[system.value_of(members[0])]
+        told = {names[v]: found.exponents[v] for v in values}
+        made = {self.flat.producer[v]: found.exponents[v] for v in reversed(values)}
+        nodes = {self.flat.node_names[n]: made[n] for n in sorted(made) if n != ABSENT}
+        after = math.ldexp(reached, exponent)
+        return ScaledSet(first, told, nodes, exponent, reached, after, len(own) + len(taken))
+
+    def _unscaled(self, system: System, found: Solution) -> tuple[Unscaled, ...]:
+        by_root: dict[int, int] = {}
+        for value, largest in self.needs.largest.items():
+            root, _ = system.exponents.find(value)
+            best = by_root.get(root)
+            if root in found.refused and (best is None or largest > self.needs.largest[best]):
+                by_root[root] = value
+        names = self.flat.value_names
+        return tuple(
+            Unscaled(names[value], self.needs.largest[value], found.refused[root])
+            for root, value in sorted(by_root.items(), key=lambda item: item[1])
+        )
+
+    def _subnormal(self, system: System, found: Solution) -> int:
+        """Return how many constants have elements below the smallest normal number now only."""
+        count, low = 0, self.context.low
+        for element in system.constants & found.exponents.keys():
+            value = system.value_of(element)
+            tensor = constant_tensor(self.context.type_graph, value)
+            if tensor is None:
+                continue
+            small = self.context.values.stats(value, tensor).smallest_nonzero_abs
+            after = math.inf if small is None else small * 2.0 ** found.exponents[element]
+            count += after < low.smallest_normal <= (small or math.inf)
+        return count
+
+
+def _refusal(largest: float, smallest: float | None, exponent: int, low: DType) -> str | None:
+    """Return why a constant cannot be multiplied by a power of two, or None."""
+    if largest * 2.0**exponent >= low.overflow and largest < low.overflow:
+        return "would leave the range"
+    if smallest is not None and smallest * 2.0**exponent < FLOAT32.smallest_normal:
+        return "would leave the range of float32"
+    return None

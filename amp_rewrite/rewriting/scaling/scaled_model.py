@@ -1,0 +1,262 @@
+"""Carry exponents out: the same nodes, with constants and attributes times powers of two.
+
+Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
+
+from amp_rewrite.dtypes import FLOAT32, FLOAT64, LOW, DType
+from amp_rewrite.graph.added import AddedNames
+from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES, stored_tensor
+from amp_rewrite.graph.flat import MAIN, Array, Tensor
+from amp_rewrite.graph.io.model_files import Place, refer
+from amp_rewrite.graph.io.read import read_tensor
+from amp_rewrite.graph.proto.external import HELD, Held
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.proto.number_model import number_model
+from amp_rewrite.graph.proto.stored import StoredTensor
+from amp_rewrite.graph.rounding import to_low
+from amp_rewrite.graph.tensors import ConvertedTensor, stored
+from amp_rewrite.values.scales.call import ScaledAttribute, System
+from amp_rewrite.values.scales.equations import MOST_COPIED
+
+_DTYPES: Mapping[int, DType] = {t.number: t for t in (FLOAT32, FLOAT64, *LOW.values())}
+
+
+def scaled_flat(system: System, exponents: Mapping[int, int]) -> FlatProto:
+    """Return a model with its constants times powers of two; the one that was given is left alone.
+
+    Long constants are multiplied when they are read. Where a short one in 16 bits would lose digits
+    it is stored as float32, with a Cast behind it.
+
+    Args:
+        system: The model and its elements.
+        exponents: Element -> its exponent; others have 0.
+    """
+    return _Scaled(system, exponents).written()
+
+
+@dataclass
+class _Scaled:
+    system: System
+    exponents: Mapping[int, int]
+    held: list[Held] = field(default_factory=list[Held])
+
+    def __post_init__(self) -> None:
+        flat = self.system.flat
+        assert isinstance(flat, FlatProto), "what was read as messages is rewritten"
+        self.flat = flat
+        self.proto = onnx.ModelProto()
+        self.proto.CopyFrom(flat.proto)
+        self.names = AddedNames((*flat.value_names, *flat.node_names))
+        self.graphs: dict[int, GraphProto] = {}
+        self.messages: dict[int, NodeProto] = {}
+        self._find(MAIN, self.proto.graph)
+        self.added: dict[int, list[tuple[int, NodeProto]]] = {}
+
+    def _find(self, number: int, graph: GraphProto) -> None:
+        """Find the copied message of every node and graph."""
+        self.graphs[number] = graph
+        for node, message in zip(self.flat.bodies[number].nodes, graph.node, strict=True):
+            self.messages[node] = message
+            inner = (g for a in message.attribute if not a.ref_attr_name for g in _graphs(a))
+            for body, held in zip(self.flat.bodies_in(node), inner, strict=True):
+                self._find(body, held)
+
+    def written(self) -> FlatProto:
+        for value, slots in self._slots().items():
+            self._scale(value, slots)
+        for attribute in self.system.attributes:
+            exponent = self.exponents.get(attribute.element, 0) * attribute.ratio
+            if exponent:
+                _scale_attribute(self.messages[attribute.node], attribute, exponent)
+        names = self._place_added()
+        made = number_model(self.proto, self.flat.files.holding(self.held))
+        made.keep_names(names)
+        return made
+
+    def _slots(self) -> dict[int, dict[int, int]]:
+        """Return, by constant, the exponent at each position in `inputs` that reads it."""
+        found: dict[int, dict[int, int]] = {}
+        for element, exponent in self.exponents.items():
+            if element not in self.system.constants or not exponent:
+                continue
+            value = self.system.value_of(element)
+            if stored_tensor(self.flat, value) is None:
+                continue  # what a ConstantOfShape repeats: an attribute
+            uses = [element - self.flat.n_values] if element != value else self.flat.uses(value)
+            found.setdefault(value, {}).update(dict.fromkeys(uses, exponent))
+            if element == value and not uses:
+                found[value] = {-1: exponent}
+        return found
+
+    def _scale(self, value: int, slots: Mapping[int, int]) -> None:
+        """Scale a constant in its place for one exponent, and in copies for others."""
+        uses = self.flat.uses(value)
+        groups: dict[int, list[int]] = {}
+        for slot in uses or [*slots]:
+            groups.setdefault(slots.get(slot, 0), []).append(slot)
+        in_place = None if 0 in groups else next(iter(groups))
+        for exponent, readers in groups.items():
+            if exponent == in_place:
+                self._replace(value, exponent)
+            elif exponent:
+                name = self._copy(value, exponent)
+                for slot in readers:
+                    node = self.flat.reader(slot)
+                    self.messages[node].input[self.flat.index(slot)] = name
+
+    def _replace(self, value: int, exponent: int) -> None:
+        flat, graph = self.flat, self.graphs[self.flat.home[value]]
+        name, node = flat.value_names[value], flat.producer[value]
+        tensor = stored_tensor(flat, value)
+        assert tensor is not None, "constants are scaled"
+        is_wide = self._needs_width(tensor, exponent)
+        own = self.names.part(name, "Scaled") if is_wide else name
+        message = self._message(tensor, exponent, own, wide=is_wide)
+        if node >= 0:
+            attribute = AttributeProto(name="value", type=AttributeProto.TENSOR, t=message)
+            made = self.messages[node]
+            del made.attribute[:]
+            made.attribute.append(attribute)
+            if is_wide:
+                made.output[0] = own
+                self._cast(value, own, name, tensor.dtype)
+            return
+        index = next(i for i, held in enumerate(graph.initializer) if held.name == name)
+        if is_wide:
+            self._drop(graph, index, name)
+            self._append(graph, message)
+            self._cast(value, own, name, tensor.dtype)
+        else:
+            graph.initializer[index].CopyFrom(message)
+
+    def _drop(self, graph: GraphProto, index: int, name: str) -> None:
+        """Remove an initializer, and the input or value_info that declares it."""
+        del graph.initializer[index]
+        for entries in (graph.input, graph.value_info):
+            for place in [i for i, entry in enumerate(entries) if entry.name == name]:
+                del entries[place]
+
+    def _copy(self, value: int, exponent: int) -> str:
+        flat, home = self.flat, self.flat.home[value]
+        tensor = stored_tensor(flat, value)
+        assert tensor is not None, "constants are scaled"
+        name, is_wide = flat.value_names[value], self._needs_width(tensor, exponent)
+        own = self.names.part(name, "Scaled")
+        message = self._message(tensor, exponent, own, wide=is_wide)
+        node = flat.producer[value]
+        if node >= 0:
+            made = NodeProto(op_type="Constant", output=[own], name=own)
+            attribute = AttributeProto(name="value", type=AttributeProto.TENSOR, t=message)
+            made.attribute.append(attribute)
+            self.added.setdefault(home, []).append((flat.bodies[home].nodes.index(node), made))
+        else:
+            self._append(self.graphs[home], message)
+        if not is_wide:
+            return own
+        other = self.names.part(name, "Scaled")
+        self._cast(value, own, other, tensor.dtype)
+        return other
+
+    def _append(self, graph: GraphProto, message: TensorProto) -> None:
+        graph.initializer.append(message)
+        if self.flat.ir_version < FIRST_IR_WITH_OVERRIDES:
+            info = onnx.helper.make_tensor_value_info(message.name, message.data_type, message.dims)
+            graph.input.append(info)
+
+    def _cast(self, value: int, read: str, made: str, number: int) -> None:
+        node = NodeProto(op_type="Cast", input=[read], output=[made])
+        node.name = self.names.part(made, "Cast")
+        node.attribute.append(AttributeProto(name="to", type=AttributeProto.INT, i=number))
+        home, producer = self.flat.home[value], self.flat.producer[value]
+        place = 0 if producer < 0 else self.flat.bodies[home].nodes.index(producer) + 1
+        self.added.setdefault(home, []).append((place, node))
+
+    def _needs_width(self, tensor: Tensor, exponent: int) -> bool:
+        """Tell whether a short constant in 16 bits would lose digits or its range."""
+        if tensor.dtype not in {t.number for t in LOW.values()} or tensor.size > MOST_COPIED:
+            return False
+        wide = np.asarray(tensor.numpy()).astype(np.float32)
+        with np.errstate(all="ignore"):
+            scaled = np.ldexp(wide, exponent)
+        back = to_low(scaled, _DTYPES[tensor.dtype]).astype(np.float32)
+        return not np.array_equal(back, scaled, equal_nan=True)
+
+    def _message(self, tensor: Tensor, exponent: int, name: str, *, wide: bool) -> TensorProto:
+        """Return the message of a constant times a power of two."""
+        number = FLOAT32.number if wide else tensor.dtype
+        dtype = _DTYPES[int(number)]
+        is_short = tensor.size <= MOST_COPIED or not isinstance(tensor, StoredTensor)
+        if is_short:
+            array: Array = np.asarray(tensor.numpy())
+            with np.errstate(all="ignore"):
+                scaled = np.ldexp(array.astype(_wide(array)), exponent)
+            return numpy_helper.from_array(to_low(scaled, dtype), name)
+        assert isinstance(tensor, StoredTensor)
+        source = read_tensor(tensor.proto, self.flat.files, name)
+        made = ConvertedTensor(source, dtype, exponent=exponent, name=name)
+        message = TensorProto(name=name, data_type=dtype.number, dims=tensor.dims)
+        refer(message, Place(HELD, len(self.flat.files.held) + len(self.held), made.nbytes))
+        self.held.append(Held(stored(made), made))
+        return message
+
+    def _place_added(self) -> list[str]:
+        """Put what was added where it belongs; return what nodes without a name were called."""
+        for home, items in self.added.items():
+            graph = self.graphs[home]
+            nodes = [*graph.node]
+            for place, node in sorted(items, key=lambda item: -item[0]):
+                nodes.insert(place, node)
+            copies = [NodeProto.FromString(n.SerializeToString()) for n in nodes]
+            del graph.node[:]
+            graph.node.extend(copies)
+        return [*self._called(MAIN)]
+
+    def _called(self, number: int) -> Iterator[str]:
+        """Yield the names of the nodes of a graph, and of those inside them, in order."""
+        own = self.flat.bodies[number].nodes
+        added = sorted(self.added.get(number, ()), key=lambda item: item[0])
+        for index in range(len(own) + 1):
+            yield from (node.name for place, node in added if place == index)
+            if index < len(own):
+                yield self.flat.node_names[own[index]]
+                for body in self.flat.bodies_in(own[index]):
+                    yield from self._called(body)
+
+
+def _graphs(attribute: AttributeProto) -> list[GraphProto]:
+    own = [attribute.g] if attribute.type == AttributeProto.GRAPH else []
+    return [*own, *attribute.graphs]
+
+
+def _wide(array: Array) -> type[np.float32 | np.float64]:
+    return np.float64 if array.dtype == np.float64 else np.float32
+
+
+def _scale_attribute(message: NodeProto, scaled: ScaledAttribute, exponent: int) -> None:
+    """Multiply an attribute of a node by a power of two; one that is not there has its default."""
+    for attribute in message.attribute:
+        if attribute.name == scaled.name and attribute.type == AttributeProto.TENSOR:
+            array = numpy_helper.to_array(attribute.t)
+            wide = np.ldexp(array.astype(_wide(array)), exponent)
+            attribute.t.CopyFrom(
+                numpy_helper.from_array(wide.astype(array.dtype), attribute.t.name)
+            )
+            return
+        if attribute.name == scaled.name:
+            attribute.f = math.ldexp(attribute.f, exponent)
+            return
+    if scaled.default:
+        number = math.ldexp(float(np.float32(scaled.default)), exponent)
+        message.attribute.append(
+            AttributeProto(name=scaled.name, type=AttributeProto.FLOAT, f=number)
+        )

@@ -1,0 +1,68 @@
+"""What was scaled in a model, and what could not be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledSet:
+    """Values that are scaled together.
+
+    Attributes:
+        first: The first of them in execution order, by name.
+        values: Name of a value -> its exponent: the file computes it times 2^exponent.
+        nodes: Name of a node that makes one -> the exponent of its first result.
+        exponent: The exponent of the value with the largest magnitude.
+        largest: Its largest magnitude before, as measured, or as bounds tell; 0 where a constant
+            is what does not fit.
+        after: The same after.
+        constants: How many constants, attributes included, are multiplied for it.
+    """
+
+    first: str
+    values: Mapping[str, int]
+    nodes: Mapping[str, int]
+    exponent: int
+    largest: float
+    after: float
+    constants: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unscaled:
+    """Values that leave the range and are not scaled.
+
+    Attributes:
+        value: The one with the largest magnitude.
+        largest: Its largest magnitude.
+        why: What speaks against it.
+    """
+
+    value: str
+    largest: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What was scaled in a model.
+
+    Attributes:
+        flat: The scaled model: the same nodes with other constants.
+        sets: What is scaled together.
+        unscaled: What leaves the range and is not.
+        subnormal: How many constants have elements that lose digits because of it.
+        casts_saved: How many Casts less are added than without it.
+        nodes_saved: How many type variables less stay in float32.
+    """
+
+    flat: FlatProto = field(repr=False)
+    sets: tuple[ScaledSet, ...]
+    unscaled: tuple[Unscaled, ...] = ()
+    subnormal: int = 0
+    casts_saved: int = 0
+    nodes_saved: int = 0

@@ -1,0 +1,154 @@
+"""A node as rules of exponents see it, and what they say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from amp_rewrite.graph.constants import stored_tensor
+from amp_rewrite.graph.flat import ABSENT, Attribute, FlatGraph
+from amp_rewrite.values.scales.exponents import Exponents, Ratio
+
+
+class Product(NamedTuple):
+    """e(result) is the sum of e(factor) times its power."""
+
+    result: int
+    factors: tuple[tuple[int, int], ...]
+
+
+class ScaledAttribute(NamedTuple):
+    """An attribute that is multiplied by 2 to the power of `ratio` times an element's exponent.
+
+    Attributes:
+        node: The node.
+        name: The attribute.
+        default: Its value where the node does not have it.
+        element: The element.
+        ratio: How many times its exponent.
+    """
+
+    node: int
+    name: str
+    default: float
+    element: int
+    ratio: int
+
+
+@dataclass
+class System:
+    """What ties the exponents of a model together.
+
+    An element is a value, or a constant as one input of one node reads it: constants that are
+    short, or read once, have an exponent for each reader. Element n_values + s is the constant that
+    is read at position s of `flat.inputs`.
+
+    Attributes:
+        flat: The model.
+        exponents: The ratios between elements.
+        products: The equations of more than two elements.
+        attributes: What attributes become.
+        constants: The elements that are constants.
+    """
+
+    flat: FlatGraph
+    exponents: Exponents
+    products: list[Product] = field(default_factory=list[Product])
+    attributes: list[ScaledAttribute] = field(default_factory=list[ScaledAttribute])
+    constants: set[int] = field(default_factory=set[int])
+
+    def value_of(self, element: int) -> int:
+        """Return the value that an element is."""
+        n_values = self.flat.n_values
+        return element if element < n_values else self.flat.inputs[element - n_values]
+
+
+@dataclass
+class Call:
+    """A node whose operator a rule describes.
+
+    Attributes:
+        system: What the rule adds to.
+        node: The node.
+        inputs: The element that each input is; ABSENT for one that is left out or holds no floats.
+        outputs: The same of its outputs.
+    """
+
+    system: System
+    node: int
+    inputs: list[int]
+    outputs: list[int]
+
+    @cached_property
+    def attributes(self) -> Mapping[str, Attribute]:
+        """The node's attributes."""
+        return self.system.flat.attributes(self.node)
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """Return the value of an attribute."""
+        found = self.attributes.get(name)
+        return default if found is None or found.reference else found.value
+
+    def input(self, index: int) -> int:
+        """Return the element of an input, ABSENT for one that is not there."""
+        return self.inputs[index] if index < len(self.inputs) else ABSENT
+
+    def output(self, index: int) -> int:
+        """Return the element of an output, ABSENT for one that is not there."""
+        return self.outputs[index] if index < len(self.outputs) else ABSENT
+
+    def number(self, index: int) -> float | None:
+        """Return the number that an input is, if it is a constant of one element."""
+        values = self.system.flat.inputs_of(self.node)
+        value = values[index] if index < len(values) else ABSENT
+        tensor = None if value == ABSENT else stored_tensor(self.system.flat, value)
+        if tensor is None or tensor.size != 1:
+            return None
+        return float(np.asarray(tensor.numpy()).astype(np.float64).reshape(-1)[0])
+
+    def same(self, *elements: int) -> None:
+        """Let elements have one exponent."""
+        held = [element for element in elements if element != ABSENT]
+        for element in held[1:]:
+            self.system.exponents.unite(element, held[0])
+
+    def ratio(self, element: int, of: int, ratio: Ratio) -> None:
+        """Let the exponent of an element be a multiple of that of another one."""
+        if element == ABSENT or of == ABSENT:
+            self.pin(element, of)
+        else:
+            self.system.exponents.unite(element, of, ratio)
+
+    def product(self, result: int, *factors: int, powers: tuple[int, ...] = ()) -> None:
+        """Let the exponent of a result be the sum of those of its factors, times their powers."""
+        if ABSENT in (result, *factors):
+            self.pin(result, *factors)
+            return
+        given = powers or (1,) * len(factors)
+        self.system.products.append(Product(result, tuple(zip(factors, given, strict=True))))
+
+    def pin(self, *elements: int) -> None:
+        """Let elements have exponent 0, for what the node computes does not scale."""
+        flat = self.system.flat
+        name, op = flat.node_names[self.node], flat.called(self.node).op_type
+        for element in elements:
+            if element != ABSENT:
+                self.system.exponents.pin(element, f"{name} ({op}) reads or makes it")
+
+    def pin_all(self) -> None:
+        """Let nothing that the node reads or makes be scaled."""
+        self.pin(*self.inputs, *self.outputs)
+
+    def scale_attribute(self, name: str, default: float, element: int, ratio: int = 1) -> None:
+        """Let an attribute be multiplied with an element."""
+        if element != ABSENT:
+            found = ScaledAttribute(self.node, name, default, element, ratio)
+            self.system.attributes.append(found)
+
+
+Rule = Callable[[Call], None]
+"""Says of a node how the exponents of what it reads and makes are tied together."""

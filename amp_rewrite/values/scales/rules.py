@@ -1,0 +1,301 @@
+"""How exponents follow each other through operators: one rule an operator, or its traits.
+
+Of an operator that is homogeneous of degree 1 (a trait) all data and results have one exponent; one
+that is invariant leaves its inputs free. What has neither trait nor rule does not scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from types import MappingProxyType
+
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.traits import Called, Trait, operator, row_of
+from amp_rewrite.values.scales.call import Call, Rule
+
+_EPSILON, _SKIP_EPSILON = 1e-5, 1e-12
+_HIGHEST_POWER = 64
+_RELU = ("", "Relu")
+
+
+def homogeneous(call: Call) -> None:
+    """Scale all data and results alike; settings and coordinates are not scaled."""
+    data = row_of(call.system.flat.called(call.node)).data
+    scaled = call.inputs if data is None else [call.input(index) for index in data]
+    call.same(*scaled, *call.outputs)
+    call.pin(*(element for element in call.inputs if element not in scaled))
+
+
+def invariant(call: Call) -> None:
+    """Leave what is read free; what is made has no scale."""
+    call.pin(*call.outputs)
+
+
+def nothing(call: Call) -> None:
+    """Scale nothing."""
+    call.pin_all()
+
+
+def _free(_: Call) -> None:
+    """Leave a constant free: each of its readers says what it needs."""
+
+
+def _fill(call: Call) -> None:
+    """Leave a repeated number free: it is an attribute."""
+    if call.output(0) != ABSENT:
+        call.system.constants.add(call.output(0))
+        call.scale_attribute("value", 0.0, call.output(0))
+
+
+def _cast(call: Call) -> None:
+    if ABSENT in (call.input(0), call.output(0)):
+        call.pin(call.input(0), call.output(0))
+    else:
+        call.same(call.input(0), call.output(0))
+
+
+def _compare(call: Call) -> None:
+    call.same(*call.inputs)
+
+
+def _mul(call: Call) -> None:
+    call.product(call.output(0), call.input(0), call.input(1))
+
+
+def _div(call: Call) -> None:
+    call.product(call.output(0), call.input(0), call.input(1), powers=(1, -1))
+
+
+def _contract(call: Call) -> None:
+    """Scale a result by both factors, and its bias with it."""
+    call.product(call.output(0), call.input(0), call.input(1))
+    call.same(call.output(0), *call.inputs[2:])
+
+
+def _einsum(call: Call) -> None:
+    call.product(call.output(0), *call.inputs)
+
+
+def _activated(call: Call) -> None:
+    """Scale a product with an activation behind it, if that is a Relu."""
+    name = call.attribute("activation", "")
+    _contract(call) if name in ("", *_RELU) else call.pin_all()
+
+
+def _matmul_n_bits(call: Call) -> None:
+    call.product(call.output(0), call.input(0), call.input(2))
+    call.same(call.output(0), call.input(5))
+    call.pin(call.input(3))
+
+
+def _gather_quantized(call: Call) -> None:
+    call.same(call.output(0), call.input(2))
+    call.pin(call.input(3))
+
+
+def _dequantize(call: Call) -> None:
+    call.same(call.output(0), call.input(1))
+    call.pin(call.input(0), call.input(2))
+
+
+def _quantize(call: Call) -> None:
+    call.same(call.input(0), call.input(1))
+    call.pin(call.output(0), call.input(2))
+
+
+def _dynamic_quantize(call: Call) -> None:
+    call.same(call.input(0), call.output(1))
+
+
+def _by_first(call: Call) -> None:
+    """Scale the result with the first input; no other one is scaled."""
+    call.same(call.input(0), call.output(0))
+    call.pin(*call.inputs[1:], *call.outputs[1:])
+
+
+def _scatter(call: Call) -> None:
+    if call.attribute("reduction", "none") == "mul":
+        call.pin_all()
+    else:
+        call.same(call.input(0), call.input(2), call.output(0))
+
+
+def _resize(call: Call) -> None:
+    mode = call.attribute("coordinate_transformation_mode", "")
+    call.pin_all() if mode == "tf_crop_and_resize" else _by_first(call)
+
+
+def _of_degree(degree: int | Fraction) -> Rule:
+    def rule(call: Call) -> None:
+        call.ratio(call.output(0), call.input(0), degree)
+        call.pin(*call.inputs[1:])
+
+    return rule
+
+
+def _pow(call: Call) -> None:
+    power = call.number(1)
+    call.pin(call.input(1))
+    if power is None or not 0 < abs(power) <= _HIGHEST_POWER or 2 * power != int(2 * power):
+        call.pin_all()
+    else:
+        call.ratio(call.output(0), call.input(0), Fraction(int(2 * power), 2))
+
+
+def _clip(call: Call) -> None:
+    """Move the bounds with what they bound, as inputs or, up to opset 10, as attributes."""
+    call.same(*call.inputs, *call.outputs)
+    for name in ("min", "max"):
+        if name in call.attributes:
+            call.scale_attribute(name, 0.0, call.input(0))
+
+
+def _threshold(*names: tuple[str, float]) -> Rule:
+    def rule(call: Call) -> None:
+        call.same(*call.inputs, *call.outputs)
+        for name, default in names:
+            call.scale_attribute(name, default, call.input(0))
+
+    return rule
+
+
+def _norm(scale: int = 1, bias: int = 2, default: float = _EPSILON) -> Rule:
+    """Make the rule of a norm: what it reads is free, its result has the exponent of its scale.
+
+    The epsilon is added to a mean of squares.
+    """
+
+    def rule(call: Call) -> None:
+        scales = [e for e in (call.input(scale), call.input(bias)) if e != ABSENT]
+        call.same(call.output(0), *scales)
+        if call.input(scale) == ABSENT:
+            call.pin(call.output(0))
+        call.scale_attribute("epsilon", default, call.input(0), 2)
+        _statistics(call, 1)
+
+    return rule
+
+
+def _statistics(call: Call, *indices: int) -> None:
+    """Scale nothing where somebody reads the mean or the deviation that a norm gives."""
+    for output in (call.output(index) for index in indices):
+        flat = call.system.flat
+        if output != ABSENT and (flat.uses(output) or flat.is_output(output)):
+            call.pin(call.input(0), output)
+
+
+def _layer_norm(call: Call) -> None:
+    _norm()(call)
+    _statistics(call, 2)
+
+
+def _skip_norm(gamma: int, beta: int | None, bias: int) -> Rule:
+    """Make the rule of a norm of a sum, which is its fourth result."""
+
+    def rule(call: Call) -> None:
+        call.same(call.input(0), call.input(1), call.input(bias), call.output(3))
+        call.same(call.output(0), call.input(gamma), *(() if beta is None else (call.input(beta),)))
+        call.scale_attribute("epsilon", _SKIP_EPSILON, call.input(0), 2)
+        _statistics(call, 1, 2)
+
+    return rule
+
+
+def _group_norm(call: Call) -> None:
+    if call.attribute("activation", 0):
+        call.pin_all()
+    else:
+        _norm()(call)
+
+
+def _batch_norm(call: Call) -> None:
+    """Scale the statistics with what is read: y = (x - mean) / sqrt(var + epsilon) s + b."""
+    if len(call.outputs) > 1:
+        call.pin_all()
+        return
+    call.same(call.input(0), call.input(3))
+    call.ratio(call.input(4), call.input(0), 2)
+    call.same(call.output(0), call.input(1), call.input(2))
+    call.scale_attribute("epsilon", _EPSILON, call.input(0), 2)
+
+
+def _unit(call: Call) -> None:
+    """Leave what is normalised to length 1 free."""
+    call.pin(*call.outputs)
+
+
+# operators: those that neither are homogeneous of degree 1 nor scale nothing.
+_RULES: tuple[tuple[str, Rule], ...] = (
+    ("Constant", _free),
+    ("ConstantOfShape", _fill),
+    ("Cast CastLike", _cast),
+    ("Equal Greater GreaterOrEqual Less LessOrEqual", _compare),
+    ("IsInf IsNaN", invariant),
+    ("Mul", _mul),
+    ("Div", _div),
+    ("Conv ConvTranspose Gemm MatMul", _contract),
+    ("Einsum", _einsum),
+    ("DequantizeLinear", _dequantize),
+    ("QuantizeLinear", _quantize),
+    ("DynamicQuantizeLinear", _dynamic_quantize),
+    ("PRelu RotaryEmbedding", _by_first),
+    ("ScatterElements ScatterND", _scatter),
+    ("Resize", _resize),
+    ("Reciprocal", _of_degree(-1)),
+    ("Sqrt", _of_degree(Fraction(1, 2))),
+    ("ReduceSumSquare", _of_degree(2)),
+    ("Pow", _pow),
+    ("Clip", _clip),
+    ("ThresholdedRelu", _threshold(("alpha", 1.0))),
+    ("Shrink", _threshold(("lambd", 0.5), ("bias", 0.0))),
+    ("InstanceNormalization RMSNormalization SimplifiedLayerNormalization", _norm()),
+    ("LayerNormalization", _layer_norm),
+    ("GroupNormalization", _norm()),
+    ("BatchNormalization", _batch_norm),
+    ("LpNormalization", _unit),
+)
+
+# operators: the same of com.microsoft.
+_CONTRIBUTED: tuple[tuple[str, Rule], ...] = (
+    ("FusedMatMul TransposeMatMul", _contract),
+    ("FusedConv FusedGemm", _activated),
+    ("MatMulNBits", _matmul_n_bits),
+    ("GatherBlockQuantized", _gather_quantized),
+    ("DequantizeLinear", _dequantize),
+    ("QuantizeLinear", _quantize),
+    ("RotaryEmbedding", _by_first),
+    ("BiasAdd", homogeneous),
+    ("SkipLayerNormalization", _skip_norm(2, 3, 4)),
+    ("SkipSimplifiedLayerNormalization", _skip_norm(2, None, 3)),
+    ("GroupNorm", _group_norm),
+)
+
+
+def _merged() -> Mapping[str, Rule]:
+    plain = [(name, rule) for names, rule in _RULES for name in names.split()]
+    contributed = [(name, rule) for names, rule in _CONTRIBUTED for name in names.split()]
+    rows = [*plain, *((f"com.microsoft::{name}", rule) for name, rule in contributed)]
+    table = dict(rows)
+    if len(table) < len(rows):
+        raise ValueError("two rules for one operator")
+    return MappingProxyType(table)
+
+
+RULES = _merged()
+"""Operator, as in traits.py -> its rule, where its traits do not say everything."""
+
+_DOES_NOT_SCALE = Trait.OPAQUE | Trait.QUANTIZED | Trait.LOSS
+
+
+def rule_of(called: Called) -> Rule:
+    """Return the rule of an operator; one that nothing is known of scales nothing."""
+    rule = RULES.get(operator(called))
+    if rule is not None:
+        return rule
+    traits = row_of(called).traits
+    if traits & _DOES_NOT_SCALE:
+        return nothing
+    if traits & Trait.HOMOGENEOUS:
+        return homogeneous
+    return invariant if traits & Trait.SCALE_INVARIANT else nothing

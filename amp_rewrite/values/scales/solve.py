@@ -1,0 +1,219 @@
+"""Exponents that let every value of a model fit: the smallest ones that do.
+
+Each free set has one number to choose. Equations of three elements or more, products of values, are
+settled first: a constant that serves one product alone takes what the product needs; where a
+product is left with two free sets they become one; and of three, one that need not be scaled has
+exponent 0. What is chosen is a solution of every equation, if not always the one with the fewest
+sets at 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.values.scales.call import Product, System
+from amp_rewrite.values.scales.exponents import Joined, Ratio
+
+_ROUNDS = 3
+"""Sweeps over products in which nothing is given up; more find little."""
+
+
+@dataclass
+class Room:
+    """Between which exponents all elements of a set fit, in terms of that of its root."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def joined(self, other: Room, ratio: Ratio) -> Room:
+        """Return the room of this set with another one, whose exponent is `ratio` of this one's."""
+        ends = sorted((other.low / float(ratio), other.high / float(ratio)))
+        return Room(max(self.low, ends[0]), min(self.high, ends[1]))
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether exponent 0 does not fit."""
+        return self.low > 0 or self.high < 0
+
+
+@dataclass
+class Solution:
+    """What elements are multiplied by.
+
+    Attributes:
+        exponents: Element -> its exponent, of those that have another one than 0.
+        chosen: Root of a set -> the elements in it.
+        derived: The constants whose exponent follows from a product -> the product's result.
+        refused: Root of a set that does not fit -> why it is not scaled.
+    """
+
+    exponents: dict[int, int] = field(default_factory=dict[int, int])
+    chosen: dict[int, list[int]] = field(default_factory=dict[int, "list[int]"])
+    derived: dict[int, int] = field(default_factory=dict[int, int])
+    refused: dict[int, str] = field(default_factory=dict[int, str])
+
+
+def solve(system: System, limits: Mapping[int, float]) -> Solution:
+    """Return the smallest exponents with which elements fit; `system` is settled in place.
+
+    Args:
+        system: What ties the elements together.
+        limits: Element -> the largest exponent with which it fits; others fit with any.
+    """
+    solver = _Solver(system)
+    for element, limit in limits.items():
+        solver.limit(element, limit)
+    solver.settle()
+    return solver.chosen()
+
+
+class _Solver:
+    def __init__(self, system: System) -> None:
+        self.system, self.exponents = system, system.exponents
+        self.rooms: dict[int, Room] = {}
+        self.slack: list[tuple[int, Product]] = []  # a root, and what it follows from
+
+    def limit(self, element: int, limit: float) -> None:
+        root, ratio = self.exponents.find(element)
+        room = Room(high=limit) if ratio == 1 else Room().joined(Room(high=limit), ratio)
+        self.rooms[root] = self.rooms.get(root, Room()).joined(room, 1)
+
+    def settle(self) -> None:
+        """Reduce products of several sets to ties of two."""
+        left = self._without_slack(self.system.products)
+        for _ in range(_ROUNDS):
+            left, before = [p for p in left if not self._tied(p)], len(left)
+            if len(left) == before:
+                break
+        for product in left:
+            while not self._tied(product):
+                self._give_one_up(product)
+
+    def _without_slack(self, products: list[Product]) -> list[Product]:
+        """Take out the products that one constant alone can meet.
+
+        Such a constant, with what only moves it, serves no other product, and fits as it is.
+        """
+        flat, bound = self.system.flat, set[int]()
+        made = _made_of_constants(self.system)
+        for element in range(len(self.exponents)):
+            root, ratio = self.exponents.find(element)
+            if ratio not in (1, -1) or (element < flat.n_values and element not in made):
+                bound.add(root)
+        bound |= {root for root, room in self.rooms.items() if room.is_needed}
+        sums = [self._sum(product) for product in products]
+        times = Counter(root for found in sums for root in found)
+        left: list[Product] = []
+        for product, found in zip(products, sums, strict=True):
+            roots = [self.exponents.find(element)[0] for element, _ in reversed(product.factors)]
+            spare = [r for r in roots if abs(found.get(r, 0)) == 1 == times[r] and r not in bound]
+            if spare:
+                self.slack.append((spare[0], product))
+            else:
+                left.append(product)
+        return left
+
+    def _sum(self, product: Product) -> dict[int, Ratio]:
+        """Return a product as an equation sum = 0 of free roots, those that cancel left out."""
+        found: dict[int, Ratio] = {}
+        for element, power in ((product.result, -1), *product.factors):
+            root, ratio = self.exponents.find(element)
+            if root not in self.exponents.pinned:
+                found[root] = found.get(root, 0) + power * ratio
+        return {root: power for root, power in found.items() if power}
+
+    def _tied(self, product: Product) -> bool:
+        """Tell whether a product leaves at most two free sets, and tie these."""
+        left = [*self._sum(product).items()]
+        if len(left) == 1:
+            self._pin(left[0][0], "it is multiplied with what is not scaled")
+        elif len(left) == 2:
+            (a, of_a), (b, of_b) = left
+            self._join(self.exponents.unite(a, b, -Fraction(of_b) / Fraction(of_a)))
+        return len(left) <= 2
+
+    def _join(self, joined: Joined | None) -> None:
+        if joined is not None and joined.gone in self.rooms:
+            room = self.rooms.get(joined.kept, Room())
+            self.rooms[joined.kept] = room.joined(self.rooms.pop(joined.gone), joined.ratio)
+
+    def _pin(self, root: int, why: str) -> None:
+        self.exponents.pin(root, why)
+
+    def _give_one_up(self, product: Product) -> None:
+        """Let one factor of a product have exponent 0: the last one that need not be scaled."""
+        left = self._sum(product)
+        roots = [self.exponents.find(e)[0] for e, _ in product.factors]
+        free = [root for root in reversed(roots) if root in left]
+        spare = [root for root in free if not self.rooms.get(root, Room()).is_needed]
+        chosen = spare[0] if spare else min(free, key=lambda r: -self.rooms[r].high)
+        self._pin(chosen, "it is a factor of a product of which another one is scaled")
+
+    def chosen(self) -> Solution:
+        """Return the exponents of all elements."""
+        found, numbers = Solution(), dict[int, int]()
+        needed = {root for root, room in self.rooms.items() if room.is_needed}
+        members: dict[int, list[tuple[int, Ratio]]] = {root: [] for root in needed}
+        for element in range(len(self.exponents)):
+            root, ratio = self.exponents.find(element)
+            if root in members:
+                members[root].append((element, ratio))
+        for root in needed:
+            why = self.exponents.pinned.get(root)
+            number = None if why else _smallest(self.rooms[root], [r for _, r in members[root]])
+            if number is None:
+                found.refused[root] = why or "no exponent lets all of it fit"
+                continue
+            numbers[root] = number
+            found.chosen[root] = [element for element, _ in members[root]]
+            for element, ratio in members[root]:
+                found.exponents[element] = int(number * ratio)
+        self._derive(found, numbers)
+        return found
+
+    def _derive(self, found: Solution, numbers: Mapping[int, int]) -> None:
+        """Let the constants that serve one product alone take what it needs."""
+        needed: dict[int, tuple[Fraction, int]] = {}
+        for root, product in self.slack:
+            total, power = Fraction(0), Fraction(0)
+            for element, times in ((product.result, -1), *product.factors):
+                of, ratio = self.exponents.find(element)
+                if of == root:
+                    power += times * Fraction(ratio)
+                else:
+                    total += times * Fraction(ratio) * numbers.get(of, 0)
+            if total:
+                needed[root] = (-total / power, product.result)
+        for element in range(len(self.exponents)) if needed else ():
+            root, ratio = self.exponents.find(element)
+            if root in needed:
+                number, result = needed[root]
+                found.exponents[element] = int(number * ratio)
+                found.derived[element] = result
+
+
+def _smallest(room: Room, ratios: list[Ratio]) -> int | None:
+    """Return the number nearest to 0 within a room that every ratio makes whole, or None."""
+    unit = math.lcm(*(Fraction(ratio).denominator for ratio in ratios))
+    if room.high < 0:
+        number = math.floor(room.high / unit) * unit
+        return number if number >= room.low else None
+    number = math.ceil(room.low / unit) * unit
+    return number if number <= room.high else None
+
+
+def _made_of_constants(system: System) -> set[int]:
+    """Return the values that are constants, or are made of constants alone."""
+    flat = system.flat
+    found = {system.value_of(constant) for constant in system.constants}
+    found.update(v for body in flat.bodies for v in body.initializers)
+    for node in range(flat.n_nodes):
+        inputs = flat.inputs_of(node)
+        if not flat.bodies_in(node) and all(v == ABSENT or v in found for v in inputs):
+            found.update(flat.outputs_of(node))
+    return found

@@ -1,0 +1,164 @@
+"""Values beyond the range of float16 stay in it, times powers of two that constants take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from residual_models import NORMS, residual_decoder, residual_feeds
+
+import amp_rewrite as amp
+from amp_rewrite.graph.io.read import read_model
+from amp_rewrite.numerics.scaled_conversion import LARGEST_DIFFERENCE, difference
+
+
+def converted(model: onnx.ModelProto, **options: Any) -> amp.Conversion:
+    return amp.convert(model, [residual_feeds()], stress=False, **options)
+
+
+def low_nodes(found: amp.Conversion) -> int:
+    return found.report.summary.nodes_converted
+
+
+@pytest.fixture(scope="module")
+def decoder() -> onnx.ModelProto:
+    return residual_decoder(2)
+
+
+@pytest.fixture(scope="module")
+def scaled(decoder: onnx.ModelProto) -> amp.Conversion:
+    return converted(decoder)
+
+
+def test_a_residual_stream_is_float16_as_a_whole(decoder: onnx.ModelProto, scaled: amp.Conversion):
+    assert scaled.ok
+    assert scaled.report.summary.casts_added == 2
+    assert low_nodes(scaled) == scaled.report.summary.float_nodes == len(decoder.graph.node)
+    weights = amp.to_proto(scaled.model).graph.initializer
+    assert {t.data_type for t in weights} == {onnx.TensorProto.FLOAT16}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["cuda", "webgpu"])
+@pytest.mark.parametrize(
+    ("norm", "activation"), [(NORMS[0], "relu"), (NORMS[1], "relu2"), (NORMS[2], "silu")]
+)
+def test_a_residual_stream_with_fused_norms_is_float16_as_a_whole(
+    norm: str, activation: str, target: Any
+):
+    model = residual_decoder(norm=norm, activation=activation)
+    kept = converted(model, target=target, overflow="keep")
+    found = converted(model, target=target)
+    assert kept.report.summary.casts_added > 4
+    assert kept.report.scaling is None
+    assert found.ok
+    assert found.report.summary.casts_added == 2
+    assert low_nodes(found) == found.report.summary.float_nodes > low_nodes(kept)
+    nodes = [n.op_type for n in amp.to_proto(found.model).graph.node]
+    assert sorted(nodes) == sorted([*(n.op_type for n in model.graph.node), "Cast", "Cast"])
+    assert not [t for t in amp.to_proto(found.model).graph.initializer if t.data_type == 1]
+    assert found.verification.worst < 1.5 * kept.verification.worst
+
+
+@pytest.mark.slow
+def test_a_norm_that_is_written_out_keeps_its_own_arithmetic_in_float32():
+    found = converted(residual_decoder(norm="written"))
+    assert found.ok
+    float32 = {
+        n.op for n in found.report.nodes for v in n.variables.values() if v.dtype == "float32"
+    }
+    assert float32 <= {"Pow", "ReduceMean", "Add", "Sqrt", "Div", "Mul"}
+    adds = [n for n in found.report.nodes if n.op == "Add"]
+    assert sum(v.dtype == "float16" for n in adds for v in n.variables.values()) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_scaled_model_gives_the_same_bits_in_float32(norm: str):
+    model = residual_decoder(norm=norm)
+    found = converted(model)
+    assert found.result.scaling is not None
+    scaled = read_model(found.result.scaling.flat)
+    assert difference(model, scaled, [residual_feeds()]) <= LARGEST_DIFFERENCE
+
+
+def test_the_report_says_what_was_scaled_and_what_that_saves(scaled: amp.Conversion):
+    scaling = scaled.report.scaling
+    assert scaling is not None
+    (stream,) = scaling.sets
+    assert (stream.first, stream.exponent, stream.constants) == ("v0", -5, 5)
+    assert stream.largest == pytest.approx(3.6e5, rel=1e-3)
+    assert stream.after == stream.largest / 32
+    assert set(stream.values.values()) == {-5}
+    assert scaling.casts_saved > 0
+    text = scaled.report.to_text()
+    assert "from v0 on by 2^-5" in text
+    assert f"scaling saves {scaling.casts_saved} casts" in text
+    assert scaled.report.to_dict()["scaling"]["sets"][0]["exponent"] == -5
+
+
+def test_explain_says_that_a_result_is_scaled(decoder: onnx.ModelProto, scaled: amp.Conversion):
+    name = next(n.name for n in decoder.graph.node if n.op_type == "Add")
+    assert "its result is computed times 2^-5, to stay in range" in amp.explain(scaled.report, name)
+    first = next(n.name for n in decoder.graph.node if n.op_type == "Relu")
+    assert "2^" not in amp.explain(scaled.report, first)
+
+
+def test_a_model_without_overflow_is_converted_to_the_same_bytes():
+    model = residual_decoder(2, peak=100.0)
+    kept, found = (converted(model, overflow=o) for o in ("keep", "auto"))
+    assert found.report.scaling is None
+    kept_bytes, found_bytes = (
+        amp.to_proto(c.model).SerializeToString(deterministic=True) for c in (kept, found)
+    )
+    assert kept_bytes == found_bytes
+
+
+def test_a_file_of_a_scaled_model_is_what_was_verified(scaled: amp.Conversion, tmp_path: Any):
+    path = tmp_path / "low.onnx"
+    scaled.save(path)
+    assert amp.to_proto(scaled.model).graph.node == onnx.load(path).graph.node
+    biases = {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+    assert max(np.abs(b).max() for b in biases.values()) == np.float16(3.6e5 / 2 / 32)
+
+
+def test_what_the_model_gives_is_not_scaled_and_stays_float32():
+    model = residual_decoder(2)
+    stream = [n.output[0] for n in model.graph.node if n.op_type == "Add"][-1]
+    model.graph.output.append(helper.make_tensor_value_info(stream, 1, ["N", 64]))
+    kept, found = converted(model, overflow="keep"), converted(model)
+    assert found.report.scaling is None
+    assert low_nodes(found) == low_nodes(kept)
+
+
+def test_a_difference_that_is_not_finite_on_one_side_is_infinite():
+    model = residual_decoder(2)
+    other = residual_decoder(2, seed=1)
+    feeds = [residual_feeds()]
+    same, apart = (
+        difference(model, amp.rewrite(m, allow_nodes=(), deny_nodes=("*",)).model, feeds)
+        for m in (model, other)
+    )
+    assert same == 0
+    assert apart > 0.1
+
+
+def test_a_preserved_node_is_not_scaled():
+    model = residual_decoder(2)
+    name = next(n.name for n in model.graph.node if n.op_type == "Add")
+    assert converted(model, preserve=[name]).report.scaling is None
+
+
+def test_bounds_alone_show_an_overflow():
+    model = residual_decoder(2)
+    biases = [t for t in model.graph.initializer if tuple(t.dims) == (64,)]
+    for tensor in biases:  # scales of norms that make everything large
+        if numpy_helper.to_array(tensor).max() < 10:
+            tensor.CopyFrom(numpy_helper.from_array(np.full(64, 3e5, np.float32), tensor.name))
+    kept, found = amp.rewrite(model, overflow="keep"), amp.rewrite(model)
+    assert found.scaling is not None
+    assert found.report.summary.nodes_converted > kept.report.summary.nodes_converted
+    assert found.report.summary.casts_added <= kept.report.summary.casts_added

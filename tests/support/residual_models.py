@@ -1,0 +1,106 @@
+"""Decoders whose residual stream has one channel that grows beyond float16, as Gemma 3's and T5's.
+
+Nothing in them is random but their weights: layers of a norm and an MLP are added to a stream.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+WIDTH, WIDE, GIVEN, RESULTS = 64, 128, 32, 16
+NORMS = ("SimplifiedLayerNormalization", "LayerNormalization", "RMSNormalization", "written")
+ACTIVATIONS = ("relu", "relu2", "silu")
+EPSILON = 1e-6
+
+
+class ResidualNet:
+    """A graph that is being written."""
+
+    def __init__(self, dtype: Any, norm: str, seed: int) -> None:
+        """Begin."""
+        self.rng, self.dtype, self.norm = np.random.default_rng(seed), np.dtype(dtype), norm
+        self.nodes: list[onnx.NodeProto] = []
+        self.held: list[onnx.TensorProto] = []
+
+    def hold(self, numbers: Any) -> str:
+        """Add a constant; return its name."""
+        name = f"w{len(self.held)}"
+        self.held.append(numpy_helper.from_array(np.asarray(numbers).astype(self.dtype), name))
+        return name
+
+    def product(self, x: str, *shape: int) -> str:
+        """Multiply by random weights."""
+        return self.add("MatMul", x, self.hold(self.rng.normal(0, shape[0] ** -0.5, shape)))
+
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node; return the name of its output."""
+        made = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [made], f"{op}_{made}", **attributes))
+        return made
+
+    def normal(self, x: str) -> str:
+        """Normalise."""
+        scale = self.hold(1 + self.rng.normal(0, 0.1, WIDTH))
+        if self.norm == "LayerNormalization":
+            return self.add(self.norm, x, scale, self.hold(np.zeros(WIDTH)), epsilon=EPSILON)
+        if self.norm != "written":
+            return self.add(self.norm, x, scale, epsilon=EPSILON)
+        mean = self.add("ReduceMean", self.add("Pow", x, self.hold(2.0)), axes=[-1])
+        root = self.add("Sqrt", self.add("Add", mean, self.hold(EPSILON)))
+        return self.add("Mul", self.add("Div", x, root), scale)
+
+    def mlp(self, y: str, activation: str) -> str:
+        """Return what an MLP makes of a normalised value, before its last product."""
+        up = self.product(y, WIDTH, WIDE)
+        if activation == "silu":
+            gate = self.product(y, WIDTH, WIDE)
+            return self.add("Mul", self.add("Mul", gate, self.add("Sigmoid", gate)), up)
+        up = self.add("Relu", up)
+        return self.add("Mul", up, up) if activation == "relu2" else up
+
+
+def residual_decoder(
+    layers: int = 4,
+    *,
+    norm: str = NORMS[0],
+    activation: str = ACTIVATIONS[0],
+    peak: float = 3.6e5,
+    dtype: Any = np.float32,
+    seed: int = 0,
+) -> onnx.ModelProto:
+    """Return a decoder; inputs x (N, 32), outputs y (N, 16).
+
+    Args:
+        layers: How many.
+        norm: One of NORMS.
+        activation: One of ACTIVATIONS.
+        peak: What the largest channel grows to: biases add an equal part of it in each layer.
+        dtype: The type of every float.
+        seed: Of the weights.
+    """
+    net = ResidualNet(dtype, norm, seed)
+    x = net.product("x", GIVEN, WIDTH)
+    bias = np.zeros(WIDTH)
+    bias[3] = peak / layers
+    for _ in range(layers):
+        inner = net.product(net.mlp(net.normal(x), activation), WIDE, WIDTH)
+        x = net.add("Add", x, net.add("Add", inner, net.hold(bias)))
+    y = net.product(net.normal(x), WIDTH, RESULTS)
+    net.nodes[-1].output[0] = "y" if y else ""
+    number = helper.np_dtype_to_tensor_dtype(net.dtype)
+    ends = [
+        helper.make_tensor_value_info(name, number, ["N", width])
+        for name, width in (("x", GIVEN), ("y", RESULTS))
+    ]
+    graph = helper.make_graph(net.nodes, "decoder", [ends[0]], [ends[1]], net.held)
+    opsets = [helper.make_opsetid("", 23 if norm == "RMSNormalization" else 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def residual_feeds(dtype: Any = np.float32) -> dict[str, Any]:
+    """Return a batch."""
+    return {"x": np.random.default_rng(1).normal(size=(4, GIVEN)).astype(dtype)}

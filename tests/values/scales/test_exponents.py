@@ -1,0 +1,68 @@
+"""Exponents that depend on each other."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from amp_rewrite.values.scales.exponents import Exponents
+
+
+def test_elements_are_free_at_first():
+    exponents = Exponents(3)
+    assert [exponents.find(e) for e in range(3)] == [(0, 1), (1, 1), (2, 1)]
+    assert not exponents.is_pinned(0)
+
+
+def test_ratios_multiply_along_a_chain():
+    exponents = Exponents(4)
+    exponents.unite(1, 0, 2)  # a square
+    exponents.unite(2, 1, -1)  # a reciprocal
+    exponents.unite(3, 2, Fraction(1, 2))  # a root
+    root, of_first = exponents.find(0)
+    ratios = [exponents.find(e) for e in range(4)]
+    assert {r for r, _ in ratios} == {root}
+    assert [Fraction(ratio) / Fraction(of_first) for _, ratio in ratios] == [1, 2, -2, -1]
+
+
+def test_a_circle_with_another_ratio_leaves_zero_alone():
+    exponents = Exponents(2)
+    exponents.unite(1, 0, 2)
+    exponents.unite(1, 0, 3)
+    assert exponents.is_pinned(0)
+    assert exponents.is_pinned(1)
+
+
+def test_a_circle_with_the_same_ratio_stays_free():
+    exponents = Exponents(3)
+    exponents.unite(1, 0, 2)
+    exponents.unite(2, 1, Fraction(1, 2))
+    exponents.unite(2, 0)
+    assert not exponents.is_pinned(2)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_pin_holds_for_the_whole_set_before_and_after_it_is_united(first: bool):
+    exponents = Exponents(3)
+    if first:
+        exponents.pin(0, "an input")
+    exponents.unite(1, 0)
+    exponents.unite(2, 1, -1)
+    if not first:
+        exponents.pin(0, "an input")
+    assert all(exponents.is_pinned(e) for e in range(3))
+    assert {exponents.pinned[exponents.find(e)[0]] for e in range(3)} == {"an input"}
+
+
+def test_random_ties_agree_with_a_solution_that_is_known():
+    rng = np.random.default_rng(0)
+    known = [int(k) for k in rng.choice([-4, -2, -1, 1, 2, 4], 200)]
+    exponents = Exponents(200)
+    for a, b in rng.integers(0, 200, (300, 2)).tolist():
+        exponents.unite(a, b, Fraction(known[a], known[b]))
+    assert not exponents.pinned
+    for element in range(200):
+        root, ratio = exponents.find(element)
+        assert known[element] == ratio * known[root]
