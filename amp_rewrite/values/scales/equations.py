@@ -149,7 +149,6 @@ class _Builder:
             call.same(output, end)
 
 
-# operators: those whose graphs are followed.
 _BODIES: Mapping[str, Callable[[_Builder, Call], None]] = {
     "If": _Builder.branches,
     "Loop": _Builder.loop,
