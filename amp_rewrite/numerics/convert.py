@@ -201,10 +201,11 @@ class _Job:
         Without data that is done on the made-up inputs, where the rounded weights are to blame.
         """
         found = first.verification
-        blames_weights = any(not output.ok for output in found.control)
+        is_beyond = any(not output.ok for output in found.control)
+        blames_weights = is_beyond or any(output.fault == "slice" for output in found.outputs)
         if not _fails_on_data(found) or not (blames_weights or self.data is not None):
             return first
-        if blames_weights:
+        if is_beyond:
             self.warn(found.control_beyond)
         ends = time.monotonic() + self.budget
         made = self._without_harm(options, first) if blames_weights else first

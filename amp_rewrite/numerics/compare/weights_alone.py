@@ -170,16 +170,20 @@ def is_as_far(
 def share_of_limit(output: OutputComparison, limits: Tolerances) -> float:
     """Return which share of what an output may be off it is off; classes do not count.
 
-    Of an output in several scales it is that of the output as a whole.
+    Of an output in several scales whose slices are judged it is that of the worst slice, if that is
+    more.
     """
     if _lost(output):
         return math.inf
     if output.distance is None:
         return (1.0 - output.within) / (1.0 - AGREEMENT)
-    if not limits.strict:
-        return output.distance / DISTANCE
-    limit = max(limits.rtol, limits.atol)
-    return output.scaled_error / limit if limit else math.inf if output.scaled_error else 0.0
+    whole, worst = output.distance / DISTANCE, output.slice
+    if limits.strict:
+        limit = max(limits.rtol, limits.atol)
+        whole = output.scaled_error / limit if limit else math.inf if output.scaled_error else 0.0
+    if worst is None or worst.distance <= whole * worst.limit:
+        return whole
+    return worst.distance / worst.limit if worst.limit else math.inf
 
 
 def _lost(output: OutputComparison) -> bool:

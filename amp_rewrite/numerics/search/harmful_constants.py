@@ -22,6 +22,7 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import AmpError, OutOfTimeError
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
+from amp_rewrite.numerics.compare.moved_inputs import moved
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.weights_alone import (
     RoundedConstant,
@@ -79,12 +80,17 @@ def harmful_constants(run: Verification, feeds: Feeds, seconds: float) -> list[H
         with time_limit(deadline):
             model = _OpenConstants.of(run.before, run.after.model, run.threads)
             reference = run.run_original(feeds)
+            other = moved(feeds)
+            moves = None if other is None else run.run_original(other)
     except AmpError:
         return []
 
+    steady = {} if moves is None else run.compared(reference, moves, {}, {})
+
     def share(rounded: Collection[int]) -> float:
         found = run.compared(reference, model.run(feeds, rounded), {}, {})
-        shares = (share_of_limit(c.result(), run.tolerances) for c in found.values())
+        results = (c.result([steady[n]] if n in steady else []) for n, c in found.items())
+        shares = (share_of_limit(result, run.tolerances) for result in results)
         return max(shares, default=0.0)
 
     search = _Search(share, deadline)

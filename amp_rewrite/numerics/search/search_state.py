@@ -29,7 +29,7 @@ _SECONDS_BETWEEN_WRITES = 1.0
 def fingerprint(painter: Repainter, data: Sequence[Feeds], tolerance: Tolerance) -> str:
     """Return a digest of everything that a loss depends on: model, options, data, metric.
 
-    The limit is left out: losses stay true under another one.
+    The limit is left out: losses stay true under another one, those of slices nearly so.
 
     Raises:
         DataError: A batch holds something that is not an array.

@@ -24,6 +24,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import AmpError, DataError, OptionError, OutOfTimeError, SaveError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
+from amp_rewrite.numerics.compare.moved_inputs import moved
 from amp_rewrite.numerics.compare.weights_alone import WeightsAlone
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Array, Data, Feeds, batches
@@ -32,6 +33,7 @@ from amp_rewrite.numerics.search.front import Estimate, Estimates, Point, front
 from amp_rewrite.numerics.search.gates import GatedModel
 from amp_rewrite.numerics.search.localise import count_nonfinite, localise_slots
 from amp_rewrite.numerics.search.search_state import SearchState, fingerprint
+from amp_rewrite.numerics.search.slice_losses import SliceLosses
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tuning import Step, Tuning, beyond_control
 from amp_rewrite.oplists import ListName, NodeRule
@@ -260,13 +262,32 @@ class _Search:
 
     def _run(self, low: frozenset[Slot]) -> float:
         worst = 0.0
+        scaled: list[dict[str, Array]] = []
         for feeds, reference in zip(self.data, self.references, strict=True):
-            worst = max(worst, self.tolerance.worst(reference, self.gated.run(feeds, low)))
+            found = self.gated.run(feeds, low)
+            worst = max(worst, self.tolerance.worst(reference, found))
             if math.isinf(worst):
-                break
+                return worst
+            scaled.append({name: found[name] for name in self.slices.names})
+        if scaled and self.slices.names:
+            worst = max(worst, self.slices.loss(self.references, scaled))
         if worst <= self.tolerance.limit and self._absorbs(low):
             return math.inf
         return worst
+
+    @cached_property
+    def slices(self) -> SliceLosses:
+        """What the slices of outputs may differ by."""
+        return SliceLosses.of(self.tolerance, self.painter.low, self.references, self._noises)
+
+    def _noises(self) -> list[list[dict[str, Array]]]:
+        """Return what moved inputs and rounded weights make of the outputs, for each batch."""
+        pairs = list(enumerate(self.data, 1))
+        moves = [self.gated.run(moved(feeds, number) or feeds, ()) for number, feeds in pairs]
+        control = WeightsAlone(TypedModel(self.painter.model), self.painter.rewrite().model, 0)
+        found = [control.run(feeds, tuple(self.references[0])) for feeds in self.data]
+        rounded = [dict(each) for each in found if each is not None]
+        return [moves, rounded] if len(rounded) == len(found) else [moves]
 
     def _absorbs(self, low: frozenset[Slot]) -> bool:
         """Tell whether a node overflows although the outputs hold."""
