@@ -21,6 +21,7 @@ from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import LOW, OTHERS
 from amp_rewrite.errors import AmpWarning, InvariantError, OptionError, StrictError
 from amp_rewrite.graph.flat import MAIN
+from amp_rewrite.graph.keys import EXPONENTS_KEY
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.sizes import Shape, Sizes
@@ -94,7 +95,8 @@ class RewriteResult(Planned):
         self.__dict__.pop("_model", None)  # it was made of the messages without notes
 
     def _metadata(self) -> dict[str, str]:
-        return written_metadata(self.flat, self.plan, self.options.chosen_target)
+        noted = written_metadata(self.flat, self.plan, self.options.chosen_target)
+        return noted if self.scaling is None else {**noted, EXPONENTS_KEY: self.scaling.note}
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the report."""

@@ -162,3 +162,34 @@ def test_bounds_alone_show_an_overflow():
     assert found.scaling is not None
     assert found.report.summary.nodes_converted > kept.report.summary.nodes_converted
     assert found.report.summary.casts_added <= kept.report.summary.casts_added
+
+
+def test_verify_compares_a_scaled_model_with_the_original_scaled_alike(
+    decoder: onnx.ModelProto, scaled: amp.Conversion, tmp_path: Any
+):
+    scaled.save(tmp_path / "low.onnx")
+    found = amp.verify(decoder, tmp_path / "low.onnx", [residual_feeds()], stress=False)
+    assert found.ok, found.failures
+    assert found.worst < 1e-3
+    assert found.control_worst < 1e-3  # the weights alone, which took factors
+
+
+def test_verify_finds_what_is_wrong_in_a_scaled_model(
+    decoder: onnx.ModelProto, scaled: amp.Conversion
+):
+    wrong = amp.to_proto(scaled.model)
+    for tensor in wrong.graph.initializer:
+        if tuple(tensor.dims) == (64, 16):
+            tensor.CopyFrom(
+                numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float16(-1), tensor.name)
+            )
+    assert not amp.verify(decoder, wrong, [residual_feeds()], stress=False).ok
+
+
+@pytest.mark.parametrize("note", ["no JSON", "{}", '{"values":{"v0":-3},"reads":{}}'])
+def test_a_note_that_is_no_scaling_of_the_original_does_not_excuse_a_model(
+    note: str, decoder: onnx.ModelProto
+):
+    other = amp.rewrite(residual_decoder(2, seed=1)).model
+    other.metadata_props["amp_rewrite.exponents"] = note
+    assert not amp.verify(decoder, other, [residual_feeds()], stress=False).ok

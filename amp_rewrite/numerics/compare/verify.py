@@ -16,6 +16,8 @@ from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.load import Source
+from amp_rewrite.graph.io.read import read_model
+from amp_rewrite.graph.keys import EXPONENTS_KEY
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.numerics.compare.distance import Tolerances, is_float
 from amp_rewrite.numerics.compare.finite_feeds import finite_feed
@@ -32,6 +34,8 @@ from amp_rewrite.numerics.inputs.stress_inputs import StressInputs, root_mean_sq
 from amp_rewrite.rewriting.apply.written_metadata import recorded_target
 from amp_rewrite.rewriting.plan.input_ranges import InputRanges
 from amp_rewrite.rewriting.plan.input_ranges import input_ranges as parsed_ranges
+from amp_rewrite.rewriting.read_source import read_source
+from amp_rewrite.rewriting.scaling.noted_exponents import scaled_as_noted
 from amp_rewrite.runtimes.engines import check_provider
 from amp_rewrite.runtimes.ort.isolated_load import load_of_file
 from amp_rewrite.runtimes.ort.providers import has_provider
@@ -125,7 +129,8 @@ def verify(
     stress = None if stress is None else arguments.switch("stress", stress)
     providers = None if providers is None else arguments.texts("providers", providers)
     progress = arguments.function("progress", progress)
-    before, after = TypedModel.of(original), TypedModel.of(rewritten)
+    after = TypedModel.of(rewritten)
+    before = _scaled_alike(original, after.model) or TypedModel.of(original)
     tolerances = Tolerances.of(lowest_precision(after.types), rtol, atol)
     kernels = _target(target, providers, after.model)
     inside = intermediates or stress is True or (stress is None and data is None)
@@ -145,6 +150,18 @@ def verify(
     if loading is None or not loading.fails(kernels):
         return report
     return replace(report, refused=loading.said)
+
+
+def _scaled_alike(original: Source, rewritten: ir.Model) -> TypedModel | None:
+    """Return the original, scaled as the rewritten model says that it was; None if it was not.
+
+    It computes the same outputs in float32, and inside it the values that the rewritten one has.
+    """
+    note = rewritten.metadata_props.get(EXPONENTS_KEY)
+    if note is None:
+        return None
+    scaled = scaled_as_noted(read_source(original, inline_functions=False), note)
+    return None if scaled is None else TypedModel(read_model(scaled))
 
 
 def _target(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import constant_tensor
-from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.pipeline import paint
+from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.values.scales.call import System
 
 MARGIN = 4.0
@@ -96,37 +98,36 @@ class Needs:
             value = flat.inputs_of(node)[0]
         return (self._measured or {})[names[value]]
 
-    def limits(self, system: System) -> dict[int, float]:
-        """Return, by element, the largest exponent with which it fits.
-
-        A constant that does not fit as it is counts where it keeps a reader in float32.
-        """
+    def limits(self) -> dict[int, float]:
+        """Return, by value, the largest exponent with which it fits."""
         low = self.context.low
-        found = dict(self._roofs)
-        found |= {v: limit_of(largest, low, MARGIN) for v, largest in self.largest.items()}
-        return found | self._limits_of_constants(system)
+        known = {v: limit_of(largest, low, MARGIN) for v, largest in self.largest.items()}
+        return self._roofs | known
 
-    def _limits_of_constants(self, system: System) -> dict[int, float]:
-        graph, facts = self.context.type_graph, self.context.values
-        kept = {m.constant for m in self.context.excluded.values() if m.constant is not None}
-        held = {c: constant_tensor(graph, system.value_of(c)) for c in sorted(system.constants)}
-        tensors = {system.value_of(c): t for c, t in held.items() if t is not None}
-        facts.measure_all(tensors)
-        found: dict[int, float] = {}
-        for constant, tensor in held.items():
-            if tensor is None:
-                continue
+    def kept(self) -> frozenset[int]:
+        """Return the constants that keep a reader in float32, since they do not fit."""
+        marks = self.context.excluded.values()
+        return frozenset(m.constant for m in marks if m.constant is not None)
+
+
+def limits_of_constants(
+    system: System, type_graph: TypeGraph, facts: ValueFacts, low: DType, kept: Container[int]
+) -> dict[int, float]:
+    """Return, by element, the largest exponent with which a constant fits.
+
+    One that does not fit as it is counts where it keeps a reader in float32: `kept` are these.
+    """
+    held = {c: constant_tensor(type_graph, system.value_of(c)) for c in sorted(system.constants)}
+    facts.measure_all({system.value_of(c): t for c, t in held.items() if t is not None})
+    found: dict[int, float] = {}
+    for constant, tensor in held.items():
+        if tensor is not None:
             value = system.value_of(constant)
-            limit = limit_of(facts.stats(value, tensor).max_abs, self.context.low, 1.0)
+            limit = limit_of(facts.stats(value, tensor).max_abs, low, 1.0)
             found[constant] = limit if value in kept else max(0.0, limit)
-        return found
+    return found
 
 
 def limit_of(largest: float, low: DType, margin: float) -> float:
     """Return the largest exponent by which a magnitude, times a margin, fits a type."""
     return math.inf if not largest else float(math.floor(math.log2(low.max / (largest * margin))))
-
-
-def measured_or_estimated(flat: FlatGraph, needs: Needs, value: int) -> float:
-    """Return the largest magnitude that is known of a value; 0 if nothing is."""
-    return needs.largest.get(value, 0.0) if value < flat.n_values else 0.0

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Painting
+from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.rewriting.plan.casts import CastPlan
-from amp_rewrite.rewriting.scaling.needs import Magnitudes, Needs
+from amp_rewrite.rewriting.scaling.needs import Magnitudes, Needs, limits_of_constants
+from amp_rewrite.rewriting.scaling.noted_exponents import exponents_noted
 from amp_rewrite.rewriting.scaling.scaled_model import scaled_flat
 from amp_rewrite.rewriting.scaling.scaling import ScaledSet, Scaling, Unscaled
 from amp_rewrite.values.scales.call import System
@@ -47,8 +50,32 @@ def scale_model(
     """
     if step_description(flat):
         return None  # gradients of a scaled value carry the inverse factor
-    needs = Needs(context, measured)
-    return _Choice(flat, context, needs, [*preserved]).made()
+    needs, graph = Needs(context, measured), context.type_graph
+    choice = _Choice(flat, graph, context.values, context.low, [*preserved])
+    choice.limits, choice.largest, choice.kept = needs.limits(), needs.largest, needs.kept()
+    return choice.made()
+
+
+def scale_given(
+    flat: FlatProto, own: TypeGraph, form: PaintContext, measured: Magnitudes | None = None
+) -> Scaling | None:
+    """Return a model in 16 bits in which what overflows is scaled; None if nothing can be.
+
+    Args:
+        flat: The model.
+        own: Its type graph, whose vertices are those of its 16-bit type.
+        form: What a painting of its float32 form knows; values of one name are the same.
+        measured: The largest magnitudes of values of the form; None asks bounds.
+    """
+    needs, facts = Needs(form, measured), ValueFacts(own, form.low)
+    of_form = form.type_graph.flat.value_names
+    known = {name: value for value, name in enumerate(flat.value_names) if name}
+    numbers = {v: known[name] for v, name in enumerate(of_form) if name in known}
+    choice = _Choice(flat, own, facts, form.low, [])
+    choice.limits = {numbers[v]: k for v, k in needs.limits().items() if v in numbers}
+    choice.largest = {numbers[v]: k for v, k in needs.largest.items() if v in numbers}
+    choice.kept = frozenset(numbers[v] for v in needs.kept() if v in numbers)
+    return choice.made()
 
 
 Rewrite = tuple[Painting, CastPlan]
@@ -69,19 +96,36 @@ def _added_casts(plan: CastPlan) -> int:
 
 @dataclass
 class _Choice:
+    """Which sets are scaled, and by how much.
+
+    Attributes:
+        flat: The model.
+        graph: Its type graph.
+        facts: The statistics of its constants.
+        low: The type whose range counts.
+        preserved: Nodes that nobody may touch.
+        limits: Value -> the largest exponent with which it fits.
+        largest: Value -> its largest magnitude, where that is known.
+        kept: Constants that keep a reader in float32, since they do not fit.
+    """
+
     flat: FlatProto
-    context: PaintContext
-    needs: Needs
+    graph: TypeGraph
+    facts: ValueFacts
+    low: DType
     preserved: list[int]
+    limits: Mapping[int, float] = field(default_factory=dict[int, float])
+    largest: Mapping[int, float] = field(default_factory=dict[int, float])
+    kept: frozenset[int] = frozenset()
 
     def made(self) -> Scaling | None:
         given_up: dict[int, str] = {}
         for _ in range(_ATTEMPTS):
-            system = scale_system(self.flat, self.context.type_graph.types, self.preserved)
+            system = scale_system(self.flat, self.graph.types, self.preserved)
             for element, why in given_up.items():
                 system.exponents.pin(element, why)
-            limits = self.needs.limits(system)
-            found = solve(system, limits)
+            held = limits_of_constants(system, self.graph, self.facts, self.low, self.kept)
+            found = solve(system, {**self.limits, **held})
             if not found.exponents:
                 return None
             unfit = self._unfit(system, found)
@@ -92,10 +136,10 @@ class _Choice:
 
     def _unfit(self, system: System, found: Solution) -> dict[int, str]:
         """Return an element of each set that some constant speaks against, and why."""
-        low, facts, unfit = self.context.low, self.context.values, dict[int, str]()
+        low, facts, unfit = self.low, self.facts, dict[int, str]()
         for element in sorted(system.constants & found.exponents.keys()):
             value, exponent = system.value_of(element), found.exponents[element]
-            tensor = constant_tensor(self.context.type_graph, value)
+            tensor = constant_tensor(self.graph, value)
             if tensor is None:
                 continue
             stats = facts.stats(value, tensor)
@@ -125,12 +169,13 @@ class _Choice:
     def _scaling(self, system: System, found: Solution) -> Scaling:
         scaled = scaled_flat(system, found.exponents)
         sets = tuple(self._set(system, found, members) for members in found.chosen.values())
-        return Scaling(scaled, sets, self._unscaled(system, found), self._subnormal(system, found))
+        note, left = exponents_noted(system, found.exponents), self._unscaled(system, found)
+        return Scaling(scaled, note, sets, left, self._subnormal(system, found))
 
     def _set(self, system: System, found: Solution, members: list[int]) -> ScaledSet:
         names, n_values = self.flat.value_names, self.flat.n_values
         values = sorted(e for e in members if e < n_values and found.exponents.get(e))
-        largest = self.needs.largest
+        largest = self.largest
         top = max(values, key=lambda v: largest.get(v, 0.0), default=members[0])
         exponent, reached = found.exponents.get(top, 0), largest.get(top, 0.0)
         own = system.constants & {*members}
@@ -144,26 +189,26 @@ class _Choice:
 
     def _unscaled(self, system: System, found: Solution) -> tuple[Unscaled, ...]:
         by_root: dict[int, int] = {}
-        for value, largest in self.needs.largest.items():
+        for value, largest in self.largest.items():
             root, _ = system.exponents.find(value)
             best = by_root.get(root)
-            if root in found.refused and (best is None or largest > self.needs.largest[best]):
+            if root in found.refused and (best is None or largest > self.largest[best]):
                 by_root[root] = value
         names = self.flat.value_names
         return tuple(
-            Unscaled(names[value], self.needs.largest[value], found.refused[root])
+            Unscaled(names[value], self.largest[value], found.refused[root])
             for root, value in sorted(by_root.items(), key=lambda item: item[1])
         )
 
     def _subnormal(self, system: System, found: Solution) -> int:
         """Return how many constants have elements below the smallest normal number now only."""
-        count, low = 0, self.context.low
+        count, low = 0, self.low
         for element in system.constants & found.exponents.keys():
             value = system.value_of(element)
-            tensor = constant_tensor(self.context.type_graph, value)
+            tensor = constant_tensor(self.graph, value)
             if tensor is None:
                 continue
-            small = self.context.values.stats(value, tensor).smallest_nonzero_abs
+            small = self.facts.stats(value, tensor).smallest_nonzero_abs
             after = math.inf if small is None else small * 2.0 ** found.exponents[element]
             count += after < low.smallest_normal <= (small or math.inf)
         return count

@@ -53,6 +53,7 @@ class Scaling:
 
     Attributes:
         flat: The scaled model: the same nodes with other constants.
+        note: Its exponents, as metadata have them (noted_exponents.py).
         sets: What is scaled together.
         unscaled: What leaves the range and is not.
         subnormal: How many constants have elements that lose digits because of it.
@@ -61,6 +62,7 @@ class Scaling:
     """
 
     flat: FlatProto = field(repr=False)
+    note: str = field(repr=False)
     sets: tuple[ScaledSet, ...]
     unscaled: tuple[Unscaled, ...] = ()
     subnormal: int = 0

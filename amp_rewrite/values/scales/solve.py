@@ -72,6 +72,19 @@ def solve(system: System, limits: Mapping[int, float]) -> Solution:
     return solver.chosen()
 
 
+def is_solution(system: System, exponents: Mapping[int, int]) -> bool:
+    """Tell whether exponents meet every equation of a system; elements without one have 0."""
+    found, get = system.exponents, exponents.get
+    for element in range(len(found)):
+        root, ratio = found.find(element)
+        if get(element, 0) != ratio * get(root, 0) or (root in found.pinned and get(element, 0)):
+            return False
+    return all(
+        get(product.result, 0) == sum(power * get(e, 0) for e, power in product.factors)
+        for product in system.products
+    )
+
+
 class _Solver:
     def __init__(self, system: System) -> None:
         self.system, self.exponents = system, system.exponents
