@@ -57,6 +57,7 @@ def element_named(name: str) -> str | None:
     return None if number is None else tensor(number)
 
 
+@cache
 def bits(number: int) -> int:
     """Return how many bits an element takes; the name of its type says so."""
     found = re.search(r"\d+", _NAMES[number])

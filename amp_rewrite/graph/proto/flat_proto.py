@@ -103,6 +103,9 @@ class FlatProto(FlatGraph):
     mended: MendedNodes = field(default_factory=MendedNodes)
     infer: Callable[[FlatProto], Mapping[int, Sequence[int | None]]] | None = None
     lengths: Mapping[str, int] = field(default_factory=dict[str, int])
+    _held: dict[int, Tensor | None] = field(
+        default_factory=dict[int, "Tensor | None"], repr=False, compare=False
+    )
 
     def attributes(self, node: int) -> Mapping[str, Attribute]:
         """Return the attributes of a node, in order."""
@@ -190,6 +193,11 @@ class FlatProto(FlatGraph):
         """Return the dense tensor of numbers that a Constant node holds; None for any other."""
         if self.called(node)[:2] != ("", "Constant"):
             return None
+        if node not in self._held:  # asked for ten times while a model is painted
+            self._held[node] = self._read_held(node)
+        return self._held[node]
+
+    def _read_held(self, node: int) -> Tensor | None:
         for name, attribute in self.attributes(node).items():
             if attribute.reference:
                 return None
