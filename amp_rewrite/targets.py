@@ -101,6 +101,11 @@ class Target:
         """Whose op lists it uses, of all its parts."""
         return tuple(dict.fromkeys(part.lists for part in self.parts or (self,)))
 
+    @property
+    def meets_onnx_runtime(self) -> bool:
+        """Whether models for it are loaded by ONNX Runtime: to run, or at least to be compared."""
+        return any(part.kernels != OPENVINO for part in self.parts or (self,))
+
     def check_precision(self, precision: str) -> None:
         """Refuse a low type that the target does not compute in.
 

@@ -11,6 +11,7 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, PlannedWeight, Use
+from amp_rewrite.rewriting.plan.equal_ranks import PlannedRank
 
 
 @dataclass(eq=False, slots=True)
@@ -50,17 +51,43 @@ class ClampEnd:
     number: float
 
 
-Planned = PlannedCast | PlannedWeight | Clamp | ClampEnd
-"""What an added node is to do."""
-
 Read = int | Added
 """What a node reads: a value of the model, or one that is added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """A Constant of the numbers of the first axes."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unsqueeze:
+    """What gives an operand axes in front.
+
+    Attributes:
+        source: What the operand was.
+        count: How many axes.
+        axes: The Constant with their numbers; "" where they are an attribute.
+    """
+
+    source: Read
+    count: int
+    axes: str
+
+
+Planned = PlannedCast | PlannedWeight | Clamp | ClampEnd | Axes | Unsqueeze
+"""What an added node is to do."""
 
 Item = int | str
 """A node: one of the model, or the name of one that is added."""
 
 OPSET_OF_CLIP_INPUTS = 11
 """Since then the bounds of Clip are inputs, before attributes."""
+
+OPSET_OF_AXES_INPUT = 13
+"""Since then the axes of Unsqueeze are an input, before an attribute."""
 
 
 class Rewiring:
@@ -92,6 +119,7 @@ class Rewiring:
         self._renamed: dict[int, str] = {}
         self._ends = Counter(value for body in flat.bodies for value in body.outputs)
         self._behind: dict[Item, list[Item]] = {}
+        self._ahead: dict[int, list[Item]] = {}
         self._first: dict[int, Item] = {}
         self._last_at_start: dict[int, Item] = {}
         self._instead_of_moved: dict[int, list[Item]] = {}
@@ -103,6 +131,8 @@ class Rewiring:
         for node in self.removed:
             source = self.read(flat.input_start[node])
             self._instead[flat.outputs_of(node)[0]] = source
+        for rank in plan.ranks:
+            self._unsqueeze(rank)
 
     def _copy(self, weight: PlannedWeight) -> None:
         """Note a low-precision copy beside a constant that something still reads as float32."""
@@ -145,6 +175,20 @@ class Rewiring:
         self._insert(chain[0], cast.value)
         for before, item in pairwise(chain):
             self._behind.setdefault(before, []).append(item)
+
+    def _unsqueeze(self, rank: PlannedRank) -> None:
+        """Put an Unsqueeze, behind the constant that it reads, in front of a node."""
+        slot = self.flat.input_start[rank.node] + rank.index
+        name, axes = rank.names
+        if self.flat.opset_of(rank.node) >= OPSET_OF_AXES_INPUT:
+            self.planned[axes] = Axes(rank.count)
+            self.added[axes] = Added(axes, ABSENT, FLOAT32)
+            self._ahead.setdefault(rank.node, []).append(axes)
+        else:
+            axes = ""
+        self.planned[name] = Unsqueeze(self.read(slot), rank.count, axes)
+        self._reads[slot] = self.added[name] = Added(name, ABSENT, self.plan.low)
+        self._ahead.setdefault(rank.node, []).append(name)
 
     def _insert(self, item: Item, value: int) -> None:
         """Put a node right behind what makes a value, or at the start of the value's graph."""
@@ -207,6 +251,7 @@ class Rewiring:
         """Yield the nodes of a graph, removed ones included, each before what was put behind it."""
         waiting = [self._first[body]] if body in self._first else []
         for node in self.flat.bodies[body].nodes:
+            waiting += self._ahead.get(node, ())
             waiting += self._instead_of_moved.get(node, [node])
         waiting.reverse()
         while waiting:

@@ -18,7 +18,7 @@ from amp_rewrite.graph.proto.messages import copy_text, text
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.rewriting.apply.declarations import Declarations
-from amp_rewrite.rewriting.apply.rewiring import Clamp, ClampEnd, Read, Rewiring
+from amp_rewrite.rewriting.apply.rewiring import Axes, Clamp, ClampEnd, Read, Rewiring, Unsqueeze
 from amp_rewrite.rewriting.apply.rewritten_weights import Weight, rewritten_weights, with_data
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, PlannedWeight
 from amp_rewrite.rewriting.plan.typed_attributes import typed_attributes
@@ -92,6 +92,18 @@ class RewrittenGraph:
             number = np.float32(planned.number)
             tensor = TensorProto(data_type=FLOAT32.number, raw_data=number.tobytes())
             node.attribute.append(tensor_attribute("value", tensor))
+        elif isinstance(planned, Axes):
+            node.op_type = "Constant"
+            axes = np.arange(planned.count, dtype="<i8")
+            tensor = TensorProto(
+                data_type=TensorProto.INT64, dims=axes.shape, raw_data=axes.tobytes()
+            )
+            node.attribute.append(tensor_attribute("value", tensor))
+        elif isinstance(planned, Unsqueeze):
+            node.op_type = "Unsqueeze"
+            node.input.extend(filter(None, (wiring.name(planned.source), planned.axes)))
+            if not planned.axes:
+                node.attribute.append(numbers_attribute("axes", range(planned.count)))
         else:
             node.op_type = "Constant"
             tensor = with_data(self._convert(planned))
@@ -191,6 +203,11 @@ def retyped_attributes(
 def number_attribute(name: str, number: int) -> AttributeProto:
     """Return an attribute that is a number."""
     return AttributeProto(name=name, type=AttributeProto.INT, i=number)
+
+
+def numbers_attribute(name: str, numbers: Iterable[int]) -> AttributeProto:
+    """Return an attribute that is a list of numbers."""
+    return AttributeProto(name=name, type=AttributeProto.INTS, ints=numbers)
 
 
 def float_attribute(name: str, number: float) -> AttributeProto:

@@ -69,6 +69,7 @@ class Reason(StrEnum):
     MASK = "mask"
     UNBOUNDED_SUM = "unbounded-sum"
     NO_CAST_BEHIND = "no-cast-behind"
+    RUNTIME_FUSION = "runtime-fusion"
     CERTAIN_OVERFLOW = "certain-overflow"
     LIKELY_OVERFLOW = "likely-overflow"
     VARIABLE_READ = "variable-read"

@@ -27,6 +27,7 @@ from amp_rewrite.rewriting.paint.passes.fill_between import FillBetween
 from amp_rewrite.rewriting.paint.passes.follow_allow import FollowAllow
 from amp_rewrite.rewriting.paint.passes.grow_clear import GrowClear
 from amp_rewrite.rewriting.paint.passes.join_scales import JoinScales
+from amp_rewrite.rewriting.paint.passes.keep_batch_norms import KeepBatchNorms
 from amp_rewrite.rewriting.paint.passes.keep_cut import KeepCut
 from amp_rewrite.rewriting.paint.passes.keep_demands import KeepDemands
 from amp_rewrite.rewriting.paint.passes.keep_dequantized import KeepDequantized
@@ -104,6 +105,7 @@ KEEPING: tuple[PaintPass, ...] = (
     KeepUnderflows(),
     KeepGradients(),
     KeepUncast(),
+    KeepBatchNorms(),
     KeepDequantized(),
 )
 """What a round excludes, or joins to its group; each looks at the same painting, and the last to

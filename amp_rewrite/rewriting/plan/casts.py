@@ -22,6 +22,7 @@ from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.mask_casts import MaskCasts
 from amp_rewrite.rewriting.paint.painting import Painting
+from amp_rewrite.rewriting.plan.equal_ranks import PlannedRank, equal_ranks
 from amp_rewrite.rewriting.plan.options import Store
 from amp_rewrite.rewriting.plan.saturation import fill_saturation, saturation
 from amp_rewrite.rewriting.plan.stored_constants import (
@@ -120,6 +121,7 @@ class CastPlan:
             float32 gives its place to a cast.
         inner: Value that gives its place as an output, and its name, to another one -> the name
             that it gets instead.
+        ranks: Operands of products that get axes in front, so that ONNX Runtime loads the model.
     """
 
     low: DType
@@ -130,6 +132,7 @@ class CastPlan:
     retyped: tuple[int, ...]
     ends: tuple[int, ...]
     inner: Mapping[int, str]
+    ranks: tuple[PlannedRank, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -210,8 +213,9 @@ class _Planner:
             for v in fillers
             if self.allowed[v]
         }
+        ranks = equal_ranks(self.context, self.allowed, names)
         return CastPlan(
-            low, tuple(casts), tuple(weights), vertices, fills, retyped, self.ends, inner
+            low, tuple(casts), tuple(weights), vertices, fills, retyped, self.ends, inner, ranks
         )
 
     def _type_inside(self, value: int, to: DType) -> DType:

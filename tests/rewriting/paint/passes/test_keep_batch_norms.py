@@ -1,0 +1,71 @@
+"""What ONNX Runtime would fuse into a product of another type stays float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+
+import amp_rewrite as amp
+from amp_rewrite.rewriting.paint.painting import Reason
+
+BEHIND = {
+    "product": "a = MatMul(x, w) y = BatchNormalization(a, b, b, b, b)",
+    "moved": "a = MatMul(x, w) c = Reshape(a, s) d = BatchNormalization(c, b, b, b, b) "
+    "e = Reshape(d, t) y = MatMul(e, v)",
+    "identity": "a = MatMul(x, w) c = Identity(a) y = BatchNormalization(c, b, b, b, b)",
+}
+APART = {
+    "convolution": "c = Reshape(x, r) a = Conv(c, k) y = BatchNormalization(a, b, b, b, b)",
+    "sum": "a = MatMul(x, w) c = Add(a, b) y = BatchNormalization(c, b, b, b, b)",
+}
+
+
+def model(body: str) -> onnx.ModelProto:
+    eight = ", ".join("12345678")
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[7,4] x, float[8,4] v) => (float[?,?,?] '
+        f"y) <float[4,8] w = {{{', '.join(['0.5'] * 32)}}}, float[8] b = {{{eight}}}, int64[3] s = "
+        "{7, 8, 1}, int64[2] t = {7, 8}, int64[3] r = {1, 4, 7}, float[8,4,1] k = "
+        f"{{{', '.join(['0.5'] * 32)}}}> {{ {body} }}"
+    )
+    made = onnx.parser.parse_model(text)
+    made.graph.output[0].type.tensor_type.ClearField("shape")
+    return made
+
+
+def rewritten(body: str, **options: Any) -> amp.RewriteResult:
+    return amp.rewrite(model(body), target="tensorrt", precision="float16", **options)
+
+
+def is_kept(result: amp.RewriteResult) -> bool:
+    (node,) = (n for n in result.report.nodes if n.op == "BatchNormalization")
+    variable = node.variables["T"]
+    if variable.dtype == "float16":
+        return False
+    assert variable.reason == Reason.RUNTIME_FUSION
+    return True
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_it_stays_float32_behind_a_product_and_the_file_loads(name: str, tmp_path: Path) -> None:
+    result = rewritten(BEHIND[name])
+    assert is_kept(result)
+    result.save(tmp_path / "result.onnx")
+    onnxruntime.InferenceSession(tmp_path / "result.onnx", providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("name", APART)
+def test_it_is_low_where_the_runtime_fuses_nothing(name: str) -> None:
+    assert not is_kept(rewritten(APART[name]))
+
+
+def test_it_is_low_where_the_engine_is_another() -> None:
+    options: dict[str, Any] = {"target": "openvino", "precision": "bfloat16"}
+    result = amp.rewrite(model(BEHIND["product"]), **options)
+    reasons = {v.reason for n in result.report.nodes for v in n.variables.values()}
+    assert Reason.RUNTIME_FUSION not in reasons
