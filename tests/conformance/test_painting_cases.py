@@ -136,6 +136,7 @@ def test_the_result_is_valid_and_computes_the_same(
 
 
 @pytest.mark.webgpu
+@pytest.mark.filterwarnings("ignore:the file grows:amp_rewrite.AmpWarning")
 @pytest.mark.parametrize("name", [n for n in RUNNABLE if CASES[n]["mode"] != "bf16"])
 def test_the_result_computes_the_same_in_real_float16(name: str, webgpu: str) -> None:
     model, feeds = cases.build(CASES[name])
