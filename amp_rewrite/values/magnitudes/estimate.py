@@ -181,10 +181,14 @@ class WeightRows(NamedTuple):
     @classmethod
     def of(cls, rows: Array) -> WeightRows:
         """Measure rows."""
-        sums = rows.sum(axis=1, dtype=np.float64)
-        norm = float(np.square(rows, dtype=np.float64).sum())
+        squares = float(np.square(rows, dtype=np.float64).sum())
+        return cls.of_sums(rows.sum(axis=1, dtype=np.float64), squares)
+
+    @classmethod
+    def of_sums(cls, sums: Array, squares: float) -> WeightRows:
+        """Say what rows are like by their sums and the sum of the squares of all elements."""
         peak = float(np.abs(sums).max(initial=0.0))
-        return cls(float(sums.mean()), float(sums.var()), norm / len(rows), peak)
+        return cls(float(sums.mean()), float(sums.var()), squares / len(sums), peak)
 
     @classmethod
     def sampled(cls, elements: Array, terms: float) -> WeightRows:

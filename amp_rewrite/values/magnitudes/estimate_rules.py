@@ -10,12 +10,14 @@ from typing import Protocol
 import numpy as np
 
 from amp_rewrite.graph.flat import Array
+from amp_rewrite.graph.streams import Stream
 from amp_rewrite.values.intervals import row_sums
 from amp_rewrite.values.intervals.operation import Operation
 from amp_rewrite.values.intervals.row_sums import Layout
 from amp_rewrite.values.intervals.summing import reduced_length
 from amp_rewrite.values.magnitudes import estimate as e
 from amp_rewrite.values.magnitudes.estimate import DOUBT, Estimate, WeightRows
+from amp_rewrite.values.magnitudes.long_rows import long_rows
 from amp_rewrite.values.sum_lengths import einsum_terms
 
 Given = Sequence[Estimate | None]
@@ -24,7 +26,7 @@ _FREE = 1.0
 """What the length of a free axis counts for: estimates are to fall short of the truth."""
 
 _MOST_EXACT = 1 << 18
-"""Elements of the largest weight whose rows are measured; of larger ones a sample will do."""
+"""Elements of the largest weight whose rows are measured; of longer ones a sample, or blocks."""
 
 _ASTRAY = 4.0
 """Statistics of a BatchNormalization describe its input if they agree with it up to this factor."""
@@ -35,6 +37,10 @@ class Samples(Protocol):
 
     def sample(self, value: int) -> Array | None:
         """Return elements of a constant; None for what is none."""
+        ...
+
+    def stream(self, value: int) -> Stream | None:
+        """Return the elements of a float32 constant of any length; None for what is none."""
         ...
 
     def rows(
@@ -184,7 +190,8 @@ def _measured(
         return None
     terms = float(math.prod(length or 1 for length in shape[axes]))
     if sample is not None and sample.size:
-        return WeightRows.sampled(sample.astype(np.float64), terms)
+        rows = WeightRows.sampled(sample.astype(np.float64), terms)
+        return long_rows(rows, samples.stream(op.inputs[index]), shape, layout)
     held = op.of(index)
     return WeightRows(terms * held.low, 0.0, terms * held.low**2) if held.is_point else None
 

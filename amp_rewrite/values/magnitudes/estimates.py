@@ -14,6 +14,7 @@ import numpy as np
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array
+from amp_rewrite.graph.streams import Stream
 from amp_rewrite.values.inner_sums import inner_sum, terms_of
 from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.intervals.operation import Operation
@@ -93,6 +94,10 @@ class Estimates(Sweep[Estimate | None]):
         starts = np.linspace(0, max(stream.count - _SAMPLE, 0), _SAMPLES, dtype=np.int64)
         runs = [b for s in starts for b in stream.blocks(int(s), min(_SAMPLE, stream.count))]
         return np.concatenate(runs) if runs else None
+
+    def stream(self, value: int) -> Stream | None:
+        """Return the elements of a float32 constant of any length; None for what is none."""
+        return self.intervals.stream(value)
 
     def rows(
         self, value: int, layout: Layout, make: Callable[[], WeightRows | None]
