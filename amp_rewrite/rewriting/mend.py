@@ -11,28 +11,31 @@ there is nothing to go by, and the file is refused here, with the place.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from onnx import ValueInfoProto
 
-from amp_rewrite.dtypes import FLOAT32, LOW, DType
+from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.added import AddedNames
-from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.elements import element, tensor
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.infer import FlatTypes, infer
-from amp_rewrite.graph.ports import Ports, is_fixed, ports_of, schema_variable
 from amp_rewrite.graph.proto.flat_proto import FlatProto
-from amp_rewrite.graph.schemas import Schema
-from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.rewriting.clashes import (
+    DENSE,
+    LOW_TYPES,
+    WIDE,
+    Clash,
+    admitted_types,
+    clashes_of,
+    makes,
+    reads,
+)
+from amp_rewrite.rewriting.mend_inputs import with_casts, with_low_inputs
 from amp_rewrite.rewriting.mend_scales import plan_of_scales, rounded_scales
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, Use
-
-_DENSE = "tensor("
-_WIDE = tensor(FLOAT32.number)
-_LOW = {tensor(dtype.number): dtype for dtype in LOW.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +74,6 @@ class Mended:
     casts: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Clash:
-    """A node that is given two types where its operator takes one, or one that it does not take."""
-
-    node: int
-    variable: str
-    ports: Ports
-    types: tuple[str, ...]
-
-
 def mend_types(flat: FlatProto) -> Mended:
     """Let values inside a model be declared as what they are, and every operator read one type.
 
@@ -95,22 +88,18 @@ def mend_types(flat: FlatProto) -> Mended:
     odd = [*_repeated(flat), *_initializers(flat)]
     if scales := rounded_scales(flat):
         odd += [Odd(*_named(flat, s.node), "", (), s.told) for s in scales]
-        flat = _with_casts(flat, plan_of_scales(scales))
+        flat = with_casts(flat, plan_of_scales(scales))
     types = infer(flat)
-    clashes = _clashes(flat, types)
+    clashes = clashes_of(flat, types)
     casts = 0
     if clashes:
         odd += [Odd(*_named(flat, c.node), "", c.types) for c in clashes]
-        for planned in (_casts_of_inputs, _casts_around):
-            plan = planned(flat, types, clashes)
-            if not plan.casts:
-                continue
-            made = _with_casts(flat, plan)
-            found = infer(made)
-            if planned is _casts_of_inputs and _breaks_an_output(made, found):
-                continue
-            casts, flat, types = casts + len(plan.casts), made, found
-            clashes = _clashes(flat, types)
+        flat, casts = with_low_inputs(flat, types, clashes)
+        types = infer(flat)
+        plan = _casts_around(flat, types, clashes_of(flat, types))
+        if plan.casts:
+            casts, flat = casts + len(plan.casts), with_casts(flat, plan)
+            types = infer(flat)
         check_bindings(flat, types)
     odd += _declarations(flat, types)
     return Mended(flat, tuple(odd), casts)
@@ -122,7 +111,7 @@ def check_bindings(flat: FlatProto, types: FlatTypes) -> None:
     Raises:
         GraphError: There is one.
     """
-    for clash in _clashes(flat, types):
+    for clash in clashes_of(flat, types):
         raise _refused(flat, clash)
 
 
@@ -131,7 +120,7 @@ def _declarations(flat: FlatProto, types: FlatTypes) -> Iterator[Odd]:
     for value, (found, recorded) in enumerate(zip(types, flat.recorded, strict=True)):
         if found is None or recorded is None or found == recorded:
             continue
-        if not (found.startswith(_DENSE) and recorded.startswith(_DENSE)):
+        if not (found.startswith(DENSE) and recorded.startswith(DENSE)):
             continue
         if flat.home[value] == MAIN and value in flat.main.outputs:
             raise GraphError(
@@ -203,44 +192,7 @@ def _retyped(message: ValueInfoProto, type_: str) -> ValueInfoProto:
     return copied
 
 
-def _clashes(flat: FlatProto, types: FlatTypes) -> list[_Clash]:
-    """Return each type variable of a node that is given more than one type."""
-    found: list[_Clash] = []
-    for node in range(flat.n_nodes):
-        called, inputs, opset = flat.called(node), flat.inputs_of(node), flat.opset_of(node)
-        count = len(flat.outputs_of(node))
-        ports = ports_of(called.domain, called.op_type, opset, len(inputs), count)
-        if ports.schema is None:
-            continue
-        given: dict[str, list[str]] = {}
-        for name, value in zip(ports.inputs, inputs, strict=True):
-            type_ = None if value == ABSENT else types[value]
-            if type_ is not None and type_.startswith(_DENSE):
-                given.setdefault(name, []).append(type_)
-        for name, all_types in given.items():
-            distinct = tuple(dict.fromkeys(all_types))
-            if len(distinct) > 1 or _is_refused(ports.schema, name, all_types[0]):
-                found.append(_Clash(node, name, ports, distinct))
-    return found
-
-
-def _is_refused(schema: Schema, variable: str, type_: str) -> bool:
-    """Tell whether an operator takes float32 in a place where it is given 16 bits, and not those.
-
-    Operators of ai.onnx.ml have no float16, and scales of Resize are float32 whatever it resizes.
-    """
-    admitted = _admitted(schema, variable)
-    return type_ in _LOW and type_ not in admitted and _WIDE in admitted
-
-
-def _admitted(schema: Schema, variable: str) -> Collection[str]:
-    """Return the types that a variable of an operator may have; a fixed one is its only type."""
-    if is_fixed(variable):
-        return (variable,)
-    return schema.variables.get(schema_variable(variable), ())
-
-
-def _refused(flat: FlatProto, clash: _Clash) -> GraphError:
+def _refused(flat: FlatProto, clash: Clash) -> GraphError:
     name, op = _named(flat, clash.node)
     return GraphError(
         "a node reads two types where its operator takes one"
@@ -252,7 +204,7 @@ def _refused(flat: FlatProto, clash: _Clash) -> GraphError:
     )
 
 
-def _casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[_Clash]) -> CastPlan:
+def _casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[Clash]) -> CastPlan:
     """Return the plan by which nodes compute in float32, and what they give stays what it was.
 
     Raises:
@@ -263,14 +215,14 @@ def _casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[_Clash]) 
     narrowed: dict[int, DType] = {}
     for clash in clashes:
         schema = clash.ports.schema
-        admitted = () if schema is None else _admitted(schema, clash.variable)
-        if not {*clash.types} <= {_WIDE, *_LOW} or _WIDE not in admitted:
+        admitted = () if schema is None else admitted_types(schema, clash.variable)
+        if not {*clash.types} <= {WIDE, *LOW_TYPES} or WIDE not in admitted:
             raise _refused(flat, clash)
-        for index, value in _reads(flat, clash):
-            if types[value] in _LOW:
+        for index, value in reads(flat, clash):
+            if types[value] in LOW_TYPES:
                 wide.setdefault(value, []).append(Use(clash.node, index))
-        ends = _makes(flat, clash)
-        narrowed |= {v: _LOW[type_] for v in ends if (type_ := types[v] or "") in _LOW}
+        ends = makes(flat, clash)
+        narrowed |= {v: LOW_TYPES[type_] for v in ends if (type_ := types[v] or "") in LOW_TYPES}
     names = AddedNames((*flat.value_names, *flat.node_names))
     casts = [
         PlannedCast(v, FLOAT32, tuple(uses), names.cast(flat.value_names[v], FLOAT32))
@@ -291,78 +243,8 @@ def _casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[_Clash]) 
     return CastPlan(FLOAT32, tuple(casts), (), (), {}, tuple(narrowed), (), inner)
 
 
-def _casts_of_inputs(flat: FlatProto, types: FlatTypes, clashes: Sequence[_Clash]) -> CastPlan:
-    """Return the plan by which products whose weights are low read low graph inputs.
-
-    The file declares what they give as float32, often, and so all that follows.
-    """
-    entering: dict[tuple[int, DType], list[Use]] = {}
-    for clash in clashes:
-        low = _chosen(flat, types, clash)
-        for index, value in _reads(flat, clash) if low is not None else ():
-            if types[value] == _WIDE and low is not None:
-                entering.setdefault((value, low), []).append(Use(clash.node, index))
-    names = AddedNames((*flat.value_names, *flat.node_names))
-    casts = tuple(
-        PlannedCast(v, low, tuple(uses), names.cast(flat.value_names[v], low))
-        for (v, low), uses in entering.items()
-    )
-    return CastPlan(FLOAT32, casts, (), (), {}, (), (), {})
-
-
-def _breaks_an_output(flat: FlatProto, types: FlatTypes) -> bool:
-    """Tell whether an output of the model is declared as another type than it has."""
-    return any(
-        types[v] != flat.recorded[v]
-        for v in flat.main.outputs
-        if types[v] is not None and flat.recorded[v] is not None
-    )
-
-
-def _reads(flat: FlatProto, clash: _Clash) -> list[tuple[int, int]]:
-    """Return the inputs of a clash, as their numbers and values."""
-    given = zip(clash.ports.inputs, flat.inputs_of(clash.node), strict=True)
-    named = enumerate(given)
-    return [(k, v) for k, (name, v) in named if v != ABSENT and name == clash.variable]
-
-
-def _makes(flat: FlatProto, clash: _Clash) -> list[int]:
-    """Return the results that have the type of a clash."""
-    made = zip(clash.ports.outputs, flat.outputs_of(clash.node), strict=True)
-    return [value for name, value in made if name == clash.variable]
-
-
-def _chosen(flat: FlatProto, types: FlatTypes, clash: _Clash) -> DType | None:
-    """Return the 16-bit type that a node was meant to compute in, if its inputs are all that lacks.
-
-    Weights of a product have it, and what is float32 comes from graph inputs.
-    """
-    if _WIDE not in clash.types or not has(flat.called(clash.node), Trait.CONTRACTS):
-        return None
-    low = {*clash.types} - {_WIDE}
-    (chosen,) = low if len(low) == 1 and low <= _LOW.keys() else (None,)
-    if chosen is None:
-        return None
-    wide = [v for _, v in _reads(flat, clash) if types[v] == _WIDE]
-    return _LOW[chosen] if all(_is_given(flat, v) for v in wide) else None
-
-
-def _is_given(flat: FlatProto, value: int) -> bool:
-    """Tell whether a value is a graph input, moved or not."""
-    while flat.producer[value] != ABSENT and has(flat.called(flat.producer[value]), Trait.MOVES):
-        value = flat.inputs_of(flat.producer[value])[0]
-    is_main = flat.home[value] == MAIN and flat.is_input(value)
-    return is_main and not flat.is_initializer(value)
-
-
 def _uses(flat: FlatProto, value: int) -> Iterator[Use]:
     """Yield what reads a value: nodes, and the graphs whose output it is."""
     yield from (Use(flat.reader(slot), flat.index(slot)) for slot in flat.uses(value))
     for number, body in enumerate(flat.bodies):
         yield from (Use(ABSENT, i, number) for i, v in enumerate(body.outputs) if v == value)
-
-
-def _with_casts(flat: FlatProto, plan: CastPlan) -> FlatProto:
-    from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
-
-    return rewritten_flat(flat, build_type_graph(flat), plan, (), {}).flat
