@@ -29,6 +29,10 @@ OPENVINO = "OpenVINO"
 """What providers and the kernel table of OpenVINO call it: an engine of its own, beside ONNX
 Runtime, which this package uses directly."""
 
+ARM64 = "cpu-arm64"
+"""What ONNX Runtime's CPU provider is called on an Arm processor, where it computes float16: its
+kernels are others than on x86-64, and the processor may be emulated."""
+
 NEEDS_A_DRIVER = "install the driver that it needs, or use another provider"
 
 ONNX_RUNTIME = "onnxruntime_1.31.1"
@@ -76,6 +80,8 @@ class Target:
             is not known; no region is then left out for what its casts cost.
         costs: Whose table says what operators and casts take, lists/costs/<costs>.json, so that
             least time decides what becomes low; None if nobody measured it.
+        opset: The opset of ai.onnx to which an older model is moved where that gives it more
+            kernels of the low type; None if models stay as they are.
         parts: The targets that it stands for together, if it is several; then its kernels are
             those that all of them have.
     """
@@ -94,6 +100,7 @@ class Target:
     accumulates_in: DType = FLOAT32
     bytes_per_mac: float | None = None
     costs: str | None = None
+    opset: int | None = None
     parts: tuple[Target, ...] = ()
 
     @property
@@ -123,7 +130,7 @@ class Target:
 
 
 TargetName = Literal[
-    "cuda", "cpu", "webgpu", "tensorrt", "directml", "coreml", "openvino", "schema"
+    "cuda", "cpu", "cpu-arm64", "webgpu", "tensorrt", "directml", "coreml", "openvino", "schema"
 ]
 TargetChoice = TargetName | str
 """A target, the path of a kernel table, or several of both with commas between."""
@@ -153,6 +160,17 @@ TARGETS: tuple[Target, ...] = (
         bytes_per_mac=_CUDA_BYTES_PER_MAC,
     ),
     Target("cpu", "cpu", CPU, kernels=CPU, fusions=ONNX_RUNTIME),
+    Target(
+        "cpu-arm64",
+        "cpu-arm64",
+        ARM64,
+        needs="run this on an Arm machine, or see docs/arm.md for an emulated one",
+        kernels=ARM64,
+        fusions=ONNX_RUNTIME,
+        precisions=(FLOAT16.name,),
+        accumulates_in=FLOAT16,
+        opset=17,  # MaxPool begins at 12, Add, Sub, Mul and Div at 14; AveragePool ends at 18
+    ),
     Target(
         "webgpu",
         "webgpu",
@@ -238,12 +256,19 @@ def _one(name: str) -> Target:
     raise _unknown(name)
 
 
+_ARM_NAMES = frozenset({"arm", "arm64", "aarch64", "armv8", "cpu-arm", "arm64-v8a"})
+"""What else Arm processors are called."""
+
+
 def _unknown(name: object) -> OptionError:
+    is_arm = isinstance(name, str) and name.strip().lower() in _ARM_NAMES
     return OptionError(
         "unknown target",
         found=repr(name),
         expected=" or ".join(target.name for target in TARGETS),
-        remedy="or name a kernel table, a .json file that `amp-rewrite kernels` writes",
+        remedy=f"did you mean {ARM64}? ONNX Runtime's CPU provider on Arm processors"
+        if is_arm
+        else "or name a kernel table, a .json file that `amp-rewrite kernels` writes",
     )
 
 
@@ -301,6 +326,7 @@ def _together(name: str, parts: tuple[Target, ...]) -> Target:
         accumulates_in=next(adding_low, FLOAT32),
         bytes_per_mac=None,
         costs=None,
+        opset=None,
         parts=parts,
     )
 
@@ -314,6 +340,16 @@ def provider_named(name: str) -> str:
     """Return the execution provider that a target stands for, of its name; any other name as is."""
     named = (target.provider for target in TARGETS if target.name == name)
     return next((provider for provider in named if provider is not None), name)
+
+
+def which_cpu(name: str | None) -> str | None:
+    """Return which processors a target or provider called "cpu" means; None for any other name."""
+    if name is None or name.lower() not in ("cpu", CPU.lower()):
+        return None
+    return (
+        f"{name} means an x86-64 processor, which computes float16 in float32; {ARM64} is the one "
+        "for Arm, which has float16 of its own"
+    )
 
 
 def list_targets() -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import onnx.parser
 
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.runtimes.ort.sessions import Session
+from amp_rewrite.runtimes.engines import open_session
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -106,7 +106,7 @@ def _is_predicted(call: str, predict: Callable[..., Array], provider: str) -> bo
     operands = ", ".join(f"float16[] {name}" for name in names)
     graph = f"g ({operands}) => (float16[] y) {{ y = {call} }}"
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : {_OPSET}]> {graph}')
-    session = Session(load(model), providers=[provider])
+    session = open_session(load(model), providers=[provider])
     found = session.run(dict(zip(names, given, strict=True)))[0]
     return np.array_equal(predict(*given), found, equal_nan=True)
 

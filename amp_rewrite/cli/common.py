@@ -48,6 +48,16 @@ def say_target(options: RewriteOptions, taken: str, out: PlainConsole) -> None:
 
     if options.target is None and taken != targets.DEFAULT:
         out.print(f"target {taken}: the model says that it was made for it (or name --target)")
+    say_cpu(options.target, out)
+
+
+def say_cpu(name: str | None, out: PlainConsole, *, said: str | None = None) -> None:
+    """Say which processors are meant where a user names "cpu"; not if that was `said` already."""
+    from amp_rewrite import targets
+
+    note = targets.which_cpu(name)
+    if note is not None and targets.which_cpu(said) is None:
+        out.print(note)
 
 
 def rounding_errors(model: Any, data: Any, precision: str) -> Mapping[str, float]:

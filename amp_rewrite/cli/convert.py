@@ -167,6 +167,7 @@ def convert(
         sizes = sizes_of(model, done.result.flat, done.result.plan, output if written else None)
         _print_unmet(done, found, output)
         common.say_target(options, found.target, common.console())
+        common.say_cpu(provider, common.console(), said=options.target)
         _print_rewrite(found, sizes, explain_casts=explain_casts)
         _print_outcome(done.made, output, written=written)
         _print_next(found, done, output, written=written)

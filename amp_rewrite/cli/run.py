@@ -22,11 +22,12 @@ def run(
     model: Annotated[Path, typer.Argument(help="The model; it runs as it is.")],
     data: Annotated[Path, typer.Option(help="An .npz file with one array per input.")],
     provider: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Execution provider, or the name of its target; openvino is that engine."
+            help="Execution provider, or the name of its target; openvino is that engine, "
+            f"cpu-arm64 an Arm processor. Default: {CPU}."
         ),
-    ] = CPU,
+    ] = None,
     original: Annotated[
         Path | None,
         typer.Option(
@@ -46,7 +47,7 @@ def run(
 ) -> None:
     """Run MODEL on an execution provider; say how long it takes and which nodes it took."""
     _check_paths([model, data, *([original] if original else [])], [output, report])
-    named = targets.provider_named(provider)
+    named = CPU if provider is None else targets.provider_named(provider)
     with progress_bar("running", quiet=quiet):
         found = run_on(
             model, read_batch(data), named, repeat=repeat, threads=threads, original=original
@@ -57,6 +58,7 @@ def run(
         write_text(report, found.to_json())
     if not quiet:
         out = common.console()
+        common.say_cpu(provider, out)
         for line in found.to_text().splitlines():
             out.print(line)
 

@@ -97,6 +97,8 @@ def verify(
     if report is not None:
         write_text(report, found.to_json())
     if not quiet:
+        common.say_cpu(target, common.console())
+        common.say_cpu(provider, common.console(), said=target)
         print_verify(found, common.console())
     if not found.ok:
         raise typer.Exit(common.FAILED)

@@ -3,7 +3,8 @@
 A table is made by tools/measure_accumulation.py. Its JSON, version 1:
 
     {"version": 1, "runtime": "...", "provider": "...", "source": "...",
-     "sums": {"<domain>": {"<op>": [{"type": "float16", "chunk": 1, "lanes": 1, "when": {}}]}},
+     "sums": {"<domain>": {"<op>": [{"type": "float16", "chunk": 1, "lanes": 1, "when": {},
+      "fused": false}]}},
      "steps": {"<domain>": {"<op>": "float16"}}}
 
 The first row of an operator whose `when` holds is the one. Without a table, or a row, all that is
@@ -32,6 +33,8 @@ _TYPES = {dtype.name: dtype for dtype in (FLOAT16, BFLOAT16, FLOAT32)}
 class SumOrder:
     """How a kernel adds up; each result of an addition, and each product, is rounded to `type`.
 
+    A fused kernel rounds a product and the sum that it joins once.
+
     Attributes:
         type: The type of running sums.
         chunk: So many terms are added up on their own before they join the running sum, where the
@@ -39,12 +42,14 @@ class SumOrder:
         lanes: So many running sums there are, each of every lanes-th term; they are added up at the
             end in pairs, the first half and the second.
         when: (attribute, value) pairs that the node must have; an absent one counts as 0.
+        fused: Whether products are not rounded on their own, as fused multiply-add instructions do.
     """
 
     type: DType
     chunk: int = 1
     lanes: int = 1
     when: tuple[tuple[str, int], ...] = ()
+    fused: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,4 +119,5 @@ def parse(data: Mapping[str, Any], version: str) -> AccumulationTable:
 
 def _order(row: Mapping[str, Any]) -> SumOrder:
     chunk, lanes = row.get("chunk", 1), row.get("lanes", 1)
-    return SumOrder(_TYPES[row["type"]], chunk, lanes, tuple(row.get("when", {}).items()))
+    when, fused = tuple(row.get("when", {}).items()), bool(row.get("fused", False))
+    return SumOrder(_TYPES[row["type"]], chunk, lanes, when, fused)

@@ -17,10 +17,14 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import KernelTableError
+from amp_rewrite.graph.elements import tensor
 from amp_rewrite.kernels.kernel_table import FORMAT_VERSION
+from amp_rewrite.runtimes.ort.arm64.machine import is_arm, machine
+from amp_rewrite.runtimes.ort.listing import kernel_rows, row, runtime_in_words
 from amp_rewrite.runtimes.ort.plugins import is_plugin
-from amp_rewrite.targets import DIRECTML, WEBGPU
+from amp_rewrite.targets import ARM64, CPU, DIRECTML, WEBGPU
 
 _SOURCE = "onnxruntime.capi.onnxruntime_pybind11_state"
 
@@ -53,6 +57,17 @@ ONLY = {(WEBGPU, "Resize", "T1"): {"T2": ["tensor(float)"]}}
 """(provider, operator, a variable of the row) -> the types of others that the registration leaves
 open: WebGPU reads the region of interest as float32."""
 
+LAYOUTS = "com.ms.internal.nhwc"
+"""The domain of what ONNX Runtime makes of an operator when it moves channels to the last axis."""
+
+UNLOADABLE = {
+    (ARM64, "", "MaxPool"): ((8, 11),),
+    (ARM64, "", "AveragePool"): ((19, None),),
+}
+"""(provider, domain, operator) -> the opsets, the first and the last, at which ONNX Runtime does
+not load it in float16: it moves channels to the last axis, where the operator of that version has
+no kernel (tools/arm64/probe_layouts.py asks)."""
+
 _Row = tuple[int, int | None, dict[str, tuple[str, ...]]]
 
 
@@ -72,6 +87,8 @@ def ask_runtime(
     Raises:
         KernelTableError: There is no runtime, it cannot list its kernels, or it died trying.
     """
+    if provider == ARM64:
+        return _ask_arm()
     # -P: run in a checkout, the folder amp_rewrite would stand before the installed package.
     command = [python, "-P", "-c", _ASK, provider or "", package or ""]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -90,13 +107,31 @@ def ask_runtime(
     return {"source": f"{_SOURCE}.{asked}()", **answer}
 
 
+def _ask_arm() -> dict[str, Any]:
+    """Return the kernels of the CPU provider on Arm, without those of other layouts."""
+    if is_arm():
+        rows = kernel_rows()
+    else:
+        failure = "ONNX Runtime on Arm cannot list its kernels"
+        rows = [row(*kernel) for kernel in machine().ask(failure, "kernels")]
+    kernels = [{**each, "provider": ARM64} for each in rows if _is_of_nodes(each)]
+    source = f"{_SOURCE}.get_all_opkernel_def() on aarch64"
+    return {"source": source, "runtime": runtime_in_words(ARM64), "kernels": kernels}
+
+
+def _is_of_nodes(row: dict[str, Any]) -> bool:
+    """Tell whether a kernel is one that nodes of a model ask for."""
+    return row["provider"] == CPU and row["domain"] != LAYOUTS
+
+
 def table_for(answer: dict[str, Any], provider: str) -> dict[str, Any]:
     """Return the table of a provider.
 
     Raises:
         KernelTableError: The answer has no kernel of it.
     """
-    rows = [row for row in answer["kernels"] if row["provider"] == provider]
+    asked = (each for each in answer["kernels"] if each["provider"] == provider)
+    rows = [each for each in map(loadable, asked) if each is not None]
     if not rows:
         known = sorted({row["provider"] for row in answer["kernels"]})
         raise KernelTableError(
@@ -107,10 +142,10 @@ def table_for(answer: dict[str, Any], provider: str) -> dict[str, Any]:
             remedy="install the runtime that it is built into, or name its package with --package",
         )
     grouped: dict[str, dict[str, list[_Row]]] = {}
-    for row in chain.from_iterable(map(split_agreeing, rows)):
-        types = {name: tuple(sorted(t)) for name, t in row["types"].items()}
-        ops = grouped.setdefault(row["domain"], {})
-        ops.setdefault(row["op"], []).append((row["since"], row["until"], types))
+    for each in chain.from_iterable(map(split_agreeing, rows)):
+        types = {name: tuple(sorted(t)) for name, t in each["types"].items()}
+        ops = grouped.setdefault(each["domain"], {})
+        ops.setdefault(each["op"], []).append((each["since"], each["until"], types))
     return _table(answer, provider, grouped)
 
 
@@ -157,6 +192,16 @@ def split_agreeing(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**row, "types": {name: [type_] for name in ("T", *others)}}
 
 
+def loadable(row: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a row without float16 if the runtime does not load it so; None if nothing is left."""
+    ranges = UNLOADABLE.get((row["provider"], row["domain"], row["op"]), ())
+    if not any(first <= row["since"] <= (last or row["since"]) for first, last in ranges):
+        return row
+    low = tensor(FLOAT16.number)
+    types = {name: [t for t in types if t != low] for name, types in row["types"].items()}
+    return {**row, "types": types} if all(types.values()) else None
+
+
 def _table(
     answer: dict[str, Any], provider: str, grouped: dict[str, dict[str, list[_Row]]]
 ) -> dict[str, Any]:
@@ -171,7 +216,7 @@ def _table(
         }
         for domain in sorted(grouped)
     }
-    return {
+    table = {
         "version": FORMAT_VERSION,
         "runtime": answer["runtime"],
         "provider": provider,
@@ -179,6 +224,11 @@ def _table(
         "types": [list(t) for t in sets],
         "kernels": kernels,
     }
+    unloadable: dict[str, dict[str, Any]] = {}
+    for (owner, domain, op), ranges in UNLOADABLE.items():
+        if owner == provider:
+            unloadable.setdefault(domain, {})[op] = [list(each) for each in ranges]
+    return {**table, "unloadable": unloadable} if unloadable else table
 
 
 def to_text(table: dict[str, Any]) -> str:

@@ -8,13 +8,14 @@ A table is made by `amp-rewrite kernels`, or by a script in tools/. Its JSON, ve
 
 One row is one registered kernel, or several that differ in a single constraint; a row never stands
 for a combination of types that has no kernel. A table may have "uncast": {"<domain>": {"<op>":
-[index of an input, ...]}}: float32 inputs that must not come from a Cast.
+[index of an input, ...]}}: float32 inputs that must not come from a Cast; and "unloadable":
+{"<domain>": {"<op>": [[first, last opset or null], ...]}}: where float16 does not load at all.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, reduce
 from importlib.resources.abc import Traversable
@@ -22,12 +23,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from amp_rewrite import targets
+from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph import schemas
+from amp_rewrite.graph.elements import tensor
 
 FORMAT_VERSION = 1
 
 T = TypeVar("T")
+
+FLOAT16_TENSOR = tensor(FLOAT16.number)
 
 _REINSTALL = "reinstall the package"
 _REMAKE = "make one with `amp-rewrite kernels PROVIDER -o table.json`"
@@ -79,6 +84,8 @@ class KernelTable:
         kernels: (domain, op) -> its kernels.
         uncast: (domain, op) -> the inputs that in float32 must not come from a Cast, through
             operators that only move elements.
+        unloadable: (domain, op) -> the opsets, the first and the last (None for all from there
+            on), at which the runtime does not load the operator in float16, not even with casts.
     """
 
     provider: str
@@ -87,6 +94,9 @@ class KernelTable:
     kernels: Mapping[tuple[str, str], tuple[Kernel, ...]]
     uncast: Mapping[tuple[str, str], frozenset[int]] = field(
         default_factory=dict[tuple[str, str], frozenset[int]]
+    )
+    unloadable: Mapping[tuple[str, str], tuple[tuple[int, int | None], ...]] = field(
+        default_factory=dict[tuple[str, str], tuple[tuple[int, int | None], ...]]
     )
 
     @staticmethod
@@ -114,6 +124,13 @@ class KernelTable:
                 (some kernels constrain a formal input such as "shape"), decide nothing.
         """
         return _has_kernel(self, _plain(domain), op, opset, tuple(types.items()))
+
+    def loads(self, domain: str, op: str, opset: int, types: Iterable[str]) -> bool:
+        """Return whether the runtime loads an operator of these types, if with casts around it."""
+        if FLOAT16_TENSOR not in types:
+            return True
+        ranges = self.unloadable.get((_plain(domain), op), ())
+        return not any(first <= opset <= (last or opset) for first, last in ranges)
 
     def common(self, other: KernelTable) -> KernelTable:
         """Return the kernels that both tables have: for each operator, types that both admit."""
@@ -261,7 +278,12 @@ def _common(one: KernelTable, other: KernelTable) -> KernelTable:
         for key in (*one.uncast, *other.uncast)
     }
     provider, version = f"{one.provider} and {other.provider}", f"{one.version} and {other.version}"
-    return KernelTable(provider, version, f"{one.runtime} and {other.runtime}", kernels, uncast)
+    unloadable = {
+        key: one.unloadable.get(key, ()) + other.unloadable.get(key, ())
+        for key in (*one.unloadable, *other.unloadable)
+    }
+    runtime = f"{one.runtime} and {other.runtime}"
+    return KernelTable(provider, version, runtime, kernels, uncast, unloadable)
 
 
 def _both(one: Kernel, other: Kernel) -> Kernel | None:
@@ -302,4 +324,7 @@ def parse(data: Mapping[str, Any], version: str | None = None) -> KernelTable:
     runtime: str = data["runtime"]
     version = version or runtime.split()[-1]
     found = by_operator(data["kernels"], kernels)
-    return KernelTable(data["provider"], version, runtime, found, uncast)
+    unloadable = by_operator(
+        data.get("unloadable", {}), lambda ranges: tuple((int(a), b) for a, b in ranges)
+    )
+    return KernelTable(data["provider"], version, runtime, found, uncast, unloadable)

@@ -16,7 +16,7 @@ import onnx
 from amp_rewrite.dtypes import FLOAT16, FLOAT32, DType
 from amp_rewrite.graph.elements import with_element
 from amp_rewrite.kernels.kernel_table import KernelTable, table_of
-from amp_rewrite.targets import CPU, OPENVINO, TENSORRT, Target
+from amp_rewrite.targets import ARM64, CPU, OPENVINO, TENSORRT, Target
 
 
 def can_run(
@@ -49,7 +49,7 @@ def _runs(
     if table is None or target.provider is None or target.kernels in (OPENVINO, TENSORRT):
         return True
     domain, op, opset = operator
-    fallback = KernelTable.load(CPU)
+    fallback = table if target.provider == ARM64 else KernelTable.load(CPU)
     if (domain, op) not in table.kernels and (domain, op) not in fallback.kernels:
         return True  # a custom operator, or one that is taken out before kernels are looked for
 
@@ -59,11 +59,14 @@ def _runs(
             for name, type_ in variables
         )
 
+    types = [with_element(type_, low) for _, type_ in variables]
+    if not table.loads(domain, op, opset, types):
+        return False
     if has(table, low) or has(fallback, low):
         return True
     if low is FLOAT16 and has(fallback, FLOAT32):
         return True
-    return target.provider != CPU and _is_function(domain, op, opset)
+    return target.provider not in (CPU, ARM64) and _is_function(domain, op, opset)
 
 
 def _is_function(domain: str, op: str, opset: int) -> bool:

@@ -22,7 +22,7 @@ from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.kernels.rounding_table import FACTOR, of_target
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
 from amp_rewrite.rewriting.plan.options import AUTO, KEEP, RewriteOptions
-from amp_rewrite.targets import SCHEMA, find
+from amp_rewrite.targets import SCHEMA, Target, find
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
@@ -242,7 +242,7 @@ def raised_model(model: Path, opset: str, options: RewriteOptions) -> RaisedMode
     `auto` moves a model that becomes bfloat16 where a newer opset lets more of it be low, the
     target has the kernels, and the moved model gives the same outputs in float32: Conv, Resize and
     most of vision and audio take bfloat16 since opset 22 only. What the target would cut off is
-    computed into weights then.
+    computed into weights then. So it does where a target's float16 kernels begin at an opset.
 
     Raises:
         AmpError: A number was asked for, and the model cannot be moved there.
@@ -273,7 +273,10 @@ def _number(opset: str) -> int:
 
 def _advised(model: Path, options: RewriteOptions) -> int | None:
     """Return the opset to which a model is worth being moved without being asked for."""
-    if options.precision != BFLOAT16.name or options.chosen_target == SCHEMA:
+    target = find(options.chosen_target)
+    if options.precision != BFLOAT16.name and target.opset is None:
+        return None
+    if options.chosen_target == SCHEMA:
         return None
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # the rewrite says it all
         found = rewrite(model, options, strict=False)
@@ -282,6 +285,8 @@ def _advised(model: Path, options: RewriteOptions) -> int | None:
         return None
     if step_description(flat):
         return None
+    if target.opset is not None:
+        return target.opset if _has_more_kernels(found, options, target) else None
     advice = found.report.opset_advice
     if advice is not None and not advice.lost:
         return advice.opset
@@ -292,6 +297,21 @@ def _advised(model: Path, options: RewriteOptions) -> int | None:
     from amp_rewrite.rewriting.fold_factors import AROUND  # it takes onnx_ir
 
     return found.report.opset if flat.nodes_of(*AROUND) else None
+
+
+def _has_more_kernels(found: RewriteResult, options: RewriteOptions, target: Target) -> bool:
+    """Tell whether a target has a kernel for a model's operator at its own opset only."""
+    kernels, flat, before = table_of(target), found.flat, found.report.opset
+    if kernels is None or target.opset is None or before >= target.opset:
+        return False
+    types = {"T": tensor(options.low.number)}
+    called = {flat.called(node)[:2] for node in range(flat.n_nodes)}
+    return any(
+        not domain
+        and kernels.has_kernel("", op, target.opset, types)
+        and not kernels.has_kernel("", op, before, types)
+        for domain, op in called
+    )
 
 
 def _cuts_factors(options: RewriteOptions) -> bool:

@@ -32,7 +32,7 @@ from amp_rewrite.oplists.entries import (
 FOLDER = "compiled"
 """The folder of the files, beside the lists."""
 
-_BUILT_IN = re.compile(r"lists/(\w+)\.yaml")
+_BUILT_IN = re.compile(r"lists/([\w-]+)\.yaml")
 _RECORDS = ("removals", "entries", "no_kernels", "node_rules")
 _log = logging.getLogger(__name__)
 

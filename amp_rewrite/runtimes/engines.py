@@ -12,11 +12,13 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.runtimes.openvino.compiled_model import HINT
 from amp_rewrite.runtimes.openvino.compiled_model import Session as OpenVinoSession
 from amp_rewrite.runtimes.openvino.package import computes_in, core
+from amp_rewrite.runtimes.ort.arm64.arm_session import open_arm64
+from amp_rewrite.runtimes.ort.arm64.machine import NO_TIMES, check_machine, is_arm
 from amp_rewrite.runtimes.ort.providers import available_providers, has_provider
 from amp_rewrite.runtimes.ort.sessions import Session as OrtSession
 from amp_rewrite.runtimes.ort.sessions import check_options, session_options
 from amp_rewrite.runtimes.session import Provider, Session, name_and_options
-from amp_rewrite.targets import CPU, OPENVINO
+from amp_rewrite.targets import ARM64, CPU, OPENVINO
 
 
 def check_provider(name: str) -> None:
@@ -29,11 +31,13 @@ def check_provider(name: str) -> None:
     """
     if name == OPENVINO:
         core()
+    elif name == ARM64:
+        check_machine()
     elif not has_provider(name):
         raise OptionError(
             "the execution provider is not available",
             found=repr(name),
-            expected=", ".join((*available_providers(), OPENVINO)),
+            expected=", ".join((*available_providers(), OPENVINO, ARM64)),
         )
 
 
@@ -54,6 +58,8 @@ def own_choices(provider: str) -> dict[str, Provider]:
 
 def notes_on(provider: str, types: Collection[str]) -> tuple[str, ...]:
     """Return what an engine does otherwise here than a model says."""
+    if provider == ARM64:
+        return () if is_arm() else (NO_TIMES,)
     if provider != OPENVINO:
         return ()
     return tuple(
@@ -76,8 +82,9 @@ def open_session(
 
     Args:
         model: Any model; it is not changed and not needed any more afterwards.
-        providers: The preferred one first: execution providers of ONNX Runtime, or OpenVINO,
-            whose options are properties of its compile_model.
+        providers: The preferred one first: execution providers of ONNX Runtime, OpenVINO,
+            whose options are properties of its compile_model, or cpu-arm64, whose options are
+            entries of a session's configuration.
         options: An onnxruntime.SessionOptions instead of the default ones.
         threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or the engine's choice.
         profile: Time the nodes until `ran_nodes` is asked for them.
@@ -89,15 +96,17 @@ def open_session(
         RunError: It cannot load the model, or has no device.
     """
     name, properties = name_and_options(providers[0])
+    if options is not None and name in (OPENVINO, ARM64):
+        raise OptionError(
+            f"{name} does not take the options of a session of ONNX Runtime",
+            remedy=f"leave options out, or pass providers=[({name!r}, {{name: value}})]",
+        )
+    if name == ARM64:
+        return open_arm64(model, entries=properties, threads=threads, profile=profile, what=what)
     if name != OPENVINO:
         options = session_options(threads=threads) if options is None else options
         check_options(options)
         return OrtSession(model, providers=providers, options=options, profile=profile, what=what)
-    if options is not None:
-        raise OptionError(
-            "OpenVINO does not take the options of a session of ONNX Runtime",
-            remedy="leave options out, or pass providers=[('OpenVINO', {property: value})]",
-        )
     return OpenVinoSession(
         model, properties=properties, threads=threads, profile=profile, static=True, what=what
     )

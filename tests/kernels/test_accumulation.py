@@ -10,7 +10,7 @@ from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.kernels import accumulation
 from amp_rewrite.kernels.accumulation import SumOrder, load, operators_adding_in, parse
-from amp_rewrite.targets import CUDA, WEBGPU
+from amp_rewrite.targets import ARM64, CUDA, WEBGPU
 
 TABLE = {
     "version": 1,
@@ -71,3 +71,12 @@ def test_a_broken_table_is_refused(
     accumulation._load.cache_clear()
     with pytest.raises(KernelTableError, match=found):
         load("P")
+
+
+def test_on_arm_a_product_and_its_sum_are_rounded_once() -> None:
+    table = load(ARM64)
+    assert table is not None
+    for op in ("MatMul", "Conv", "Gemm"):
+        assert all(row.fused and row.type is FLOAT16 for row in table.sums["", op])
+    assert table.sums["", "GlobalAveragePool"] == (SumOrder(FLOAT16),)
+    assert ("", "ReduceMean") not in table.adding_in(FLOAT16)

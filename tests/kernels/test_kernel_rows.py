@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.kernels import kernel_rows
 from amp_rewrite.kernels import kernel_table as kernels
+from amp_rewrite.targets import ARM64
 
 F16, F32, BF16 = "tensor(float16)", "tensor(float)", "tensor(bfloat16)"
 
@@ -89,3 +92,32 @@ def test_a_package_that_is_not_installed_is_one_line() -> None:
     pytest.importorskip("onnxruntime")
     with pytest.raises(KernelTableError, match="no_such_package: the package of the execution"):
         kernel_rows.ask_runtime("NoSuchExecutionProvider", "no_such_package")
+
+
+def test_what_arm_does_not_load_in_float16_has_no_row() -> None:
+    def pool(op: str, since: int, until: int | None, *types: str) -> dict[str, Any]:
+        kinds = {"T": list(types)}
+        named = {"provider": ARM64, "domain": "", "op": op, "since": since, "until": until}
+        return {**named, "types": kinds}
+
+    rows = [
+        pool("MaxPool", 8, 11, F16),
+        pool("MaxPool", 8, 11, F32),
+        pool("MaxPool", 12, 21, F16, F32),
+        pool("AveragePool", 11, 18, F16),
+        pool("AveragePool", 19, 21, F16, F32),
+    ]
+    answer = {"runtime": "onnxruntime 9", "source": "this test", "kernels": rows}
+    made = kernel_rows.table_for(answer, ARM64)
+    table = kernels.parse(json.loads(kernel_rows.to_text(made)))
+    low = {opset: table.has_kernel("", "MaxPool", opset, {"T": F16}) for opset in (10, 11, 12, 17)}
+    assert low == {10: False, 11: False, 12: True, 17: True}
+    assert table.has_kernel("", "MaxPool", 10, {"T": F32})
+    assert [table.has_kernel("", "AveragePool", n, {"T": F16}) for n in (18, 19)] == [True, False]
+    assert table.has_kernel("", "AveragePool", 19, {"T": F32})
+    assert [table.loads("", "AveragePool", n, [F16]) for n in (18, 19, 23)] == [True, False, False]
+    assert [table.loads("", "MaxPool", n, [F16]) for n in (7, 8, 11, 12)] == [
+        *(True, False, False, True)
+    ]
+    assert table.loads("", "MaxPool", 8, [F32])
+    assert table.common(table).unloadable.keys() == table.unloadable.keys()

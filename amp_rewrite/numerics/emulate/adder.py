@@ -33,18 +33,29 @@ class Adder:
     order: SumOrder | None
 
     def add_up(
-        self, nodes: NodeCollector, operands: Sequence[Sliced], length: int | None, partial: Partial
+        self,
+        nodes: NodeCollector,
+        operands: Sequence[Sliced],
+        length: int | None,
+        partial: Partial,
+        begin: ir.Value | None = None,
     ) -> ir.Value:
         """Sum the first chunk, then the others in a Loop.
 
-        `partial` adds the nodes that sum a part of each operand in float32.
+        Args:
+            nodes: Takes the nodes.
+            operands: What is cut into chunks, and along which axis.
+            length: The number of terms, if it is known.
+            partial: Adds the nodes that sum a part of each operand in float32.
+            begin: What the running sum begins with; None for nothing.
         """
         chunk = self._chunk(length)
         value, axis = operands[0]
         size = nodes.add("Gather", [nodes.add("Shape", [value]), axis])
         rest = nodes.add("Div", [nodes.add("Sub", [size, nodes.ints(1)]), nodes.ints(chunk)])
         trips = nodes.add("Squeeze", [rest])
-        first = self.round(nodes, self._chunk_sum(nodes, operands, nodes.ints(0), chunk, partial))
+        sum_ = self._chunk_sum(nodes, operands, nodes.ints(0), chunk, partial)
+        first = self.round(nodes, sum_ if begin is None else nodes.add("Add", [begin, sum_]))
         body = ir.AttrGraph("body", self._body(nodes, operands, chunk, partial))
         return nodes.add("Loop", [trips, None, first], [body], FLOAT32.ir)
 
@@ -84,12 +95,20 @@ class Adder:
         """Return the sum of one chunk: of rounded terms, or in float32 where there is no order."""
         if self.order is None:
             return _part(nodes, operands, start, chunk, partial)
-        total = self.round(nodes, _part(nodes, operands, start, 1, partial))
+        total = self._term(nodes, operands, start, partial)
         for i in range(1, chunk):
             place = nodes.add("Add", [start, nodes.ints(i)])
-            term = self.round(nodes, _part(nodes, operands, place, 1, partial))
+            term = self._term(nodes, operands, place, partial)
             total = self.round(nodes, nodes.add("Add", [total, term]))
         return total
+
+    def _term(
+        self, nodes: NodeCollector, operands: Sequence[Sliced], place: ir.Value, partial: Partial
+    ) -> ir.Value:
+        """Return one term, rounded unless it joins the sum in the same instruction."""
+        term = _part(nodes, operands, place, 1, partial)
+        fused = self.order is not None and self.order.fused
+        return term if fused else self.round(nodes, term)
 
 
 def known_shape(value: ir.Value) -> list[int] | None:

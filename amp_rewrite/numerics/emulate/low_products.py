@@ -79,13 +79,16 @@ def conv(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     last = nodes.add("Transpose", [taps], [ir.AttrInt64s("perm", [0, 1, 3, 2])])
     rows = nodes.add("Reshape", [last, nodes.ints(group, -1, channels * window)])
     operands = [(rows, nodes.ints(-1)), (columns, nodes.ints(-2))]
-    total = adder.add_up(nodes, operands, channels * window, _product)
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    begin = None
+    if bias is not None and adder.order is not None and adder.order.fused:
+        begin = nodes.add("Reshape", [bias, nodes.ints(group, -1, 1)])  # the sum begins with it
+    total = adder.add_up(nodes, operands, channels * window, _product, begin)
     area = nodes.add("Slice", [nodes.add("Shape", [places]), nodes.ints(2), nodes.ints(_END)])
     out = nodes.add("Gather", [nodes.add("Shape", [weight]), nodes.ints(0)])
     shape = nodes.add("Concat", [nodes.ints(0), out, area], [ir.AttrInt64("axis", 0)])
     result = nodes.add("Reshape", [total, shape])
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    if bias is None:
+    if bias is None or begin is not None:
         return result
     column = nodes.add("Reshape", [bias, nodes.ints(-1, *[1] * len(sizes[1:]))])
     return adder.round(nodes, nodes.add("Add", [result, column]))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from amp_rewrite.runtimes.ort.arm64.machine import is_arm, machine
 from amp_rewrite.runtimes.ort.plugins import devices_of, is_plugin
 from amp_rewrite.runtimes.ort.runtime import import_runtime, import_state
+from amp_rewrite.targets import ARM64
 
 _OPEN = 2**31 - 1
 """The last version of a kernel whose registration names no end."""
@@ -17,6 +20,8 @@ def runtime_in_words(provider: str | None = None, package: str | None = None) ->
     Raises:
         OptionError: The plugin cannot be used.
     """
+    if provider == ARM64 and not is_arm():
+        return f"onnxruntime {machine().version}"
     runtime = f"onnxruntime {import_runtime().__version__}"
     if provider is None or not (package or is_plugin(provider)):
         return runtime
@@ -49,11 +54,24 @@ def kernel_rows(provider: str | None = None, package: str | None = None) -> list
 
 def _row(kernel: Any) -> dict[str, Any]:
     since, until = kernel.version_range
+    types = kernel.type_constraints
+    return row(kernel.provider, kernel.domain, kernel.op_name, since, until, types)
+
+
+def row(
+    provider: str,
+    domain: str,
+    op: str,
+    since: int,
+    until: int,
+    types: Mapping[str, Iterable[str]],
+) -> dict[str, Any]:
+    """Return a registered kernel as a row for a kernel table."""
     return {
-        "provider": kernel.provider,
-        "domain": kernel.domain,
-        "op": kernel.op_name,
+        "provider": provider,
+        "domain": domain,
+        "op": op,
         "since": since,
         "until": None if until >= _OPEN else until,
-        "types": {name: sorted(types) for name, types in kernel.type_constraints.items()},
+        "types": {name: sorted(names) for name, names in types.items()},
     }

@@ -66,6 +66,9 @@ def mean(x: Array) -> Array:
     return (total.astype(np.float32) / 49).astype(np.float16).reshape(2, 16, 1, 1)
 
 
+ARM_SUMS = kept_low(targets.find("cpu-arm64"), FLOAT16)
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -122,3 +125,42 @@ def test_webgpu_computes_what_was_predicted_bit_for_bit(name: str, webgpu: str) 
     predicted = amp.evaluate(model, feeds, accumulate_low=SUMS)["y"]
     np.testing.assert_array_equal(found, predicted)
     assert not np.array_equal(amp.evaluate(model, feeds)["y"], found), "the order does not matter"
+
+
+def fused(x: Array, w: Array) -> Array:
+    """Add products (M, K) x (K, N) one by one, each in one instruction that rounds once."""
+    total = np.zeros((x.shape[0], w.shape[1]), np.float16)
+    for k in range(x.shape[1]):
+        product = x[:, k, None].astype(np.float64) * w[k].astype(np.float64)
+        total = (total + product).astype(np.float16)
+    return total
+
+
+def test_a_fused_product_is_not_rounded_before_it_is_added() -> None:
+    model = onnx.parser.parse_model(
+        f"{HEADER} g (float16[8,100] x, float16[100,16] w) => (float16[8,16] y)"
+        "{ y = MatMul(x, w) }"
+    )
+    feeds = feeds_of(model)
+    found = amp.evaluate(model, feeds, accumulate_low=ARM_SUMS)["y"]
+    np.testing.assert_array_equal(found, fused(*feeds.values()))
+    assert not np.array_equal(found, amp.evaluate(model, feeds, accumulate_low=SUMS)["y"])
+
+
+ON_ARM = (
+    *("a product", "stacked products", "a Gemm one by one", "a Conv", "a depthwise Conv"),
+    *("a dilated Conv in groups", "a Conv of one axis", "a Conv of a computed weight"),
+    *("a leaky relu", "a mean"),
+)
+
+
+@pytest.mark.arm64
+@pytest.mark.parametrize("name", ON_ARM)
+def test_arm_computes_what_was_predicted(name: str, arm64: str) -> None:
+    model = onnx.parser.parse_model(f"{HEADER} {GRAPHS[name]}")
+    feeds = feeds_of(model)
+    found = amp.Evaluator(model, emulate=False, providers=[arm64]).run(feeds)["y"]
+    predicted = amp.evaluate(model, feeds, accumulate_low=ARM_SUMS)["y"]
+    # The emulation rounds a fused sum to float32 first, which shows in one of 8,192 additions.
+    assert np.mean(found == predicted) >= 0.93
+    np.testing.assert_allclose(found, predicted, rtol=0, atol=0.002 * float(np.abs(found).max()))

@@ -1,0 +1,1 @@
+"""ONNX Runtime on an Arm processor: this one, or an emulated one."""
