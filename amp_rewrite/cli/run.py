@@ -58,9 +58,9 @@ def run(
         write_text(report, found.to_json())
     if not quiet:
         out = common.console()
-        common.say_cpu(provider, out)
         for line in found.to_text().splitlines():
             out.print(line)
+        common.say_cpu(provider, out)
 
 
 def _check_paths(read: list[Path], written: list[Path | None]) -> None:
