@@ -168,7 +168,8 @@ def convert(
         _print_unmet(done, found, output)
         common.say_target(options, found.target, common.console())
         common.say_cpu(provider, common.console(), said=options.target)
-        _print_rewrite(found, sizes, explain_casts=explain_casts)
+        left = None if done.made is None else done.made.nothing_left
+        _print_rewrite(found, sizes, left, explain_casts=explain_casts)
         _print_outcome(done.made, output, written=written)
         _print_next(found, done, output, written=written)
     if done.missing is not None:
@@ -241,10 +242,10 @@ def _write_page(
     write_page(page, done.result, report, evidence_of(done, output, written=written))
 
 
-def _print_rewrite(report: Report, sizes: Sizes, *, explain_casts: bool) -> None:
+def _print_rewrite(report: Report, sizes: Sizes, left: str | None, *, explain_casts: bool) -> None:
     """Print what was gained, the figures, the reasons and, if asked for, the dearest casts."""
     out = common.console()
-    print_report(report, out, sizes)
+    print_report(report, out, sizes, left)
     if explain_casts:
         out.print_lines(cast_table(report))
 

@@ -85,10 +85,10 @@ class Conversion:
 
     @property
     def nothing_left(self) -> str | None:
-        """Why there is nothing to write: what was measured left no part low; None if one is."""
+        """Why there is nothing to write: no part is low, nor was one; None if one is."""
         searched = self.tuning is not None or self.constants
         measured = searched or (self.calibration is not None and self.calibration.rules)
-        if self.is_low or not measured:
+        if self.is_low or not (measured or _is_in_vain(self.result)):
             return None
         precision = self.result.options.precision
         if self.unmet is not None:
@@ -211,6 +211,11 @@ class Conversion:
         if not self.result.changed and self.nothing_left is None:
             steps.append(f"nothing is left in {self.result.options.precision}")
         return steps
+
+
+def _is_in_vain(result: RewriteResult) -> bool:
+    """Tell whether a rewrite is the float32 model as it came, in which nothing was low."""
+    return not result.changed and not result.report.summary.nodes_low_before
 
 
 def _stay(noun: str, count: int) -> str:

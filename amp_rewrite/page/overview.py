@@ -55,7 +55,7 @@ def _gained(report: Report, evidence: Evidence) -> Judgement:
     """Return what is said of a rewrite."""
     holds = None if evidence.verification is None else evidence.verification.holds
     steps = next_steps(report, evidence.names, holds)
-    said = headline(report.precision, report.summary, evidence.sizes)
+    said = headline(report.precision, report.summary, evidence.sizes, evidence.against)
     if evidence.against is None:
         return Judgement(said, holds, steps)
     return Judgement(said, ok=False, next=steps, dangers=(evidence.against,))

@@ -159,7 +159,25 @@ def test_a_budget_that_ended_is_the_first_line_with_the_next_command(
     command = f"  amp-rewrite convert {folder / 'fine.onnx'} -o {folder / 'out.onnx'} --precision "
     assert lines[said + 2].startswith(f"{command}bfloat16 --data {folder / 'data'} --rtol 0.002")
     assert lines[said + 2].endswith(" --budget 0.004s")
-    assert any("what was found until then leaves nothing in bfloat16" in line for line in lines)
+    assert "nothing changed: what was found until then leaves nothing in bfloat16" in lines
+    assert not any("no part of the model can compute" in line for line in lines)
+
+
+def test_a_verified_model_in_which_lists_leave_nothing_low_is_not_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert convert(folder, "good", "--verify", "--deny-op", "MatMul") == 3
+    out = capsys.readouterr().out
+    assert "no part of the model can compute in float16; holds on 1 made-up batch" in out
+    assert not (folder / "out.onnx").exists()
+    assert convert(folder, "good", "--deny-op", "MatMul") == 0  # nobody asked for a verdict
+
+
+def test_what_is_low_already_is_written_again(folder: Path) -> None:
+    assert convert(folder, "good") == 0
+    (folder / "out.onnx").rename(folder / "once.onnx")
+    assert convert(folder, "once", "--verify") == 0
+    assert (folder / "out.onnx").exists()
 
 
 def test_verify_verifies_on_made_up_inputs_in_the_same_step(
@@ -308,6 +326,6 @@ def test_the_result_is_run_on_a_provider_and_must_hold_there(
 @pytest.mark.openvino
 @pytest.mark.usefixtures("openvino")
 def test_openvino_runs_what_is_converted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--precision", "bfloat16", "--target", "openvino", "--provider", "openvino")
+    words = ("--precision", "bfloat16", "--target", "cuda", "--provider", "openvino")
     assert convert(folder, "good", *words) == 0
     assert "run on OpenVINO: off the original by " in capsys.readouterr().out

@@ -42,8 +42,12 @@ def planned_size(before: int, plan: CastPlan) -> Sizes:
     return Sizes(before, max(0, after), exact=False)
 
 
-def headline(precision: str, summary: Summary, sizes: Sizes | None = None) -> str:
+def headline(
+    precision: str, summary: Summary, sizes: Sizes | None = None, left: str | None = None
+) -> str:
     """Return what was gained: size if that is known, and the share of the arithmetic.
+
+    `left` says why nothing is low, where more is known of it than that nothing is.
 
     Example:
         "half the size; 100 % of the arithmetic in float16"
@@ -56,7 +60,7 @@ def headline(precision: str, summary: Summary, sizes: Sizes | None = None) -> st
             "`check` and `repair` are for such files"
         )
     if not summary.nodes_converted:
-        return f"nothing changed: no part of the model can compute in {precision}"
+        return f"nothing changed: {left or f'no part of the model can compute in {precision}'}"
     share = summary.compute_converted
     parts = [f"{_percent(share)} of the arithmetic in {precision}"]
     if sizes is not None:

@@ -171,10 +171,15 @@ class Report:
         return dict(sorted(self.kept.items(), key=lambda item: (-item[1], item[0])))
 
 
-def print_report(report: Report, console: Console, sizes: Sizes | None = None) -> None:
-    """Print on a console what was gained, the figures, and why the rest stays float32."""
+def print_report(
+    report: Report, console: Console, sizes: Sizes | None = None, left: str | None = None
+) -> None:
+    """Print on a console what was gained, the figures, and why the rest stays float32.
+
+    `left` is that of `headline`.
+    """
     summary, weights = report.summary, report.weights
-    console.print(headline(report.precision, summary, sizes))
+    console.print(headline(report.precision, summary, sizes, left))
     console.print(
         f"{summary.nodes_converted} of {summary.float_nodes} float32 nodes now compute in "
         f"{report.precision} (target {report.target}): "

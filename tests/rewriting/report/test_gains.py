@@ -40,6 +40,12 @@ def test_nothing_is_said_to_be_nothing() -> None:
     assert said_of(report) == "nothing changed: no part of the model can compute in float16"
 
 
+def test_what_left_nothing_is_said_instead_where_it_is_known() -> None:
+    report = rewritten("g (float[2] x) => (float[2] y) { y = Exp(x) }").report
+    said = headline(report.precision, report.summary, None, "the budget ended")
+    assert said == "nothing changed: the budget ended"
+
+
 def test_the_planned_size_is_less_by_what_the_weights_save() -> None:
     result = rewritten(ONE)
     assert planned_size(1000, result.plan) == Sizes(1000, 1000 - 16 * 2, exact=False)
