@@ -68,6 +68,8 @@ class RewriteResult(Planned):
         timings: Step -> seconds: "load", "type_graph", "painting", "casts", and "scaling" if
             something leaves the range.
         scaling: What was multiplied by powers of two, or None; `flat` is the scaled model then.
+        end_casts: How many Casts `flat` has before the plan, so that its inputs and outputs, which
+            were in 16 bits, are float32.
     """
 
     flat: FlatProto
@@ -78,6 +80,7 @@ class RewriteResult(Planned):
     removed: tuple[int, ...]
     timings: Mapping[str, float] = field(default_factory=dict[str, float])
     scaling: Scaling | None = None
+    end_casts: int = 0
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -105,7 +108,7 @@ class RewriteResult(Planned):
     @property
     def changed(self) -> bool:
         """Whether the rewritten model differs from the input."""
-        return not self.plan.is_empty
+        return not self.plan.is_empty or self.end_casts > 0
 
     @property
     def report(self) -> Report:
@@ -154,7 +157,9 @@ class RewriteResult(Planned):
             found = build_report(
                 self.context, self.painting, self.plan, self.options, len(self.removed), sizes
             )
-            return replace(found, scaling=scaling_record(self.scaling))
+            added = found.summary.casts_added + self.end_casts
+            summary = replace(found.summary, casts_added=added)
+            return replace(found, summary=summary, scaling=scaling_record(self.scaling))
 
 
 @with_option_names
@@ -184,19 +189,23 @@ def rewrite(
         with clock.step("load"):
             flat = read_source(model, inline_functions=chosen.inline_functions)
             chosen = for_model(chosen, flat)
-            flat = _with_ends(flat, chosen)
+            flat, end_casts = _with_ends(flat, chosen)
             wide = _single_precision(flat, chosen)
         if wide is not None:
             result = _rewrite(wide, chosen, clock)
             if result.plan.computes_low:
                 return result
-        return _rewrite(flat, chosen, clock)
+        result = _rewrite(flat, chosen, clock)
+        return replace(result, end_casts=end_casts) if end_casts else result
 
 
-def _with_ends(flat: FlatProto, options: RewriteOptions) -> FlatProto:
-    """Return a model with float32 inputs and outputs in the place of 16-bit ones, if asked for."""
+def _with_ends(flat: FlatProto, options: RewriteOptions) -> tuple[FlatProto, int]:
+    """Return a model with float32 inputs and outputs in the place of 16-bit ones, if asked for.
+
+    The number is how many Casts that took.
+    """
     if not options.ends_are_float32 or not mentions(flat, LOW.values()):
-        return flat
+        return flat, 0
     from amp_rewrite.rewriting.widen import with_float32_ends
 
     return with_float32_ends(flat)
@@ -224,7 +233,7 @@ def scaled_by_measures(
     with paused_gc():
         flat = read_source(model, inline_functions=options.inline_functions)
         options = for_model(options, flat)
-        flat = _with_ends(flat, options)
+        flat, _ = _with_ends(flat, options)
         flat = _single_precision(flat, options) or flat
         return _scaling(_planned(flat, options, _Clock()), measured)
 

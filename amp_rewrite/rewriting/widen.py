@@ -240,17 +240,18 @@ def _changing_ends(flat: FlatProto, options: RewriteOptions) -> list[int]:
     return [v for v in ends if options.ends_are_float32 or not options.keeps_type(names[v])]
 
 
-def with_float32_ends(flat: FlatProto) -> FlatProto:
-    """Return a model whose graph inputs and outputs in 16 bits are float32, behind Casts."""
+def with_float32_ends(flat: FlatProto) -> tuple[FlatProto, int]:
+    """Return a model whose graph inputs and outputs in 16 bits are float32, behind so many Casts."""
     from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
 
     given = (*flat.main.inputs, *flat.main.outputs)
     ends = [v for v in given if not flat.is_initializer(v)]
     context = raising_context(flat, [*LOW.values()], ends=ends)
     if not context.low_ends:
-        return flat
+        return flat, 0
     plan = plan_casts(context, raised(context, ()))
-    return rewritten_flat(flat, context.type_graph, plan, (), {}).flat
+    made = rewritten_flat(flat, context.type_graph, plan, (), {}).flat
+    return made, sum(1 for cast in plan.casts if cast.existing == ABSENT)
 
 
 def single_precision(flat: FlatProto, options: RewriteOptions) -> FlatProto | None:

@@ -72,3 +72,17 @@ def test_a_model_that_is_low_already_is_named_so() -> None:
 def test_a_float32_model_without_anything_to_convert_is_not() -> None:
     text = amp.rewrite(parse("g (float[4] x) => (float[4] y) { y = Exp(x) }")).report.to_text()
     assert "nothing changed: no part of the model can compute in float16" in text
+
+
+def test_casts_at_ends_that_become_float32_are_counted() -> None:
+    low = parse("g (float16[2,4] x, float16[4,4] w) => (float16[2,4] y) { y = MatMul(x, w) }")
+    made = amp.rewrite(low, keep_io_types=["float32"])
+    assert made.changed
+    assert made.report.summary.casts_added == 3
+    text = " ".join(made.report.to_text().split())
+    assert "1 node is float16 already;" in text
+    assert "are for such files; 3 casts added" in text
+    assert "casts: 3 added, 0 removed" in text
+    again = amp.rewrite(amp.to_proto(made.model), keep_io_types=["float32"])
+    assert not again.changed
+    assert again.report.summary.casts_added == 0

@@ -57,15 +57,23 @@ def headline(
         verb, them = ("is", "it") if count == 1 else ("are", "them")
         return (
             f"{counted(count, 'node')} {verb} {precision} already; `convert` leaves {them}. "
-            "`check` and `repair` are for such files"
+            f"`check` and `repair` are for such files{_casts_alone(summary)}"
         )
     if not summary.nodes_converted:
-        return f"nothing changed: {left or f'no part of the model can compute in {precision}'}"
+        done = "" if summary.casts_added else "nothing changed: "
+        why = left or f"no part of the model can compute in {precision}"
+        return f"{done}{why}{_casts_alone(summary)}"
     share = summary.compute_converted
     parts = [f"{_percent(share)} of the arithmetic in {precision}"]
     if sizes is not None:
         parts.insert(0, _size(sizes.share))
     return "; ".join(parts)
+
+
+def _casts_alone(summary: Summary) -> str:
+    """Return what is said of Casts where no node was converted."""
+    count = summary.casts_added
+    return f"; {counted(count, 'cast')} added" if count else ""
 
 
 def _size(share: float) -> str:
