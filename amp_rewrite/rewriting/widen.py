@@ -241,7 +241,7 @@ def _changing_ends(flat: FlatProto, options: RewriteOptions) -> list[int]:
 
 
 def with_float32_ends(flat: FlatProto) -> tuple[FlatProto, int]:
-    """Return a model whose graph inputs and outputs in 16 bits are float32, behind so many Casts."""
+    """Return a model whose graph inputs and outputs in 16 bits are float32, and its Casts."""
     from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
 
     given = (*flat.main.inputs, *flat.main.outputs)
