@@ -73,7 +73,7 @@ PLAIN: dict[str, str] = {
     Reason.COUNT: "holds counts or positions, which {precision} cannot tell apart",
     Reason.DEMAND: "feeds angles, indices or logarithms, where small errors do harm",
     Reason.DIFFERENCE: "computes a small difference of large numbers, which {precision} loses",
-    Reason.CARRIED: "carries a loop's state, in which errors of {precision} add up",
+    Reason.CARRIED: "carries a state from step to step, in which errors of {precision} add up",
     Reason.DENY_LIST: "would lose too much accuracy in {precision}",
     Reason.DOWNSTREAM_OF_DENY: "works on a result that needs float32",
     Reason.SQUARE: "makes squares for a sum, which outgrow {precision}",

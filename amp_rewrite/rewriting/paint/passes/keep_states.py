@@ -8,7 +8,8 @@ these stay low. So does what a gate multiplies, the forgetting of LSTM and GRU.
 
 The ways are cycles of the dataflow inside the body of a Loop or Scan, through its branches, too.
 What lies on one, its constants included, is float32; what a state feeds besides is not. A loop
-that is known to go round only a few times is left alone.
+that is known to go round only a few times is left alone. Loops that exporters unrolled are in
+rewriting/paint/unrolled.py.
 """
 
 from __future__ import annotations
@@ -21,23 +22,16 @@ from amp_rewrite.graph.build_type_graph import scan_split
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph, Operator
 from amp_rewrite.graph.keys import PART_KEY
-from amp_rewrite.graph.traits import Trait, has, having, operator
+from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.formulas import Formulas, is_one, is_product
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.unrolled import FEW, LINEAR, unrolled_marks
 
-# operators: arithmetic whose result grows in proportion with what it reads.
-_LINEAR = (
-    having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN, Trait.ADDS, Trait.SUMS_UP, Trait.AVERAGES)
-    | having(Trait.HANDS_ON)
-    | {"Div", "Mean", "Mul", "Sub"}
-) - (having(Trait.JUMPS) | {"Attention", "CausalConvWithState", "LinearAttention"})
 # operators: those whose result grows with what they read, but not in proportion.
 _BENT = {"Abs", "Clip", "Elu", "LeakyRelu", "Max", "Min", "PRelu", "Relu", "Selu", "HardSwish"}
 _GATES = ("Sigmoid", "HardSigmoid", "Softmax")  # operators: what gates are made by.
 
-_FEW = 8
-"""So many turns are no more than that many layers of a network, through which errors add up too."""
 _WITH_BATCH = 8
 """The opset in which Scan has an axis of batches in front of the one that it goes along."""
 
@@ -54,11 +48,11 @@ class KeepStates:
         """Return the painting with such vertices marked; nodes that the user allows are not."""
         flat = context.type_graph.flat
         loops = flat.nodes_of("Loop", "Scan")
-        if context.lists.force_all or not loops:
+        if context.lists.force_all:
             return painting
-        marks: dict[int, Mark] = {}
+        marks = unrolled_marks(context)
         for node in loops:
-            if _turns(flat, node) <= _FEW or flat.metadata_of(node).get(PART_KEY) is not None:
+            if _turns(flat, node) <= FEW or flat.metadata_of(node).get(PART_KEY) is not None:
                 continue  # gradients through time are painted as the forward loop is
             marks = _Loop(context, node).marks() | marks
         names, allowed = context.type_graph.node_name, context.rules.allowed_by
@@ -122,7 +116,7 @@ class _Loop(Formulas):
                     yield from self._outputs(node, reader, bent)
             elif self._bends(called):
                 yield from self._outputs(node, reader, True)
-            elif operator(called) in _LINEAR and not self._is_held(vertex, node):
+            elif operator(called) in LINEAR and not self._is_held(vertex, node):
                 yield from self._outputs(node, reader, bent)
 
     def _outputs(self, node: int, reader: int, bent: bool) -> Iterator[Place]:

@@ -1,0 +1,111 @@
+"""Recurrences without a loop: one weight multiplies what it has made, step after step.
+
+Exporters unroll loops whose length is known: x1 = A x0 + B u0, x2 = A x1 + B u1, and so on. What
+holds of the state of a loop (passes/keep_states.py) holds of these values: they are rounded at each
+step, and poles near 1 move where A is rounded. Only arithmetic that is linear may lie between two
+products with A; a bounded function, a normalization, a Relu or a layer with weights of its own ends
+the way, so that networks that share weights between their layers are none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from amp_rewrite.graph.constants import moved_from, stored_tensor
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.traits import Trait, having, operator
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.formulas import Formulas, is_one, is_product
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Reason
+
+# operators: arithmetic whose result grows in proportion with what it reads.
+LINEAR = (
+    having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN, Trait.ADDS, Trait.SUMS_UP, Trait.AVERAGES)
+    | having(Trait.HANDS_ON)
+    | {"Div", "Mean", "Mul", "Sub"}
+) - (having(Trait.JUMPS) | {"Attention", "CausalConvWithState", "LinearAttention"})
+
+FEW = 8
+"""So many steps are no more than that many layers of a network, through which errors add up too."""
+
+
+def unrolled_marks(context: PaintContext) -> dict[int, Mark]:
+    """Return the marks of the steps of recurrences that no loop makes."""
+    return _Search(context).marks()
+
+
+class _Search(Formulas):
+    """One search in one model."""
+
+    def marks(self) -> dict[int, Mark]:
+        """Return the marks of what lies between the first and the last product with a weight."""
+        weights = self._weights()
+        steps = list(self._on_ways(range(len(self.flat.operator)), weights, set(weights)))
+        used = Counter(weights[n] for n in steps if n in weights)
+        marks: dict[int, Mark] = {}
+        for weight in [w for w, times in used.items() if times > FEW]:
+            name = self.flat.value_names[weight]
+            mark = Mark(Color.NONE, Reason.CARRIED, None, f"a state that {name} multiplies again")
+            of_it = {n for n, other in weights.items() if other == weight}
+            for node in self._on_ways(steps, weights, of_it):
+                marks |= dict.fromkeys(self.graph.vertices_of(node), mark)
+        return marks
+
+    def _weights(self) -> dict[int, int]:
+        """Return, by node, the constant that it multiplies data with, of those used often."""
+        flat = self.flat
+        multiply = {
+            k
+            for k, called in enumerate(flat.operators)
+            if is_product(called) or is_one(called, "Mul")
+        }
+        nodes = [n for n, number in enumerate(flat.operator) if number in multiply]
+        if len(nodes) <= FEW:
+            return {}
+        found = {n: weight for n in nodes if (weight := self._weight(n)) != ABSENT}
+        times = Counter(found.values())
+        return {n: weight for n, weight in found.items() if times[weight] > FEW}
+
+    def _weight(self, node: int) -> int:
+        """Return the constant, of more than one element, that a node multiplies data with."""
+        for value in self.data(node)[:2]:
+            source = moved_from(self.flat, value)
+            held = None if source == ABSENT else stored_tensor(self.flat, source)
+            if held is not None:
+                return source if held.size > 1 else ABSENT
+        return ABSENT
+
+    def _on_ways(
+        self, nodes: Iterable[int], weights: dict[int, int], counted: set[int]
+    ) -> Iterator[int]:
+        """Yield the nodes on ways with more than a few counted ones, from the first to the last.
+
+        Args:
+            nodes: Those that are looked at, in execution order.
+            weights: What nodes multiply with; products with other constants end a way.
+            counted: The nodes that count as steps.
+        """
+        if len(counted) <= FEW:
+            return
+        passed = [n for n in nodes if self._passes(n, weights)]
+        before: dict[int, int] = {}
+        for node in passed:
+            sources = (self.flat.producer[v] for v in self.data(node))
+            steps = max((before.get(source, 0) for source in sources), default=0)
+            before[node] = steps + (node in counted)
+        behind: dict[int, int] = {}
+        for node in reversed(passed):
+            read = (reader for v in self.flat.outputs_of(node) for reader in self.flat.readers(v))
+            behind[node] = max((behind.get(n, 0) for n in read), default=0) + (node in counted)
+        for node in passed:
+            steps = before[node] + behind[node] - (node in counted)
+            if before[node] and behind[node] and steps > FEW:
+                yield node
+
+    def _passes(self, node: int, weights: dict[int, int]) -> bool:
+        """Tell whether what a node makes is in proportion with what it reads."""
+        called = self.flat.called(node)
+        if is_product(called):
+            return node in weights or not any(self.is_constant(v) for v in self.factors(node))
+        return operator(called) in LINEAR
