@@ -27,6 +27,7 @@ from amp_rewrite.cli.common import (
 )
 from amp_rewrite.cli.ctrl_c import wait_for_imports
 from amp_rewrite.cli.help_examples import FIRST, epilog
+from amp_rewrite.cli.own_process import run_apart
 from amp_rewrite.cli.standard_output import check_standard_output
 from amp_rewrite.errors import AmpError, OptionError, StrictError, UnloadableError
 
@@ -75,13 +76,21 @@ def _warnings_once() -> Callable[..., None]:
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Run the command line and leave with its exit status."""
+    """Run the command line and leave with its exit status.
+
+    Without `arguments` it is the command of this process; one that runs models then does so in
+    another one.
+    """
+    is_own = arguments is None
     if arguments is None:
         _set_up_process()
         arguments = sys.argv[1:]
+    status: int | None = None
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warnings_once()
+            if is_own and (status := run_apart(arguments)) is not None:
+                sys.exit(status)
             _run(arguments)
     except StrictError as error:
         for line in error.shortcomings:
@@ -96,7 +105,7 @@ def main(arguments: list[str] | None = None) -> Any:
         _say_interrupted()
         sys.exit(INTERRUPTED)
     except SystemExit as leaving:  # typer turns the interruption of a command into this
-        if leaving.code == INTERRUPTED:
+        if leaving.code == INTERRUPTED and status is None:
             _say_interrupted()
         raise
 

@@ -1,0 +1,116 @@
+"""A command in a process of its own, whose end by an engine becomes one line.
+
+What runs a model may end its process, and with it the command, without a word: ONNX Runtime has
+models that it dies of, when it loads them or later. The process that the user started waits for
+another one, which does the work with the same streams, and says which model it was.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from types import FrameType
+
+from amp_rewrite.errors import RunError
+
+COMPUTING = frozenset({"calibrate", "inputs", "localise", "run", "tune", "verify"})
+"""The commands whose work is running models that users give."""
+
+_AT_TIMES = frozenset({"check", "convert", "repair", "report"})
+_IF = ("--data", "--verify", "--stress")
+"""Commands that run models if they are given one of these options; others read files only."""
+
+_MARK = "AMP_REWRITE_OWN_PROCESS"
+"""Set in the environment of the process that does the work."""
+
+_FAULTS = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGKILL")
+
+_WINDOWS_FAULT = 0xC0000000
+"""From here on the exit status of a process on Windows is a fault."""
+
+_FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP")
+"""What ends the process that waits, and is for the one that works."""
+
+_DIES_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG of Linux's prctl."""
+
+
+def run_apart(arguments: Sequence[str]) -> int | None:
+    """Run a command in another process if it computes; return its exit status, None if it is here.
+
+    Raises:
+        RunError: The process was ended by a fault.
+    """
+    command = next((word for word in arguments if not word.startswith("-")), "")
+    if os.environ.pop(_MARK, None) is not None:
+        _prepare()
+        return None
+    if "--help" in arguments or not _computes(command, arguments):
+        return None
+    try:
+        status = _wait_for(arguments)
+    except OSError:  # no process can be started; the work is done here
+        return None
+    ending = _ending(status)
+    if ending is not None:
+        raise RunError(
+            "the process that ran the model was ended",
+            where=" or ".join(_models(arguments)),
+            found=ending,
+            remedy="run the model with optimisations of the engine off, or with another version",
+        )
+    return status if status >= 0 else 128 - status
+
+
+def _computes(command: str, arguments: Sequence[str]) -> bool:
+    given = {word.partition("=")[0] for word in arguments}
+    return command in COMPUTING or (command in _AT_TIMES and not given.isdisjoint(_IF))
+
+
+def _wait_for(arguments: Sequence[str]) -> int:
+    # -P: run in a checkout, a folder onnx would stand before the installed package.
+    words = [sys.executable, "-P", "-m", "amp_rewrite", *arguments]
+    child = subprocess.Popen(
+        words, env={**os.environ, _MARK: "1"}, start_new_session=os.name == "posix"
+    )
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        del frame
+        if os.name == "posix":  # elsewhere the console has told both
+            with suppress(ProcessLookupError):
+                child.send_signal(number)
+
+    for name in _FORWARDED:
+        if (number := getattr(signal, name, None)) is not None:
+            signal.signal(number, forward)
+    return child.wait()
+
+
+def _prepare() -> None:
+    """Let the process that works end with the one that waits, and leave no memory dump."""
+    with suppress(ImportError, ValueError, OSError, AttributeError):
+        import ctypes  # where it is needed only: most commands do without
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
+
+
+def _ending(status: int) -> str | None:
+    """Return by which fault a process ended; None if it left by itself or was asked to."""
+    if status >= _WINDOWS_FAULT:
+        return f"status {status:#x}"
+    name = next((n for n in _FAULTS if getattr(signal, n, None) == -status), None)
+    if name == "SIGKILL":
+        return "SIGKILL: the system does that when memory runs out"
+    return "a segmentation fault (SIGSEGV)" if name == _FAULTS[0] else name
+
+
+def _models(arguments: Sequence[str]) -> list[str]:
+    """Return the models among the arguments; all arguments that are files if none is one."""
+    files = [word for word in arguments[1:] if os.path.isfile(word)]
+    return [word for word in files if word.endswith(".onnx")] or files
