@@ -51,7 +51,9 @@ def convert(
         ),
     ] = None,
     rtol: common.Rtol = None,
-    budget: Annotated[str, typer.Option(help="For tuning: 90s, 10m, 1h.")] = "10m",
+    budget: Annotated[
+        str, typer.Option(help="For tuning and what comes before: 90s, 10m, 1h.")
+    ] = "10m",
     verify: common.Verify = False,
     stress: Annotated[
         bool | None,

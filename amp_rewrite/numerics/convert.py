@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Unpack, cast
 
 from amp_rewrite import targets
@@ -91,7 +91,8 @@ def convert(
         options: How to rewrite; None for the default options.
         rtol: The largest error of an output, relative to its largest magnitude; None for what
             `verify` asks for, a cosine of 0.999 and the same classes.
-        budget: Seconds for the search for harmful constants and for tuning.
+        budget: Seconds for all of it; the searches for harmful constants and for nodes get what
+            calibrating and verifying leave, and verifying takes once more. Those are not cut short.
         stress: Verify with stress inputs as well; None does so without data, and if `strict` is
             set.
         output: Where to write the rewritten model if it holds; a file of data that ends in .onnx is
@@ -168,6 +169,9 @@ class _Job:
     warn: Progress = _silent
     last: Verification | None = None
     scaling: Scaling | None = None
+    started: float = field(default_factory=time.monotonic)
+    takes: float = 0.0
+    """Seconds that verifying took last, which comes behind a search once more."""
 
     def run(self, result: RewriteResult | None = None) -> Conversion:
         """Take the steps that are needed, the first of which may have been taken."""
@@ -207,13 +211,12 @@ class _Job:
             return first
         if is_beyond:
             self.warn(found.control_beyond)
-        ends = time.monotonic() + self.budget
         made = self._without_harm(options, first) if blames_weights else first
         if not _fails_on_data(made.verification):
             is_vain = not made.is_low and first.doubt is not None
             return replace(first, vain=True) if is_vain else made
         options = _with_rules(options, made.constants)
-        tuned = self._searched(options, made, ends)
+        tuned = self._searched(options, made)
         doubtful = made if made.is_low and made.doubt is not None else first
         is_better = tuned.is_low and (tuned.ok or tuned.doubt is not None)
         if is_better or doubtful.doubt is None:
@@ -227,29 +230,34 @@ class _Job:
         if feeds is None:
             return first
         self.progress("looking for constants that rounding spoils")
-        found = harmful_constants(self.last, feeds, self.budget * _CONSTANTS_SHARE)
+        seconds = min(self.budget * _CONSTANTS_SHARE, self._left())
+        found = harmful_constants(self.last, feeds, seconds) if seconds > 0 else ()
         if not found:
             return first
         painter = Repainter.of(self.model, replace(options, strict=False))
         rules = rules_for(painter, found)
         return self._rewritten(_with_rules(options, rules), first.calibration, None, rules)
 
-    def _searched(self, options: RewriteOptions, before: Conversion, ends: float) -> Conversion:
+    def _left(self) -> float:
+        """Return the seconds of a search behind which there is time to verify within the budget."""
+        return max(0.0, self.started + self.budget - self.takes - time.monotonic())
+
+    def _searched(self, options: RewriteOptions, before: Conversion) -> Conversion:
         """Tune and verify; a trial rounds value by value, the written file by fused groups.
 
         What the file is further off than its trial is asked of the next search, if there is a limit
         that both are held against.
         """
         tolerance = self._search_tolerance()
-        made = self._tuned_and_verified(options, before, tolerance, ends)
+        made = self._tuned_and_verified(options, before, tolerance)
         for _ in range(_MORE_SEARCHES):
             loss = 0.0 if made.tuning is None else made.tuning.loss
             error = max((output.scaled_error for output in made.verification.outputs), default=0.0)
-            is_over = time.monotonic() >= ends
+            is_over = self._left() <= 0
             if self.rtol is None or not 0 < loss <= self.rtol < error < math.inf or is_over:
                 break
             tolerance = replace(tolerance, limit=self.rtol * loss / error)
-            made = self._tuned_and_verified(options, before, tolerance, ends)
+            made = self._tuned_and_verified(options, before, tolerance)
         return made
 
     def _tuned_and_verified(
@@ -257,12 +265,10 @@ class _Job:
         options: RewriteOptions,
         before: Conversion,
         tolerance: Tolerance,
-        ends: float,
     ) -> Conversion:
         assert self.last is not None, "it was verified"
         data = [self.last.worst_feeds or {}] if self.data is None else self.data
-        budget = max(0.0, ends - time.monotonic())
-        tuning = self._tuned(replace(options, strict=False), data, tolerance, budget)
+        tuning = self._tuned(replace(options, strict=False), data, tolerance, self._left())
         options = _with_rules(options, tuning.rules)
         return self._rewritten(options, before.calibration, tuning, before.constants)
 
@@ -288,6 +294,7 @@ class _Job:
     ) -> Conversion:
         """Verify what was rewritten."""
         self.progress("verifying")
+        begins = time.monotonic()
         run = self._verification(result)
         run.device(self.providers, asked=True)
         report = verified(
@@ -297,7 +304,7 @@ class _Job:
             input_ranges=self.options.ranges,
             progress=self.progress,
         )
-        self.last = run
+        self.last, self.takes = run, time.monotonic() - begins
         return Conversion(result, report, calibration, tuning, run.shapes, constants)
 
     def _verification(self, result: RewriteResult) -> Verification:

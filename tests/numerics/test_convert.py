@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.errors import DataError, OptionError, StrictError, VerdictError
+from amp_rewrite.numerics.compare.verify import verified
 
 TEXT = """<ir_version: 9, opset_import: ["" : 18]>
 g (float[2,4] x) => (float[2,4] y)
@@ -265,3 +267,28 @@ def test_the_report_has_the_bytes_that_casts_moved_on_the_first_batch() -> None:
 def test_sizes_come_from_made_up_inputs_where_there_are_no_data() -> None:
     found = amp.convert(chosen_rows(), stress=False)
     assert found.report.summary.casts_of_unknown_size == 0
+
+
+def test_a_search_leaves_time_for_the_verification_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[float] = []
+
+    class Tuned(Exception):  # noqa: N818 it ends the search
+        pass
+
+    def tune(*_: Any, budget: float, **__: Any) -> Any:
+        given.append(budget)
+        raise Tuned
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        time.sleep(0.4)
+        return verified(*arguments, **options)
+
+    monkeypatch.setattr("amp_rewrite.numerics.convert.tune", tune)
+    monkeypatch.setattr("amp_rewrite.numerics.convert.verified", slow)
+    for budget in (60.0, 0.5):
+        with pytest.raises(Tuned):
+            amp.convert(model(), batches(), rtol=1e-9, budget=budget)
+    assert 50 < given[0] < 60 - 2 * 0.4
+    assert given[1] == 0
