@@ -194,7 +194,7 @@ def moved(model: Path, options: RewriteOptions, opset: str) -> RaisedModel | Non
 
     What runs models is loaded only where one may be moved.
     """
-    if opset == KEEP or (opset == AUTO and options.precision != BFLOAT16.name):
+    if opset == KEEP or (opset == AUTO and not _may_move(options)):
         return None
     return raised_model(model, opset, options)
 
@@ -271,12 +271,14 @@ def _number(opset: str) -> int:
         ) from error
 
 
+def _may_move(options: RewriteOptions) -> bool:
+    """Tell whether any model is moved to another opset without being asked for."""
+    return options.precision == BFLOAT16.name or find(options.chosen_target).opset is not None
+
+
 def _advised(model: Path, options: RewriteOptions) -> int | None:
     """Return the opset to which a model is worth being moved without being asked for."""
-    target = find(options.chosen_target)
-    if options.precision != BFLOAT16.name and target.opset is None:
-        return None
-    if options.chosen_target == SCHEMA:
+    if not _may_move(options) or options.chosen_target == SCHEMA:
         return None
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # the rewrite says it all
         found = rewrite(model, options, strict=False)
@@ -285,6 +287,7 @@ def _advised(model: Path, options: RewriteOptions) -> int | None:
         return None
     if step_description(flat):
         return None
+    target = find(options.chosen_target)
     if target.opset is not None:
         return target.opset if _has_more_kernels(found, options, target) else None
     advice = found.report.opset_advice

@@ -424,6 +424,44 @@ def test_a_model_is_moved_to_a_newer_opset_first(
     }
 
 
+def test_a_model_is_moved_to_where_arm_has_kernels(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    text = (
+        '<ir_version: 8, opset_import: ["" : 11]> g (float[1,4,8,8] x) => (float[1,4,7,7] y)'
+        "<float[4,4,1,1] w = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7}>"
+        "{ h = Conv(x, w) y = MaxPool<kernel_shape: ints = [2, 2]>(h) }"
+    )
+    onnx.save(onnx.parser.parse_model(text), folder / "old.onnx")
+    assert convert(capsys, folder, "--target", "cpu-arm64", model="old")[::2] == (0, "")
+    made = onnx.load(folder / "out.onnx")
+    assert made.opset_import[0].version == 17
+    assert operators(folder / "out.onnx") == ["Cast", "Conv", "MaxPool", "Cast"]
+    given = ("--target", "cpu-arm64", "--opset", "keep")
+    assert convert(capsys, folder, *given, model="old")[::2] == (0, "")
+    kept = onnx.load(folder / "out.onnx")
+    assert kept.opset_import[0].version == 11
+    assert operators(folder / "out.onnx") == ["Cast", "Conv", "Cast", "MaxPool"]
+    assert convert(capsys, folder, "--target", "webgpu", model="old")[0] == 0
+    assert onnx.load(folder / "out.onnx").opset_import[0].version == 11
+
+
+@pytest.mark.parametrize("name", ["arm", "ARM64", "aarch64"])
+def test_what_else_arm_is_called_is_a_hint(
+    capsys: pytest.CaptureFixture[str], folder: Path, name: str
+) -> None:
+    status, _, err = convert(capsys, folder, "--target", name)
+    assert status == 2
+    assert "did you mean cpu-arm64?" in err
+
+
+def test_which_processor_cpu_is_is_said(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    said = convert(capsys, folder, "--target", "cpu")[1]
+    assert said.count("cpu means an x86-64 processor") == 1
+    assert "cpu-arm64 is the one for Arm" in said
+    assert "x86-64" not in convert(capsys, folder, "--target", "cuda")[1]
+
+
 def test_explain_moves_a_model_to_a_newer_opset_first_as_convert_does(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
