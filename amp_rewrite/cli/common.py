@@ -174,7 +174,7 @@ def check_reports(models: Iterable[Path], report: Path | None, html: Path | None
 
 NOT_OF_GIVEN = (
     *("keep_io_types", "preserve", "weights", "store", "infer_after_allow", "inline_functions"),
-    *("move_casts", "variables", "overflow", "strict"),
+    *("move_casts", "variables", "strict"),
 )
 """Options that say how to make a model low, and nothing of one that is: for check and repair."""
 

@@ -11,11 +11,13 @@ import numpy as np
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError, SaveError
+from amp_rewrite.graph.added import SUFFIX
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.io.model_files import Path
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.repair_report import Repair
 from amp_rewrite.numerics.safety_check import Progress, compared, judged
+from amp_rewrite.numerics.scaled_repair import scaled_form
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
 from amp_rewrite.rewriting.apply.written_metadata import for_model
@@ -32,6 +34,7 @@ from amp_rewrite.rewriting.plan.options import (
 from amp_rewrite.rewriting.raise_dangers import form_of, low_of, nothing_raised, repaired
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.report.arithmetic_share import compute_share
+from amp_rewrite.rewriting.scaling.scaling import Scaling
 from amp_rewrite.rewriting.widen import Raised, WideForm
 
 if TYPE_CHECKING:
@@ -66,7 +69,8 @@ def repair(
 ) -> Repair:
     """Raise to float32 what is dangerous in a model in 16 bits, and no more.
 
-    All else stays as it is. With data, what overflows on them is raised as well; the
+    What overflows is scaled by a power of two where that keeps it in 16 bits (`overflow="auto"`);
+    all else stays as it is. With data, what overflows on them is raised as well; the
     result, emulated, is compared with the model's own float32 form, which has the same weights, and
     more is raised until it holds.
 
@@ -108,6 +112,7 @@ def repair(
         )
     chosen = for_model(replace(chosen, precision=low.name), flat)
     work = _Work(form_of(flat, low), mended, chosen, keep_io, weights, rtol, budget, progress)
+    work = work.scaled(data)
     if data is None:
         made = work.repaired(judged(work.form, chosen), _RULES)
     else:
@@ -115,6 +120,7 @@ def repair(
     if verify or data is not None:
         made = work.verified(made, data, stress)
     if made.verification is not None and data is None and _has_failed(made.verification):
+        work = work.scaled(work.made_up())
         made = work.verified(work.repaired(work.tuned(work.made_up()), _MADE_UP), None, stress)
     if output is not None:
         made.save(path_text(output, SaveError))
@@ -152,6 +158,17 @@ class _Work(NamedTuple):
     rtol: float | None
     budget: float
     progress: Callable[[str], None] | None
+    scaling: Scaling | None = None
+
+    def scaled(self, data: Data | None) -> _Work:
+        """Return the work on a scaled model, if scaling lets more of this one stay in 16 bits."""
+        if self.scaling is not None:
+            return self
+        found = scaled_form(self.form, self.options, data)
+        if found is None:
+            return self
+        mended = replace(self.mended, flat=found.form.given)
+        return self._replace(form=found.form, mended=mended, scaling=found.scaling)
 
     def tuned(self, data: Data) -> RewriteResult:
         """Return the painting that is left of the one that was given, so that it passes on data."""
@@ -184,7 +201,11 @@ class _Work(NamedTuple):
             weights=self.weights,
             mended=self.mended,
         )
-        return _repair(self.form, result, raised, shown_by, wide_ends=wide_ends)
+        made = _repair(self.form, result, raised, shown_by, wide_ends=wide_ends)
+        if self.scaling is None:
+            return made
+        known = (danger for danger in made.dangers if not danger.node.endswith(SUFFIX))
+        return replace(made, scaling=self.scaling, dangers=tuple(known))
 
     def verified(self, made: Repair, data: Data | None, stress: bool | None) -> Repair:
         """Return a repair with its verdict."""

@@ -12,6 +12,7 @@ from amp_rewrite.base.html_table import HtmlTable, to_html
 from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import VerdictError
+from amp_rewrite.graph.added import SUFFIX
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.io.judged_file import judged_by
 from amp_rewrite.graph.io.model_files import Path
@@ -20,6 +21,9 @@ from amp_rewrite.numerics.load_judge import LoadJudge
 from amp_rewrite.numerics.safety_report import danger_lines
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.dangers import OF_THE_FILE, Danger, is_end
+from amp_rewrite.rewriting.report.records import json_form
+from amp_rewrite.rewriting.report.scaling_record import scaling_record
+from amp_rewrite.rewriting.scaling.scaling import Scaling
 from amp_rewrite.rewriting.widen import Raised
 from amp_rewrite.runtimes.ort.isolated_load import LoadResult
 
@@ -53,6 +57,7 @@ class Repair:
         share: The share of the arithmetic in 16 bits that is float32 now, from 0 to 1.
         verification: How far the result is from the float32 form; None if it was not verified.
         result: The float32 form with the painting that is left, for the page.
+        scaling: What was multiplied by powers of two, or None.
     """
 
     precision: str
@@ -66,6 +71,7 @@ class Repair:
     share: float
     verification: VerifyReport | None
     result: RewriteResult = field(repr=False, compare=False)
+    scaling: Scaling | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -79,7 +85,7 @@ class Repair:
     @property
     def changed(self) -> bool:
         """Whether it differs from the one that was given."""
-        return self.raised.changed
+        return self.raised.changed or self.scaling is not None
 
     @property
     def ok(self) -> bool:
@@ -95,7 +101,8 @@ class Repair:
     def nodes_raised(self) -> int:
         """How many nodes compute in float32 that did not."""
         graph = self.raised.context.type_graph
-        return len({graph.nodes[vertex] for vertex in self.raised.plan.vertices})
+        raised = {graph.nodes[vertex] for vertex in self.raised.plan.vertices}
+        return sum(1 for node in raised if not graph.flat.node_names[node].endswith(SUFFIX))
 
     @property
     def casts(self) -> int:
@@ -190,6 +197,8 @@ class Repair:
         odd = [danger for danger in self.dangers if danger.reason in OF_THE_FILE]
         others = [danger for danger in self.dangers if danger.reason not in OF_THE_FILE]
         found = [f"mended: {line}" for line in danger_lines(odd, self.precision)]
+        scaled = scaling_record(self.scaling)
+        found += () if scaled is None else scaled.lines()
         found += [f"raised: {line}" for line in danger_lines(others, self.precision)]
         if self.measured:
             names = ", ".join(self.measured[:_NAMED])
@@ -227,6 +236,7 @@ class Repair:
             "dangers": [asdict(danger) for danger in self.dangers],
             "stay": [asdict(danger) for danger in self.stay],
             "measured": list(self.measured),
+            "scaling": json_form(scaling_record(self.scaling)),
             "verification": None if self.verification is None else self.verification.to_dict(),
         }
 

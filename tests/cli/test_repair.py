@@ -36,7 +36,7 @@ def test_with_data_it_is_repaired_and_a_second_time_nothing_changes(
 ) -> None:
     fixed, again, data = (model.with_name(n) for n in ("fixed.onnx", "again.onnx", "batch.npz"))
     report, page = model.with_name("report.json"), model.with_name("page.html")
-    words = ("--data", data, "--report", report, "--html", page)
+    words = ("--data", data, "--report", report, "--html", page, "--overflow", "keep")
     assert run("repair", model, "-o", fixed, *words) == DONE
     assert "raised by data" in page.read_text("utf-8")
     assert "raised by data" in capsys.readouterr().out

@@ -71,7 +71,7 @@ def test_on_a_device_a_wrong_model_is_right_afterwards(name: str, webgpu: str) -
 
 
 def test_what_only_data_show_is_named_as_measured() -> None:
-    made = amp.repair(low_models.gemma_decoder(), inputs("gemma"))
+    made = amp.repair(low_models.gemma_decoder(), inputs("gemma"), overflow="keep")
     assert made.measured
     assert any(line.startswith("raised by data") for line in made.lines())
     assert not set(made.measured) & {danger.node for danger in made.dangers}
@@ -131,7 +131,8 @@ def test_a_result_that_fails_is_not_written(tmp_path: Path) -> None:
 
 def test_what_made_up_inputs_show_is_raised_as_what_data_show_is() -> None:
     unseen = amp.repair(low_models.gemma_decoder())
-    seen = amp.repair(low_models.gemma_decoder(), verify=True, stress=False)
+    model = low_models.gemma_decoder()
+    seen = amp.repair(model, verify=True, stress=False, overflow="keep")
     assert seen.ok, seen.verdict
     assert seen.measured
     assert not set(seen.measured) & {danger.node for danger in seen.dangers}
@@ -189,3 +190,39 @@ def test_the_json_form_says_what_it_cost() -> None:
     assert content["casts_added"] == made.casts > 0
     assert content["weight_bytes_added"] == 0
     assert made.headline in made._repr_html_()  # pyright: ignore[reportPrivateUsage] notebooks' name
+
+
+@pytest.mark.parametrize("name", ["gemma", "nanochat"])
+def test_what_overflows_is_scaled_and_stays_in_16_bits(name: str) -> None:
+    model = low_models.MODELS[name]()
+    kept = amp.repair(model, inputs(name), overflow="keep")
+    made = amp.repair(model, inputs(name))
+    assert kept.scaling is None
+    assert made.ok, made.verdict
+    assert made.scaling is not None
+    assert made.nodes_raised < kept.nodes_raised
+    assert made.casts - len(made.raised.removed) < kept.casts
+    assert made.share == 0
+    norms = {"Pow", "ReduceMean", "Add", "Sqrt", "Reciprocal", "Mul"}
+    assert {danger.op for danger in made.dangers} <= norms
+    assert not made.measured
+    graph = amp.to_proto(made.model).graph
+    assert {n.op_type for n in graph.node} == {n.op_type for n in model.graph.node} | {"Cast"}
+    assert "scaled: " in made.to_text()
+    assert made.to_dict()["scaling"]["sets"]
+
+
+def test_made_up_inputs_show_what_to_scale_and_a_second_time_nothing_changes() -> None:
+    made = amp.repair(low_models.gemma_decoder(), verify=True, stress=False)
+    assert made.ok, made.verdict
+    assert made.scaling is not None
+    again = amp.repair(made.model, inputs("gemma"))
+    assert not again.changed
+
+
+def test_a_scaled_file_is_written_and_verified_against_the_original(tmp_path: Path) -> None:
+    model = low_models.gemma_decoder()
+    made = amp.repair(model, inputs("gemma"), output=tmp_path / "low.onnx")
+    assert made.scaling is not None
+    found = amp.verify(amp.widen(model).model, tmp_path / "low.onnx", inputs("gemma"), stress=False)
+    assert found.ok, found.failures

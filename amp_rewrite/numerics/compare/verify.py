@@ -160,7 +160,9 @@ def _scaled_alike(original: Source, rewritten: ir.Model) -> TypedModel | None:
     note = rewritten.metadata_props.get(EXPONENTS_KEY)
     if note is None:
         return None
-    scaled = scaled_as_noted(read_source(original, inline_functions=False), note)
+    flat = read_source(original, inline_functions=False)
+    is_scaled = flat.metadata_props.get(EXPONENTS_KEY) == note
+    scaled = None if is_scaled else scaled_as_noted(flat, note)
     return None if scaled is None else TypedModel(read_model(scaled))
 
 

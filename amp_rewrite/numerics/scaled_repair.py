@@ -1,0 +1,89 @@
+"""A model in 16 bits, scaled by what its float32 form reaches: less of it has to be float32."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+
+from amp_rewrite.errors import AmpWarning
+from amp_rewrite.graph.keys import EXPONENTS_KEY
+from amp_rewrite.numerics.inputs.batches import Data, batches
+from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
+from amp_rewrite.numerics.repaint.repaint import read_lists
+from amp_rewrite.numerics.scaled_conversion import difference
+from amp_rewrite.rewriting.api import RewriteResult, rewrite
+from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
+from amp_rewrite.rewriting.plan.overflows import overflows
+from amp_rewrite.rewriting.plan.raising import raising_context
+from amp_rewrite.rewriting.raise_dangers import form_of
+from amp_rewrite.rewriting.scaling.scale_model import saved_by_scaling, scale_given
+from amp_rewrite.rewriting.scaling.scaling import Scaling
+from amp_rewrite.rewriting.widen import WideForm
+
+_LOST_DIGITS = 0.25
+"""How far, in epsilons of the 16-bit type, outputs may be from those before the scaling.
+
+Elements of weights that become subnormal are rounded once more: half an epsilon is what every
+element has been rounded by already."""
+
+
+@dataclass(frozen=True)
+class ScaledForm:
+    """A scaled model in 16 bits.
+
+    Attributes:
+        form: The model and its float32 form.
+        scaling: What was scaled, and what that saves.
+    """
+
+    form: WideForm
+    scaling: Scaling
+
+
+def scaled_form(form: WideForm, options: RewriteOptions, data: Data | None) -> ScaledForm | None:
+    """Return a model scaled so that more of it can stay in 16 bits; None if that saves nothing.
+
+    Args:
+        form: The model and its float32 form.
+        options: For which target, and lists and rules; the precision is that of the model.
+        data: What tells the magnitudes of the form's values; None asks bounds and constants.
+    """
+    if options.overflow == KEEP:
+        return None
+    found = None if data is None else calibrate(form.model, data, options)
+    before = _judged(form, options, found)
+    measured = None if found is None else {n: r.largest for n, r in found.ranges.items()}
+    if measured is None and not overflows(before.painting):
+        return None
+    plain = before if found is None else _judged(form, options, None)
+    own = raising_context(form.given, [options.low]).type_graph
+    scaling = scale_given(form.given, own, plain.context, measured)
+    if scaling is None:
+        return None
+    _note(scaling)
+    made = form_of(scaling.flat, options.low)
+    if data is not None:
+        feeds = batches(data, form.model)
+        if difference(form.model, made.model, feeds) > _LOST_DIGITS * options.low.epsilon:
+            return None
+    anew = None if data is None else calibrate(made.model, data, options)
+    after = _judged(made, options, anew)
+    saved = saved_by_scaling(scaling, (before.painting, before.plan), (after.painting, after.plan))
+    return None if saved is None else ScaledForm(made, saved)
+
+
+def _note(scaling: Scaling) -> None:
+    """Note in the metadata of a scaled model which values it computes times which powers."""
+    scaling.flat.proto.metadata_props.add(key=EXPONENTS_KEY, value=scaling.note)
+    scaling.flat.metadata_props = {**scaling.flat.metadata_props, EXPONENTS_KEY: scaling.note}
+
+
+def _judged(
+    form: WideForm, options: RewriteOptions, calibration: Calibration | None
+) -> RewriteResult:
+    """Return what rules, and ranges that were measured, leave of the painting of a form."""
+    rules = () if calibration is None else calibration.rules
+    lists = read_lists(options)
+    lists = replace(lists, node_rules=(*lists.node_rules, *rules))
+    with warnings.catch_warnings(action="ignore", category=AmpWarning):  # said of what is taken
+        return rewrite(form.model, options, lists=lists, overflow=KEEP)
