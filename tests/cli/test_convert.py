@@ -329,3 +329,43 @@ def test_openvino_runs_what_is_converted(folder: Path, capsys: pytest.CaptureFix
     words = ("--precision", "bfloat16", "--target", "cuda", "--provider", "openvino")
     assert convert(folder, "good", *words) == 0
     assert "run on OpenVINO: off the original by " in capsys.readouterr().out
+
+
+MOVED = {
+    "convolutions": "c = Conv(x, w) d = HardSwish(c) e = GlobalAveragePool(d) y = Softmax(e)",
+    "pooled": "c = Conv(x, w) d = MaxPool<kernel_shape = [2,2]>(c) y = Sigmoid(d)",
+    "depthwise": "a = MatMul(x, m) y = Conv<group = 3>(a, depthwise)",
+    "Einsum": 'c = Conv(x, w) y = Einsum<equation = "bcij,jk->bcik">(c, n)',
+}
+SOME = [("convolutions", "bfloat16", "cuda", "auto"), ("pooled", "float16", "webgpu", "22")]
+WAYS = [("float16", "cuda"), ("float16", "webgpu"), ("bfloat16", "cuda"), ("bfloat16", "openvino")]
+REST = [(name, *way, opset) for name in MOVED for way in WAYS for opset in ("auto", "22")]
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "target", "opset"),
+    [*SOME, *(pytest.param(*case, marks=pytest.mark.slow) for case in REST if case not in SOME)],
+)
+def test_a_second_conversion_changes_no_byte_where_the_first_raised_the_opset(
+    tmp_path: Path, name: str, precision: str, target: str, opset: str
+) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[1,3,8,8] x) => (float[a,b,c,d] y) {{ {MOVED[name]} }}"""
+    )
+    rng = np.random.default_rng(0)
+    shapes = {"w": (4, 3, 3, 3), "depthwise": (3, 1, 3, 3), "m": (8, 8), "n": (6, 6)}
+    for weight, shape in shapes.items():
+        if f" {weight})" in MOVED[name]:
+            array = rng.standard_normal(shape).astype(np.float32)
+            model.graph.initializer.append(onnx.numpy_helper.from_array(array, weight))
+    onnx.save(model, tmp_path / "first.onnx")
+    options = ("--precision", precision, "--target", target, "--opset", opset)
+    written: list[bytes] = []
+    for source in ("first", "second"):
+        assert convert(tmp_path, source, *options) == 0
+        written.append((tmp_path / "out.onnx").read_bytes())
+        (tmp_path / "out.onnx").rename(tmp_path / "second.onnx")
+    assert written[0] == written[1]
+    if (name, precision, target, opset) in SOME:
+        assert onnx.load(tmp_path / "second.onnx").opset_import[0].version == 22
