@@ -12,6 +12,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,21 @@ def on_webgpu(path: Path, inputs: Path) -> dict[str, Any]:
     return {"webgpu": _verdict(run)}
 
 
+def taken(original: Path, path: Path) -> dict[str, Any]:
+    """Return whether `check` and `verify` come to a verdict of a model, whichever it is.
+
+    It is one as well that ONNX Runtime does not load it.
+    """
+    import amp_rewrite as amp
+
+    def ask() -> None:
+        amp.check(path, run=False)
+        with suppress(amp.errors.RunError):
+            amp.verify(original, path, stress=False)
+
+    return {"taken": _verdict(ask)}
+
+
 def count(path: Path) -> dict[str, Any]:
     """Return the number of nodes of a model, those of subgraphs included."""
     import onnx
@@ -159,6 +175,7 @@ CONVERSIONS: dict[str, Callable[[Path, Path], None]] = {
 QUESTIONS: dict[str, Callable[..., dict[str, Any]]] = {
     "check": check,
     "count": count,
+    "taken": taken,
     "webgpu": on_webgpu,
 }
 

@@ -8,8 +8,9 @@
 Every model is converted with default options, types of inputs and outputs kept; the first row is
 of the models as they are. AutoCast and onnxsim get virtual environments of their own in .cache/,
 made once. The judges: onnx's checker, ONNX Runtime on a CPU (loads), its CUDA provider over
-tools/cuda_stub (loads), TensorRT-RTX (parses), WebGPU (runs, on whatever adapter there is), and the
-emulation of tensor cores (finite, cosine). A conversion or a judge that takes too long has failed.
+tools/cuda_stub (loads), TensorRT-RTX (parses), WebGPU (runs, on whatever adapter there is), `check`
+and `verify` (come to a verdict, whichever it is), and the emulation of tensor cores (finite,
+cosine). A conversion or a judge that takes too long has failed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ CONVERTERS = (ORIGINAL, "amp_rewrite", "onnxconverter-common", "onnxruntime", "a
 OTHERS = ("amp_rewrite_webgpu", "onnxconverter-common, repaired", "onnxruntime, repaired")
 """Converters that have to be asked for; the last two are followed by `repair`."""
 
-JUDGES = ("cpu", "cuda", "tensorrt", "webgpu", "emulation")
+JUDGES = ("cpu", "cuda", "tensorrt", "webgpu", "taken", "emulation")
 _SECONDS = 120.0
 
 
@@ -78,6 +79,8 @@ def judged(model: Exported, expected: Any, path: Path, options: argparse.Namespa
         row["tensorrt"] = judges.by_tensorrt(path, seconds)
     if "webgpu" in options.judges:
         row["webgpu"] = judges.on_webgpu(path, model.cases[SHORT], seconds)
+    if "taken" in options.judges:
+        row["taken"] = judges.taken(model.path, path, seconds)
     if "emulation" in options.judges:
         row |= numbers(model, expected, path)
     return row

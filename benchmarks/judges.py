@@ -67,6 +67,12 @@ def by_tensorrt(path: Path, seconds: float) -> str:
     return YES if said["parsed"] else str(said["error"])
 
 
+def taken(original: Path, path: Path, seconds: float) -> str:
+    """Return whether this project's `check` and `verify` come to a verdict of a model."""
+    said = answer(run_process(job("taken", str(original), str(path)), seconds))
+    return str(said.get("taken") or said["error"])
+
+
 def on_webgpu(path: Path, feeds: Path, seconds: float) -> str:
     """Return whether WebGPU runs a model."""
     said = answer(run_process(job("webgpu", str(path), str(feeds)), seconds))

@@ -261,6 +261,7 @@ JUDGES = {
     "cuda": "placed on CUDA",
     "tensorrt": "parsed by TensorRT",
     "webgpu": "runs on WebGPU",
+    "taken": "taken by `check` and `verify`",
     "emulated": "emulated",
 }
 """What a judge's verdict is called in a row -> in the table."""

@@ -7,6 +7,7 @@ made of them is declared as float32 too, scalars beside them are stored so, and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.added import AddedNames
@@ -14,15 +15,13 @@ from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.infer import FlatTypes, infer
+from amp_rewrite.graph.ports import ports_of
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.rewriting.clashes import LOW_TYPES, WIDE, Clash, clashes_of, reads
+from amp_rewrite.rewriting.clashes import LOW_TYPES, WIDE, Clash, reads
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, Use
 
 _WAVES = ("Sin", "Cos")
-
-_PASSES = 16
-"""How often scalars are looked for: where one is cast, the next ones meet 16 bits as well."""
 
 
 def with_low_inputs(
@@ -35,20 +34,16 @@ def with_low_inputs(
         types: Its types as they are inferred.
         clashes: The nodes in it that read two types.
     """
-    plan = _casts_of_inputs(flat, types, clashes)
-    casts = len(plan.casts)
-    if not casts:
+    following = _Following.of(flat, types, clashes)
+    if not following.casts:
         return flat, 0
-    flat = with_casts(flat, plan)
-    for _ in range(_PASSES):
-        plan = _casts_of_scalars(flat, infer(flat))
-        if not plan.casts:
-            break
-        flat, casts = with_casts(flat, plan), casts + len(plan.casts)
-    plan = _casts_of_outputs(flat, infer(flat))
-    if plan.casts:
-        flat, casts = with_casts(flat, plan), casts + len(plan.casts)
-    return flat, casts
+    flat = with_casts(flat, _plan(flat, following.casts, following.outputs()))
+    casts = len(following.casts) + len(following.outputs())
+    types = infer(flat)
+    late = [v for v in flat.main.outputs if types[v] in LOW_TYPES and flat.recorded[v] == WIDE]
+    if late:  # what comes out of a branch, or of a loop
+        flat = with_casts(flat, _plan(flat, {}, late))
+    return flat, casts + len(late)
 
 
 def with_casts(flat: FlatProto, plan: CastPlan) -> FlatProto:
@@ -58,30 +53,86 @@ def with_casts(flat: FlatProto, plan: CastPlan) -> FlatProto:
     return rewritten_flat(flat, build_type_graph(flat), plan, (), {}).flat
 
 
-def _casts_of_inputs(flat: FlatProto, types: FlatTypes, clashes: Sequence[Clash]) -> CastPlan:
-    """Return the plan by which products whose weights are low read low graph inputs.
+@dataclass(frozen=True)
+class _Following:
+    """What becomes low since low weights read float32 inputs of the model.
 
-    The file declares what they give as float32, often, and so all that follows.
+    Attributes:
+        flat: The model.
+        types: Its types as they are inferred.
+        casts: Value, and to what it is cast -> for which readers.
+        reads: Reader, as node and index -> to what it is cast.
+        values: Value -> what it becomes.
     """
-    entering: dict[tuple[int, DType], list[Use]] = {}
-    for clash in clashes:
-        low = _chosen(flat, types, clash)
-        for index, value in reads(flat, clash) if low is not None else ():
-            if types[value] == WIDE and low is not None:
-                entering.setdefault((value, low), []).append(Use(clash.node, index))
-    return _plan(flat, entering)
 
+    flat: FlatProto
+    types: FlatTypes
+    casts: dict[tuple[int, DType], list[Use]]
+    reads: dict[tuple[int, int], DType]
+    values: dict[int, DType]
 
-def _casts_of_scalars(flat: FlatProto, types: FlatTypes) -> CastPlan:
-    """Return the plan by which single float32 constants fit what is low since its inputs are."""
-    found: dict[tuple[int, DType], list[Use]] = {}
-    for clash in clashes_of(flat, types):
-        low = LOW_TYPES.get(next((t for t in clash.types if t != WIDE), ""))
-        wide = [(k, v) for k, v in reads(flat, clash) if types[v] == WIDE]
-        if len(clash.types) == 2 and low is not None and all(_fits(flat, v, low) for _, v in wide):
-            for _, value in wide:
-                found[value, low] = [Use(flat.reader(s), flat.index(s)) for s in flat.uses(value)]
-    return _plan(flat, found)
+    @classmethod
+    def of(cls, flat: FlatProto, types: FlatTypes, clashes: Sequence[Clash]) -> _Following:
+        """Follow the inputs that products whose weights are low read, in execution order.
+
+        The file declares what they give as float32, often, and so all that follows.
+        """
+        found = cls(flat, types, {}, {}, {})
+        for clash in clashes:
+            low = _chosen(flat, types, clash)
+            for index, value in reads(flat, clash) if low is not None else ():
+                if types[value] == WIDE and low is not None:
+                    found._cast(value, low, clash.node, index)
+        for node in range(flat.n_nodes) if found.casts else ():
+            found._follow(node)
+        return found
+
+    def outputs(self) -> list[int]:
+        """Return the outputs of the model that become low, and are declared as float32."""
+        recorded = self.flat.recorded
+        given = dict.fromkeys(self.flat.main.outputs)
+        return [v for v in given if v in self.values and recorded[v] == WIDE]
+
+    def _cast(self, value: int, low: DType, node: int, index: int) -> None:
+        self.casts.setdefault((value, low), []).append(Use(node, index))
+        self.reads[node, index] = low
+
+    def _follow(self, node: int) -> None:
+        """Let what a node gives be low if all that it reads is, single constants aside."""
+        flat, inputs, outputs = self.flat, self.flat.inputs_of(node), self.flat.outputs_of(node)
+        if not any((node, k) in self.reads or v in self.values for k, v in enumerate(inputs)):
+            return
+        called = flat.called(node)
+        ports = ports_of(
+            called.domain, called.op_type, flat.opset_of(node), len(inputs), len(outputs)
+        )
+        for variable in () if ports.schema is None else dict.fromkeys(ports.inputs):
+            given = [(k, v) for k, v in enumerate(inputs) if ports.inputs[k] == variable]
+            low = self._shared(node, [(k, v) for k, v in given if v != ABSENT])
+            if low is None:
+                continue
+            made = zip(ports.outputs, outputs, strict=True)
+            for value in (v for name, v in made if name == variable and v != ABSENT):
+                if self.types[value] in (WIDE, None):  # None: what was read had two types
+                    self.values[value] = low
+
+    def _shared(self, node: int, given: Sequence[tuple[int, int]]) -> DType | None:
+        """Return the 16-bit type that all of a node's reads have, or get; None if they have not."""
+        known = LOW_TYPES.get
+        lows = {
+            (k, v): self.reads.get((node, k)) or self.values.get(v) or known(self.types[v] or "")
+            for k, v in given
+        }
+        wide = [(k, v) for (k, v), low in lows.items() if low is None]
+        distinct = {*lows.values()} - {None}
+        if len(distinct) != 1 or any(self.types[v] != WIDE for _, v in wide):
+            return None
+        (low,) = distinct
+        if low is None or not all(_fits(self.flat, v, low) for _, v in wide):
+            return None
+        for index, value in wide:
+            self._cast(value, low, node, index)
+        return low
 
 
 def _fits(flat: FlatProto, value: int, low: DType) -> bool:
@@ -93,29 +144,21 @@ def _fits(flat: FlatProto, value: int, low: DType) -> bool:
     return number == 0 or low.smallest_normal <= number <= low.max
 
 
-def _plan(flat: FlatProto, found: Mapping[tuple[int, DType], Sequence[Use]]) -> CastPlan:
-    """Return the plan that casts values to types for some of their readers."""
+def _plan(
+    flat: FlatProto, found: Mapping[tuple[int, DType], Sequence[Use]], outputs: Sequence[int]
+) -> CastPlan:
+    """Return the plan that casts values for some of their readers, and outputs to float32."""
     names = AddedNames((*flat.value_names, *flat.node_names))
-    casts = tuple(
+    casts = [
         PlannedCast(v, low, tuple(uses), names.cast(flat.value_names[v], low))
         for (v, low), uses in found.items()
-    )
-    return CastPlan(FLOAT32, casts, (), (), {}, (), (), {})
-
-
-def _casts_of_outputs(flat: FlatProto, types: FlatTypes) -> CastPlan:
-    """Return the plan by which outputs that are low since their inputs are become float32 again."""
-    outputs: dict[int, list[Use]] = {}
-    for index, value in enumerate(flat.main.outputs):
-        if types[value] in LOW_TYPES and flat.recorded[value] == WIDE:
-            outputs.setdefault(value, []).append(Use(ABSENT, index, MAIN))
-    names = AddedNames((*flat.value_names, *flat.node_names))
-    casts = tuple(
-        PlannedCast(v, FLOAT32, tuple(uses), names.cast(flat.value_names[v], FLOAT32))
-        for v, uses in outputs.items()
-    )
+    ]
+    for value in outputs:
+        uses = tuple(Use(ABSENT, i, MAIN) for i, v in enumerate(flat.main.outputs) if v == value)
+        name = names.cast(flat.value_names[value], FLOAT32)
+        casts.append(PlannedCast(value, FLOAT32, uses, name))
     inner = {v: names.inner(flat.value_names[v], FLOAT32) for v in outputs}
-    return CastPlan(FLOAT32, casts, (), (), {}, tuple(outputs), (), inner)
+    return CastPlan(FLOAT32, tuple(casts), (), (), {}, tuple(outputs), (), inner)
 
 
 def _chosen(flat: FlatProto, types: FlatTypes, clash: Clash) -> DType | None:
