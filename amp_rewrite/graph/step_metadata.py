@@ -21,7 +21,7 @@ from amp_rewrite.base.fields import (
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.keys import STEP_KEY, TARGET_KEY
+from amp_rewrite.graph.keys import EXPONENTS_KEY, STEP_KEY, TARGET_KEY
 
 VERSION = 1
 """The version of the description; what a later one holds is not known here."""
@@ -160,8 +160,8 @@ def with_precision(model: Described, precision: str) -> dict[str, str]:
 
 
 def without_rewrite(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Return a model's metadata without what a rewrite changes: target, and a step's precision."""
-    kept = {key: entry for key, entry in metadata.items() if key != TARGET_KEY}
+    """Return a model's metadata without what a rewrite adds: target, exponents, a precision."""
+    kept = {k: entry for k, entry in metadata.items() if k not in (TARGET_KEY, EXPONENTS_KEY)}
     if STEP_KEY not in kept:
         return dict(kept)
     description = json.loads(kept[STEP_KEY])

@@ -12,7 +12,7 @@ from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.numerics.repaint.repaint import read_lists
 from amp_rewrite.numerics.scaled_conversion import difference
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
-from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
+from amp_rewrite.rewriting.plan.options import KEEP, SCALE, RewriteOptions
 from amp_rewrite.rewriting.plan.overflows import overflows
 from amp_rewrite.rewriting.plan.raising import raising_context
 from amp_rewrite.rewriting.raise_dangers import form_of
@@ -48,7 +48,7 @@ def scaled_form(form: WideForm, options: RewriteOptions, data: Data | None) -> S
         options: For which target, and lists and rules; the precision is that of the model.
         data: What tells the magnitudes of the form's values; None asks bounds and constants.
     """
-    if options.overflow == KEEP:
+    if options.overflow == KEEP or (data is None and options.overflow != SCALE):
         return None
     found = None if data is None else calibrate(form.model, data, options)
     before = _judged(form, options, found)

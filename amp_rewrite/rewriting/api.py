@@ -32,7 +32,7 @@ from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.rewriting.paint.pipeline import paint
 from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts
 from amp_rewrite.rewriting.plan.options import (
-    KEEP,
+    SCALE,
     Changes,
     RewriteOptions,
     changed,
@@ -269,7 +269,7 @@ def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Cha
 
 def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> RewriteResult:
     result = _planned(flat, options, clock)
-    if options.overflow != KEEP and overflows(result.painting):
+    if options.overflow == SCALE and overflows(result.painting):
         result = _scaled(result, clock) or result
     if options.strict:
         _check_strict(result)

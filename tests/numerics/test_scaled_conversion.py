@@ -152,13 +152,19 @@ def test_a_preserved_node_is_not_scaled():
     assert converted(model, preserve=[name]).report.scaling is None
 
 
+def test_strict_finds_nothing_wrong_with_a_scaled_model(decoder: onnx.ModelProto):
+    found = converted(decoder, strict=True)
+    assert found.report.scaling is not None
+    assert found.ok
+
+
 def test_bounds_alone_show_an_overflow():
     model = residual_decoder(2)
     biases = [t for t in model.graph.initializer if tuple(t.dims) == (64,)]
     for tensor in biases:  # scales of norms that make everything large
         if numpy_helper.to_array(tensor).max() < 10:
             tensor.CopyFrom(numpy_helper.from_array(np.full(64, 3e5, np.float32), tensor.name))
-    kept, found = amp.rewrite(model, overflow="keep"), amp.rewrite(model)
+    kept, found = amp.rewrite(model), amp.rewrite(model, overflow="scale")
     assert found.scaling is not None
     assert found.report.summary.nodes_converted > kept.report.summary.nodes_converted
     assert found.report.summary.casts_added <= kept.report.summary.casts_added

@@ -34,7 +34,7 @@ Dims = Mapping[str, int] | Collection[str]
 Weights = Literal["convert", "cast"]
 Store = Literal["float32", "tables", "half"]
 Prefer = Literal["default", "speed", "accuracy", "size"]
-Overflow = Literal["keep", "auto"]
+Overflow = Literal["keep", "scale", "auto"]
 
 _PATTERNS = ("deny_nodes", "allow_nodes")
 _MOST, _LONG = 4, 120
@@ -94,7 +94,8 @@ class RewriteOptions:
             third of its time; "size", the smallest file. Other targets take "default" alone.
         overflow: What becomes of numbers beyond the range of float16: "keep" computes them in
             float32; "auto" multiplies them by powers of two, which go into constants of the file,
-            where that keeps more of the model low and adds no node.
+            where data show them, that keeps more of the model low and adds no node; "scale" does
+            so without data, too, where bounds or constants show them.
         infer_after_allow: Whether an infer operator right behind an allow one becomes low.
         inline_functions: Inline model-local functions first; otherwise a call is a boundary.
         move_casts: Whether casts move across operators that change no value, where that saves some.
@@ -189,7 +190,8 @@ class RewriteOptions:
         default="auto",
         metadata=_shown(
             "What becomes of numbers beyond the range of float16: keep computes them in float32, "
-            "auto multiplies them by powers of two where constants of the file can take these.",
+            "auto multiplies them by powers of two, which constants take, where data show them; "
+            "scale where bounds or constants do, too.",
             choices=get_args(Overflow),
         ),
     )
@@ -475,8 +477,8 @@ def _kept(given: Names) -> list[NamePattern]:
     return [NamePattern.of(text, "keep_io_types") for text in given]
 
 
-AUTO, KEEP = "auto", "keep"
-"""What is said of the opset that a model is moved to, in place of a number."""
+AUTO, KEEP, SCALE = "auto", "keep", "scale"
+"""What is said of the opset that a model is moved to, in place of a number, and of overflow."""
 
 
 def with_option_names(function: Function) -> Function:
