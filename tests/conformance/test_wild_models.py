@@ -20,7 +20,7 @@ from wild_models.generate import generate
 WORKER = Path(wild_laws.__file__).with_name("wild_worker.py")
 FAST, SLOW = 40, 3000
 
-FOUND: tuple[tuple[str, int], ...] = (("convert for openvino", 193),)
+FOUND: tuple[tuple[str, int], ...] = (("convert for openvino", 193), ("repair", 2026112512))
 """Jobs and seeds that have failed once."""
 
 
