@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import onnx
@@ -15,6 +16,7 @@ from amp_rewrite.graph.io.gate import admit
 from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.paused_gc import paused_gc
+from amp_rewrite.graph.traverse import nodes_in
 
 
 class HasModel(Protocol):
@@ -58,6 +60,28 @@ def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> i
             check(copied)
             return copied
         return read_model(read_flat(given, base_dir))
+
+
+def load_named(source: Source) -> ir.Model:
+    """Return what `load` does, in which every node has the name that a rewrite gives it.
+
+    A file's nodes get one where they have none; those of an onnx_ir Model keep theirs otherwise.
+
+    Raises:
+        AmpError: As for `load`.
+    """
+    given = unwrapped(source)
+    if not isinstance(given, ir.Model) or all(_names(given)):
+        return load(source)
+    from amp_rewrite.graph.io.read_object import read_object
+
+    with paused_gc():
+        return read_model(read_object(given))
+
+
+def _names(model: ir.Model) -> Iterator[str | None]:
+    tops = (node for graph in (model.graph, *model.functions.values()) for node in graph)
+    return (node.name for top in tops for node in nodes_in(top))
 
 
 def check(model: ir.Model) -> None:

@@ -21,7 +21,7 @@ from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.functions import inline
-from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.graph.io.load import Source, load_named
 from amp_rewrite.oplists import ListName, NodeRule, OpLists, load_lists
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
 from amp_rewrite.rewriting.apply.written_metadata import for_model
@@ -72,7 +72,7 @@ class Repainter:
         Raises:
             AmpError: The model, a list or an option is wrong.
         """
-        model = load(source)
+        model = load_named(source)
         options = for_model(options, model)
         if options.inline_functions:
             inline(model)  # nodes keep their positions in every rewrite
