@@ -201,13 +201,13 @@ class Comparer:
 
         The rows `apart`, elements of the first axes, must only stay finite.
         """
+        if original is None or rewritten is None:
+            self.shape_differs |= original is not rewritten
+            return
         if isinstance(original, list):
             self.shape_differs |= len(original) != len(rewritten)
             for a, b in zip(original, rewritten, strict=False):
                 self.add(a, b)
-            return
-        if original is None or rewritten is None:
-            self.shape_differs |= original is not rewritten
             return
         a, b = np.asarray(original), np.asarray(rewritten)
         self.dtype = _name(a)

@@ -131,11 +131,11 @@ class Slices:
             rank: The dimensions of the output, of which the first ones may have been joined to one
                 that is of no interest: then `original` has fewer.
         """
+        if not original.size:
+            return  # a picture with nothing found in it says nothing of boxes
         fed = Slices(rank=rank, tiny=original.size <= TINY)
-        if original.size:
-            fed.largest = float(np.abs(original).max())
-            joined = original.ndim < rank or original.ndim == 0
-            fed._measure(original, difference, range(1 if joined else 0, original.ndim))
+        fed.largest = float(np.abs(original).max())
+        fed._measure(original, difference, range(int(original.ndim < rank), original.ndim))
         self.merge(fed)
 
     def _measure(self, original: Array, difference: Array, axes: range) -> None:

@@ -111,7 +111,8 @@ def _next(chain: Chain, start: ir.Value) -> Chain | None:
     known = operator(node) in _NORMALISES
     shifts = operator(node) == "Sub"
     try:
-        factor, term = chain.factor * factor, chain.term * factor + term
+        with np.errstate(all="ignore"):  # the constant may be 0
+            factor, term = chain.factor * factor, chain.term * factor + term
     except ValueError:
         return None
     return Chain(node.outputs[0], factor, term, chain.normalises or known, chain.shifts or shifts)

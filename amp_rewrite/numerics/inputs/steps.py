@@ -119,10 +119,15 @@ def _of_scan(node: ir.Node) -> Iterator[Place]:
 
 
 def _scanned(node: ir.Node) -> Mapping[int, int]:
-    """Return the axis along which a Scan goes, by input."""
+    """Return the axis along which a Scan goes, by input; negative where the rank is unknown."""
     count, first = node.attributes.get_int("num_scan_inputs", 0), _lengths(node)
     axes = list(node.attributes.get_ints("scan_input_axes", ())) or [first] * count
-    return dict(enumerate(axes, len(node.inputs) - count))
+    found = dict(enumerate(axes, len(node.inputs) - count))
+    for index, axis in found.items():
+        value = node.inputs[index]
+        if axis < 0 and value is not None and value.shape is not None:
+            found[index] = axis + value.shape.rank()
+    return found
 
 
 def _lengths(node: ir.Node) -> int:
@@ -182,7 +187,7 @@ def _outside(owner: ir.Node, index: int, place: Place) -> Iterator[Place]:
     if at is not None and at >= 0 and not place.counts:
         axis = _scanned(owner).get(index + batches)
         at += batches
-        at += axis is not None and at >= axis
+        at = None if axis is not None and axis < 0 else at + (axis is not None and at >= axis)
     yield Place(owner.inputs[index + batches], at, place.counts)
 
 

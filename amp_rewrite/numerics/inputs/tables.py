@@ -49,13 +49,16 @@ class Table:
     def scaling(self, shape: tuple[int, ...]) -> Scaling | None:
         """Return in which numbers the input comes; None if the rows do not fit its shape."""
         rows = self._rows(shape)
-        if rows is None or not self.chain.factor.all():
+        if rows is None:
             return None
         spread = _deviation(rows) / np.abs(self.chain.factor)
         return Scaling(self.chain.inverted(rows.mean()), spread)
 
     def _rows(self, shape: tuple[int, ...]) -> Array | None:
         """Return the rows, (n, features), for an input of a shape, (..., features)."""
+        factor = self.chain.factor
+        if not (self.held.size and factor.all() and np.isfinite(factor).all()):
+            return None
         for features in (*shape[-1:], math.prod(shape[1:])):
             if features == 1:
                 return self.held.reshape(-1, 1)

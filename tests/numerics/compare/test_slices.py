@@ -9,6 +9,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from amp_rewrite.dtypes import FLOAT16
+from amp_rewrite.numerics.compare.distance import Comparer, Tolerances
+from amp_rewrite.numerics.compare.slices import Slices
 from amp_rewrite.numerics.compare.verify import verify
 
 HEADER = '<ir_version: 9, opset_import: ["" : 18]>'
@@ -158,3 +161,19 @@ def test_probabilities_that_are_each_of_their_own_have_no_top_class() -> None:
         f"{HEADER} g (float[1,20,88] x) => (float[1,20,88] y) {{ y = Sigmoid(x) }}"
     )
     assert verify(original, original).outputs[0].top1 is None
+
+
+@pytest.mark.parametrize("order", [(0, 40), (40, 0)])
+def test_a_feed_in_which_nothing_was_found_hides_no_slice(order: tuple[int, int]) -> None:
+    slices = Slices()
+    for count in order:
+        slices.add(np.tile([600.0, 0.5], (count, 1)), np.tile([0.0, 0.4], (count, 1)), 2)
+    worst = slices.worst(Tolerances.of(FLOAT16).of_slices)
+    assert worst is not None
+    assert (worst.index, worst.ok) == (1, False)
+
+
+def test_an_absent_sequence_differs_in_shape() -> None:
+    comparer = Comparer("y", Tolerances.of(FLOAT16))
+    comparer.add([np.zeros(2)], None)
+    assert comparer.shape_differs

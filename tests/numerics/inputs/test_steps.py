@@ -60,6 +60,20 @@ def test_the_axis_of_a_scan_is_followed_to_its_input(text: str, axes: Any) -> No
         assert feeds[name].shape[axes[name][0]] == 16
 
 
+@pytest.mark.parametrize("axis", [2, -1])
+def test_an_axis_inside_a_scan_is_beside_the_one_it_goes_along(axis: int) -> None:
+    steps = Steps.of(
+        model_of(f"""g (float[B,A,T] x, float[2] h0, float[1,8,3] w, float[1,8,2] r)
+          => (float[2] h, float[T,2] y) {{ h, y = Scan <num_scan_inputs = 1,
+            scan_input_axes = [{axis}],
+            body = b (float[2] i, float[B,A] e) => (float[2] o, float[2] p)
+            {{ two = Constant <value = int64[1] {{2}}> () u = Unsqueeze(e, two)
+               l, m, n = LSTM <hidden_size = 2> (u, w, r) o = Identity(i) p = Identity(i) }}>
+            (h0, x) }}""")
+    )
+    assert sorted(steps.axes["x"]) == [0, 2]
+
+
 def test_batches_of_opset_8_are_in_front_of_the_steps() -> None:
     text = """g (float[N,T,3] u) => (float[N,3] last, float[N,T,3] y) {
       zero = Constant <value = float[1,3] {0, 0, 0}> () last, y = Scan """

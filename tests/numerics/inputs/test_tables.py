@@ -12,6 +12,7 @@ from onnx import numpy_helper
 import amp_rewrite as amp
 from amp_rewrite.numerics.emulate import Evaluator
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
+from amp_rewrite.numerics.inputs.tables import tables_of
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
 ROWS = np.random.default_rng(0).normal(40, 3, (50, 2)).astype(np.float32)
@@ -127,3 +128,17 @@ def test_a_table_tells_in_which_numbers_the_input_comes() -> None:
     assert scaling is not None
     assert float(scaling.offset) == pytest.approx(ROWS.mean(), rel=1e-3)
     assert float(scaling.spread) == pytest.approx(ROWS.std(), rel=1e-3)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("before", "rows"),
+    [("r = Identity(x)", ROWS[:0]), ("r = Mul(x, nought)", ROWS), ("r = Div(x, nought)", ROWS)],
+)
+def test_tables_without_rows_and_factors_of_0_say_nothing(before: str, rows: Any) -> None:
+    text = f"nought = Constant <value = float {{0}}> () {before}"
+    for found in tables_of(
+        model_of(f"{text} y = com.microsoft.CDist(r, table)", table=rows)
+    ).values():
+        assert found.near(np.random.default_rng(0), (4, 2)) is None
+        assert found.scaling((4, 2)) is None
