@@ -21,7 +21,7 @@ from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.clashes import LOW_TYPES, WIDE, Clash, reads
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, Use
 
-_WAVES = ("Sin", "Cos")
+_WAVES = ("Sin", "Cos")  # operators: what embeds a time step, and nothing else bounded
 
 
 def with_low_inputs(
