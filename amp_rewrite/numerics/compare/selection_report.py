@@ -76,6 +76,7 @@ class SelectionComparison:
         return text + told
 
 
+@np.errstate(invalid="ignore")  # scores may be infinite
 def compared(
     selection: Selection, original: Any, rewritten: Any, values: Mapping[str, Any]
 ) -> SelectionComparison:

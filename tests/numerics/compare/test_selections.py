@@ -114,3 +114,11 @@ def test_choices_between_equal_numbers_are_no_other_choices() -> None:
     other = compared(selection, np.array([[1, 2]]), np.array([[0, 3]]), {"s": scores})
     assert (other.same, other.ties, other.ok) == (0, 0, False)
     assert other.margin == pytest.approx(1.0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_that_a_mask_made_infinite_are_compared_without_a_warning() -> None:
+    topk = Selection("TopK", "t", "i", -1, ("s",))
+    scores = {"s": np.array([3.0, 2.0, -np.inf, -np.inf], np.float32)}
+    found = compared(topk, np.array([0, 1, 2]), np.array([0, 3, 2]), scores)
+    assert (found.chosen, found.same, found.ties, found.margin) == (3, 2, 0, np.inf)
