@@ -194,7 +194,9 @@ def _beyond(
         return None
     type_ = _type(output)
     found = output.astype(np.float64)
-    counts = np.isfinite(exact) & np.isfinite(found) & (np.abs(exact) <= seen.low.overflow)
+    counts = np.asarray(
+        np.isfinite(exact) & np.isfinite(found) & (np.abs(exact) <= seen.low.overflow)
+    )
     counts[counts] = ~are_fills(exact[counts], found[counts])
     rows = rows_of(exact, seen.masked)
     if rows is not None:
