@@ -15,9 +15,10 @@ from amp_rewrite.rewriting.plan.options import AUTO
 pytestmark = pytest.mark.arm64
 
 MODELS = (
-    *("oww_hey_mycroft", "oww_hey_jarvis", "oww_embedding", "basic_pitch", "ppocr_cls"),
-    *("silero_v4", "silero_v6", "magika", "ppocrv4_det", "light_shufflenet"),
-    *("light_inception_v1", "light_densenet121"),
+    *("oww_hey_mycroft", "oww_hey_jarvis", "oww_embedding", "oww_melspec", "ppocr_cls"),
+    *("silero_v4", "silero_v6", "silero_v6_16k_op15", "silero_v6_ifless", "silero_v6_sequence"),
+    *("light_shufflenet", "ppocrv4_det"),
+    pytest.param("basic_pitch", marks=pytest.mark.slow),
 )
 
 COSINE = 0.999
