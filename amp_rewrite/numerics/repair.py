@@ -35,7 +35,7 @@ from amp_rewrite.rewriting.raise_dangers import form_of, low_of, nothing_raised,
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.report.arithmetic_share import compute_share
 from amp_rewrite.rewriting.scaling.scaling import Scaling
-from amp_rewrite.rewriting.widen import Raised, WideForm
+from amp_rewrite.rewriting.widen import Raised, WideForm, with_float32_ends
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
@@ -103,6 +103,8 @@ def repair(
     mended = mend_types(flat)
     flat = mended.flat
     low = low_of(flat)
+    if low is not None and keep_io == FLOAT32.name:  # numbers that come in are not rounded yet
+        flat = with_float32_ends(flat)[0]
     if low is None and mended.odd:
         return _mended_only(mended, for_model(chosen, flat), output)
     if low is None:

@@ -99,7 +99,9 @@ class _Search:
         demands = [*self._demands, *self._differences]
         found = follow_demands(self._graph, demands, self._counts, self._is_harmless)
         steps = {d.vertex: Step(d, None) for d in self._differences} | found.steps
+        kept = found.steps.keys()  # of two who demand one value, only the first is told there
         last = [s.demand for s in steps.values() if s.because == s.demand.vertex]
+        last += [d for d in demands if self._graph.source[d.value] in kept]
         last += [demand for demand in demands if self._reads_places(demand)]
         if self._context.given is None:
             painted = (ListName.ALLOW, ListName.CLEAR, ListName.INFER)

@@ -424,6 +424,17 @@ def test_a_network_of_snakes_stays_low(precision: str) -> None:
     assert error(result, source, given) <= 2 * LOW[precision].rtol
 
 
+@pytest.mark.parametrize("second", ["Floor", "Ceil", "Round"])
+def test_of_two_who_demand_one_value_both_stay(second: str) -> None:
+    source = model(
+        f"""g (float[2,8] x) => (float[2,8] y, float[2,8] z) {{
+        a = Cast<to = 10>(x) [first] b = Round(a) y = Cast<to = 1>(b)
+        [second] c = {second}(a) z = Cast<to = 1>(c) }}"""
+    )
+    report = amp.check(source, run=False)
+    assert {"first", "second"} <= {danger.node for danger in report.dangers}
+
+
 def test_the_user_can_overrule_it_for_a_node() -> None:
     source = rotary(ANGLES["matrix product"])
     result = rewritten(source, allow_nodes=["angles"])
