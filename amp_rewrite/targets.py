@@ -142,6 +142,8 @@ _ANYWHERE = frozenset({"cuda", "webgpu", "directml", "cpu-arm64"})
 
 DEFAULT: TargetName = "cuda"
 SCHEMA: TargetName = "schema"
+BROWSERS: TargetName = "webgpu"
+"""The target of models for transformers.js."""
 
 _CUDA_BYTES_PER_MAC = 0.2
 """(2 / float32 rate - 2 / float16 rate) x memory rate, without TF32: 0.20 for an A100 of 80 GB

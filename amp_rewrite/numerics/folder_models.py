@@ -25,9 +25,6 @@ _NAMING = (
 )
 """The options that hold names, which need not fit every model of a folder."""
 
-_BROWSERS = "webgpu"
-"""The target of models for transformers.js."""
-
 _Unfit = Mapping[tuple[str, Any], OptionError]
 
 
@@ -113,7 +110,8 @@ class FolderModels:
         is_open = options.target is None and not options.lists and options.makes_low
         if not is_open or not self.folder.has_forms:
             return None
-        return _BROWSERS if options.precision in targets.find(_BROWSERS).precisions else None
+        browsers = targets.find(targets.BROWSERS)
+        return browsers.name if options.precision in browsers.precisions else None
 
     def check_names(self, taken: Iterable[ModelFile]) -> None:
         """Refuse names in the options that fit nothing in any of some models.
