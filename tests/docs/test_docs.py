@@ -19,6 +19,10 @@ from amp_rewrite.cli.main import main
 
 NOT_RUN = {
     "README.md": ["pip install '.[cpu]' && amp-rewrite demo", "pip install '.[dev]' && python"],
+    "docs/arm.md": [
+        *("amp-rewrite run", "options = onnxruntime.SessionOptions()"),
+        *("python tools/arm64/make_arm64.py", "amp-rewrite kernels cpu-arm64"),
+    ],
     "docs/measured.md": ["python benchmarks/bench.py gpu"],
     "docs/mixed_precision.md": ["amp-rewrite --show-completion"],
     "docs/openvino.md": ["import openvino", "pip install"],
