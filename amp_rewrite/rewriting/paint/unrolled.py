@@ -88,12 +88,24 @@ class _Search(Formulas):
         """
         if len(counted) <= FEW:
             return
-        passed = [n for n in nodes if self._passes(n, weights)]
+        flat = self.flat
+        products = {k for k, called in enumerate(flat.operators) if is_product(called)}
+        linear = {
+            k for k, called in enumerate(flat.operators) if operator(called) in LINEAR
+        } - products
+        kinds = flat.operator
+        passed = [
+            n
+            for n in nodes
+            if kinds[n] in linear or (kinds[n] in products and self._passes(n, weights))
+        ]
         before: dict[int, int] = {}
         for node in passed:
             sources = (self.flat.producer[v] for v in self.data(node))
             steps = max((before.get(source, 0) for source in sources), default=0)
             before[node] = steps + (node in counted)
+        if max(before.values(), default=0) <= FEW:
+            return
         behind: dict[int, int] = {}
         for node in reversed(passed):
             read = (reader for v in self.flat.outputs_of(node) for reader in self.flat.readers(v))
@@ -103,9 +115,6 @@ class _Search(Formulas):
             if before[node] and behind[node] and steps > FEW:
                 yield node
 
-    def _passes(self, node: int, weights: dict[int, int]) -> bool:
-        """Tell whether what a node makes is in proportion with what it reads."""
-        called = self.flat.called(node)
-        if is_product(called):
-            return node in weights or not any(self.is_constant(v) for v in self.factors(node))
-        return operator(called) in LINEAR
+    def _passes(self, product: int, weights: dict[int, int]) -> bool:
+        """Tell whether a product is with a weight that is used often, or of two computed values."""
+        return product in weights or not any(self.is_constant(v) for v in self.factors(product))

@@ -14,6 +14,7 @@ common, and no list can name them:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -105,16 +106,22 @@ class _Search(Formulas):
         """Return the marks of products that meet the sum of squares of one of their operands."""
         operators = self.flat.operators
         products = {k for k, called in enumerate(operators) if is_product(called)}
-        sums = {k for k, called in enumerate(operators) if is_one(called, *_SQUARED)}
+        squared = _SQUARED if self._has_squares else ("ReduceSumSquare", "ReduceL2")
+        sums = {k for k, called in enumerate(operators) if is_one(called, *squared)}
         marks: dict[int, Mark] = {}
         for node, operator in enumerate(self.flat.operator) if products else ():
             if operator in products or operator in sums:
-                squared = self._squared(node)
-                if squared is not None:
-                    marks = self._met_by(node, *squared) | marks
+                summed = self._squared(node)
+                if summed is not None:
+                    marks = self._met_by(node, *summed) | marks
             if operator in products:
                 marks = self._meeting_constants(node) | marks
         return marks
+
+    @cached_property
+    def _has_squares(self) -> bool:
+        """Whether anything may be squared on its own, in front of a sum."""
+        return any(is_one(called, "Mul", "Pow") for called in self.flat.operators)
 
     def _squared(self, node: int) -> tuple[int, list[int]] | None:
         """Return what a node sums up the squares of, and the nodes that make these; or None."""
@@ -122,10 +129,14 @@ class _Search(Formulas):
         if not read:  # whole numbers
             return None
         if is_product(called):
-            bases = [self.base(v) for v in read[:2]]
-            if len(bases) == 2 and bases[0] == bases[1]:
-                return bases[0], [node, *self.between(read[0]), *self.between(read[1])]
-            square = self._square(read[0]) if len(read) > 1 and self.is_constant(read[1]) else None
+            if len(read) < 2:
+                return None
+            if not self.is_constant(read[1]):
+                base = self.base(read[0])
+                if base != self.base(read[1]):
+                    return None
+                return base, [node, *self.between(read[0]), *self.between(read[1])]
+            square = self._square(read[0]) if self._has_squares else None
         elif is_one(called, "ReduceSumSquare", "ReduceL2"):
             return self.base(read[0]), [node, *self.between(read[0])]
         elif is_one(called, "ReduceSum", "ReduceMean"):
@@ -216,10 +227,11 @@ class _Search(Formulas):
 
     def _meeting_constants(self, product: int) -> dict[int, Mark]:
         """Return the marks of a product to which the squares of its weights are added."""
-        weights = [v for v in self.factors(product) if self.is_constant(v)]
+        addends = list(self._constant_addends(product))
+        weights = [v for v in self.factors(product) if self.is_constant(v)] if addends else []
         if len(weights) != 1:
             return {}
-        for addend, way in self._constant_addends(product):
+        for addend, way in addends:
             if self._sums_squares(weights[0], addend):
                 detail = self._met(product, weights[0])
                 return self._marks([product, *way, *self._moved(product)], detail)
