@@ -32,8 +32,10 @@ _ROOTS = ("Sqrt", "Log", "Reciprocal", "Pow", "Div")
 _KEEPS = having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN) | {"Clip", "Max", "Min", "Relu"}
 _SUMS = having(Trait.ADDS) | {"Sub"}
 """Those in which a product meets squares."""
+# operators: those that square what they read and add it up, besides products.
+_SQUARE = ("ReduceL2", "ReduceSumSquare")
 # operators: those that add up squares, besides products.
-_SQUARED = ("ReduceL2", "ReduceMean", "ReduceSum", "ReduceSumSquare")
+_SQUARED = (*_SQUARE, "ReduceMean", "ReduceSum")
 _STEPS = 12
 """Nodes that are followed at most from a sum of squares to the sum in which it meets a product."""
 
@@ -106,7 +108,7 @@ class _Search(Formulas):
         """Return the marks of products that meet the sum of squares of one of their operands."""
         operators = self.flat.operators
         products = {k for k, called in enumerate(operators) if is_product(called)}
-        squared = _SQUARED if self._has_squares else ("ReduceSumSquare", "ReduceL2")
+        squared = _SQUARED if self._has_squares else _SQUARE
         sums = {k for k, called in enumerate(operators) if is_one(called, *squared)}
         marks: dict[int, Mark] = {}
         for node, operator in enumerate(self.flat.operator) if products else ():
