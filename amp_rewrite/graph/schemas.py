@@ -36,9 +36,6 @@ LATER = {
 
 The oldest onnx that is supported ends at opset 25."""
 
-NEWEST_LISTED = 28
-"""The newest opset that the op lists and kernel tables know."""
-
 UNLIMITED = 2**31 - 1
 """What schemas say where the number of inputs or outputs has no limit."""
 

@@ -169,11 +169,8 @@ def has_later_kernel(table: KernelTable, entry: Entry, precision: str) -> bool:
     if entry.domain != "":
         return False
     newest = schemas.newest_opset("") or 1
-    kernels = (
-        kernel
-        for opset in range(newest + 1, schemas.NEWEST_LISTED + 1)
-        for kernel in table.matching("", entry.op, opset)
-    )
+    rows = table.kernels.get(("", entry.op), ())
+    kernels = (kernel for kernel in rows if kernel.until is None or kernel.until > newest)
     low = tensor(LOW[precision].number)
     return any(low in types for kernel in kernels for _, types in kernel.types)
 
