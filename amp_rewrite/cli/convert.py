@@ -210,7 +210,7 @@ def _check_one(model: Path, output: Path, *, replaces: bool) -> None:
     """
     if replaces:
         raise OptionError(
-            "--replace is about the forms in a folder", remedy="leave it away, or name a folder"
+            "--replace is about the forms in a folder", remedy="omit it, or name a folder"
         )
     check_output_path(model, output)
 
@@ -312,7 +312,7 @@ def _refuse_beside(options: RewriteOptions, beside: Mapping[str, object]) -> Non
     if extra:
         raise OptionError(
             f"{extra[0]} says nothing of a float32 form, in which nothing is low",
-            remedy="leave it away, or ask for --precision float16 or bfloat16",
+            remedy="omit it, or ask for --precision float16 or bfloat16",
         )
 
 

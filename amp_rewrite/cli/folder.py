@@ -29,7 +29,7 @@ def refuse_for_folder(
         if value:
             raise OptionError(
                 f"{flag} is about one model, and {folder} is a folder",
-                remedy="leave it away, or name a model in the folder",
+                remedy="omit it, or name a model in the folder",
             )
     if output is not None and shown(output) == STREAM:
         raise OptionError("standard output takes a model, not a folder", remedy="name a folder")

@@ -290,7 +290,7 @@ class RewriteOptions:
             "so that a preference has nothing to weigh",
             found=f"prefer={self.prefer!r}",
             expected=" or ".join(weighed) or None,
-            remedy="leave it away",
+            remedy="omit it",
         )
 
     @property
