@@ -262,15 +262,20 @@ _ARM_NAMES = frozenset({"arm", "arm64", "aarch64", "armv8", "cpu-arm", "arm64-v8
 """What else Arm processors are called."""
 
 
+def arm_hint(name: object) -> str | None:
+    """Return what to ask for instead of another name of Arm processors; None for any other name."""
+    if not isinstance(name, str) or name.strip().lower() not in _ARM_NAMES:
+        return None
+    return f"did you mean {ARM64}? ONNX Runtime's CPU provider on Arm processors"
+
+
 def _unknown(name: object) -> OptionError:
-    is_arm = isinstance(name, str) and name.strip().lower() in _ARM_NAMES
     return OptionError(
         "unknown target",
         found=repr(name),
         expected=" or ".join(target.name for target in TARGETS),
-        remedy=f"did you mean {ARM64}? ONNX Runtime's CPU provider on Arm processors"
-        if is_arm
-        else "or name a kernel table, a .json file that `amp-rewrite kernels` writes",
+        remedy=arm_hint(name)
+        or "or name a kernel table, a .json file that `amp-rewrite kernels` writes",
     )
 
 
@@ -344,10 +349,19 @@ def provider_named(name: str) -> str:
     return next((provider for provider in named if provider is not None), name)
 
 
-def which_cpu(name: str | None) -> str | None:
-    """Return which processors a target or provider called "cpu" means; None for any other name."""
-    if name is None or name.lower() not in ("cpu", CPU.lower()):
+def which_cpu(name: str | None, *, runs_on_arm: bool = False) -> str | None:
+    """Return which processors a target or provider called "cpu" means; None for any other name.
+
+    `runs_on_arm` tells that it is a provider, which runs models on this machine, an Arm one.
+    """
+    if name is None or name.strip().lower() not in ("cpu", CPU.lower()):
         return None
+    if runs_on_arm:
+        return (
+            f"{name} runs on this machine's Arm processor, which has float16 of its own: its "
+            f"target is {ARM64}; target cpu is an x86-64 processor, which computes float16 in "
+            "float32"
+        )
     return (
         f"{name} means an x86-64 processor, which computes float16 in float32; {ARM64} is the one "
         "for Arm, which has float16 of its own"

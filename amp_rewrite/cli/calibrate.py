@@ -46,6 +46,7 @@ def calibrate(
         )
     found.save(output)
     if not quiet:
+        common.say_cpu(options.target, common.console())
         _print(found, output)
 
 

@@ -24,6 +24,7 @@ from amp_rewrite.targets import provider_named
 
 @with_rewrite_options(*common.NOT_OF_GIVEN, "overflow")
 def check(
+    context: typer.Context,
     model: common.FileOrFolder,
     options: RewriteOptions,
     data: Annotated[
@@ -43,6 +44,7 @@ def check(
         ),
     ] = None,
     provider: common.RunOn = None,
+    arm64_folder: common.ArmFolder = None,
     report: common.ReportFile = None,
     html: common.Page = None,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
@@ -58,6 +60,7 @@ def check(
     it is right. Of a folder every model in 16 bits is asked, and whether connected inputs and
     outputs have one type.
     """
+    common.use_arm64(context, arm64_folder, provider)
     common.check_reports([model], report, html)
     if not run and (data or stress or provider):
         remedy = "leave --data, --stress and --provider away"
@@ -80,6 +83,7 @@ def check(
         )
         with progress_bar("checking", quiet=quiet) as progress:
             of_folder = check_folder(model, options, run=run, stress=stress, progress=progress)
+        common.say_cpu(options.target, common.console(quiet=quiet))
         finish_folder(of_folder, report, quiet=quiet, refused=common.NOT_STRICT)
         return
     with progress_bar("checking", quiet=quiet) as progress:
@@ -101,6 +105,7 @@ def check(
         write_text(report, found.to_json())
     if not quiet:
         common.say_target(options, found.target, common.console())
+        common.say_cpu_provider(provider, common.console(), target=options.target)
         print_safety(found, common.console())
     if not found.ok:
         raise typer.Exit(common.NOT_STRICT)

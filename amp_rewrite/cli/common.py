@@ -51,13 +51,44 @@ def say_target(options: RewriteOptions, taken: str, out: PlainConsole) -> None:
     say_cpu(options.target, out)
 
 
-def say_cpu(name: str | None, out: PlainConsole, *, said: str | None = None) -> None:
-    """Say which processors are meant where a user names "cpu"; not if that was `said` already."""
+def say_cpu(name: str | None, out: PlainConsole) -> None:
+    """Say which processors a target means that is called "cpu"."""
     from amp_rewrite import targets
 
     note = targets.which_cpu(name)
-    if note is not None and targets.which_cpu(said) is None:
+    if note is not None:
         out.print(note)
+
+
+def say_cpu_provider(name: str | None, out: PlainConsole, *, target: str | None = None) -> None:
+    """Say which processor a provider called "cpu" means, unless the target's line says it."""
+    from amp_rewrite import targets
+    from amp_rewrite.runtimes.ort.arm64.machine import is_arm
+
+    on_arm = is_arm()
+    note = targets.which_cpu(name, runs_on_arm=on_arm)
+    if note is not None and (on_arm or targets.which_cpu(target) is None):
+        out.print(note)
+
+
+def use_arm64(context: typer.Context, folder: Path | None, provider: str | None) -> None:
+    """Take the emulated Arm processor of a folder until the command has ended.
+
+    Raises:
+        OptionError: The provider is another one, or there is no such processor in the folder.
+    """
+    if folder is None:
+        return
+    from amp_rewrite.runtimes.ort.arm64.machine import emulated_in
+    from amp_rewrite.targets import ARM64, provider_named
+
+    if provider is None or provider_named(provider) != ARM64:
+        raise OptionError(
+            "--arm64-folder is for an Arm processor alone",
+            found="no --provider" if provider is None else f"--provider {provider}",
+            expected=f"--provider {ARM64}",
+        )
+    context.with_resource(emulated_in(folder))
 
 
 def rounding_errors(model: Any, data: Any, precision: str) -> Mapping[str, float]:
@@ -131,6 +162,14 @@ RunOn = Annotated[
         "--provider",
         help="Run what is judged on this execution provider too, or on that of a target: what it "
         "computes must hold.",
+    ),
+]
+ArmFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--arm64-folder",
+        help="For --provider cpu-arm64 on x86-64: the folder of tools/arm64/make_arm64.py, whose "
+        "emulated processor runs the model. Default: what AMP_REWRITE_ARM64 names.",
     ),
 ]
 WriteFailed = Annotated[

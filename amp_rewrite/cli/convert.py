@@ -37,6 +37,7 @@ _STEPS = 3
 
 @with_rewrite_options()
 def convert(
+    context: typer.Context,
     model: common.FileOrFolder,
     options: RewriteOptions,
     output: Annotated[
@@ -63,6 +64,7 @@ def convert(
         ),
     ] = None,
     provider: common.RunOn = None,
+    arm64_folder: common.ArmFolder = None,
     write_failed: common.WriteFailed = False,
     report: common.ReportFile = None,
     html: common.Page = None,
@@ -95,6 +97,7 @@ def convert(
     if it holds; a training step only with one of the first four. Exit status 1: it does not hold;
     3: nothing is left in 16 bits; 4: in doubt, since the rounded weights alone are as far off.
     """
+    common.use_arm64(context, arm64_folder, provider)
     output = _output(model, output, options, dry_run=dry_run)
     of_one_model = {
         "--data": data,
@@ -130,6 +133,7 @@ def convert(
                 replace_forms=replace,
                 progress=progress,
             )
+        common.say_cpu(options.target, common.console(quiet=quiet))
         refused = common.NOT_STRICT if options.strict else common.FAILED
         finish_folder(of_folder, report, quiet=quiet, refused=refused)
         return
@@ -169,7 +173,7 @@ def convert(
         sizes = sizes_of(model, done.result.flat, done.result.plan, output if written else None)
         _print_unmet(done, found, output)
         common.say_target(options, found.target, common.console())
-        common.say_cpu(provider, common.console(), said=options.target)
+        common.say_cpu_provider(provider, common.console(), target=options.target)
         left = None if done.made is None else done.made.nothing_left
         _print_rewrite(found, sizes, left, explain_casts=explain_casts)
         _print_outcome(done.made, output, written=written)

@@ -74,6 +74,8 @@ def doctor(
     if report is not None:
         write_text(report, json.dumps(found.to_dict(), indent=1))
     if not quiet:
+        for name in provider or ():
+            common.say_cpu_provider(name, common.console())
         _print(found, top)
     if not found.finite or found.skipped is not None:
         raise typer.Exit(common.FAILED)

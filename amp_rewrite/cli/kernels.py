@@ -33,7 +33,7 @@ def kernels(
     named = targets.provider_named(provider)
     table = table_for(ask_runtime(named, package), named)
     write_text(output, to_text(table).rstrip("\n"))
+    out = common.console(quiet=quiet)
+    common.say_cpu_provider(provider, out)
     count = sum(map(len, table["kernels"].values()))
-    common.console(quiet=quiet).print(
-        f"{count} operators of {table['runtime']} -> {delivered(output)}"
-    )
+    out.print(f"{count} operators of {table['runtime']} -> {delivered(output)}")

@@ -84,6 +84,7 @@ def repair(
                 write_failed=write_failed,
                 progress=progress,
             )
+        common.say_cpu(options.target, common.console(quiet=quiet))
         finish_folder(of_folder, report, quiet=quiet, refused=common.NOT_STRICT)
         return
     check_output_path(model, output)

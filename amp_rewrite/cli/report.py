@@ -98,6 +98,7 @@ def report(
         written = _write(result, found, evidence, other, output, model_explorer)
     if not quiet:
         out = common.console()
+        common.say_cpu(options.target, out)
         out.print(headline(found.precision, found.summary, evidence.sizes))
         for remark in evidence.remarks:
             out.print(remark)

@@ -19,6 +19,7 @@ from amp_rewrite.targets import CPU
 
 
 def run(
+    context: typer.Context,
     model: Annotated[Path, typer.Argument(help="The model; it runs as it is.")],
     data: Annotated[Path, typer.Option(help="An .npz file with one array per input.")],
     provider: Annotated[
@@ -28,6 +29,7 @@ def run(
             f"cpu-arm64 an Arm processor. Default: {CPU}."
         ),
     ] = None,
+    arm64_folder: common.ArmFolder = None,
     original: Annotated[
         Path | None,
         typer.Option(
@@ -47,6 +49,7 @@ def run(
 ) -> None:
     """Run MODEL on an execution provider; say how long it takes and which nodes it took."""
     _check_paths([model, data, *([original] if original else [])], [output, report])
+    common.use_arm64(context, arm64_folder, provider)
     named = CPU if provider is None else targets.provider_named(provider)
     with progress_bar("running", quiet=quiet):
         found = run_on(
@@ -60,7 +63,7 @@ def run(
         out = common.console()
         for line in found.to_text().splitlines():
             out.print(line)
-        common.say_cpu(provider, out)
+        common.say_cpu_provider(provider, out)
 
 
 def _check_paths(read: list[Path], written: list[Path | None]) -> None:

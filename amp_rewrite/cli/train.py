@@ -38,6 +38,7 @@ def train(
     with TrainingRun(options) as run:
         quiet = quiet or not run.is_first
         if not quiet:
+            _print_processors(options)
             _print_fresh(run, options)
             _print_restored(run.restored, options.restore)
         if options.find_learning_rate:
@@ -77,6 +78,14 @@ class _EpochLines(Callback):
         """Print a line."""
         at, epochs = run.at, run.plan.epochs
         common.error_console().print(f"epoch {at.epoch}/{epochs}, step {at.step}, {_values(at)}")
+
+
+def _print_processors(options: RunOptions) -> None:
+    """Say which processor is meant where a target or a provider is called "cpu"."""
+    out = common.console()
+    common.say_cpu(options.target, out)
+    for name in options.provider or ():
+        common.say_cpu_provider(name, out, target=options.target)
 
 
 def _print_fresh(run: TrainingRun, options: RunOptions) -> None:

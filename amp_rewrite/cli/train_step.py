@@ -236,6 +236,7 @@ def train_step(
         step = step_model(whole, fetch or ())
         save(step, output, progress=progress)
     if not quiet:
+        common.say_cpu(options.target, common.console())
         _print(read_info(step), nodes, len(step.graph))
         if summary is not None:
             _print_rewriting(whole.info.precision, summary)

@@ -17,6 +17,7 @@ from amp_rewrite.rewriting.report.write_text import write_text
 
 
 def verify(
+    context: typer.Context,
     original: Annotated[Path, typer.Argument(help="The model before.")],
     rewritten: Annotated[Path, typer.Argument(help="The model after.")],
     data: Annotated[
@@ -58,6 +59,7 @@ def verify(
             "and say how far the emulation was from it."
         ),
     ] = None,
+    arm64_folder: common.ArmFolder = None,
     input_range: Annotated[
         list[str] | None,
         typer.Option(
@@ -77,6 +79,7 @@ def verify(
     """Emulate REWRITTEN in its low precision and compare it with ORIGINAL; exit 1 if it differs."""
     if report is not None and report.resolve() in (original.resolve(), rewritten.resolve()):
         raise OptionError("the report would overwrite a model", where=report)
+    common.use_arm64(context, arm64_folder, provider)
     paths = data[0] if data and len(data) == 1 else data
     budget = None if stress_budget is None else common.seconds(stress_budget)
     with progress_bar("verifying", quiet=quiet) as progress:
@@ -98,7 +101,7 @@ def verify(
         write_text(report, found.to_json())
     if not quiet:
         common.say_cpu(target, common.console())
-        common.say_cpu(provider, common.console(), said=target)
+        common.say_cpu_provider(provider, common.console(), target=target)
         print_verify(found, common.console())
     if not found.ok:
         raise typer.Exit(common.FAILED)

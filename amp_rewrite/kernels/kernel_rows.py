@@ -24,7 +24,7 @@ from amp_rewrite.kernels.kernel_table import FORMAT_VERSION
 from amp_rewrite.runtimes.ort.arm64.machine import is_arm, machine
 from amp_rewrite.runtimes.ort.listing import kernel_rows, row, runtime_in_words
 from amp_rewrite.runtimes.ort.plugins import is_plugin
-from amp_rewrite.targets import ARM64, CPU, DIRECTML, WEBGPU
+from amp_rewrite.targets import ARM64, CPU, DIRECTML, WEBGPU, arm_hint
 
 _SOURCE = "onnxruntime.capi.onnxruntime_pybind11_state"
 
@@ -139,7 +139,8 @@ def table_for(answer: dict[str, Any], provider: str) -> dict[str, Any]:
             where=provider,
             found=answer["runtime"],
             expected=" or ".join(known) or "a provider that registers kernels",
-            remedy="install the runtime that it is built into, or name its package with --package",
+            remedy=arm_hint(provider)
+            or "install the runtime that it is built into, or name its package with --package",
         )
     grouped: dict[str, dict[str, list[_Row]]] = {}
     for each in chain.from_iterable(map(split_agreeing, rows)):

@@ -18,7 +18,7 @@ from amp_rewrite.runtimes.ort.providers import available_providers, has_provider
 from amp_rewrite.runtimes.ort.sessions import Session as OrtSession
 from amp_rewrite.runtimes.ort.sessions import check_options, session_options
 from amp_rewrite.runtimes.session import Provider, Session, name_and_options
-from amp_rewrite.targets import ARM64, CPU, OPENVINO
+from amp_rewrite.targets import ARM64, CPU, OPENVINO, arm_hint
 
 
 def check_provider(name: str) -> None:
@@ -38,6 +38,7 @@ def check_provider(name: str) -> None:
             "the execution provider is not available",
             found=repr(name),
             expected=", ".join((*available_providers(), OPENVINO, ARM64)),
+            remedy=arm_hint(name),
         )
 
 

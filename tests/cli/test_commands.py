@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 import amp_rewrite as amp
 from amp_rewrite.cli.main import app, main
+from amp_rewrite.runtimes.ort.arm64 import machine
 
 GRAPH = """<ir_version: 10, opset_import: ["" : 21, "custom" : 1]>
 g (float[2,4] x) => (float[2,4] y)
@@ -460,6 +462,43 @@ def test_which_processor_cpu_is_is_said(capsys: pytest.CaptureFixture[str], fold
     assert said.count("cpu means an x86-64 processor") == 1
     assert "cpu-arm64 is the one for Arm" in said
     assert "x86-64" not in convert(capsys, folder, "--target", "cuda")[1]
+    given = ("calibrate", folder / "plain.onnx", "--data", batch(folder), "-o", folder / "l.yaml")
+    assert "cpu means an x86-64" in run(capsys, *given, "--target", "cpu")[1]
+    assert "cpu means an x86-64" in run(capsys, "kernels", "cpu", "-o", folder / "k.json")[1]
+
+
+def batch(folder: Path) -> Path:
+    np.savez(folder / "x.npz", x=np.ones((2, 4), np.float32))
+    return folder / "x.npz"
+
+
+def test_a_provider_called_cpu_is_this_machines_processor(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ("run", folder / "plain.onnx", "--data", batch(folder), "--provider", "cpu")
+    assert "cpu means an x86-64 processor" in run(capsys, *given)[1]
+    monkeypatch.setattr(machine, "is_arm", lambda: True)
+    said = run(capsys, *given)[1]
+    assert "cpu runs on this machine's Arm processor" in said
+    assert "its target is cpu-arm64" in said
+
+
+@pytest.mark.parametrize("command", ["run", "verify", "check", "convert", "kernels"])
+def test_other_names_of_arm_are_a_hint_where_a_provider_is_named(
+    capsys: pytest.CaptureFixture[str], folder: Path, command: str
+) -> None:
+    model = folder / "plain.onnx"
+    rest: dict[str, tuple[object, ...]] = {
+        "run": (model, "--data", batch(folder), "--provider", "arm64"),
+        "verify": (model, model, "--data", batch(folder), "--provider", "aarch64"),
+        "check": (model, "--data", batch(folder), "--provider", "arm"),
+        "convert": (model, "-o", folder / "out.onnx", "--provider", "arm64"),
+        "kernels": ("aarch64", "-o", folder / "k.json"),
+    }
+    status, _, err = run(capsys, command, *rest[command])
+    assert status != 0
+    assert "did you mean cpu-arm64?" in err
+    assert not (folder / "out.onnx").exists()
 
 
 def test_explain_moves_a_model_to_a_newer_opset_first_as_convert_does(

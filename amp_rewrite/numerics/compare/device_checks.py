@@ -17,6 +17,7 @@ from amp_rewrite.numerics.compare.verify_report import DeviceComparison
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Feeds
+from amp_rewrite.runtimes.engines import notes_on
 
 Outputs = Mapping[str, Any]
 
@@ -124,6 +125,7 @@ class DeviceChecks:
             asked=self.asked,
             itself=tuple(o for o in self._itself.results() if o.elements),
             itself_error=self._itself_error,
+            notes=notes_on(self.providers[0], self._rewritten.precisions) if ran else (),
         )
 
 

@@ -139,6 +139,7 @@ class DeviceComparison:
         itself: How far the original is there from what the CPU makes of it, on the feeds on which
             the rewritten model departs; empty if it departs on none, or if it cannot be run.
         itself_error: Why the original could not be run there, or None.
+        notes: What is different about the engine on this machine.
     """
 
     providers: tuple[str, ...]
@@ -148,6 +149,7 @@ class DeviceComparison:
     asked: bool = False
     itself: tuple[OutputComparison, ...] = ()
     itself_error: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -162,11 +164,12 @@ class DeviceComparison:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """How far off a device is that was asked for and ran the model, in a line."""
+        """How far off a device is that was asked for and ran the model, and notes on it."""
         if not self.asked or self.error is not None:
             return ()
         names, worst = ", ".join(self.providers), _worst(self.original)
-        return (f"run on {names}: off the original by {worst:.2g} of an output's size at most",)
+        said = f"run on {names}: off the original by {worst:.2g} of an output's size at most"
+        return (said, *self.notes)
 
     @property
     def excuses(self) -> tuple[str, ...]:
@@ -565,6 +568,8 @@ def _print_device(device: DeviceComparison, console: Console) -> None:
     console.print(f"{names} against the original:")
     _print_outputs(device.original, console)
     _print_excuses(device, console)
+    for line in device.notes:
+        console.print(line)
 
 
 def _print_excuses(device: DeviceComparison, console: Console) -> None:

@@ -12,7 +12,8 @@ import platform
 import subprocess
 import threading
 import weakref
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -33,13 +34,38 @@ _NAMES = ("arm64", "aarch64")
 
 _REMEDY = (
     f"run this on an Arm machine, or `python tools/arm64/make_arm64.py FOLDER` in a checkout of "
-    f"amp-rewrite and set {FOLDER}=FOLDER"
+    f"amp-rewrite and name the folder: --arm64-folder FOLDER, or {FOLDER}=FOLDER in the environment"
 )
 
 
 def is_arm() -> bool:
     """Return whether this machine has such a processor itself."""
     return platform.machine().lower() in _NAMES
+
+
+@contextmanager
+def emulated_in(folder: Path) -> Generator[None]:
+    """Take the emulated processor of a folder in the block.
+
+    Raises:
+        OptionError: This machine has an Arm processor itself, or the folder has no program.
+    """
+    if is_arm():
+        raise OptionError(
+            "this machine has an Arm processor itself and emulates none",
+            found=str(folder),
+            remedy="omit the folder",
+        )
+    before = os.environ.get(FOLDER)
+    os.environ[FOLDER] = str(folder)
+    try:
+        _program()
+        yield
+    finally:
+        if before is None:
+            del os.environ[FOLDER]
+        else:
+            os.environ[FOLDER] = before
 
 
 def check_machine() -> None:
@@ -71,7 +97,7 @@ def _program() -> Path:
     if not os.access(program, os.X_OK):
         raise OptionError(
             "the folder of the emulated Arm processor has no program called run",
-            where=FOLDER,
+            where=ARM64,
             found=named,
             expected="a folder that tools/arm64/make_arm64.py made",
             remedy=_REMEDY,
