@@ -63,7 +63,10 @@ def say_cpu(name: str | None, out: PlainConsole) -> None:
 def say_cpu_provider(name: str | None, out: PlainConsole, *, target: str | None = None) -> None:
     """Say which processor a provider called "cpu" means, unless the target's line says it."""
     from amp_rewrite import targets
-    from amp_rewrite.runtimes.ort.arm64.machine import is_arm
+
+    if targets.which_cpu(name) is None:
+        return
+    from amp_rewrite.runtimes.ort.arm64.machine import is_arm  # only for such a name
 
     on_arm = is_arm()
     note = targets.which_cpu(name, runs_on_arm=on_arm)
