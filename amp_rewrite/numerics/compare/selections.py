@@ -96,6 +96,11 @@ def selections_of(before: TypedModel, after: ir.Model) -> tuple[Selection, ...]:
     return tuple(found)
 
 
+def selects(node: ir.Node) -> bool:
+    """Tell whether a node selects, by numbers of any type."""
+    return operator(node) in _INDEX
+
+
 def _index_of(node: ir.Node) -> str:
     place = _INDEX.get(operator(node), len(node.outputs))
     return (node.outputs[place].name or "") if place < len(node.outputs) else ""
@@ -148,18 +153,18 @@ def _tell(model: ir.Model, node: ir.Node, selection: Selection) -> None:
     told = ir.Value(name=selection.told, type=ir.TensorType(ir.DataType.INT64))
     model.graph.inputs.append(told)
     passed = ir.Node("", "Identity", [told], name=f"{selection.told}/Identity")
-    _take_over(model.graph, index, passed.outputs[0], selection.own)
+    take_over(model.graph, index, passed.outputs[0], selection.own)
     added = [passed]
     if values is not None:
         axis = ir.AttrInt64("axis", selection.axis)
         taken = ir.Node("", "GatherElements", [node.inputs[0], told], [axis])
         taken.name = f"{selection.told}/GatherElements"
-        _take_over(model.graph, values, taken.outputs[0], f"{values.name}/own")
+        take_over(model.graph, values, taken.outputs[0], f"{values.name}/own")
         added.append(taken)
     node.append(added)
 
 
-def _take_over(graph: ir.Graph, old: ir.Value, new: ir.Value, renamed: str) -> None:
+def take_over(graph: ir.Graph, old: ir.Value, new: ir.Value, renamed: str) -> None:
     """Let a value take the name, the readers and the place among the outputs of another one."""
     for user, place in tuple(old.uses()):
         user.replace_input_with(place, new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,14 +12,18 @@ import numpy as np
 from amp_rewrite.errors import AmpError
 from amp_rewrite.numerics.compare.selection_report import SelectionComparison, compared
 from amp_rewrite.numerics.compare.selections import Selection, told_selections
+from amp_rewrite.numerics.compare.unrolled_bodies import written_name
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Feeds
 
-Fetch = Callable[[Collection[str]], Mapping[str, Any]]
-"""Names of values of a model -> the values, for one feed."""
-
 Model = Callable[[], TypedModel | None]
+
+Load = Callable[[Callable[[TypedModel], TypedModel], list[str]], Evaluator]
+"""Loads the rewritten model, changed by a function, with more values fetched."""
+
+RunOriginal = Callable[[Feeds, Collection[str]], Mapping[str, Any]]
+"""Runs the original on a feed, and returns values by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +33,14 @@ class Told:
     Attributes:
         feeds: The original's selections, by the names of the inputs that take them.
         outputs: The rewritten model's outputs.
+        expected: The original's outputs.
+        models: The models that are told.
     """
 
     feeds: Feeds
     outputs: Mapping[str, Any]
+    expected: Mapping[str, Any]
+    models: ToldModels
 
 
 class ToldModels:
@@ -43,8 +51,11 @@ class ToldModels:
         selections: tuple[Selection, ...],
         before: TypedModel,
         control: Model,
-        rewritten: Callable[[Callable[[TypedModel], TypedModel], list[str]], Evaluator],
+        rewritten: Load,
+        run: RunOriginal,
         threads: int,
+        *,
+        decisions: Collection[str] = (),
     ) -> None:
         """Take the models, which are not changed; nothing is loaded yet.
 
@@ -52,12 +63,14 @@ class ToldModels:
             selections: The nodes that select.
             before: The original.
             control: Returns the original with rounded weights, or None.
-            rewritten: Loads the rewritten model, changed by a function, with more values fetched.
+            rewritten: Loads the rewritten model.
+            run: Runs the original, which is told nothing.
             threads: See `Evaluator`.
+            decisions: Values that say how bodies would run; both models must agree in them.
         """
         self.selections = selections
         self._before, self._control_model, self._load = before, control, rewritten
-        self._threads = threads
+        self.run, self._threads, self._decisions = run, threads, list(decisions)
 
     @property
     def names(self) -> list[str]:
@@ -71,43 +84,64 @@ class ToldModels:
         return list(dict.fromkeys(reads))
 
     def agreement(
-        self, original: Mapping[str, Any], rewritten: Mapping[str, Any], fetch: Fetch
+        self, original: Mapping[str, Any], rewritten: Mapping[str, Any], feeds: Feeds
     ) -> tuple[SelectionComparison, ...]:
-        """Compare the selections of one feed.
+        """Compare the selections of one feed; those of all turns of a body are one.
 
         Args:
             original: What the original selects, by `Selection.index`.
             rewritten: The same of the rewritten model.
-            fetch: Runs the original.
+            feeds: The feed.
         """
         pairs = [(s, original[s.index], rewritten[s.index]) for s in self.selections]
         differ = any(not np.array_equal(a, b) for _, a, b in pairs)
-        values = fetch(self.read) if differ else {name: np.zeros(0) for name in self.read}
-        return tuple(
-            compared(s, a, b, values) if differ else alike(s, np.asarray(a)) for s, a, b in pairs
-        )
+        values = self.run(feeds, self.read) if differ else {}
+        found: dict[str, SelectionComparison] = {}
+        for s, a, b in pairs:
+            made = compared(s, a, b, values) if differ else alike(s, np.asarray(a))
+            name = written_name(made.value)
+            made = replace(made, node=written_name(made.node), value=name)
+            found[name] = found[name].merged(made) if name in found else made
+        return tuple(found.values())
 
     def told(
-        self, feeds: Feeds, original: Mapping[str, Any], outputs: Collection[str], fetch: Fetch
-    ) -> tuple[Told, tuple[SelectionComparison, ...]] | None:
+        self, feeds: Feeds, fitted: Feeds, outputs: Collection[str]
+    ) -> tuple[Told | None, tuple[SelectionComparison, ...]] | None:
         """Run the rewritten model with the original's selections.
 
+        Args:
+            feeds: The feed, in the types of the original.
+            fitted: The same in those of the rewritten model.
+            outputs: The names of the outputs.
+
         Returns:
-            What it gives, and how far its own selections agree then; None if it does not run so.
+            What it gives, and how far its own selections agree then. Where it selects by other
+            numbers, or runs its bodies otherwise, its outputs are its own: None in place of them.
+            None if it does not run so.
         """
         evaluator = self.rewritten
         if evaluator is None:
             return None
+        try:
+            original = self.run(feeds, [*outputs, *self.names, *self._decisions])
+        except AmpError:  # bodies that are unrolled may not run
+            return None
         told = {s.told: original[s.index] for s in self.selections}
         told = {name: value for name, value in told.items() if name in evaluator.inputs}
         own = [s.own for s in self.selections if s.told in told]
+        wanted = [*outputs, *own, *self.names, *self._decisions]
         try:
-            found = evaluator.run({**feeds, **told}, [*outputs, *own, *self.names])
+            found = evaluator.run({**fitted, **told}, wanted)
         except AmpError:
             return None
         chosen = {s.index: found[s.own if s.told in told else s.index] for s in self.selections}
-        agreed = self.agreement(original, chosen, fetch)
-        return Told(told, {name: found[name] for name in outputs}), agreed
+        agreed = self.agreement(original, chosen, feeds)
+        runs_alike = all(np.array_equal(original[name], found[name]) for name in self._decisions)
+        if not runs_alike or not all(each.ok for each in agreed):
+            return None, agreed
+        agreed = tuple(replace(each, told=True) for each in agreed)
+        made, expected = ({name: each[name] for name in outputs} for each in (found, original))
+        return Told(told, made, expected, self), agreed
 
     def run_control(
         self, feeds: Feeds, told: Told, outputs: Collection[str]
@@ -126,7 +160,7 @@ class ToldModels:
         """The rewritten model, told what to select."""
         own = [s.own for s in self.selections]
         try:
-            return self._load(self._changed, [*own, *self.names])
+            return self._load(self._changed, [*own, *self.names, *self._decisions])
         except AmpError:
             return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -36,6 +35,7 @@ from amp_rewrite.numerics.compare.selection_report import SelectionComparison
 from amp_rewrite.numerics.compare.selections import selections_of
 from amp_rewrite.numerics.compare.stress_report import StressReport
 from amp_rewrite.numerics.compare.told_models import Told, ToldModels
+from amp_rewrite.numerics.compare.unrolled_models import UnrolledModels
 from amp_rewrite.numerics.compare.verify_report import Misfit, VerifyReport
 from amp_rewrite.numerics.compare.weights_alone import WeightsAlone, share_of_limit
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, widened
@@ -55,6 +55,7 @@ class Compared(NamedTuple):
         masked: The rows of attention without any score, where they were looked for.
         told: What the rewritten model gives for the original's selections, if that was compared.
         selections: How far the selections agree.
+        untold: Why selections could not be told where outputs fail, or None.
     """
 
     outputs: dict[str, Comparer]
@@ -62,6 +63,7 @@ class Compared(NamedTuple):
     masked: tuple[Array, ...]
     told: Told | None
     selections: tuple[SelectionComparison, ...]
+    untold: str | None = None
 
 
 class Verification:
@@ -127,9 +129,10 @@ class Verification:
                 rounding=rounding_of(target),
             )
 
-        self.told = ToldModels(
-            selections_of(before, emulated.model), before, self.weights_alone.model, load, threads
-        )
+        control = self.weights_alone.model
+        selections = selections_of(before, emulated.model)
+        self.told = ToldModels(selections, before, control, load, self.run_original, threads)
+        self.unrolled = UnrolledModels(before, emulated, control, load, names, threads)
         read = [*names, *pairs.values(), *self._masked.names, *self.told.names, *self.told.read]
         self.original = Evaluator(before, outputs=read, threads=threads)
         self.rewritten = load(lambda model: model, self.told.names)
@@ -143,6 +146,7 @@ class Verification:
         self._worst_share = -1.0
         self.selections: dict[str, SelectionComparison] = {}
         self.left_out: list[str] = []
+        self.untold: dict[str, None] = {}
         self.count = 0
         self.seconds = 0.0
         self._ends: dict[str, Shape] = {}
@@ -181,12 +185,15 @@ class Verification:
         expected, found = self.run_original(feeds, names), self.run_rewritten(feeds, names)
         self.seconds = time.perf_counter() - start
         self._note_shapes({**feeds, **{name: expected[name] for name in self.outputs}})
-        compared, apart, masked, told, selections = self.compare(feeds, expected, found)
+        compared, apart, masked, told, selections, untold = self.compare(feeds, expected, found)
+        expected = {**expected, **({} if told is None else told.expected)}
         lost = lost_in({name: expected[name] for name in self.outputs}, apart)
         if lost is not None:
             cause = nonfinite_input(feeds)
             self.left_out.append(f"feed {self.count}: {lost}" + (f"; {cause}" if cause else ""))
             return
+        if untold is not None:
+            self.untold[untold] = None
         self._note_worst(feeds, compared)
         for name, comparer in self.outputs.items():
             comparer.merge(compared[name])
@@ -227,53 +234,62 @@ class Verification:
         compared, usual = self.compared(expected, found, usual or {}, {}), usual or {}
         outputs = {name: expected[name] for name in self.outputs}
         holds = all(comparer.result([]).ok for comparer in compared.values())
-        fetch = partial(self.run_original, feeds)
         selections: tuple[SelectionComparison, ...] = ()
         if self.told.names and expected.keys() >= set(self.told.names):
-            selections = self.told.agreement(expected, found, fetch)
+            selections = self.told.agreement(expected, found, feeds)
         if holds and lost_in(outputs, {}) is None:
             return Compared(compared, {}, (), None, selections)
-        told: Told | None = None
-        if self.told.names:
-            told, selections = self._told(feeds, expected, found)
-            if told is not None:
-                found = told.outputs
-                compared = self.compared(expected, found, usual, {})
-        masked = self._masked.find(fetch)
+        told, agreed, untold = self._told(feeds, expected, found)
+        if told is not None:
+            found, expected = told.outputs, told.expected
+            compared = self.compared(expected, found, usual, {})
+        masked = self._masked.find(partial(self.run_original, feeds))
         rows = {name: rows_of(v, masked) for name, v in outputs.items() if _is_tensor(v)}
         apart = {name: found for name, found in rows.items() if found is not None}
         if apart:
             compared = self.compared(expected, found, usual, apart)
-        return Compared(compared, apart, masked, told, selections)
+        return Compared(compared, apart, masked, told, agreed or selections, untold)
 
     def _told(
         self, feeds: Feeds, expected: Mapping[str, Any], found: Mapping[str, Any]
-    ) -> tuple[Told | None, tuple[SelectionComparison, ...]]:
+    ) -> tuple[Told | None, tuple[SelectionComparison, ...], str | None]:
         """Return what the rewritten model gives for the original's selections, if near ties differ.
 
-        Where it selects by other numbers, its outputs are its own.
+        Returns:
+            That, how far the selections agree, and why some cannot be told.
         """
-        names, fetch = self.told.names, partial(self.run_original, feeds)
-        if not expected.keys() >= set(names):
-            expected, found = fetch(names), self.run_rewritten(feeds, names)
-        agreed = self.told.agreement(expected, found, fetch)
-        if all(np.array_equal(expected[name], found[name]) for name in names):
-            return None, agreed  # one set in another order is another selection
         fitted = _fitted(feeds, self.rewritten.inputs)
-        made = self.told.told(fitted, expected, self.outputs, fetch)
+        untold: str | None = None
+        if self.unrolled.select:
+            models, untold = self.unrolled.of(feeds)
+            made = None if models is None else models.told(feeds, fitted, self.outputs)
+            if made is not None and (made[0] is None or self._is_same(expected, made[0].expected)):
+                return (*made, untold)
+            untold = untold or "unrolled, the models do not run as they are"
+        names = self.told.names
+        if not names:
+            return None, (), untold
+        if not expected.keys() >= set(names):
+            fetch = partial(self.run_original, feeds)
+            expected, found = fetch(names), self.run_rewritten(feeds, names)
+        if all(np.array_equal(expected[name], found[name]) for name in names):
+            agreed = self.told.agreement(expected, found, feeds)
+            return None, agreed, untold  # one set in another order is another selection
+        made = self.told.told(feeds, fitted, self.outputs)
         if made is None:
-            return None, agreed
-        told, agreed = made
-        if not all(each.ok for each in agreed):
-            return None, agreed
-        return told, tuple(replace(each, told=True) for each in agreed)
+            return None, self.told.agreement(expected, found, feeds), untold
+        return (*made, untold)
+
+    def _is_same(self, expected: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+        """Tell whether the original gives the same where its bodies are unrolled."""
+        return all(c.result([]).ok for c in self.compared(expected, other, {}, {}).values())
 
     def _run_told(self, feeds: Feeds, told: Told | None, names: Collection[str]) -> dict[str, Any]:
         """Return values of the rewritten model, with the original's selections if it is told."""
-        if told is None or self.told.rewritten is None:
+        session = None if told is None else told.models.rewritten
+        if told is None or session is None:
             return self.run_rewritten(feeds, names)
-        fitted = _fitted(feeds, self.rewritten.inputs)
-        return self.told.rewritten.run({**fitted, **told.feeds}, names)
+        return session.run({**_fitted(feeds, self.rewritten.inputs), **told.feeds}, names)
 
     def compare_control(
         self,
@@ -288,7 +304,7 @@ class Verification:
         if told is None:
             noisy = self.weights_alone.run(feeds, self.outputs)
         else:
-            noisy = self.told.run_control(feeds, told, self.outputs)
+            noisy = told.models.run_control(feeds, told, self.outputs)
         return {} if noisy is None else self.compared(expected, noisy, usual or {}, apart)
 
     def _compare_moved(
@@ -306,7 +322,7 @@ class Verification:
             found = (
                 self.run_original(made)
                 if told is None
-                else self.told.run_original(made, told, self.outputs)
+                else told.models.run_original(made, told, self.outputs)
             )
         except AmpError:
             return {}
@@ -355,6 +371,7 @@ class Verification:
             stress=stress,
             inside=() if comparer is None else comparer.distances(),
             left_out=tuple(self.left_out),
+            untold=tuple(self.untold),
             shapes=self.shapes,
             control=tuple(o for o in _results(self.control) if o.elements),
             moves=tuple(o for o in _results(self.moves) if o.elements),

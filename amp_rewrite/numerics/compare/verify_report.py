@@ -213,6 +213,8 @@ class VerifyReport:
         refused: Why ONNX Runtime does not load the rewritten model's file; None if it does, or if
             the model came as an object.
         selections: What nodes such as TopK select in both models.
+        untold: Why the rewritten model could not be told what the original selects inside If, Loop
+            and Scan, where outputs fail: one swapped near tie may be all that differs.
     """
 
     precision: str
@@ -230,6 +232,7 @@ class VerifyReport:
     control: tuple[OutputComparison, ...] = ()
     moves: tuple[OutputComparison, ...] = ()
     selections: tuple[SelectionComparison, ...] = ()
+    untold: tuple[str, ...] = ()
     target: str = targets.DEFAULT
     refused: str | None = None
     shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape], repr=False, compare=False)
@@ -310,22 +313,29 @@ class VerifyReport:
         """Why a model that does not hold may be as good as it can be, or None.
 
         That is where all outputs that do not hold are about as far off if the weights alone are
-        rounded, and everything else holds.
+        rounded, or depend on choices that could not be compared, and everything else holds.
         """
         failed = [output for output in self.outputs if not output.ok]
         control = {output.name: output for output in self.control}
-        if (
-            not failed
-            or self.refused is not None
-            or self._failures_elsewhere()
-            or not all(
-                o.name in control and is_as_far(o, control[o.name], self.tolerances) for o in failed
-            )
-        ):
+        if not failed or self.refused is not None or self._failures_elsewhere():
             return None
+        if not all(
+            o.name in control and is_as_far(o, control[o.name], self.tolerances) for o in failed
+        ):
+            return self._untold_doubt(failed)
         return (
             f"the weights alone, rounded to {self.precision} and computed in float32, are as far "
             f"off: {failure_of(control[failed[0].name])}"
+        )
+
+    def _untold_doubt(self, failed: Sequence[OutputComparison]) -> str | None:
+        """Return why outputs may be right although they differ, or None."""
+        if not self.untold or any(output.nan or output.inf for output in failed):
+            return None
+        return (
+            "nodes inside If, Loop or Scan select by numbers, and outputs could not be compared "
+            f"for the original's choices: {self.untold[0]}. A swapped near tie may be all that "
+            "differs"
         )
 
     @property
