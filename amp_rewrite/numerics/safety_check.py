@@ -25,7 +25,7 @@ from amp_rewrite.rewriting.plan.options import (
 )
 from amp_rewrite.rewriting.raise_dangers import form_of, low_of, other_low
 from amp_rewrite.rewriting.read_source import read_source
-from amp_rewrite.runtimes.ort.isolated_load import LoadResult, load_of_file
+from amp_rewrite.runtimes.ort.isolated_load import LoadResult, load_of_source
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
@@ -90,7 +90,7 @@ class Checked:
         low: Its 16-bit type; None if it has none.
         odd: What was at odds in the file.
         is_run: Whether it is to be run.
-        loading: What ONNX Runtime made of the file; None if it is not run.
+        loading: What ONNX Runtime made of the model; None if that was not asked.
     """
 
     flat: FlatProto
@@ -101,13 +101,13 @@ class Checked:
 
     @staticmethod
     def of(model: Source, *, run: bool) -> Checked:
-        """Read a model and, if it is to be run, let ONNX Runtime load its file.
+        """Read a model and, if it is to be run, let ONNX Runtime load it.
 
         Raises:
             AmpError: The model is wrong.
         """
         mended = mend_types(read_source(model, inline_functions=True))
-        flat, loading = mended.flat, load_of_file(model) if run else None
+        flat, loading = mended.flat, load_of_source(model) if run else None
         return Checked(flat, low_of(flat), odd_types(mended.odd), run, loading)
 
     def judge(
@@ -158,9 +158,9 @@ def compared(
     progress: Progress | None,
 ) -> VerifyReport:
     """Compare a model in 16 bits, emulated, with the float32 form of the one that was read."""
-    from amp_rewrite.numerics.compare.verify import verify
+    from amp_rewrite.numerics.compare.verify import compared_models
 
-    return verify(
+    return compared_models(
         form.model,
         model,
         data,

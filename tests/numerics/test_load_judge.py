@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.cli.common import DONE, FAILED, NOT_STRICT
 from amp_rewrite.cli.main import main
 from amp_rewrite.runtimes.ort import isolated_load
+from amp_rewrite.runtimes.ort.isolated_load import LoadResult, load_of_source
 
 SAID = "onnxruntime 1.2 ends with a segmentation fault (SIGSEGV) when it loads the file"
 TEXT = "g (float[N,4] x, float[4,4] w) => (float[N,4] y) { y = MatMul(x, w) }"
@@ -47,7 +52,6 @@ def test_verify_begins_with_what_the_runtime_said(
     assert report.verdict.startswith(SAID)
     assert report.doubt is None
     assert json.loads(report.to_json())["refused"] == SAID
-    assert amp.verify(wide, amp.load(low), stress=False).ok  # which is no file
     assert run("verify", wide, low, "--no-stress") == FAILED
     assert capsys.readouterr().out.startswith(SAID)
 
@@ -63,6 +67,50 @@ def test_check_begins_with_it_and_calls_nothing_safe(
         assert run("check", file, "--no-stress") == NOT_STRICT
         assert "safe" not in capsys.readouterr().out
         assert "safe" not in amp.check(file, run=False).verdict
+
+
+class _Result:
+    """What has a model, as `rewrite` returns it."""
+
+    def __init__(self, path: Path) -> None:
+        self.model = amp.load(path)
+
+
+@pytest.mark.parametrize("held", [onnx.load, amp.load, Path.read_bytes, _Result])
+def test_models_in_memory_are_loaded_in_a_process_of_their_own_too(
+    held: Callable[[Path], Any], files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide, low = files
+    folder = wide.with_name("temporary")
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    report = amp.verify(wide, held(low), stress=False)
+    assert report.verdict == f"{SAID}; does not hold"
+    assert amp.check(held(low), stress=False).verdict.startswith(SAID)
+    assert list(folder.iterdir()) == []
+    monkeypatch.setattr("amp_rewrite.runtimes.ort.isolated_load.INLINE_LIMIT", 0)
+    assert held in (onnx.load, Path.read_bytes) or amp.verify(wide, held(low), stress=False).ok
+
+
+@pytest.mark.own_process
+def test_a_model_in_memory_is_loaded_with_the_data_file_that_it_refers_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = parse(TEXT)
+    wide.graph.initializer.append(numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
+    del wide.graph.input[1]
+    place = {"save_as_external_data": True, "location": "w.data", "size_threshold": 0}
+    onnx.save(wide, tmp_path / "m.onnx", **place)
+    monkeypatch.chdir("/")
+    given = amp.load(tmp_path / "m.onnx")
+    assert load_of_source(given) == LoadResult("loaded")
+    refused = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 18]>
+        g (float[2,2] x, float16[2,2] z) => (float[2,2] y) { y = MatMul(x, z) }"""
+    )
+    said = load_of_source(refused)
+    assert said is not None
+    assert said.outcome == "refused"
 
 
 def test_convert_writes_such_a_file_only_if_it_is_told_to(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import onnx_ir as ir
@@ -37,7 +37,7 @@ from amp_rewrite.rewriting.plan.input_ranges import input_ranges as parsed_range
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.scaling.noted_exponents import scaled_as_noted
 from amp_rewrite.runtimes.engines import check_provider
-from amp_rewrite.runtimes.ort.isolated_load import load_of_file
+from amp_rewrite.runtimes.ort.isolated_load import load_of_source
 from amp_rewrite.runtimes.ort.providers import has_provider
 from amp_rewrite.targets import CUDA
 
@@ -95,6 +95,9 @@ def verify(
     consumes it. They must hold as well, relative to the size that an output has on the other
     inputs. One that the original itself cannot run on, or gives NaN for, is left out.
 
+    At last ONNX Runtime loads the rewritten model as it is, in a process of its own, since some
+    files end it; a model in memory of less than 2 GiB through a temporary file.
+
     Args:
         original: The model before: a path, an onnx_ir model or a ModelProto.
         rewritten: The model after; inputs and outputs of the same names, of any float type.
@@ -124,32 +127,80 @@ def verify(
         AmpError: A model, the data or the target are wrong, they do not fit together, or ONNX
             Runtime is not installed.
     """
-    seed, threads = arguments.integer("seed", seed), arguments.threads(threads)
-    intermediates = arguments.switch("intermediates", intermediates)
-    stress = None if stress is None else arguments.switch("stress", stress)
+    report = compared_models(
+        original,
+        rewritten,
+        data,
+        rtol,
+        atol,
+        seed=seed,
+        stress=stress,
+        stress_budget=stress_budget,
+        input_ranges=input_ranges,
+        intermediates=intermediates,
+        providers=providers,
+        threads=threads,
+        target=target,
+        progress=progress,
+    )
+    loading = load_of_source(rewritten)
+    if loading is None or not loading.fails(targets.find(report.target)):
+        return report
+    return replace(report, refused=loading.said)
+
+
+class Ways(TypedDict, total=False):
+    """The options of `verify` that have names."""
+
+    seed: int
+    stress: bool | None
+    stress_budget: float | None
+    input_ranges: Mapping[str, Any] | Iterable[str]
+    intermediates: bool
+    providers: Sequence[str] | None
+    threads: int
+    target: str | None
+    progress: Progress | None
+
+
+def compared_models(
+    original: Source,
+    rewritten: Source,
+    data: Data | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    **ways: Unpack[Ways],
+) -> VerifyReport:
+    """Do what `verify` does, but do not load the rewritten model itself.
+
+    Raises:
+        AmpError: What `verify` raises.
+    """
+    seed, threads = arguments.integer("seed", ways.get("seed", 0)), ways.get("threads", 0)
+    threads = arguments.threads(threads)
+    intermediates = arguments.switch("intermediates", ways.get("intermediates", True))
+    stress = ways.get("stress")
+    stress = data is None if stress is None else arguments.switch("stress", stress)
+    providers = ways.get("providers")
     providers = None if providers is None else arguments.texts("providers", providers)
-    progress = arguments.function("progress", progress)
+    progress = arguments.function("progress", ways.get("progress"))
     after = TypedModel.of(rewritten)
     before = _scaled_alike(original, after.model) or TypedModel.of(original)
     tolerances = Tolerances.of(lowest_precision(after.types), rtol, atol)
-    kernels = _target(target, providers, after.model)
-    inside = intermediates or stress is True or (stress is None and data is None)
+    kernels = _target(ways.get("target"), providers, after.model)
+    inside = intermediates or stress
     run = Verification(before, after, tolerances, kernels, threads=threads, inside=inside)
     run.device(device_providers(providers), asked=providers is not None)
-    loading = load_of_file(rewritten)
-    report = verified(
+    return verified(
         run,
         data,
         seed=seed,
-        stress=data is None if stress is None else stress,
-        stress_budget=stress_budget,
-        input_ranges=parsed_ranges(input_ranges),
+        stress=stress,
+        stress_budget=ways.get("stress_budget"),
+        input_ranges=parsed_ranges(ways.get("input_ranges", ())),
         intermediates=intermediates,
         progress=progress or _silent,
     )
-    if loading is None or not loading.fails(kernels):
-        return report
-    return replace(report, refused=loading.said)
 
 
 def _scaled_alike(original: Source, rewritten: ir.Model) -> TypedModel | None:

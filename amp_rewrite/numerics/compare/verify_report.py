@@ -210,8 +210,8 @@ class VerifyReport:
             in float32; empty if no weight is low, or the model does not run so.
         moves: How far the original's outputs move in float32 where its inputs move by one part in a
             million; empty if no input can be moved.
-        refused: Why ONNX Runtime does not load the rewritten model's file; None if it does, or if
-            the model came as an object.
+        refused: Why ONNX Runtime does not load the rewritten model; None if it does, or if it is an
+            object of 2 GiB or more.
         selections: What nodes such as TopK select in both models.
         untold: Why the rewritten model could not be told what the original selects inside If, Loop
             and Scan, where outputs fail: one swapped near tie may be all that differs.

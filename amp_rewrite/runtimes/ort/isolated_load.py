@@ -16,11 +16,14 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import onnx_ir as ir
 
 from amp_rewrite.base.printable import printable
+from amp_rewrite.graph.io.datafile import all_tensors
+from amp_rewrite.graph.io.load import Source, unwrapped
+from amp_rewrite.graph.io.model_files import INLINE_LIMIT
 from amp_rewrite.runtimes.model_source import model_source
 from amp_rewrite.targets import CPU, OPENVINO, TENSORRT, Target
 
@@ -136,12 +139,26 @@ def isolated_load(model: str | os.PathLike[str] | ir.Model, seconds: float = SEC
         return _load_file(str(path), seconds)
 
 
-def load_of_file(given: object) -> LoadResult | None:
-    """Return what ONNX Runtime makes of what a user gave as a model if it is a file, else None."""
-    if not isinstance(given, str | os.PathLike):
-        return None
-    path: str | bytes = os.fspath(given)
-    return isolated_load(os.fsdecode(path))
+def load_of_source(given: Source) -> LoadResult | None:
+    """Return what ONNX Runtime makes of what a user gave as a model.
+
+    A model in memory is written to a temporary file as it is. One of 2 GiB and more, which would
+    have to be copied to the disk, is not: None.
+
+    Raises:
+        SaveError: A model in memory cannot be written to a temporary file.
+    """
+    source: Any = unwrapped(given)
+    if isinstance(source, str | os.PathLike):
+        path: str | bytes = os.fspath(source)
+        return isolated_load(os.fsdecode(path))
+    if isinstance(source, ir.Model):
+        weights = sum(tensor.nbytes for tensor in all_tensors(source))
+        return isolated_load(source) if weights < INLINE_LIMIT else None
+    with tempfile.TemporaryDirectory(prefix="amp_rewrite-") as folder:
+        written = Path(folder, "model.onnx")
+        written.write_bytes(source if isinstance(source, bytes) else source.SerializeToString())
+        return _load_file(str(written), SECONDS)
 
 
 class _Owner:

@@ -101,9 +101,9 @@ class Sessions:
 
 @pytest.mark.parametrize(
     ("options", "opened"),
-    [({}, 3), ({"intermediates": False}, 3), ({"providers": ["CPUExecutionProvider"]}, 4)],
+    [({}, 4), ({"intermediates": False}, 4), ({"providers": ["CPUExecutionProvider"]}, 5)],
 )
-def test_each_model_is_loaded_once_and_so_is_the_one_of_rounded_weights(
+def test_each_model_is_loaded_once_so_is_the_one_of_rounded_weights_and_the_file_as_it_is(
     options: dict[str, Any], opened: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rewritten = low(mlp())
