@@ -10,8 +10,7 @@ from amp_rewrite.loop.ready_callbacks import (
     Watch,
 )
 from amp_rewrite.loop.run import Callback, Run
-from amp_rewrite.loop.run_page.run_page import RunPage
-from amp_rewrite.loop.tensorboard_log import TensorBoardLog
+from amp_rewrite.loop.tensorboard import TensorBoard
 
 __all__ = [
     "Best",
@@ -22,7 +21,6 @@ __all__ = [
     "MetricsFile",
     "Rows",
     "Run",
-    "RunPage",
-    "TensorBoardLog",
+    "TensorBoard",
     "Watch",
 ]

@@ -1,36 +1,31 @@
-"""Make the pictures of both pages in docs/: models of the corpus and runs of digits, in a browser.
+"""Make the pictures of pages in docs/: models of the corpus, in a browser.
 
     python tools/make_screenshots.py [FOLDER OF THE MODELS]
 
-It needs playwright, a Chromium that is installed (`apt install chromium`), scikit-learn for the
-digits, and the corpus that the tests download. It takes a few minutes.
+It needs playwright, a Chromium that is installed (`apt install chromium`), and the corpus that the
+tests download. It takes a few minutes.
 """
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
-from typing import Any
 
 from playwright.sync_api import Browser, sync_playwright
 
 import amp_rewrite as amp
-from amp_rewrite.loop.run_page.run_document import read_runs, render
 from amp_rewrite.page.comparison import Other, types_in
 from amp_rewrite.page.evidence import Evidence, measured, shapes_of
 from amp_rewrite.page.render import write_page
 from amp_rewrite.rewriting.report.file_sizes import size_of, sizes_of
 from amp_rewrite.rewriting.report.next_steps import Names
-from amp_rewrite.rewriting.report.write_text import write_text
 
 ROOT = Path(__file__).resolve().parent.parent
 LAPTOP, PHONE = (1180, 660), (390, 844)
-LONG = (1180, 1000)
 
 SELECT = "showNode(nodes.op.findIndex((op) => text(op) === 'GlobalMaxPool'))"
 
@@ -41,7 +36,7 @@ class Shot:
 
     Attributes:
         picture: What it is called in docs/.
-        page: The page: that of a model of the corpus, "compared", "run" or "runs".
+        page: The page: that of a model of the corpus, or "compared".
         part: The part of the page that is shown.
         scheme: "light" or "dark".
         window: The size of the window.
@@ -63,9 +58,6 @@ SHOTS = (
     Shot("page_magika", "magika", "graph", action=SELECT),
     Shot("page_compared", "compared", "verdict"),
     Shot("page_phone", "silero_v6", "graph", window=PHONE),
-    Shot("run_page", "run", "runs", window=LONG),
-    Shot("run_pages", "runs", "runs", window=LONG, action="view.smooth = 0.6; redraw()"),
-    Shot("run_phone", "runs", "runs", "dark", PHONE),
 )
 
 
@@ -87,49 +79,14 @@ def write(model: Path, page: Path, other: Path | None = None) -> None:
     write_page(page, result, result.report, evidence, beside)
 
 
-def train(folder: Path) -> None:
-    """Train three runs on the digits, and write a page of one and of all."""
-    _run(folder, ROOT / "examples" / "digits.py")
-    step = ("train-step", "digits.onnx", "--loss", "softmax-cross-entropy:logits:t")
-    step = (*step, "--precision", "float16", "--fetch", "gradient_norm")
-    _amp(folder, *step, "-o", "low.onnx", "--loss-scale-option", "increment-period=40")
-    _amp(folder, *step, "-o", "unscaled.onnx", "--loss-scale", "none")
-    data = ("--data", "digits_train.npz", "--eval", "digits_test.npz", "--epochs", "4")
-    for name, model, rate in (
-        ("low", "low.onnx", "0.0003"),
-        ("fast", "low.onnx", "0.003"),
-        ("unscaled", "unscaled.onnx", "0.0003"),
-    ):
-        page = ("--batch", "64", "--learning-rate", rate, "--page", f"{name}.html")
-        _amp(folder, "train", model, *data, *page)
-    found = [_runs_in(folder / f"{name}.html") for name in ("low", "fast", "unscaled")]
-    runs = [run for (run,) in found]
-    write_text(folder / "run.html", render({"runs": runs[:1], "source": None}))
-    write_text(folder / "runs.html", render({"runs": runs, "source": None}))
-
-
-def _runs_in(page: Path) -> list[dict[str, Any]]:
-    return read_runs(page.read_text("utf-8"))
-
-
-def _amp(folder: Path, *arguments: str) -> None:
-    _run(folder, "-m", "amp_rewrite", *arguments)
-
-
-def _run(folder: Path, *arguments: str | Path) -> None:
-    subprocess.run([sys.executable, *arguments], cwd=folder, check=True, capture_output=True)
-
-
 def write_pages(corpus: Path, folder: Path, wanted: Sequence[str]) -> None:
     """Write the pages that pictures are made of."""
-    if {"run", "runs"} & set(wanted):
-        train(folder)
     for name in wanted:
         if name == "compared":
             other = folder / "everything_low.onnx"
             amp.save(amp.rewrite(corpus / "minilm_l3.onnx", level="UNSAFE_FORCE_ALL").model, other)
             write(corpus / "minilm_l3.onnx", folder / "compared.html", other)
-        elif name not in ("run", "runs"):
+        else:
             write(corpus / f"{name}.onnx", folder / f"{name}.html")
 
 

@@ -47,9 +47,6 @@ COMMANDS: Mapping[str, str] = {
     "doctor": (
         "Train STEP until something is not finite; name the value it begins with, and underflow."
     ),
-    "serve": (
-        "Serve the runs in RUN_DIR to a browser on this machine, in one page that compares them."
-    ),
     "inject": (
         "Scale the seed of a training graph, unscale its gradients, make updates conditional."
     ),

@@ -66,7 +66,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "  --eval digits_test.npz --best best.safetensors --patience 3",
     ),
     "doctor": ("amp-rewrite doctor step.onnx --data digits_train.npz",),
-    "serve": ("amp-rewrite serve runs/", "amp-rewrite serve runs/ --port 8000"),
     "inject": ("amp-rewrite inject step.onnx -o scaled.onnx --loss-scale dynamic",),
     "demo": ("amp-rewrite demo", "amp-rewrite demo --folder demo --precision bfloat16"),
 }

@@ -68,9 +68,8 @@ OPTIONS: Mapping[str, ArgumentInfo | OptionInfo] = {
     ),
     "monitor": typer.Option(help="What --best and --patience watch: eval_loss, eval_accuracy, ..."),
     "metrics": typer.Option(help="Write a row per step here: .csv or .jsonl."),
-    "tensorboard": typer.Option(help="Write event files for TensorBoard into this folder."),
-    "page": typer.Option(
-        help="Write a page here (.html) that shows the run in a browser and refreshes itself."
+    "tensorboard": typer.Option(
+        help="Write the run into this folder for TensorBoard: scalars, histograms, hyperparameters."
     ),
     "learning_rate": typer.Option(help="Another learning rate than the step's."),
     "find_learning_rate": typer.Option(
@@ -124,7 +123,7 @@ _SEARCH = "find-learning-rate"
 _OF_A_RUN = (
     *("epochs", "output", "adapters", "checkpoint-every", "eval", "eval-every", "metric", "best"),
     *("restore-best", "patience", "min-delta", "mode", "monitor", "averaged", "metrics"),
-    *("tensorboard", "page", "learning-rate", "shuffle", "ahead"),
+    *("tensorboard", "learning-rate", "shuffle", "ahead"),
 )
 """Options that a search for a learning rate, which trains nothing, has no use for."""
 

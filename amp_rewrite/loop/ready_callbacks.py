@@ -62,7 +62,7 @@ class Log(Callback):
             raise OptionError(
                 "rows go to an object with a method add",
                 found=f"an object of type {type(rows).__name__}",
-                remedy="pass a MetricsFile or a TensorBoardLog",
+                remedy="pass a MetricsFile",
             )
         self._rows = rows
 

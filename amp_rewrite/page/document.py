@@ -33,7 +33,6 @@ def document(
     title: str,
     styles: Sequence[str],
     scripts: Mapping[str, Sequence[str]],
-    connects: str | None = None,
 ) -> str:
     """Return the page that shows data.
 
@@ -47,7 +46,6 @@ def document(
         styles: The texts of the style sheets, in order.
         scripts: Place -> the texts of the scripts that go there, in the order in which they rely on
             each other.
-        connects: What the page may ask for more data, as a policy spells it; None is nothing.
     """
     style = "".join(styles)
     programs = {place: "\n".join(texts) for place, texts in scripts.items()}
@@ -55,8 +53,6 @@ def document(
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"style-src {_hash(style)}; script-src {' '.join(map(_hash, programs.values()))}"
     )
-    if connects is not None:
-        policy += f"; connect-src {connects}"
     parts = {"title": title, "policy": policy, "style": style, "data": as_json(data), **programs}
     template = static(__package__ or "", "document.html").replace("{{body}}", body)
     # One pass: what stands in the data is text, even if it looks like a place of the template.

@@ -10,6 +10,7 @@ import time
 import numpy as np
 import onnx
 import pytest
+from event_files import scalars
 from handmade import CLASSIFIER, FORWARD, batch, model_of, train_op
 from training_models import adam_mlp
 from training_models import batch as info_batch
@@ -23,7 +24,6 @@ from amp_rewrite.cli.train_step import train_step
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.loop.run_page.run_document import read_runs
 from amp_rewrite.training.session.checkpoint import read_checkpoint
 from amp_rewrite.training.step.build_step import build_step
 
@@ -278,7 +278,6 @@ def test_numbers_of_another_type_are_cast(classes, kind):
 
 
 def test_metrics_the_best_checkpoint_and_event_files(folder):
-    pytest.importorskip("tensorboardX")
     loss = amp.value(model_of(CLASSIFIER), "loss")
     save(build_step(amp.optimizers.Adam(0.01).minimize(loss)), "classes.onnx")
     x = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
@@ -295,30 +294,14 @@ def test_metrics_the_best_checkpoint_and_event_files(folder):
         [np.exp(float(row["eval_loss"])) for row in evaluated], rel=1e-4
     )
     assert read_checkpoint("best.safetensors").progress["step"] in (5, 10, 15)
-    curves = scalars(next((folder / "events").iterdir()))
+    curves = scalars(folder / "events")
     assert set(curves) == {
-        "training/loss",
-        "evaluation/loss",
-        "evaluation/top_2_accuracy",
-        "evaluation/perplexity",
+        *("training/loss", "training/learning_rate", "training/examples_per_second"),
+        *("evaluation/loss", "evaluation/top_2_accuracy", "evaluation/perplexity"),
     }
     assert [step for step, _ in curves["training/loss"]] == list(range(1, 16))
     for (_, found), row in zip(curves["evaluation/loss"], evaluated, strict=True):
         assert found == pytest.approx(float(row["eval_loss"]), rel=1e-6)
-
-
-def scalars(path):
-    """Return tag -> (step, value) of an event file: length, checksum, Event, checksum, ..."""
-    from tensorboardX.proto import event_pb2
-
-    content, found = path.read_bytes(), {}
-    while content:
-        length = int.from_bytes(content[:8], "little")
-        event = event_pb2.Event.FromString(content[12 : 12 + length])  # pyright: ignore[reportAttributeAccessIssue] made when it is imported
-        for value in event.summary.value:
-            found.setdefault(value.tag, []).append((event.step, value.simple_value))
-        content = content[16 + length :]
-    return found
 
 
 def test_patience_ends_training_and_says_why(folder):
@@ -383,20 +366,10 @@ def wait_until(holds):
         time.sleep(0.05)
 
 
-def test_a_page_shows_the_run(folder):
-    result = command("--epochs", "2", "--batch", "8", "--eval", "held.npz", "--page", "run.html")
-    assert result.exit_code == 0, result.output
-    (run,) = read_runs((folder / "run.html").read_text("utf-8"))
-    assert (run["title"], run["state"], run["step"]) == ("run", "finished", 10)
-    assert len(run["evaluations"]["eval_loss"]) == 2
-
-
-def test_a_page_that_is_no_page_is_an_error_before_training(folder):
-    with pytest.raises(AmpError, match="must be an HTML file"):
-        command("--page", "run.txt")
+def test_two_outputs_that_are_one_file_are_an_error_before_training(folder):
     with pytest.raises(AmpError, match="two outputs are one file"):
-        command("--page", "run.html", "-o", "run.html")
-    assert not (folder / "run.html").exists()
+        command("--metrics", "run.csv", "-o", "run.csv")
+    assert not (folder / "run.csv").exists()
 
 
 METHODS = ("plain", "averaged")
@@ -521,8 +494,10 @@ def test_what_is_better_by_too_little_ends_training(folder):
 
 
 def test_a_learning_rate_is_searched_and_nothing_trained(folder):
-    with pytest.raises(AmpError, match="writes nothing; found --output, --page; leave them out"):
-        command("--find-learning-rate", "-o", "trained.onnx", "--page", "run.html")
+    with pytest.raises(
+        AmpError, match="writes nothing; found --output, --tensorboard; leave them out"
+    ):
+        command("--find-learning-rate", "-o", "trained.onnx", "--tensorboard", "events")
     result = command("--find-learning-rate")
     assert "suggested learning rate" in result.stdout
 

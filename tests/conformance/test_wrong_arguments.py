@@ -121,7 +121,6 @@ def test_the_calls_of_the_table_work() -> None:
 INSIDE_A_LAMBDA = {
     "loop.metrics_file:MetricsFile",
     "loop.metrics_file:MetricsFile.add",
-    "loop.tensorboard_log:TensorBoardLog",
     "training.distributed.shard_data:ShardedData.batches",
     "training.graph.value_arithmetic:Arithmetic.reshape",
     "training.optimizers.group:group",

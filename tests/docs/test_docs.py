@@ -32,7 +32,7 @@ NOT_RUN = {
     "docs/shards.md": ["torchrun"],
     "docs/tensorrt.md": ["trtexec", "pip install"],
     "docs/training.md": [
-        *("mkdir -p runs", "train_op = amp.optimizers.Adam"),
+        *("tensorboard --logdir", "train_op = amp.optimizers.Adam"),
         "amp-rewrite train-step digits.onnx -o step.onnx",
     ],
     "docs/webgpu.md": [

@@ -80,9 +80,9 @@ HOOKS = (
     *("RewriteOptions.check_names", "RewriteOptions.keeps_type"),
     *("RewriteResult.report_of_run", "*.member", "*.member_of"),
     *("*.batches_of", "Inspection.cause", "*.on_*", "*.fetches", "*.improved", "*.stayed"),
-    *("Best.restore", "Callback.restore", "EarlyStopping.restore", "RunPage.restore", "Rows*"),
+    *("Best.restore", "Callback.restore", "EarlyStopping.restore", "Rows*"),
     *("*.begin", "FunctionMean.update", "Metric.update", "Perplexity.update"),
-    *("TensorBoardLog.add", "Run.call", "*Comparison.*", "Best*.check"),
+    *("Run.call", "*Comparison.*", "Best*.check"),
     *("Callback.check",),
 )
 """Patterns of what the package calls, and a user at most overrides."""

@@ -23,8 +23,7 @@ from amp_rewrite.loop.plan import Plan, Progress
 from amp_rewrite.loop.rate_search import RateSearch
 from amp_rewrite.loop.ready_callbacks import Best, BestCheckpoint, EarlyStopping, Log
 from amp_rewrite.loop.run import Callback, Run
-from amp_rewrite.loop.run_page.run_page import RunPage
-from amp_rewrite.loop.tensorboard_log import TensorBoardLog
+from amp_rewrite.loop.tensorboard import TensorBoard
 from amp_rewrite.loop.trainer import Trainer
 from amp_rewrite.targets import CPU
 from amp_rewrite.training.data.as_examples import read_examples
@@ -64,7 +63,6 @@ class RunOptions:
     monitor: str = "eval_loss"
     metrics: Path | None = None
     tensorboard: Path | None = None
-    page: Path | None = None
     learning_rate: float | None = None
     find_learning_rate: bool = False
     seed: int = 0
@@ -195,14 +193,14 @@ class TrainingRun:
     def _logs(self) -> list[Callback]:
         """Return what writes down how training goes; files of rows close with the run."""
         options = self._options
-        logs: list[Callback] = [] if options.page is None else [RunPage(options.page)]
+        logs: list[Callback] = []
         if options.metrics is not None:
             after = self._at.step if self.resumes else None
             columns = _columns(self._metrics)
             rows = MetricsFile(options.metrics, after=after, columns=columns)
             logs.append(Log(self._stack.enter_context(rows)))
         if options.tensorboard is not None:
-            logs.append(Log(self._stack.enter_context(TensorBoardLog(options.tensorboard))))
+            logs.append(TensorBoard(options.tensorboard))
         return logs
 
 
@@ -219,10 +217,7 @@ def _check(options: RunOptions) -> None:
             remedy="leave one of them out",
         )
     read = [options.step, options.data, options.held_out, options.restore]
-    written = [
-        *(options.output, options.checkpoint, options.metrics),
-        *(options.best, options.page),
-    ]
+    written = [options.output, options.checkpoint, options.metrics, options.best]
     outputs = [path for path in written if path is not None]
     for output in outputs:
         for path in read:
