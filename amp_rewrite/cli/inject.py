@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,8 @@ from amp_rewrite.cli import common
 from amp_rewrite.cli.streams import delivered
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.invariants.structure_valid import refuse_invalid
+from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.loop.recipe.chosen_optimizer import loss_scale_of
@@ -64,6 +67,7 @@ def inject(
             conditional,
             precision=precision,
         )
+        refuse_invalid(step, partial(load, graph), graph)
         save(step, output, progress=progress)
     if not quiet:
         _print(read_info(step), conditional, output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from amp_rewrite.cli.streams import delivered
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError, StepError
+from amp_rewrite.graph.invariants.structure_valid import refuse_invalid
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.graph.io.save import save
@@ -234,6 +236,7 @@ def train_step(
         whole = in_precision(whole_step(op, seed=seed), precision, options)
         summary = None if quiet or whole.rewriting is None else whole.rewriting.report.summary
         step = step_model(whole, fetch or ())
+        refuse_invalid(step, partial(load, forward), forward)
         save(step, output, progress=progress)
     if not quiet:
         common.say_cpu(options.target, common.console())

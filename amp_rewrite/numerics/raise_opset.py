@@ -131,7 +131,8 @@ def with_products(raised: RaisedModel, *, seed: int = 0) -> RaisedModel:
     spelled = load(raised.model)
     count = spell_einsums(spelled)
     try:
-        same = count > 0 and _compare(raised.model, spelled, seed, tolerance=0.0) is None
+        valid = checker_error(spelled) is None or checker_error(raised.model) is not None
+        same = count > 0 and valid and _compare(raised.model, spelled, seed, tolerance=0.0) is None
     except GraphError:
         same = False
     return replace(raised, model=spelled, spelled=count) if same else raised

@@ -47,6 +47,20 @@ def test_a_step_of_ours_needs_no_options(step: Path, capsys: pytest.CaptureFixtu
     assert config["config"]["max_consecutive_skips"] == 20
 
 
+def test_an_invalid_step_is_not_written(step: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch):
+    def spoiled(*arguments: Any, **options: Any) -> Any:
+        made = amp.inject_loss_scaling(*arguments, **options)
+        made.graph[0].op_type = "MadeUp"
+        return made
+
+    monkeypatch.setattr("amp_rewrite.cli.inject.inject_loss_scaling", spoiled)
+    status, out, err = run(capsys, "inject", step, "-o", step.with_name("out.onnx"))
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "the rewritten model is not valid" in err
+    assert "MadeUp" in err
+    assert not step.with_name("out.onnx").exists()
+
+
 def test_a_foreign_graph_is_described_by_options(tmp_path: Path, capsys: Any):
     output = tmp_path / "out.onnx"
     options = [*foreign_options(), "--loss-scale", "1024", "--precision", "float16"]

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 import amp_rewrite as amp
 from amp_rewrite.cli.train_step import train_step
-from amp_rewrite.errors import AmpError
+from amp_rewrite.errors import AmpError, InvariantError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import save
+from amp_rewrite.training.step.build_step import step_model
 from amp_rewrite.training.step.read_info import read_info
 
 APP = Typer()
@@ -52,6 +53,18 @@ def test_the_step_is_described_and_runs_on_a_plain_runtime():
     onnx.checker.check_model("step.onnx", full_check=True)
     session: Any = onnxruntime.InferenceSession("step.onnx", providers=["CPUExecutionProvider"])
     assert np.isfinite(session.run(["loss"], batch(0))[0])
+
+
+def test_an_invalid_step_is_not_written(folder, monkeypatch):
+    def spoiled(*arguments):
+        step = step_model(*arguments)
+        next(node for node in step.graph if node.op_type == "MatMul").op_type = "MadeUp"
+        return step
+
+    monkeypatch.setattr("amp_rewrite.cli.train_step.step_model", spoiled)
+    with pytest.raises(InvariantError, match=r"the rewritten model is not valid: .*MadeUp"):
+        command()
+    assert not (folder / "step.onnx").exists()
 
 
 def test_quiet_prints_nothing():

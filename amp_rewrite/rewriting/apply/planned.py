@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import tensor
-from amp_rewrite.graph.invariants.checker import refuse_faults
 from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.graph.proto.flat_proto import FlatProto
@@ -59,13 +58,12 @@ class Planned:
                 graph, notes = self.context.type_graph, self._metadata()
                 save_rewritten(self.flat, graph, self.plan, self.removed, notes, path, progress)
         else:
-            from amp_rewrite.graph.invariants.structure_valid import checker_error
+            from amp_rewrite.graph.invariants.structure_valid import refuse_invalid
             from amp_rewrite.graph.io.read import read_model
             from amp_rewrite.graph.io.save import save
 
             if not self.plan.is_empty:
-                fault, given = checker_error(self.model), partial(read_model, self.flat)
-                refuse_faults(fault, lambda: checker_error(given()), path)
+                refuse_invalid(self.model, partial(read_model, self.flat), path)
             save(self.model, path, progress=progress)
 
     def _metadata(self) -> dict[str, str]:
