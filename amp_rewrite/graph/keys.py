@@ -67,4 +67,4 @@ BATCH_KEY = "amp_rewrite.batch"
 # In the metadata_props of a node, and in no file.
 GIVEN_KEY = "amp_rewrite.given"
 """What a node was in the model whose float32 form it belongs to: its number there, and its type
-variables that were low (rewriting/plan/given_notes.py)."""
+variables that were low (rewriting/paint/given_notes.py)."""

@@ -23,7 +23,7 @@ from amp_rewrite.rewriting.api import RewriteResult, rewrite
 from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.dangers import form_dangers, odd_types
 from amp_rewrite.rewriting.mend import Mended, mend_types
-from amp_rewrite.rewriting.plan.given_notes import given_notes
+from amp_rewrite.rewriting.paint.given_notes import given_notes
 from amp_rewrite.rewriting.plan.options import (
     KEEP,
     RewriteOptions,

@@ -22,6 +22,7 @@ from amp_rewrite.numerics.safety_report import danger_lines
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.dangers import OF_THE_FILE, Danger, is_end
 from amp_rewrite.rewriting.report.records import json_form
+from amp_rewrite.rewriting.report.report_lines import axes_line
 from amp_rewrite.rewriting.report.scaling_record import scaling_record
 from amp_rewrite.rewriting.scaling.scaling import Scaling
 from amp_rewrite.rewriting.widen import Raised
@@ -212,6 +213,8 @@ class Repair:
             for line in danger_lines(ends, self.precision)
         ]
         found += [f"stays: {line}" for line in danger_lines(inside, self.precision)]
+        if self.raised.plan.ranks:
+            found.append(axes_line(len(self.raised.plan.ranks)))
         return tuple(found)
 
     def to_text(self) -> str:

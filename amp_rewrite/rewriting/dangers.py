@@ -17,8 +17,8 @@ from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
 from amp_rewrite.rewriting.mend import Odd
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.given_notes import given_notes
 from amp_rewrite.rewriting.paint.painting import Mark, Painting, Reason
-from amp_rewrite.rewriting.plan.given_notes import given_notes
 from amp_rewrite.rewriting.raise_dangers import Variable, lost_in, rounding_casts
 from amp_rewrite.rewriting.report.phrases import plain_phrase
 from amp_rewrite.rewriting.widen import WideForm
@@ -42,6 +42,10 @@ DANGERS = frozenset(
     }
 )
 """The reasons for float32 that are about right and wrong, not about speed, kernels or rules."""
+
+
+_UNLOADABLE = frozenset({Reason.NO_KERNEL, Reason.RUNTIME_FUSION})
+"""The reasons for which a model in 16 bits does not load."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +228,7 @@ def _kept(context: PaintContext, painting: Painting) -> Iterator[int]:
 
 def _cannot_run(context: PaintContext, mark: Mark) -> bool:
     """Tell whether a model does not load because of a node; one to be made low never has such."""
-    return context.given is not None and mark.reason is Reason.NO_KERNEL
+    return context.given is not None and mark.reason in _UNLOADABLE
 
 
 def _told(

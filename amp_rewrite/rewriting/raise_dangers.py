@@ -20,9 +20,9 @@ from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.apply.planned import noop_casts
 from amp_rewrite.rewriting.mend import Mended
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.given_notes import given_notes
 from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.rewriting.plan.casts import plan_casts
-from amp_rewrite.rewriting.plan.given_notes import given_notes
 from amp_rewrite.rewriting.plan.raising import (
     float_types,
     raised,
@@ -86,7 +86,8 @@ def repaired(
     """
     flat, low = form.given, form.context.type_graph.bases
     ends = (*flat.main.inputs, *flat.main.outputs) if wide_ends else ()
-    made = raising_context(flat, low, ends=ends, converts_weights=weights == "convert")
+    converts = weights == "convert"
+    made = raising_context(flat, low, ends=ends, converts_weights=converts, target=context.target)
     known = vertices_called(made.type_graph)
     vertices = {known[lost] for lost in lost_in(form, painting, context, wide_ends=wide_ends)}
     plan = plan_casts(made, raised(made, sorted(vertices)))

@@ -24,8 +24,8 @@ from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.rewriting.apply.planned import Planned, noop_casts
 from amp_rewrite.rewriting.mend import Mended, mend_types
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.given_notes import GivenNote
 from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts
-from amp_rewrite.rewriting.plan.given_notes import GivenNote
 from amp_rewrite.rewriting.plan.options import Names, RewriteOptions
 from amp_rewrite.rewriting.plan.raising import (
     computes_in_float32,

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.flat import ABSENT, MAIN
@@ -57,27 +58,29 @@ Read = int | Added
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """A Constant of the numbers of the first axes."""
+    """A Constant of the numbers of axes."""
 
-    count: int
+    numbers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Unsqueeze:
-    """What gives an operand axes in front.
+class Axed:
+    """An Unsqueeze or a Squeeze.
 
     Attributes:
-        source: What the operand was.
-        count: How many axes.
-        axes: The Constant with their numbers; "" where they are an attribute.
+        op_type: Which.
+        source: What it reads.
+        axes: The axes that it adds or removes.
+        constant: The Constant with their numbers; "" where they are an attribute.
     """
 
+    op_type: Literal["Unsqueeze", "Squeeze"]
     source: Read
-    count: int
-    axes: str
+    axes: tuple[int, ...]
+    constant: str
 
 
-Planned = PlannedCast | PlannedWeight | Clamp | ClampEnd | Axes | Unsqueeze
+Planned = PlannedCast | PlannedWeight | Clamp | ClampEnd | Axes | Axed
 """What an added node is to do."""
 
 Item = int | str
@@ -87,7 +90,7 @@ OPSET_OF_CLIP_INPUTS = 11
 """Since then the bounds of Clip are inputs, before attributes."""
 
 OPSET_OF_AXES_INPUT = 13
-"""Since then the axes of Unsqueeze are an input, before an attribute."""
+"""Since then the axes of Unsqueeze and Squeeze are an input, before an attribute."""
 
 
 class Rewiring:
@@ -101,6 +104,7 @@ class Rewiring:
         copies: Graph -> the low-precision copies of its initializers that stay float32.
         planned: Name of an added node -> what it is to do.
         added: Name of an added node or initializer -> the value that it makes.
+        wide: Product -> what its node makes instead, an axis too many that a Squeeze takes away.
         clamps: Name of an added Cast -> that of the Clip in front of it.
         outputs: (graph, index) -> what an output of a graph is instead.
     """
@@ -113,6 +117,8 @@ class Rewiring:
         self.planned: dict[str, Planned] = {}
         self.clamps: dict[str, str] = {}
         self.added: dict[str, Added] = {}
+        self._makes: dict[str, int] = {}
+        self.wide: dict[int, Read] = {}
         self.outputs: dict[tuple[int, int], Read] = {}
         self._reads: dict[int, Read] = {}
         self._instead: dict[int, Read] = {}
@@ -132,7 +138,7 @@ class Rewiring:
             source = self.read(flat.input_start[node])
             self._instead[flat.outputs_of(node)[0]] = source
         for rank in plan.ranks:
-            self._unsqueeze(rank)
+            self._equal_ranks(rank)
 
     def _copy(self, weight: PlannedWeight) -> None:
         """Note a low-precision copy beside a constant that something still reads as float32."""
@@ -176,19 +182,40 @@ class Rewiring:
         for before, item in pairwise(chain):
             self._behind.setdefault(before, []).append(item)
 
-    def _unsqueeze(self, rank: PlannedRank) -> None:
-        """Put an Unsqueeze, behind the constant that it reads, in front of a node."""
+    def _equal_ranks(self, rank: PlannedRank) -> None:
+        """Give an operand axes in front of a product, and take those of the product away."""
         slot = self.flat.input_start[rank.node] + rank.index
-        name, axes = rank.names
-        if self.flat.opset_of(rank.node) >= OPSET_OF_AXES_INPUT:
-            self.planned[axes] = Axes(rank.count)
-            self.added[axes] = Added(axes, ABSENT, FLOAT32)
-            self._ahead.setdefault(rank.node, []).append(axes)
-        else:
-            axes = ""
-        self.planned[name] = Unsqueeze(self.read(slot), rank.count, axes)
+        ahead = self._ahead.setdefault(rank.node, [])
+        name, _ = rank.names
+        ahead += self._axed("Unsqueeze", self.read(slot), rank.axes, *rank.names)
         self._reads[slot] = self.added[name] = Added(name, ABSENT, self.plan.low)
-        self._ahead.setdefault(rank.node, []).append(name)
+        if not rank.product_axes:
+            return
+        product, (wide, *names) = self.flat.outputs_of(rank.node)[0], rank.product_names
+        self.wide[product] = Added(wide, ABSENT, self.plan.low)
+        squeeze = self._axed("Squeeze", self.wide[product], rank.product_axes, *names)
+        behind: Item = rank.node
+        for item in squeeze:
+            self._behind.setdefault(behind, []).insert(0, item)
+            behind = item
+        self._makes[squeeze[-1]] = product
+
+    def _axed(
+        self,
+        op_type: Literal["Unsqueeze", "Squeeze"],
+        source: Read,
+        axes: tuple[int, ...],
+        name: str,
+        constant: str,
+    ) -> list[str]:
+        """Plan an Unsqueeze or Squeeze; return it behind the constant that it reads."""
+        if self.flat.opsets.get("", 1) < OPSET_OF_AXES_INPUT:
+            constant = ""
+        else:
+            self.planned[constant] = Axes(axes)
+            self.added[constant] = Added(constant, ABSENT, FLOAT32)
+        self.planned[name] = Axed(op_type, source, axes, constant)
+        return [constant, name] if constant else [name]
 
     def _insert(self, item: Item, value: int) -> None:
         """Put a node right behind what makes a value, or at the start of the value's graph."""
@@ -230,6 +257,10 @@ class Rewiring:
     def read(self, slot: int) -> Read:
         """Return what is read at a position in `flat.inputs` now."""
         return self.left_of(self._reads.get(slot, self.flat.inputs[slot]))
+
+    def made_by(self, name: str) -> Read:
+        """Return the value that an added node makes."""
+        return self._makes[name] if name in self._makes else self.added[name]
 
     def left_of(self, read: Read) -> Read:
         """Return a value, or what a removed Cast that made it reads."""

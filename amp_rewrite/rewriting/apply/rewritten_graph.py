@@ -18,7 +18,7 @@ from amp_rewrite.graph.proto.messages import copy_text, text
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.rewriting.apply.declarations import Declarations
-from amp_rewrite.rewriting.apply.rewiring import Axes, Clamp, ClampEnd, Read, Rewiring, Unsqueeze
+from amp_rewrite.rewriting.apply.rewiring import Axed, Axes, Clamp, ClampEnd, Read, Rewiring
 from amp_rewrite.rewriting.apply.rewritten_weights import Weight, rewritten_weights, with_data
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, PlannedWeight
 from amp_rewrite.rewriting.plan.typed_attributes import typed_attributes
@@ -73,8 +73,8 @@ class RewrittenGraph:
     def _addition(self, name: str) -> Made:
         """Return a node that is added: a Cast, what stands in front of it, or a low Constant."""
         wiring = self._wiring
-        planned, made = wiring.planned[name], wiring.added[name]
-        node = NodeProto(output=[made.name], name=name)
+        planned, made = wiring.planned[name], wiring.made_by(name)
+        node = NodeProto(output=[wiring.name(made)], name=name)
         if isinstance(planned, PlannedCast):
             node.op_type = "Cast"
             clamp = wiring.clamps.get(name)
@@ -94,16 +94,16 @@ class RewrittenGraph:
             node.attribute.append(tensor_attribute("value", tensor))
         elif isinstance(planned, Axes):
             node.op_type = "Constant"
-            axes = np.arange(planned.count, dtype="<i8")
+            axes = np.array(planned.numbers, "<i8")
             tensor = TensorProto(
                 data_type=TensorProto.INT64, dims=axes.shape, raw_data=axes.tobytes()
             )
             node.attribute.append(tensor_attribute("value", tensor))
-        elif isinstance(planned, Unsqueeze):
-            node.op_type = "Unsqueeze"
-            node.input.extend(filter(None, (wiring.name(planned.source), planned.axes)))
-            if not planned.axes:
-                node.attribute.append(numbers_attribute("axes", range(planned.count)))
+        elif isinstance(planned, Axed):
+            node.op_type = planned.op_type
+            node.input.extend(filter(None, (wiring.name(planned.source), planned.constant)))
+            if not planned.constant:
+                node.attribute.append(numbers_attribute("axes", planned.axes))
         else:
             node.op_type = "Constant"
             tensor = with_data(self._convert(planned))
@@ -115,6 +115,7 @@ class RewrittenGraph:
         outputs: list[Read] = [*flat.outputs_of(node)]
         if node not in self._touched:
             return flat.nodes[node], outputs
+        outputs = [self._wiring.wide.get(value, value) for value in flat.outputs_of(node)]
         message = NodeProto()
         message.CopyFrom(flat.nodes[node])
         slots = range(flat.input_start[node], flat.input_start[node + 1])

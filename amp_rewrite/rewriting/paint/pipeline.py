@@ -128,6 +128,7 @@ JUDGING: tuple[PaintPass, ...] = (
     KeepLogarithms(),
     KeepUnderflows(),
     KeepVanished(),
+    KeepBatchNorms(),
 )
 """What a painting that was given loses: what is wrong, not what is slow. They are those of KEEPING
 that tell a danger, and what the rounding of constants to a file has done; HARMED: of GIVEN."""

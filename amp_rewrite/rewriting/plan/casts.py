@@ -121,7 +121,7 @@ class CastPlan:
             float32 gives its place to a cast.
         inner: Value that gives its place as an output, and its name, to another one -> the name
             that it gets instead.
-        ranks: Operands of products that get axes in front, so that ONNX Runtime loads the model.
+        ranks: Operands of products that get axes, so that ONNX Runtime loads the model.
     """
 
     low: DType
@@ -137,7 +137,7 @@ class CastPlan:
     @property
     def is_empty(self) -> bool:
         """Whether the plan changes nothing."""
-        return not (self.casts or self.weights or self.vertices or self.ends)
+        return not (self.casts or self.weights or self.vertices or self.ends or self.ranks)
 
     @property
     def computes_low(self) -> bool:

@@ -6,7 +6,10 @@ Transpose moves the first axis behind the batches and the operands differ in ran
 and leaves a graph without edges: a later transformer ends the process with a segmentation fault.
 The Cast may be one of the model, one between two types of a mixed model, or one that the CPU
 provider needs in front of a float16 product. An Unsqueeze of the operand with fewer axes lets the
-runtime fuse both; of a weight, it is folded when the model is loaded.
+runtime fuse both; of a weight, it is folded when the model is loaded. A vector becomes a matrix of
+one row or column so, which a Squeeze takes out of the product.
+
+What counts are the types after the rewrite: a file that came in 16 bits has the pattern as well.
 """
 
 from __future__ import annotations
@@ -14,15 +17,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amp_rewrite.dtypes import FLOAT16
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16, DType
 from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import stored_tensor
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.rewriting.paint.context import PaintContext
 
 _MATRIX = 2
-"""The rank from which on an operand has rows and columns; with a vector the product loses one."""
+"""The rank from which on an operand has rows and columns."""
+
+# operators: those that the runtime fuses a Transpose into.
+_PRODUCTS = frozenset({("", "MatMul"), ("com.microsoft", "FusedMatMul")})
 
 # operators: those that the runtime removes, or sees through, between a Transpose and a MatMul.
 _SEEN_THROUGH = ("Cast", "Identity", "Transpose")
@@ -30,19 +38,25 @@ _SEEN_THROUGH = ("Cast", "Identity", "Transpose")
 
 @dataclass(frozen=True, slots=True)
 class PlannedRank:
-    """An operand of a product that gets axes of length 1 in front.
+    """An operand of a product that gets axes of length 1.
 
     Attributes:
-        node: The MatMul.
+        node: The product.
         index: Which of its operands.
-        count: How many axes.
+        axes: Which axes, of the operand as it is then.
         names: The names of the Unsqueeze, and of the constant with its axes.
+        product_axes: The axis that the product has too many then; none if the operand has rows and
+            columns as it is.
+        product_names: The names of the product with that axis, of the Squeeze that takes it away,
+            and of the constant with it.
     """
 
     node: int
     index: int
-    count: int
+    axes: tuple[int, ...]
     names: tuple[str, str]
+    product_axes: tuple[int, ...] = ()
+    product_names: tuple[str, ...] = ()
 
 
 def equal_ranks(
@@ -50,42 +64,82 @@ def equal_ranks(
 ) -> tuple[PlannedRank, ...]:
     """Return what gives the operands of such products one rank, where a runtime needs it.
 
-    Ranks that the file does not tell are left as they are, and so are vectors.
+    Ranks that nothing tells are left as they are.
 
     Args:
         context: What is known of the model and the target.
-        allowed: A mask of the vertices that become low.
+        allowed: A mask of the vertices that change their type to `context.low`.
         names: The names in use.
     """
     if context.target is None or not context.target.meets_onnx_runtime:
         return ()
     flat, found = context.type_graph.flat, list[PlannedRank]()
-    for node in flat.nodes_of("MatMul"):
-        if not any(_is_reordered(context, allowed, node, index) for index in (0, 1)):
+    types = _TypesAfter(context.type_graph, context.low, allowed)
+    wanted = {number for number, op in enumerate(flat.operators) if op[:2] in _PRODUCTS}
+    for node in (n for n, op in enumerate(flat.operator) if op in wanted) if wanted else ():
+        if not any(_is_reordered(types, node, index) for index in (0, 1)):
             continue
-        first, second = (_rank(flat, value) or 0 for value in flat.inputs_of(node))
-        if min(first, second) < _MATRIX or first == second:
-            continue
-        index = 0 if first < second else 1
-        value = flat.value_names[flat.inputs_of(node)[index]]
-        added = names.part(value, "Unsqueeze"), names.part(value, "UnsqueezeAxes")
-        found.append(PlannedRank(node, index, abs(first - second), added))
+        ranks = [_rank(flat, value) for value in flat.inputs_of(node)[:2]]
+        if None not in ranks and ranks[0] != ranks[1]:
+            found.append(_planned(flat, node, [rank or 0 for rank in ranks], names))
     return tuple(found)
 
 
-def _is_reordered(context: PaintContext, allowed: Array, node: int, index: int) -> bool:
+def _planned(flat: FlatGraph, node: int, ranks: list[int], names: AddedNames) -> PlannedRank:
+    """Return what gives a product of operands of two ranks operands of one."""
+    index = 0 if ranks[0] < ranks[1] else 1
+    value = flat.value_names[flat.inputs_of(node)[index]]
+    added = names.part(value, "Unsqueeze"), names.part(value, "UnsqueezeAxes")
+    few, many = min(ranks), max(ranks)
+    if few >= _MATRIX:
+        return PlannedRank(node, index, tuple(range(many - few)), added)
+    ahead = tuple(range(many - _MATRIX))
+    one = many - 1 if index == 1 else many - _MATRIX
+    product = flat.value_names[flat.outputs_of(node)[0]]
+    behind = tuple(names.part(product, op) for op in ("Wide", "Squeeze", "SqueezeAxes"))
+    return PlannedRank(node, index, (*ahead, one), added, (one,), behind)
+
+
+@dataclass(frozen=True, slots=True)
+class _TypesAfter:
+    """The element types that values and ports have after a rewrite, as onnx numbers.
+
+    Attributes:
+        graph: The model before it.
+        low: The type that vertices get.
+        allowed: A mask of those that do.
+    """
+
+    graph: TypeGraph
+    low: DType
+    allowed: Array
+
+    def made(self, value: int) -> int | None:
+        """Return the type of a value."""
+        return self._of(self.graph.source[value], value)
+
+    def read(self, slot: int) -> int | None:
+        """Return the type that a position in `flat.inputs` reads."""
+        return self._of(self.graph.reads[slot], self.graph.flat.inputs[slot])
+
+    def _of(self, vertex: int, value: int) -> int | None:
+        if vertex != ABSENT and self.allowed[vertex]:
+            return self.low.number
+        return element(self.graph.types[value] or "")
+
+
+def _is_reordered(types: _TypesAfter, node: int, index: int) -> bool:
     """Tell whether the runtime finds a Cast between an operand and a Transpose of its batches."""
-    graph = context.type_graph
-    reader = graph.reads[graph.flat.input_start[node] + index]
-    turned = _turned(graph.flat, node, index)
-    if turned is None or reader == ABSENT:
+    flat = types.graph.flat
+    slot = flat.input_start[node] + index
+    turned = _turned(flat, node, index)
+    if turned is None:
         return False
     value, is_cast = turned
-    writer = graph.source[value]
-    reads_low, is_low = bool(allowed[reader]), writer != ABSENT and bool(allowed[writer])
+    made, read = types.made(value), types.read(slot)
     if is_cast:
-        return reads_low or is_low
-    return reads_low != is_low or (is_low and context.low is FLOAT16)
+        return bool({made, read} & {FLOAT16.number, BFLOAT16.number})
+    return made != read or read == FLOAT16.number
 
 
 def _turned(flat: FlatGraph, node: int, index: int) -> tuple[int, bool] | None:

@@ -25,7 +25,7 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.passes.keep_demands import KeepDemands
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
-from amp_rewrite.targets import SCHEMA
+from amp_rewrite.targets import SCHEMA, Target
 
 # A constant follows what reads it; the others make their types themselves.
 _UNCHANGED = having(Trait.OPAQUE, Trait.RANDOM) | {"Constant"}
@@ -58,11 +58,12 @@ def raising_context(
     *,
     ends: Iterable[int] = (),
     converts_weights: bool = True,
+    target: Target | None = None,
 ) -> PaintContext:
     """Return what the plan for making a model float32 knows.
 
     `bases` and `ends`, graph inputs and outputs, become float32; `converts_weights` stores
-    constants so, rather than behind a Cast.
+    constants so, rather than behind a Cast; `target` is the one that the result is for.
     """
     type_graph = build_type_graph(flat, bases=tuple(bases))
     return PaintContext(
@@ -71,6 +72,7 @@ def raising_context(
         FLOAT32,
         converts_weights=converts_weights,
         low_ends=frozenset(v for v in ends if type_graph.is_retyped(v)),
+        target=target,
         values=ValueFacts(type_graph, FLOAT32),
     )
 

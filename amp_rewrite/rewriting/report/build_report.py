@@ -84,6 +84,7 @@ def summarize(
         cast_bytes=sum(count or 0 for count in cast_bytes),
         casts_of_unknown_size=cast_bytes.count(None),
         nodes_low_before=_low_before(context),
+        operands_with_axes=len(plan.ranks),
     )
 
 

@@ -238,6 +238,8 @@ class Summary(Record):
         cast_bytes: What the Casts of values of known size read and write in a run.
         casts_of_unknown_size: How many Casts are not among these.
         nodes_low_before: Nodes that computed in the low type before.
+        operands_with_axes: Operands of matrix products that got axes, without which ONNX Runtime
+            does not load the file.
     """
 
     nodes_converted: int
@@ -248,6 +250,7 @@ class Summary(Record):
     cast_bytes: int = 0
     casts_of_unknown_size: int = 0
     nodes_low_before: int = 0
+    operands_with_axes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -57,6 +57,14 @@ def mended_shapes_line(names: Sequence[str]) -> str:
     )
 
 
+def axes_line(count: int) -> str:
+    """Return how many operands of products got axes, without which a runtime loads no file."""
+    return (
+        f"{counted(count, 'matrix product')} {'has' if count == 1 else 'have'} operands of one "
+        "rank now: ONNX Runtime 1.32 does not load the file otherwise"
+    )
+
+
 def opset_line(advice: OpsetAdvice, precision: str) -> str:
     """Return what a newer opset would gain, and which operators would lose their kernels."""
     gain = (

@@ -203,6 +203,8 @@ def print_report(
 
 def _remarks(report: Report) -> Iterator[str]:
     """Yield what there is to say of some rewrites only."""
+    if report.summary.operands_with_axes:
+        yield report_lines.axes_line(report.summary.operands_with_axes)
     if report.opset_raised is not None:
         compute = report.summary.compute_converted
         yield report_lines.raised_line(report.opset_raised, report.opset, compute)

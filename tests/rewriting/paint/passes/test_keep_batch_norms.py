@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx.parser
 import onnxruntime
@@ -56,6 +57,19 @@ def test_it_stays_float32_behind_a_product_and_the_file_loads(name: str, tmp_pat
     result = rewritten(BEHIND[name])
     assert is_kept(result)
     result.save(tmp_path / "result.onnx")
+    onnxruntime.InferenceSession(tmp_path / "result.onnx", providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_repair_raises_it_where_it_is_low_already(name: str, tmp_path: Path) -> None:
+    given = model(BEHIND[name])
+    (weight,) = (tensor for tensor in given.graph.initializer if tensor.name == "w")
+    weight.CopyFrom(onnx.numpy_helper.from_array(np.full((4, 8), 0.5, np.float16), "w"))
+    for end in (*given.graph.input, *given.graph.output):
+        end.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    repaired = amp.repair(given, target="tensorrt")
+    assert [danger.op for danger in repaired.dangers] == ["BatchNormalization"]
+    amp.save(repaired, tmp_path / "result.onnx")
     onnxruntime.InferenceSession(tmp_path / "result.onnx", providers=["CPUExecutionProvider"])
 
 
