@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.flat import ABSENT, MAIN
@@ -68,13 +67,13 @@ class Axed:
     """An Unsqueeze or a Squeeze.
 
     Attributes:
-        op_type: Which.
+        op_type: Which of the two.
         source: What it reads.
         axes: The axes that it adds or removes.
         constant: The Constant with their numbers; "" where they are an attribute.
     """
 
-    op_type: Literal["Unsqueeze", "Squeeze"]
+    op_type: str
     source: Read
     axes: tuple[int, ...]
     constant: str
@@ -202,7 +201,7 @@ class Rewiring:
 
     def _axed(
         self,
-        op_type: Literal["Unsqueeze", "Squeeze"],
+        op_type: str,
         source: Read,
         axes: tuple[int, ...],
         name: str,

@@ -29,8 +29,8 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 _MATRIX = 2
 """The rank from which on an operand has rows and columns."""
 
-# operators: those that the runtime fuses a Transpose into.
 _PRODUCTS = frozenset({("", "MatMul"), ("com.microsoft", "FusedMatMul")})
+"""What the runtime fuses a Transpose into."""
 
 # operators: those that the runtime removes, or sees through, between a Transpose and a MatMul.
 _SEEN_THROUGH = ("Cast", "Identity", "Transpose")
