@@ -78,7 +78,7 @@ def _inferred(
     try:
         return onnx.shape_inference.infer_node_outputs(
             schema,
-            ir.to_proto(node),
+            ir.serde.serialize_node(node),
             types,
             data,
             opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in opsets.items()],
@@ -112,4 +112,4 @@ def _data(value: ir.Value) -> onnx.TensorProto | None:
     tensor = constant_tensor(value)
     if tensor is None or tensor.size > _SMALL:
         return None
-    return ir.to_proto(tensor)
+    return ir.serde.serialize_tensor(tensor)

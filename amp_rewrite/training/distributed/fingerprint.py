@@ -74,7 +74,8 @@ def _node(node: ir.Node) -> str:
     names = [
         [v.name if v is not None else "" for v in side] for side in (node.inputs, node.outputs)
     ]
-    attributes = ir.to_proto(ir.Node(node.domain, node.op_type, [], _plain(node), num_outputs=0))
+    plain = ir.Node(node.domain, node.op_type, [], _plain(node), num_outputs=0)
+    attributes = ir.serde.serialize_node(plain)
     content = attributes.SerializeToString(deterministic=True)
     digest = hashlib.blake2b(content, digest_size=8).hexdigest()
     return f"{node.op_type} {names[0]} -> {names[1]} {digest}"

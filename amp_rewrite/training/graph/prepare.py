@@ -218,7 +218,7 @@ def _content(schema: Any, node: ir.Node, opset: int) -> bytes:
         return _newest(schema.function_opset_versions, opset, build)
     if not schema.has_context_dependent_function:
         return b""
-    message = ir.to_proto(node).SerializeToString()
+    message = ir.serde.serialize_node(node).SerializeToString()
     types = [_type(value) for value in node.inputs]
 
     def build_for(version: int) -> bytes:

@@ -28,7 +28,7 @@ def combine_all(
         GraphError: An algorithm is not valid.
         TrainingInfoError: It defines a value that the inference graph defines.
     """
-    nodes = [ir.to_proto(node) for node in model.graph] if len(infos) > 1 else []
+    nodes = [ir.serde.serialize_node(node) for node in model.graph] if len(infos) > 1 else []
     inference = set(values_by_name(model.graph))
     updates: dict[str, str] = {}
     found: list[onnx.TrainingInfoProto] = []

@@ -247,7 +247,7 @@ def _key(node: ir.Node) -> tuple[object, ...]:
 
 def _content(node: ir.Node) -> bytes:
     """Return operator, inputs, outputs and attributes as bytes; names and notes are left out."""
-    proto = ir.to_proto(node)
+    proto = ir.serde.serialize_node(node)
     for field in ("name", "doc_string", "metadata_props"):
         proto.ClearField(field)
     attributes = sorted(proto.attribute, key=lambda attribute: attribute.name)
