@@ -6,7 +6,7 @@ Nothing is decided here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,7 +35,7 @@ def scaled_flat(system: System, exponents: Mapping[int, int]) -> FlatProto:
     """Return a model with its constants times powers of two; the one that was given is left alone.
 
     Long constants are multiplied when they are read. Where a short one in 16 bits would lose digits
-    it is stored as float32, with a Cast behind it.
+    that count (`_loses_digits`) it is stored as float32, with a Cast behind it.
 
     Args:
         system: The model and its elements.
@@ -61,6 +61,7 @@ class _Scaled:
         self.messages: dict[int, NodeProto] = {}
         self._find(MAIN, self.proto.graph)
         self.added: dict[int, list[tuple[int, NodeProto]]] = {}
+        self.factors = {e for product in self.system.products for e, _ in product.factors}
 
     def _find(self, number: int, graph: GraphProto) -> None:
         """Find the copied message of every node and graph."""
@@ -109,7 +110,7 @@ class _Scaled:
             if exponent == in_place:
                 self._replace(value, exponent)
             elif exponent:
-                name = self._copy(value, exponent)
+                name = self._copy(value, exponent, readers)
                 for slot in readers:
                     node = self.flat.reader(slot)
                     self.messages[node].input[self.flat.index(slot)] = name
@@ -119,7 +120,7 @@ class _Scaled:
         name, node = flat.value_names[value], flat.producer[value]
         tensor = stored_tensor(flat, value)
         assert tensor is not None, "constants are scaled"
-        is_wide = self._needs_width(tensor, exponent)
+        is_wide = self._needs_width(value, tensor, exponent, flat.uses(value))
         own = self.names.part(name, "Scaled") if is_wide else name
         message = self._message(tensor, exponent, own, wide=is_wide)
         if node >= 0:
@@ -146,11 +147,12 @@ class _Scaled:
             for place in [i for i, entry in enumerate(entries) if entry.name == name]:
                 del entries[place]
 
-    def _copy(self, value: int, exponent: int) -> str:
+    def _copy(self, value: int, exponent: int, readers: Sequence[int]) -> str:
         flat, home = self.flat, self.flat.home[value]
         tensor = stored_tensor(flat, value)
         assert tensor is not None, "constants are scaled"
-        name, is_wide = flat.value_names[value], self._needs_width(tensor, exponent)
+        name = flat.value_names[value]
+        is_wide = self._needs_width(value, tensor, exponent, readers)
         own = self.names.part(name, "Scaled")
         message = self._message(tensor, exponent, own, wide=is_wide)
         node = flat.producer[value]
@@ -181,15 +183,16 @@ class _Scaled:
         place = 0 if producer < 0 else self.flat.bodies[home].nodes.index(producer) + 1
         self.added.setdefault(home, []).append((place, node))
 
-    def _needs_width(self, tensor: Tensor, exponent: int) -> bool:
-        """Tell whether a short constant in 16 bits would lose digits or its range."""
+    def _needs_width(
+        self, value: int, tensor: Tensor, exponent: int, slots: Sequence[int]
+    ) -> bool:
+        """Tell whether a short constant in 16 bits would lose digits that count, or its range."""
         if tensor.dtype not in {t.number for t in LOW.values()} or tensor.size > MOST_COPIED:
             return False
-        wide = np.asarray(tensor.numpy()).astype(np.float32)
-        with np.errstate(all="ignore"):
-            scaled = np.ldexp(wide, exponent)
-        back = to_low(scaled, _DTYPES[tensor.dtype]).astype(np.float32)
-        return not np.array_equal(back, scaled, equal_nan=True)
+        n_values = self.flat.n_values
+        is_factor = any(e in self.factors for e in (value, *(n_values + s for s in slots)))
+        array = np.asarray(tensor.numpy()).astype(np.float32)
+        return _loses_digits(array, exponent, _DTYPES[tensor.dtype], is_factor=is_factor)
 
     def _message(self, tensor: Tensor, exponent: int, name: str, *, wide: bool) -> TensorProto:
         """Return the message of a constant times a power of two."""
@@ -231,6 +234,29 @@ class _Scaled:
                 yield self.flat.node_names[own[index]]
                 for body in self.flat.bodies_in(own[index]):
                     yield from self._called(body)
+
+
+def _loses_digits(array: Array, exponent: int, dtype: DType, *, is_factor: bool) -> bool:
+    """Tell whether a constant in 16 bits loses digits that count when it takes a power of two.
+
+    No digit of a single number may be lost, an epsilon for one. What is added to a scaled value
+    becomes subnormal where that value does, and is as exact as it. Of a factor no row and no
+    column, along any axis, may lose more than rounding it has cost: half an epsilon of its norm.
+    """
+    scaled = np.ldexp(np.where(np.isfinite(array), array, 0), exponent)
+    with np.errstate(over="ignore"):
+        lost = to_low(scaled, dtype).astype(np.float64) - scaled
+    if array.size == 1 or not np.isfinite(lost).all():
+        return bool(lost.any())
+    if not is_factor:
+        return False
+    wide = scaled.astype(np.float64)
+    for axis in range(array.ndim):
+        others = tuple(other for other in range(array.ndim) if other != axis)
+        of_slices = np.sqrt((lost**2).sum(others)), np.sqrt((wide**2).sum(others))
+        if (of_slices[0] > dtype.epsilon / 2 * of_slices[1]).any():
+            return True
+    return False
 
 
 def _graphs(attribute: AttributeProto) -> list[GraphProto]:
