@@ -246,7 +246,9 @@ def test_a_note_that_is_no_scaling_of_the_original_does_not_excuse_a_model(
 
 
 def test_a_float16_file_gets_no_cast_for_weights_of_which_a_few_become_subnormal():
-    model = residual_decoder(2, peak=1e5, dtype=np.float16)  # w0: 2,048 elements, 1 % of them subnormal
+    model = residual_decoder(
+        2, peak=1e5, dtype=np.float16
+    )  # w0: 2,048 elements, 1 % of them subnormal
     found = amp.repair(model, [residual_feeds(np.float16)])
     assert found.scaling is not None
     assert found.scaling.subnormal

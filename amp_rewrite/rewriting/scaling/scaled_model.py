@@ -183,9 +183,7 @@ class _Scaled:
         place = 0 if producer < 0 else self.flat.bodies[home].nodes.index(producer) + 1
         self.added.setdefault(home, []).append((place, node))
 
-    def _needs_width(
-        self, value: int, tensor: Tensor, exponent: int, slots: Sequence[int]
-    ) -> bool:
+    def _needs_width(self, value: int, tensor: Tensor, exponent: int, slots: Sequence[int]) -> bool:
         """Tell whether a short constant in 16 bits would lose digits that count, or its range."""
         if tensor.dtype not in {t.number for t in LOW.values()} or tensor.size > MOST_COPIED:
             return False
