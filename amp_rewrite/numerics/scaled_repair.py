@@ -57,7 +57,8 @@ def scaled_form(form: WideForm, options: RewriteOptions, data: Data | None) -> S
         return None
     plain = before if found is None else _judged(form, options, None)
     own = raising_context(form.given, [options.low]).type_graph
-    scaling = scale_given(form.given, own, plain.context, measured)
+    adds_nodes = options.overflow == SCALE
+    scaling = scale_given(form.given, own, plain.context, measured, adds_nodes=adds_nodes)
     if scaling is None:
         return None
     _note(scaling)

@@ -305,7 +305,8 @@ def _scaling(before: RewriteResult, measured: Magnitudes | None) -> Scaling | No
 
     flat, kept = before.flat, before.options.rules.preserve
     preserved = [node for node, name in enumerate(flat.node_names) if name in kept]
-    return scale_model(flat, before.context, measured, preserved)
+    adds_nodes = before.options.overflow == SCALE
+    return scale_model(flat, before.context, measured, preserved, adds_nodes=adds_nodes)
 
 
 def _scaled(before: RewriteResult, clock: _Clock) -> RewriteResult | None:

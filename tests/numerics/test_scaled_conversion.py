@@ -55,7 +55,7 @@ def made_of(model: onnx.ModelProto, dtype: Any, **options: Any) -> amp.Conversio
 
 def worst_cosine(found: amp.Conversion | amp.Repair) -> float:
     assert found.verification is not None
-    return min(output.cosine for output in found.verification.outputs)
+    return min(output.cosine or 0.0 for output in found.verification.outputs)
 
 
 def operators(model: onnx.ModelProto) -> Counter[str]:
@@ -176,6 +176,25 @@ def test_what_the_model_gives_is_not_scaled_and_stays_float32():
     kept, found = converted(model, overflow="keep"), converted(model)
     assert found.report.scaling is None
     assert low_nodes(found) == low_nodes(kept)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_scale_adds_a_mul_where_an_output_ends_a_set_and_auto_adds_none(dtype: Any):
+    model = residual_decoder(8, dtype=dtype, peak=4e5)
+    stream = [n.output[0] for n in model.graph.node if n.op_type == "Add"][1]
+    number = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    model.graph.output.append(helper.make_tensor_value_info(stream, number, ["N", 64]))
+    auto, found = (made_of(model, dtype, overflow=o) for o in ("auto", "scale"))
+    kinds = operators(amp.to_proto(auto.model)) - Counter(Cast=99)
+    assert kinds == operators(model)
+    made = amp.to_proto(found.model)
+    assert 1 <= operators(made)["Mul"] <= 3
+    assert operators(made)["Cast"] < operators(amp.to_proto(auto.model))["Cast"] / 2
+    assert found.verification is not None
+    assert found.verification.ok
+    original = amp.widen(model).model if dtype is np.float16 else model
+    assert amp.verify(original, made, [residual_feeds()], stress=False).ok
 
 
 def test_a_difference_that_is_not_finite_on_one_side_is_infinite():

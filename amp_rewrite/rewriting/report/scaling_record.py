@@ -62,6 +62,7 @@ class ScalingRecord(Record):
         subnormal: How many constants have elements that lose digits because of it.
         casts_saved: How many Casts less are added than without it.
         variables_saved: How many type variables less stay float32.
+        nodes_added: How many Mul nodes stand where a set that is scaled ends.
     """
 
     sets: tuple[ScaledSetRecord, ...]
@@ -69,6 +70,7 @@ class ScalingRecord(Record):
     subnormal: int
     casts_saved: int
     variables_saved: int
+    nodes_added: int = 0
 
     def exponent_of(self, node: str) -> int:
         """Return the exponent of what a node makes; 0 if it is not scaled."""
@@ -87,6 +89,8 @@ class ScalingRecord(Record):
             yield f"scaled: {len(self.sets) - _MOST} more sets of values"
         saved = counted(self.casts_saved, "cast")
         yield f"scaling saves {saved} and {counted(self.variables_saved, 'float32 type variable')}"
+        if self.nodes_added:
+            yield f"scaling adds {counted(self.nodes_added, 'Mul node')} where scaled values end"
         if self.subnormal:
             what = "constant has" if self.subnormal == 1 else "constants have"
             yield f"scaling: {self.subnormal} {what} elements below the normal numbers for it"
@@ -104,5 +108,10 @@ def scaling_record(scaling: Scaling | None) -> ScalingRecord | None:
     )
     unscaled = (UnscaledRecord(u.value, u.largest, u.why) for u in scaling.unscaled)
     return ScalingRecord(
-        tuple(sets), tuple(unscaled), scaling.subnormal, scaling.casts_saved, scaling.nodes_saved
+        tuple(sets),
+        tuple(unscaled),
+        scaling.subnormal,
+        scaling.casts_saved,
+        scaling.nodes_saved,
+        scaling.added,
     )

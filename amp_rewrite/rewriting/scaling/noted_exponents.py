@@ -12,27 +12,39 @@ from typing import Any
 
 from amp_rewrite.graph.infer import infer
 from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.rewriting.scaling.borders import borders
 from amp_rewrite.rewriting.scaling.scaled_model import scaled_flat
 from amp_rewrite.values.scales.call import System
 from amp_rewrite.values.scales.equations import scale_system
 from amp_rewrite.values.scales.solve import is_solution
 
-_VALUES, _READS = "values", "reads"
+_VALUES, _READS, _BORDERS = "values", "reads", "borders"
 
 
 def exponents_noted(system: System, exponents: Mapping[int, int]) -> str:
     """Return exponents as the metadata of a model have them, by the names of values and nodes."""
     flat = system.flat
     values: dict[str, int] = {}
-    reads: dict[str, dict[str, int]] = {}
+    constants: dict[str, dict[str, int]] = {}
     for element, exponent in exponents.items():
         if element < flat.n_values:
             values[flat.value_names[element]] = exponent
-        else:
-            slot = element - flat.n_values
-            node = flat.node_names[flat.reader(slot)]
-            reads.setdefault(node, {})[str(flat.index(slot))] = exponent
-    return json.dumps({_VALUES: values, _READS: reads}, separators=(",", ":"))
+        elif element in system.constants:
+            _note(system, constants, element, exponent)
+    noted: dict[str, Any] = {_VALUES: values, _READS: constants}
+    if system.links:
+        others: dict[str, dict[str, int]] = {}
+        for _, read, _ in borders(system, exponents):
+            _note(system, others, read, exponents.get(read, 0))
+        noted[_BORDERS] = others
+    return json.dumps(noted, separators=(",", ":"))
+
+
+def _note(system: System, reads: dict[str, dict[str, int]], element: int, exponent: int) -> None:
+    """Note the exponent of what a node reads at one of its inputs."""
+    flat, slot = system.flat, element - system.flat.n_values
+    node = flat.node_names[flat.reader(slot)]
+    reads.setdefault(node, {})[str(flat.index(slot))] = exponent
 
 
 def scaled_as_noted(flat: FlatProto, note: str) -> FlatProto | None:
@@ -44,15 +56,31 @@ def scaled_as_noted(flat: FlatProto, note: str) -> FlatProto | None:
     try:
         noted: Any = json.loads(note)
         values = {str(name): int(k) for name, k in noted[_VALUES].items()}
-        reads = {str(n): {int(i): int(k) for i, k in r.items()} for n, r in noted[_READS].items()}
+        reads = _numbers(noted[_READS])
+        others = _numbers(noted.get(_BORDERS, {}))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    system = scale_system(flat, infer(flat))
+    system = scale_system(flat, infer(flat), borders=_BORDERS in noted)
     exponents = {v: values[name] for v, name in enumerate(flat.value_names) if name in values}
+    is_whole = len(exponents) == len(values)
+    exponents |= {read: exponents[v] for v, read in system.links if v in exponents}
+    for noted_reads in (reads, others):
+        found = _elements(flat, noted_reads)
+        is_whole = is_whole and len(found) == sum(len(r) for r in noted_reads.values())
+        exponents |= found
+    return scaled_flat(system, exponents) if is_whole and is_solution(system, exponents) else None
+
+
+def _numbers(noted: Any) -> dict[str, dict[int, int]]:
+    return {str(n): {int(i): int(k) for i, k in r.items()} for n, r in noted.items()}
+
+
+def _elements(flat: FlatProto, reads: Mapping[str, Mapping[int, int]]) -> dict[int, int]:
+    """Return the elements that nodes read -> their exponents."""
+    found: dict[int, int] = {}
     for node, name in enumerate(flat.node_names):
         for index, exponent in reads.get(name, {}).items():
             slot = flat.input_start[node] + index
             if slot < flat.input_start[node + 1]:
-                exponents[flat.n_values + slot] = exponent
-    is_whole = len(exponents) == len(values) + sum(len(r) for r in reads.values())
-    return scaled_flat(system, exponents) if is_whole and is_solution(system, exponents) else None
+                found[flat.n_values + slot] = exponent
+    return found

@@ -16,6 +16,7 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.rewriting.plan.casts import CastPlan
+from amp_rewrite.rewriting.scaling.borders import solve_with_borders
 from amp_rewrite.rewriting.scaling.needs import Magnitudes, Needs, limits_of_constants
 from amp_rewrite.rewriting.scaling.noted_exponents import exponents_noted
 from amp_rewrite.rewriting.scaling.scaled_model import scaled_flat
@@ -37,27 +38,35 @@ def scale_model(
     context: PaintContext,
     measured: Magnitudes | None = None,
     preserved: Iterable[int] = (),
+    *,
+    adds_nodes: bool = False,
 ) -> Scaling | None:
     """Return a model in which what overflows is scaled; None if nothing can, or has to, be.
 
-    The scaled model computes the same in float32, and has no node more.
+    The scaled model computes the same in float32, and has no node more unless that is allowed.
 
     Args:
         flat: The model.
         context: What its painting knows.
         measured: Value -> the largest magnitude that was measured; None asks bounds and estimates.
         preserved: Nodes that nobody may touch.
+        adds_nodes: Whether a Mul may be added where a set that is scaled ends.
     """
     if step_description(flat):
         return None  # gradients of a scaled value carry the inverse factor
     needs, graph = Needs(context, measured), context.type_graph
-    choice = _Choice(flat, graph, context.values, context.low, [*preserved])
+    choice = _Choice(flat, graph, context.values, context.low, [*preserved], adds_nodes)
     choice.limits, choice.largest, choice.kept = needs.limits(), needs.largest, needs.kept()
     return choice.made()
 
 
 def scale_given(
-    flat: FlatProto, own: TypeGraph, form: PaintContext, measured: Magnitudes | None = None
+    flat: FlatProto,
+    own: TypeGraph,
+    form: PaintContext,
+    measured: Magnitudes | None = None,
+    *,
+    adds_nodes: bool = False,
 ) -> Scaling | None:
     """Return a model in 16 bits in which what overflows is scaled; None if nothing can be.
 
@@ -66,12 +75,13 @@ def scale_given(
         own: Its type graph, whose vertices are those of its 16-bit type.
         form: What a painting of its float32 form knows; values of one name are the same.
         measured: The largest magnitudes of values of the form; None asks bounds.
+        adds_nodes: As for `scale_model`.
     """
     needs, facts = Needs(form, measured), ValueFacts(own, form.low)
     of_form = form.type_graph.flat.value_names
     known = {name: value for value, name in enumerate(flat.value_names) if name}
     numbers = {v: known[name] for v, name in enumerate(of_form) if name in known}
-    choice = _Choice(flat, own, facts, form.low, [])
+    choice = _Choice(flat, own, facts, form.low, [], adds_nodes)
     choice.limits = {numbers[v]: k for v, k in needs.limits().items() if v in numbers}
     choice.largest = {numbers[v]: k for v, k in needs.largest.items() if v in numbers}
     choice.kept = frozenset(numbers[v] for v in needs.kept() if v in numbers)
@@ -84,8 +94,9 @@ Rewrite = tuple[Painting, CastPlan]
 def saved_by_scaling(scaling: Scaling, before: Rewrite, after: Rewrite) -> Scaling | None:
     """Return a scaling with what it saved; None if it saved neither a Cast nor a float32 node."""
     casts = _added_casts(before[1]) - _added_casts(after[1])
-    nodes = int(after[0].allow.sum()) - int(before[0].allow.sum())
-    if casts < 0 or nodes < 0 or not (casts or nodes):
+    nodes = int(after[0].allow.sum()) - int(before[0].allow.sum()) - scaling.added
+    is_worse = nodes < 0 or (casts < 0 and not (scaling.added and nodes))
+    if is_worse or not (casts or nodes):
         return None
     return replace(scaling, casts_saved=casts, nodes_saved=nodes)
 
@@ -104,6 +115,7 @@ class _Choice:
         facts: The statistics of its constants.
         low: The type whose range counts.
         preserved: Nodes that nobody may touch.
+        adds_nodes: Whether a Mul may be added where a set that is scaled ends.
         limits: Value -> the largest exponent with which it fits.
         largest: Value -> its largest magnitude, where that is known.
         kept: Constants that keep a reader in float32, since they do not fit.
@@ -114,18 +126,30 @@ class _Choice:
     facts: ValueFacts
     low: DType
     preserved: list[int]
+    adds_nodes: bool
     limits: Mapping[int, float] = field(default_factory=dict[int, float])
     largest: Mapping[int, float] = field(default_factory=dict[int, float])
     kept: frozenset[int] = frozenset()
 
     def made(self) -> Scaling | None:
+        plain = self._made(adds_nodes=False)
+        is_enough = plain is not None and not plain.unscaled
+        if not self.adds_nodes or is_enough or all(k >= 0 for k in self.limits.values()):
+            return plain
+        cut = self._made(adds_nodes=True)
+        if cut is None or (plain is not None and len(plain.unscaled) <= len(cut.unscaled)):
+            return plain
+        return cut
+
+    def _made(self, *, adds_nodes: bool) -> Scaling | None:
         given_up: dict[int, str] = {}
         for _ in range(_ATTEMPTS):
-            system = scale_system(self.flat, self.graph.types, self.preserved)
+            system = scale_system(self.flat, self.graph.types, self.preserved, borders=adds_nodes)
             for element, why in given_up.items():
                 system.exponents.pin(element, why)
             held = limits_of_constants(system, self.graph, self.facts, self.low, self.kept)
-            found = solve(system, {**self.limits, **held})
+            limits = {**self.limits, **held}
+            found = solve_with_borders(system, limits) if adds_nodes else solve(system, limits)
             if not found.exponents:
                 return None
             unfit = self._unfit(system, found)
@@ -168,9 +192,12 @@ class _Choice:
 
     def _scaling(self, system: System, found: Solution) -> Scaling:
         scaled = scaled_flat(system, found.exponents)
-        sets = tuple(self._set(system, found, members) for members in found.chosen.values())
+        made = (self._set(system, found, members) for members in found.chosen.values())
+        sets = tuple(each for each in made if each.values or not system.links)
         note, left = exponents_noted(system, found.exponents), self._unscaled(system, found)
-        return Scaling(scaled, note, sets, left, self._subnormal(system, found))
+        added = len(scaled.nodes_of("Mul")) - len(self.flat.nodes_of("Mul"))
+        lost = self._subnormal(system, found)
+        return Scaling(scaled, note, sets, left, lost, added=added)
 
     def _set(self, system: System, found: Solution, members: list[int]) -> ScaledSet:
         names, n_values = self.flat.value_names, self.flat.n_values

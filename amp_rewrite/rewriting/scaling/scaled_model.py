@@ -1,5 +1,7 @@
 """Carry exponents out: the same nodes, with constants and attributes times powers of two.
 
+Where a node reads a value with another exponent than it is made with, a Mul stands between them.
+
 Nothing is decided here.
 """
 
@@ -16,6 +18,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helpe
 from amp_rewrite.dtypes import FLOAT32, FLOAT64, LOW, DType
 from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES, stored_tensor
+from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import MAIN, Array, Tensor
 from amp_rewrite.graph.io.model_files import Place, refer
 from amp_rewrite.graph.io.read import read_tensor
@@ -25,6 +28,7 @@ from amp_rewrite.graph.proto.number_model import number_model
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.tensors import ConvertedTensor, stored
+from amp_rewrite.rewriting.scaling.borders import borders
 from amp_rewrite.values.scales.call import ScaledAttribute, System
 from amp_rewrite.values.scales.equations import MOST_COPIED
 
@@ -79,6 +83,7 @@ class _Scaled:
             exponent = self.exponents.get(attribute.element, 0) * attribute.ratio
             if exponent:
                 _scale_attribute(self.messages[attribute.node], attribute, exponent)
+        self._add_borders()
         names = self._place_added()
         made = number_model(self.proto, self.flat.files.holding(self.held))
         made.keep_names(names)
@@ -87,15 +92,15 @@ class _Scaled:
     def _slots(self) -> dict[int, dict[int, int]]:
         """Return, by constant, the exponent at each position in `inputs` that reads it."""
         found: dict[int, dict[int, int]] = {}
-        for element, exponent in self.exponents.items():
-            if element not in self.system.constants or not exponent:
+        for read, exponent in self.exponents.items():
+            if read not in self.system.constants or not exponent:
                 continue
-            value = self.system.value_of(element)
+            value = self.system.value_of(read)
             if stored_tensor(self.flat, value) is None:
                 continue  # what a ConstantOfShape repeats: an attribute
-            uses = [element - self.flat.n_values] if element != value else self.flat.uses(value)
+            uses = [read - self.flat.n_values] if read != value else self.flat.uses(value)
             found.setdefault(value, {}).update(dict.fromkeys(uses, exponent))
-            if element == value and not uses:
+            if read == value and not uses:
                 found[value] = {-1: exponent}
         return found
 
@@ -168,6 +173,32 @@ class _Scaled:
         other = self.names.part(name, "Scaled")
         self._cast(value, own, other, tensor.dtype)
         return other
+
+    def _add_borders(self) -> None:
+        """Put a Mul between a value and the nodes of each graph that read it times another power.
+
+        A Mul stands in front of the first of them.
+        """
+        flat, found = self.flat, borders(self.system, self.exponents)
+        places = {n: (b, i) for b, body in enumerate(flat.bodies) for i, n in enumerate(body.nodes)}
+        readers: dict[tuple[int, int, int], list[int]] = {}
+        for value, read, factor in found:
+            slot = read - flat.n_values
+            home, _ = places[flat.reader(slot)]
+            readers.setdefault((value, factor, home), []).append(slot)
+        for (value, factor, home), slots in readers.items():
+            name, number = flat.value_names[value], element(self.system.types[value] or "")
+            own, made = self.names.part(name, "Factor"), self.names.part(name, "Scaled")
+            array = np.array(math.ldexp(1.0, factor)).astype(_DTYPES[number or 0].numpy)
+            self._append(self.graphs[home], numpy_helper.from_array(array, own))
+            mul = NodeProto(op_type="Mul", input=[name, own], output=[made])
+            mul.name = self.names.part(made, "Mul")
+            first = min(places[flat.reader(slot)][1] for slot in slots)
+            self.added.setdefault(home, []).append((first, mul))
+            for node in (flat.reader(slot) for slot in slots):
+                for index, read in enumerate(flat.inputs_of(node)):
+                    if read == value:
+                        self.messages[node].input[index] = made
 
     def _append(self, graph: GraphProto, message: TensorProto) -> None:
         graph.initializer.append(message)

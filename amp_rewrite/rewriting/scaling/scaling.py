@@ -52,13 +52,14 @@ class Scaling:
     """What was scaled in a model.
 
     Attributes:
-        flat: The scaled model: the same nodes with other constants.
+        flat: The scaled model: the same nodes with other constants, and Muls where sets end.
         note: Its exponents, as metadata have them (noted_exponents.py).
         sets: What is scaled together.
         unscaled: What leaves the range and is not.
         subnormal: How many constants have elements that lose digits because of it.
         casts_saved: How many Casts less are added than without it.
         nodes_saved: How many type variables less stay in float32.
+        added: How many Mul nodes stand where a set that is scaled ends.
     """
 
     flat: FlatProto = field(repr=False)
@@ -68,3 +69,4 @@ class Scaling:
     subnormal: int = 0
     casts_saved: int = 0
     nodes_saved: int = 0
+    added: int = 0

@@ -11,6 +11,7 @@ import numpy as np
 
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.flat import ABSENT, Attribute, FlatGraph
+from amp_rewrite.graph.infer import FlatTypes
 from amp_rewrite.values.scales.exponents import Exponents, Ratio
 
 
@@ -44,22 +45,27 @@ class System:
     """What ties the exponents of a model together.
 
     An element is a value, or a constant as one input of one node reads it: constants that are
-    short, or read once, have an exponent for each reader. Element n_values + s is the constant that
-    is read at position s of `flat.inputs`.
+    short, or read once, have an exponent for each reader. Element n_values + s is what is read at
+    position s of `flat.inputs`: a constant, or a value in front of which a Mul may be added.
 
     Attributes:
         flat: The model.
+        types: The types of its values.
         exponents: The ratios between elements.
         products: The equations of more than two elements.
         attributes: What attributes become.
         constants: The elements that are constants.
+        links: A value and the element that a node reads it as, of values that may be multiplied
+            in between; empty where no node is to be added.
     """
 
     flat: FlatGraph
+    types: FlatTypes
     exponents: Exponents
     products: list[Product] = field(default_factory=list[Product])
     attributes: list[ScaledAttribute] = field(default_factory=list[ScaledAttribute])
     constants: set[int] = field(default_factory=set[int])
+    links: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
     def value_of(self, element: int) -> int:
         """Return the value that an element is."""

@@ -29,21 +29,25 @@ _FLOATS = frozenset(
 _SCAN_WITHOUT_LENGTHS = 9
 
 
-def scale_system(flat: FlatGraph, types: FlatTypes, preserved: Iterable[int] = ()) -> System:
+def scale_system(
+    flat: FlatGraph, types: FlatTypes, preserved: Iterable[int] = (), *, borders: bool = False
+) -> System:
     """Return what ties the exponents of a model's values together.
 
     Args:
         flat: A model in any float types.
         types: The types of its values.
         preserved: Nodes that nobody may touch: what they read and make is not scaled.
+        borders: Whether a node may read a value with another exponent than it is made with, so
+            that a Mul has to be added.
     """
-    return _Builder(flat, types).built({*preserved})
+    return _Builder(flat, types, borders=borders).built({*preserved})
 
 
 class _Builder:
-    def __init__(self, flat: FlatGraph, types: FlatTypes) -> None:
-        self.flat = flat
-        self.system = System(flat, Exponents(flat.n_values + len(flat.inputs)))
+    def __init__(self, flat: FlatGraph, types: FlatTypes, *, borders: bool) -> None:
+        self.flat, self._borders = flat, borders
+        self.system = System(flat, types, Exponents(flat.n_values + len(flat.inputs)))
         self._floats = [t is not None and element(t) in _FLOATS for t in types]
         self._own: dict[int, bool] = {}
 
@@ -82,8 +86,11 @@ class _Builder:
         return [v if v != ABSENT and self._floats[v] else ABSENT for v in values]
 
     def _inputs(self, node: int) -> list[int]:
-        """Return the elements that a node reads; a constant of its own has one for each slot."""
-        flat, found = self.flat, list[int]()
+        """Return the elements that a node reads; a constant of its own has one for each slot.
+
+        A value that is read twice, in a square, is read with one exponent.
+        """
+        flat, found, known = self.flat, list[int](), dict[int, int]()
         for slot in range(flat.input_start[node], flat.input_start[node + 1]):
             value = flat.inputs[slot]
             if value == ABSENT or not self._floats[value]:
@@ -91,6 +98,11 @@ class _Builder:
             elif self._is_own(value):
                 found.append(flat.n_values + slot)
                 self.system.constants.add(found[-1])
+            elif self._borders:
+                if value not in known:
+                    known[value] = flat.n_values + slot
+                    self.system.links.append((value, known[value]))
+                found.append(known[value])
             else:
                 found.append(value)
         return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -65,11 +65,8 @@ def solve(system: System, limits: Mapping[int, float]) -> Solution:
         system: What ties the elements together.
         limits: Element -> the largest exponent with which it fits; others fit with any.
     """
-    solver = _Solver(system)
-    for element, limit in limits.items():
-        solver.limit(element, limit)
-    solver.settle()
-    return solver.chosen()
+    solver = Solver(system, limits)
+    return solver.solution(*solver.smallest())
 
 
 def is_solution(system: System, exponents: Mapping[int, int]) -> bool:
@@ -85,18 +82,37 @@ def is_solution(system: System, exponents: Mapping[int, int]) -> bool:
     )
 
 
-class _Solver:
-    def __init__(self, system: System) -> None:
+Numbers = Mapping[int, int | Fraction]
+"""Root of a set -> its exponent; sets without one have 0."""
+
+
+class Solver:
+    """The sets of a system, of which products leave only such as can be chosen one by one.
+
+    Attributes:
+        rooms: Root of a set -> between which exponents all of it fits.
+    """
+
+    def __init__(self, system: System, limits: Mapping[int, float]) -> None:
+        """Settle a system, in place; `limits` are those of elements, as for `solve`."""
         self.system, self.exponents = system, system.exponents
         self.rooms: dict[int, Room] = {}
-        self.slack: list[tuple[int, Product]] = []  # a root, and what it follows from
+        self._slack: list[tuple[int, Product]] = []  # a root, and what it follows from
+        for element, limit in limits.items():
+            self._limit(element, limit)
+        self._settle()
 
-    def limit(self, element: int, limit: float) -> None:
+    @property
+    def needed(self) -> set[int]:
+        """The roots of the sets that do not fit with exponent 0."""
+        return {root for root, room in self.rooms.items() if room.is_needed}
+
+    def _limit(self, element: int, limit: float) -> None:
         root, ratio = self.exponents.find(element)
         room = Room(high=limit) if ratio == 1 else Room().joined(Room(high=limit), ratio)
         self.rooms[root] = self.rooms.get(root, Room()).joined(room, 1)
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Reduce products of several sets to ties of two."""
         left = self._without_slack(self.system.products)
         for _ in range(_ROUNDS):
@@ -112,13 +128,13 @@ class _Solver:
 
         Such a constant, with what only moves it, serves no other product, and fits as it is.
         """
-        flat, bound = self.system.flat, set[int]()
+        bound = set[int]()
         made = _made_of_constants(self.system)
         for element in range(len(self.exponents)):
             root, ratio = self.exponents.find(element)
-            if ratio not in (1, -1) or (element < flat.n_values and element not in made):
+            if ratio not in (1, -1) or self.system.value_of(element) not in made:
                 bound.add(root)
-        bound |= {root for root, room in self.rooms.items() if room.is_needed}
+        bound |= self.needed
         sums = [self._sum(product) for product in products]
         times = Counter(root for found in sums for root in found)
         left: list[Product] = []
@@ -126,7 +142,7 @@ class _Solver:
             roots = [self.exponents.find(element)[0] for element, _ in reversed(product.factors)]
             spare = [r for r in roots if abs(found.get(r, 0)) == 1 == times[r] and r not in bound]
             if spare:
-                self.slack.append((spare[0], product))
+                self._slack.append((spare[0], product))
             else:
                 left.append(product)
         return left
@@ -167,32 +183,38 @@ class _Solver:
         chosen = spare[0] if spare else min(free, key=lambda r: -self.rooms[r].high)
         self._pin(chosen, "it is a factor of a product of which another one is scaled")
 
-    def chosen(self) -> Solution:
-        """Return the exponents of all elements."""
-        found, numbers = Solution(), dict[int, int]()
-        needed = {root for root, room in self.rooms.items() if room.is_needed}
-        members: dict[int, list[tuple[int, Ratio]]] = {root: [] for root in needed}
-        for element in range(len(self.exponents)):
+    def smallest(self) -> tuple[dict[int, int | Fraction], dict[int, str]]:
+        """Return the number nearest to 0 of each set that needs one, and why others have none."""
+        numbers, refused = dict[int, "int | Fraction"](), dict[int, str]()
+        ratios: dict[int, set[Ratio]] = {root: set() for root in self.needed}
+        for element in range(len(self.exponents)) if ratios else ():
             root, ratio = self.exponents.find(element)
-            if root in members:
-                members[root].append((element, ratio))
-        for root in needed:
+            if root in ratios:
+                ratios[root].add(ratio)
+        for root, found in ratios.items():
             why = self.exponents.pinned.get(root)
-            number = None if why else _smallest(self.rooms[root], [r for _, r in members[root]])
+            number = None if why else smallest_number(self.rooms[root], found)
             if number is None:
-                found.refused[root] = why or "no exponent lets all of it fit"
-                continue
-            numbers[root] = number
-            found.chosen[root] = [element for element, _ in members[root]]
-            for element, ratio in members[root]:
-                found.exponents[element] = int(number * ratio)
+                refused[root] = why or "no exponent lets all of it fit"
+            else:
+                numbers[root] = number
+        return numbers, refused
+
+    def solution(self, numbers: Numbers, refused: Mapping[int, str]) -> Solution:
+        """Return the exponents of all elements, from those of their sets."""
+        found = Solution(chosen={root: [] for root in numbers}, refused=dict(refused))
+        for element in range(len(self.exponents)) if numbers else ():
+            root, ratio = self.exponents.find(element)
+            if root in numbers:
+                found.chosen[root].append(element)
+                found.exponents[element] = int(numbers[root] * ratio)
         self._derive(found, numbers)
         return found
 
-    def _derive(self, found: Solution, numbers: Mapping[int, int]) -> None:
+    def _derive(self, found: Solution, numbers: Numbers) -> None:
         """Let the constants that serve one product alone take what it needs."""
         needed: dict[int, tuple[Fraction, int]] = {}
-        for root, product in self.slack:
+        for root, product in self._slack:
             total, power = Fraction(0), Fraction(0)
             for element, times in ((product.result, -1), *product.factors):
                 of, ratio = self.exponents.find(element)
@@ -210,7 +232,7 @@ class _Solver:
                 found.derived[element] = result
 
 
-def _smallest(room: Room, ratios: list[Ratio]) -> int | None:
+def smallest_number(room: Room, ratios: Iterable[Ratio]) -> int | None:
     """Return the number nearest to 0 within a room that every ratio makes whole, or None."""
     unit = math.lcm(*(Fraction(ratio).denominator for ratio in ratios))
     if room.high < 0:

@@ -1,0 +1,181 @@
+"""Where a scaled set ends: a Mul between a value and what reads it, at the cheapest places.
+
+A set that holds an output of the model, or what goes into a Softmax, has exponent 0, and may leave
+the range all the same: nothing but a node can change its scale on the way. Every place at which a
+node reads a value may be such a border. A set is then cut into parts that operators tie together,
+and each is scaled or not: what leaves the range is, what must not be is not, and all else is as it
+takes the fewest Muls: a minimum cut (paint/min_cut.py). Several readers of a value share one Mul.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from amp_rewrite.rewriting.paint.min_cut import Arcs, cheapest_set
+from amp_rewrite.values.scales.call import System
+from amp_rewrite.values.scales.exponents import Exponents
+from amp_rewrite.values.scales.solve import Room, Solution, Solver, smallest_number
+
+_FACTORS = range(-14, 16)
+"""The exponents of factors that a Mul may have: the normal powers of two of float16."""
+
+_NEVER, _MUL, _WANTED = 1 << 40, 1, 1 << 20
+"""Costs: of what must not be, of one Mul, and what is gained where a part fits."""
+
+
+def solve_with_borders(system: System, limits: Mapping[int, float]) -> Solution:
+    """Return exponents with which elements fit, and as few Muls as that takes.
+
+    A Mul is where `system.links` says that a value is read, and the two have other exponents.
+
+    Args:
+        system: What ties the elements together, with links; it is settled in place.
+        limits: Element -> the largest exponent with which it fits.
+    """
+    of_reads = {read: limits[value] for value, read in system.links if value in limits}
+    solver = Solver(system, {**of_reads, **limits})
+    parts = _Parts(solver)
+    numbers = parts.numbers()
+    pinned = system.exponents.pinned
+    left = solver.needed - numbers.keys()
+    refused = {root: pinned.get(root, "no exponent lets all of it fit") for root in left}
+    found = solver.solution(numbers, refused)
+    if any(factor not in _FACTORS for _, _, factor in borders(system, found.exponents)):
+        return solver.solution({}, dict.fromkeys(numbers, "no Mul can have its factor") | refused)
+    return replace(found, chosen=_joined(system, found))
+
+
+def _joined(system: System, found: Solution) -> dict[int, list[int]]:
+    """Return the elements of sets that are read where they are made, with one exponent, as one."""
+    sets, find = Exponents(len(system.exponents)), system.exponents.find
+    for value, read in system.links:
+        if found.exponents.get(value) == found.exponents.get(read) is not None:
+            sets.unite(find(value)[0], find(read)[0])
+    joined: dict[int, list[int]] = {}
+    for root, members in found.chosen.items():
+        joined.setdefault(sets.find(root)[0], []).extend(members)
+    return joined
+
+
+def borders(system: System, exponents: Mapping[int, int]) -> list[tuple[int, int, int]]:
+    """Return the value, the element that reads it and the factor's exponent, by Mul and reader."""
+    get = exponents.get
+    found = ((v, read, get(read, 0) - get(v, 0)) for v, read in system.links)
+    return [(value, read, factor) for value, read, factor in found if factor]
+
+
+class _Link(NamedTuple):
+    """A place at which a node reads a value.
+
+    Attributes:
+        value: The value.
+        made: The root of the set that it is in.
+        read: The root of the set of what the node reads.
+    """
+
+    value: int
+    made: int
+    read: int
+
+
+class _Parts:
+    """The sets of a settled system, and the links between them."""
+
+    def __init__(self, solver: Solver) -> None:
+        self.solver, self.exponents = solver, solver.exponents
+        self.links: dict[int, list[_Link]] = {}
+        self.next_to: dict[int, list[tuple[int, Fraction]]] = {}
+        for value, read in solver.system.links:
+            (a, of_a), (b, of_b) = self.exponents.find(value), self.exponents.find(read)
+            if a != b:
+                ratio, link = Fraction(of_a) / Fraction(of_b), _Link(value, a, b)
+                self.next_to.setdefault(a, []).append((b, ratio))
+                self.next_to.setdefault(b, []).append((a, 1 / ratio))
+                self.links.setdefault(a, []).append(link)
+                self.links.setdefault(b, []).append(link)
+        self.units = self._units()
+
+    def _units(self) -> dict[int, int]:
+        """Return, by root, the number of which the exponent of a set has to be a multiple."""
+        found: dict[int, int] = {}
+        for element in range(len(self.exponents)):
+            root, ratio = self.exponents.find(element)
+            if isinstance(ratio, Fraction):
+                found[root] = math.lcm(found.get(root, 1), ratio.denominator)
+        return found
+
+    def numbers(self) -> dict[int, int | Fraction]:
+        """Return the number of every set that is scaled."""
+        numbers, seen = dict[int, "int | Fraction"](), set[int]()
+        for root in sorted(self.solver.needed):
+            if root not in seen and root not in self.exponents.pinned:
+                ratios = self._reached(root)
+                seen |= ratios.keys()
+                numbers |= self._chosen(root, ratios)
+        return numbers
+
+    def _reached(self, root: int) -> dict[int, Fraction]:
+        """Return what is linked to a set -> how many times its number; first seen, first served."""
+        found, left = {root: Fraction(1)}, [root]
+        while left:
+            at = left.pop()
+            for other, ratio in self.next_to.get(at, ()):
+                if other not in found and other not in self.exponents.pinned:
+                    found[other] = found[at] * ratio
+                    left.append(other)
+        return found
+
+    def _chosen(self, root: int, ratios: Mapping[int, Fraction]) -> dict[int, int | Fraction]:
+        """Return the numbers of the sets around one that are scaled, by the cheapest cut."""
+        room, rooms = Room(), self.solver.rooms
+        for part in self.solver.needed & ratios.keys():
+            room = room.joined(rooms[part], ratios[part])
+        whole = [ratio / self.units.get(part, 1) for part, ratio in ratios.items()]
+        number = smallest_number(room, whole) if room.is_needed else None
+        if number is None:  # parts of it need other numbers: that of the first
+            number = smallest_number(rooms[root], [Fraction(1, self.units.get(root, 1))])
+        if number is None:
+            return {}
+        parts = [*ratios]
+        links = [*dict.fromkeys(link for part in parts for link in self.links.get(part, ()))]
+        values = [*dict.fromkeys(link.value for link in links)]
+        costs = [*(self._cost(part, number * ratios[part]) for part in parts), _NEVER]
+        costs += [0] * (2 * len(values))
+        chosen = cheapest_set(np.array(costs, np.int64), _arcs(parts, values, links))
+        scaled = (part for place, part in enumerate(parts) if chosen[place])
+        return {part: _plain(number * ratios[part]) for part in scaled}
+
+    def _cost(self, part: int, number: Fraction) -> int:
+        """Return what it costs to scale a part."""
+        room = self.solver.rooms.get(part, Room())
+        if number % self.units.get(part, 1) or not room.low <= number <= room.high:
+            return _NEVER
+        return -_WANTED if room.is_needed else 0
+
+
+def _arcs(parts: Sequence[int], values: Sequence[int], links: Sequence[_Link]) -> Arcs:
+    """Return one arc for a Mul behind each value that is scaled, and one for each that is not.
+
+    Vertices are the parts, all other ones as one, and two for each value: what its readers of other
+    scales read if it is in the set, and if it is not.
+    """
+    place = {part: number for number, part in enumerate(parts)}
+    of_value = {value: len(parts) + 1 + 2 * number for number, value in enumerate(values)}
+    rows: list[tuple[int, int, int]] = []
+    for value, made, read in links:
+        giver, reader = place.get(made, len(parts)), place.get(read, len(parts))
+        down = of_value[value]
+        rows += [(down, reader, _NEVER), (reader, down + 1, _NEVER)]
+        rows += [(giver, down, _MUL), (down + 1, giver, _MUL)]
+    tails, heads, costs = np.array([*dict.fromkeys(rows)], np.int64).reshape(-1, 3).T
+    return Arcs(tails, heads, costs)
+
+
+def _plain(number: Fraction) -> int | Fraction:
+    return int(number) if number.denominator == 1 else number
