@@ -147,6 +147,6 @@ def test_sets_that_are_read_as_they_are_made_are_one():
 
 def test_a_factor_that_is_subnormal_in_float16_is_refused():
     flat = read_source(parsed(CASES["an output"][0]), inline_functions=False)
-    _, found = solved(flat, "v", limit=-15.0)
+    _, found = solved(flat, "v", limit=-16.0)
     assert not found.exponents
     assert "no Mul can have its factor" in found.refused.values()
