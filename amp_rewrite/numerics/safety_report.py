@@ -46,8 +46,8 @@ class SafetyReport:
         result: The float32 form with what the rules leave of the painting, for the page; of a
             float32 model, its conversion.
         is_run: Whether the model was to be run; False asks the rules alone.
-        loading: What ONNX Runtime made of the model, in a process of its own; None if it is
-            not run, or came as an object.
+        loading: What ONNX Runtime made of the model, in a process of its own; None if it is not
+            run, or an object of 2 GiB or more.
         unjudged: Another 16-bit type that the model has beside `precision` -> how many results of
             nodes have it; of those nothing is said.
     """
