@@ -106,17 +106,19 @@ class SliceComparison:
 
 @dataclass
 class Slices:
-    """Sums over the slices along each axis that differ widely in every feed.
+    """Sums over the slices along each axis, of the feeds in which these differ widely.
 
     Attributes:
-        axes: Axis, counted from the last one (-1) -> its sums, of shape (6, slices).
-        dropped: Axes whose slices were of like size in a feed, or of another number.
+        axes: Axis, counted from the last one (-1), and how many slices it has -> their sums, of
+            shape (6, slices).
+        dropped: Axes of tiny outputs whose slices were of like size in a feed: a single number that
+            is small in another feed is so by chance.
         rank: The dimensions of the output.
         tiny: Whether every feed's output has at most TINY elements.
         largest: The largest magnitude of the original.
     """
 
-    axes: dict[int, Array] = field(default_factory=dict[int, Array])
+    axes: dict[tuple[int, int], Array] = field(default_factory=dict[tuple[int, int], Array])
     dropped: set[int] = field(default_factory=set[int])
     rank: int = 0
     tiny: bool = True
@@ -131,8 +133,8 @@ class Slices:
             rank: The dimensions of the output, of which the first ones may have been joined to one
                 that is of no interest: then `original` has fewer.
         """
-        if not original.size:
-            return  # a picture with nothing found in it says nothing of boxes
+        if not original.any():
+            return  # a picture with nothing found in it says nothing of boxes, nor does silence
         fed = Slices(rank=rank, tiny=original.size <= TINY)
         fed.largest = float(np.abs(original).max())
         fed._measure(original, difference, range(int(original.ndim < rank), original.ndim))
@@ -146,7 +148,8 @@ class Slices:
             others = tuple(other for other in range(original.ndim) if other != axis)
             sums = squares.sum(others)
             if not _differ_widely(sums) or are_shares(original, axis):
-                self.dropped.add(number)
+                if self.tiny:
+                    self.dropped.add(number)
                 continue
             errors = np.square(difference) if errors is None else errors
             held = np.empty((6, sums.size))
@@ -155,24 +158,21 @@ class Slices:
             held[_FOURTHS] = np.square(squares).sum(others)
             held[_LARGEST] = np.sqrt(squares.max(others, initial=0.0))
             held[_WORST] = np.sqrt(errors.max(others, initial=0.0))
-            self.axes[number] = held
+            self.axes[number, sums.size] = held
 
     def merge(self, other: Slices) -> None:
         """Take what was seen of the same output elsewhere into account."""
         if not other.rank:
             return
-        first = not self.rank
         self.dropped |= other.dropped
-        for axis in other.axes.keys() | self.axes.keys():
-            mine, more = self.axes.get(axis), other.axes.get(axis)
-            if first and more is not None:
-                self.axes[axis] = more.copy()
-            elif mine is not None and more is not None and mine.shape == more.shape:
-                mine[:_LARGEST] += more[:_LARGEST]
-                np.maximum(mine[_LARGEST:], more[_LARGEST:], out=mine[_LARGEST:])
-            else:
-                self.dropped.add(axis)
-        self.axes = {axis: sums for axis, sums in self.axes.items() if axis not in self.dropped}
+        for key, more in other.axes.items():
+            mine = self.axes.get(key)
+            if mine is None:
+                self.axes[key] = more.copy()
+                continue
+            mine[:_LARGEST] += more[:_LARGEST]
+            np.maximum(mine[_LARGEST:], more[_LARGEST:], out=mine[_LARGEST:])
+        self.axes = {key: sums for key, sums in self.axes.items() if key[0] not in self.dropped}
         self.rank = other.rank
         self.tiny &= other.tiny
         self.largest = max(self.largest, other.largest)
@@ -186,11 +186,10 @@ class Slices:
         """
         least = max(limits.least, LEAST * self.largest)
         found: list[SliceComparison] = []
-        for axis, sums in self.axes.items():
-            noises = [y.axes[axis] for y in yardsticks if axis in y.axes]
-            noises = [n for n in noises if n.shape == sums.shape]
+        for key, sums in self.axes.items():
+            noises = [y.axes[key] for y in yardsticks if key in y.axes]
             judged = _Axis(sums, noises, limits, least, tiny=self.tiny)
-            found += [SliceComparison(axis + self.rank, *each) for each in judged.worst()]
+            found += [SliceComparison(key[0] + self.rank, *each) for each in judged.worst()]
         return max(found, key=lambda s: s.distance / s.limit if s.limit else math.inf, default=None)
 
 
