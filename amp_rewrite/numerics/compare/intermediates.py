@@ -41,7 +41,7 @@ Run = Callable[[Collection[str]], Mapping[str, Any]]
 
 
 @dataclass
-class _Deviation:
+class Deviation:
     """Sums over all feeds for one value."""
 
     error: float = 0.0
@@ -95,6 +95,33 @@ def are_fills(a: Array, b: Array) -> Array:
     return (np.abs(a) > FLOAT16.overflow) & (np.sign(a) * b > -MASKED)
 
 
+def overflows(deviations: Mapping[str, Deviation], producers: Mapping[str, ir.Node]) -> list[str]:
+    """Return the values with new infinities or NaNs, but for the fill of a mask elsewhere.
+
+    A router that keeps the best groups fills the others with minus infinity. Where a rounding
+    chooses another group, what was finite is filled now: by an operator that moves numbers and so
+    cannot overflow, and on from there.
+
+    Args:
+        deviations: Values by name, in topological order.
+        producers: The nodes that make them, whose inputs have the same names.
+    """
+    filled: set[str] = set()
+    found: list[str] = []
+    for name, deviation in deviations.items():
+        if not deviation.is_lost:
+            continue
+        node = producers.get(name)
+        read = () if node is None else tuple(v.name for v in node.inputs if v is not None)
+        moves = node is not None and has(node, Trait.MOVES) and deviation.is_filled
+        only_fill = not (deviation.nan or deviation.positive)
+        if only_fill and (moves or not filled.isdisjoint(read)):
+            filled.add(name)
+        else:
+            found.append(name)
+    return found
+
+
 class Chunks:
     """Names, as many at once as the budget allows: by known sizes, or by the previous chunk.
 
@@ -142,13 +169,13 @@ class IntermediateComparer:
         self.pairs = counterparts(original, rewritten)
         self.sizes: dict[str, int] = {}
         self.shapes: dict[str, Shape] = {}
-        self._deviations = {name: _Deviation() for name in self.pairs}
+        self._deviations = {name: Deviation() for name in self.pairs}
 
     def fresh(self) -> IntermediateComparer:
         """Return a comparer of the same models that has seen nothing."""
         other = copy.copy(self)
         other.sizes, other.shapes = {}, {}
-        other._deviations = {name: _Deviation() for name in self.pairs}
+        other._deviations = {name: Deviation() for name in self.pairs}
         return other
 
     def add(self, run_original: Run, run_rewritten: Run) -> None:
@@ -196,7 +223,7 @@ class IntermediateComparer:
     def departure(self) -> Departure | None:
         """Return the first value with new infinities or NaNs, else the first that is far off."""
         far = (n for n, d in self._deviations.items() if d.relative > DISTANCE)
-        name = next(iter(self._overflows()), None) or next(far, None)
+        name = next(iter(overflows(self._deviations, self._producers)), None) or next(far, None)
         if name is None:
             return None
         found, node = self._deviations[name], self._producers.get(name)
@@ -207,34 +234,11 @@ class IntermediateComparer:
         """Return the values with new infinities or NaNs, in topological order."""
         found: list[Infinity] = []
         producers = self._producers
-        for name in self._overflows():
+        for name in overflows(self._deviations, self._producers):
             deviation, node = self._deviations[name], producers.get(name)
             place = ("", "") if node is None else (node.name or "", node.op_type)
             found.append(Infinity(name, *place, deviation.inf, deviation.nan))
         return tuple(found)
-
-    def _overflows(self) -> list[str]:
-        """Return the values with new infinities or NaNs, but for the fill of a mask elsewhere.
-
-        A router that keeps the best groups fills the others with minus infinity. Where a rounding
-        chooses another group, what was finite is filled now: by an operator that moves numbers and
-        so cannot overflow, and on from there.
-        """
-        producers = self._producers
-        filled: set[str] = set()
-        found: list[str] = []
-        for name, deviation in self._deviations.items():
-            if not deviation.is_lost:
-                continue
-            node = producers.get(name)
-            read = () if node is None else tuple(v.name for v in node.inputs if v is not None)
-            moves = node is not None and has(node, Trait.MOVES) and deviation.is_filled
-            only_fill = not (deviation.nan or deviation.positive)
-            if only_fill and (moves or not filled.isdisjoint(read)):
-                filled.add(name)
-            else:
-                found.append(name)
-        return found
 
     def distances(self) -> tuple[ValueDistance, ...]:
         """Return how far every value is from the original, in topological order."""

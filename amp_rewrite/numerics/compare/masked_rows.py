@@ -8,7 +8,8 @@ which rows these are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ import onnx_ir as ir
 
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.numerics.compare.fused_masks import FusedAttention, fused_attention
-from amp_rewrite.numerics.inputs.batches import Array
+from amp_rewrite.numerics.emulate.evaluator import Evaluator
+from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.numerics.inputs.batches import Array, Feeds
 
 MASKED = -5000.0
 """Scores up to that are masked: half of the weakest fill that exporters write, -1e4."""
@@ -57,13 +60,45 @@ class MaskedRows:
         """The inputs of attention operators that say what is masked."""
         return list(dict.fromkeys(name for layer in self._fused for name in layer.names))
 
+    @property
+    def reads(self) -> list[str]:
+        """All values that say which rows are masked."""
+        return [*self._axes, *self.names]
+
     def find(self, fetch: Fetch) -> tuple[Array, ...]:
         """Return, for each layer, which of its rows (N, L), or (L), have no score in any head."""
-        wanted = [*self._axes, *self.names]
+        wanted = self.reads
         values = fetch(wanted) if wanted else {}
         rows = [_without_scores(values[name], axis) for name, axis in self._axes.items()]
         rows += [layer.masked(values, MASKED) for layer in self._fused]
         return tuple(found for found in rows if found is not None and found.any())
+
+
+def masked_outputs(
+    model: TypedModel, data: Sequence[Feeds], outputs: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Array]]:
+    """Return which rows of a float32 model's outputs are masked whole, for each batch.
+
+    Args:
+        model: The model, which is loaded and run if it has attention.
+        data: The batches.
+        outputs: Its outputs for each.
+
+    Raises:
+        AmpError: It does not load or run.
+    """
+    made = (value for node in model.model.graph for value in node.outputs)
+    known = {v.name or "" for v in (*model.model.graph.inputs, *made)}
+    rows = MaskedRows(model.model, known)
+    if not rows.reads:
+        return [{} for _ in data]
+    session = Evaluator(model, outputs=rows.reads)
+    found: list[dict[str, Array]] = []
+    for feeds, values in zip(data, outputs, strict=True):
+        masked = rows.find(partial(session.run, feeds))
+        each = {name: rows_of(value, masked) for name, value in values.items()}
+        found.append({name: apart for name, apart in each.items() if apart is not None})
+    return found
 
 
 def rows_of(output: Any, masked: tuple[Array, ...]) -> Array | None:

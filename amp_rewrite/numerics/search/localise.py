@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Unpack, get_args
@@ -31,6 +31,7 @@ from amp_rewrite.numerics.inputs.batches import Array, Data, Feeds, batches
 from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.gates import GatedModel, NodeValue
 from amp_rewrite.numerics.search.localisation import Localisation, NodeError
+from amp_rewrite.numerics.search.overflows import chunks
 from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
 
@@ -46,8 +47,6 @@ FILL = -1e8
 SATURATED = -32768.0
 """A fill is one still up to that: half of what float16 ends at."""
 
-_CHUNK = 64
-"""How many node outputs are fetched at once."""
 
 Progress = Callable[[int, int], None]
 """Called with how many candidates were tried, and how many there are."""
@@ -181,15 +180,6 @@ def distance(reference: Array, found: Array, apart: Array | None = None) -> floa
     return error / norm if norm else (math.inf if error else 0.0)
 
 
-def count_nonfinite(gated: GatedModel, feeds: Feeds, low: Collection[Slot]) -> dict[str, int]:
-    """Return how many elements of each exposed value are infinite or NaN."""
-    counts: dict[str, int] = {}
-    for chunk in _chunks(gated.values.items()):
-        found = gated.run(feeds, low, [name for _, name in chunk])
-        counts |= {name: int((~np.isfinite(array)).sum()) for name, array in found.items()}
-    return counts
-
-
 @dataclass
 class _Search:
     painter: Repainter
@@ -222,7 +212,7 @@ class _Search:
     def distances(self) -> dict[NodeValue, float]:
         """Return the distance of every node output that can be fetched, over all batches."""
         worst: dict[NodeValue, float] = {}
-        for chunk in _chunks(self.gated.values.items()):
+        for chunk in chunks(self.gated.values.items()):
             names = [name for _, name in chunk]
             for feeds, masked in zip(self.data, self.masked, strict=True):
                 plain = self.gated.run(feeds, (), names)
@@ -308,12 +298,6 @@ def _body_outputs(node: ir.Node) -> list[ir.Value]:
 
 def _known(number: float) -> float:
     return 0.0 if math.isnan(number) else number
-
-
-def _chunks(items: Iterable[tuple[NodeValue, str]]) -> Iterator[list[tuple[NodeValue, str]]]:
-    pairs = list(items)
-    for start in range(0, len(pairs), _CHUNK):
-        yield pairs[start : start + _CHUNK]
 
 
 def _precision_of(rewritten: ir.Model) -> Precision:

@@ -29,6 +29,7 @@ class SliceLosses:
 
     names: tuple[str, ...]
     yardsticks: tuple[Mapping[str, Comparer], ...]
+    apart: tuple[Outputs, ...]
     _tolerance: Tolerance
     _tolerances: Tolerances
 
@@ -38,6 +39,7 @@ class SliceLosses:
         low: DType,
         references: Sequence[Outputs],
         noises: Callable[[], Sequence[Sequence[Outputs]]],
+        apart: Callable[[], Sequence[Outputs]] | None = None,
     ) -> SliceLosses:
         """Look for outputs of several scales.
 
@@ -46,25 +48,28 @@ class SliceLosses:
             low: The low type.
             references: The outputs of the float32 model for each batch.
             noises: Returns the same as yardsticks move them; called if there is such an output.
+            apart: Returns the rows of outputs that are masked whole, for each batch; called then.
         """
         strict = tolerance.metric == "max-relative"
         limits = Tolerances.of(low, rtol=tolerance.limit if strict else None)
-        empty = SliceLosses((), (), tolerance, limits)
+        none: Sequence[Outputs] = [{} for _ in references]
+        empty = SliceLosses((), (), tuple(none), tolerance, limits)
         if tolerance.metric == "top1" or not references:
             return empty
-        same = _compared(tuple(references[0]), limits, references, references)
+        same = _compared(tuple(references[0]), limits, references, references, none)
         names = tuple(name for name, comparer in same.items() if comparer.slices.axes)
         if not names:
             return empty
-        found = tuple(_compared(names, limits, references, each) for each in noises())
-        return SliceLosses(names, found, tolerance, limits)
+        rows = tuple(none if apart is None else apart())
+        found = tuple(_compared(names, limits, references, each, rows) for each in noises())
+        return SliceLosses(names, found, rows, tolerance, limits)
 
     def loss(self, references: Sequence[Outputs], found: Sequence[Outputs]) -> float:
         """Return the loss of the worst slice on all batches, in the metric of the search.
 
         A slice that is as far off as it may be has the limit as its loss.
         """
-        compared = _compared(self.names, self._tolerances, references, found)
+        compared = _compared(self.names, self._tolerances, references, found, self.apart)
         shares = (self._share(name, comparer) for name, comparer in compared.items())
         share = max(shares, default=0.0)
         if math.isinf(share):
@@ -84,11 +89,12 @@ def _compared(
     limits: Tolerances,
     references: Sequence[Outputs],
     found: Sequence[Outputs],
+    apart: Sequence[Outputs],
 ) -> dict[str, Comparer]:
     comparers = {name: Comparer(name, limits) for name in names}
-    for before, after in zip(references, found, strict=True):
+    for before, after, rows in zip(references, found, apart, strict=True):
         for name in names:
             fed = Comparer(name, limits)
-            fed.add(before[name], after[name])
+            fed.add(before[name], after[name], rows.get(name))
             comparers[name].merge(fed)
     return comparers

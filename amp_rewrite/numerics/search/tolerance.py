@@ -41,12 +41,19 @@ class Tolerance:
         """Return the usual limit: cosine 0.999, no other top-1 class, or `rtol`."""
         return Tolerance(metric, {"cosine": 1e-3, "top1": 0.0}.get(metric, rtol))
 
-    def loss(self, reference: Array, found: Array) -> float:
-        """Return the loss of one output; infinite where finite numbers became infinite or NaN."""
+    def loss(self, reference: Array, found: Array, apart: Array | None = None) -> float:
+        """Return the loss of one output; infinite where finite numbers became infinite or NaN.
+
+        The rows `apart`, elements of the first axes, must only stay finite.
+        """
         if reference.dtype.kind != "f":
             return _disagreement(reference, found)
         if reference.shape != found.shape:
             return float("inf")
+        if apart is not None:
+            if not np.isfinite(found[np.isfinite(reference)]).all():
+                return float("inf")
+            reference, found = reference[~apart], found[~apart]
         finite = np.isfinite(reference)
         a, b = reference[finite].astype(np.float64), found[finite].astype(np.float64)
         if not np.isfinite(b).all():
@@ -61,9 +68,16 @@ class Tolerance:
         error = float(np.abs(b - a).max())
         return error / largest if largest else (float("inf") if error else 0.0)
 
-    def worst(self, reference: Mapping[str, Array], found: Mapping[str, Array]) -> float:
-        """Return the largest loss over all outputs."""
-        return max((self.loss(a, found[name]) for name, a in reference.items()), default=0.0)
+    def worst(
+        self,
+        reference: Mapping[str, Array],
+        found: Mapping[str, Array],
+        apart: Mapping[str, Array] | None = None,
+    ) -> float:
+        """Return the largest loss over all outputs, without the rows of each that are apart."""
+        rows = apart or {}
+        losses = (self.loss(a, found[name], rows.get(name)) for name, a in reference.items())
+        return max(losses, default=0.0)
 
 
 def _angle(a: Array, b: Array) -> float:

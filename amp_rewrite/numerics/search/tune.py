@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -24,6 +24,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import AmpError, DataError, OptionError, OutOfTimeError, SaveError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
+from amp_rewrite.numerics.compare.masked_rows import masked_outputs
 from amp_rewrite.numerics.compare.moved_inputs import moved
 from amp_rewrite.numerics.compare.weights_alone import WeightsAlone
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -31,7 +32,8 @@ from amp_rewrite.numerics.inputs.batches import Array, Data, Feeds, batches
 from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.front import Estimate, Estimates, Point, front
 from amp_rewrite.numerics.search.gates import GatedModel
-from amp_rewrite.numerics.search.localise import count_nonfinite, localise_slots
+from amp_rewrite.numerics.search.localise import localise_slots
+from amp_rewrite.numerics.search.overflows import count_nonfinite, overflows_inside
 from amp_rewrite.numerics.search.search_state import SearchState, fingerprint
 from amp_rewrite.numerics.search.slice_losses import SliceLosses
 from amp_rewrite.numerics.search.tolerance import Tolerance
@@ -223,11 +225,11 @@ class _Search:
         """Measure the control, and say at once if the tolerance is beyond it."""
         control = WeightsAlone(TypedModel(self.painter.model), result.model, 0)
         losses: list[float] = []
-        for feeds, reference in zip(self.data, self.references, strict=True):
-            found = control.run(feeds, tuple(reference))
+        for batch, feeds in enumerate(self.data):
+            found = control.run(feeds, tuple(self.references[batch]))
             if found is None:
                 return
-            losses.append(self.tolerance.worst(reference, found))
+            losses.append(self._loss_of(batch, found))
         self.control = max(losses)
         beyond = beyond_control(self.control, self.tolerance, self.painter.options.precision)
         if beyond is not None and self.warn is not None:
@@ -263,9 +265,9 @@ class _Search:
     def _run(self, low: frozenset[Slot]) -> float:
         worst = 0.0
         scaled: list[dict[str, Array]] = []
-        for feeds, reference in zip(self.data, self.references, strict=True):
+        for batch, feeds in enumerate(self.data):
             found = self.gated.run(feeds, low)
-            worst = max(worst, self.tolerance.worst(reference, found))
+            worst = max(worst, self._loss_of(batch, found))
             if math.isinf(worst):
                 return worst
             scaled.append({name: found[name] for name in self.slices.names})
@@ -275,10 +277,29 @@ class _Search:
             return math.inf
         return worst
 
+    def _loss_of(self, batch: int, found: Mapping[str, Array]) -> float:
+        """Return the loss of one batch; rows that are masked whole are looked for if it is over."""
+        reference = self.references[batch]
+        loss = self.tolerance.worst(reference, found)
+        if loss <= self.tolerance.limit or not self.apart[batch]:
+            return loss
+        return self.tolerance.worst(reference, found, self.apart[batch])
+
+    @cached_property
+    def apart(self) -> list[dict[str, Array]]:
+        """The rows of outputs that are masked whole, for each batch."""
+        return masked_outputs(TypedModel(self.painter.model), self.data, self.references)
+
     @cached_property
     def slices(self) -> SliceLosses:
         """What the slices of outputs may differ by."""
-        return SliceLosses.of(self.tolerance, self.painter.low, self.references, self._noises)
+        return SliceLosses.of(
+            self.tolerance,
+            self.painter.low,
+            self.references,
+            self._noises,
+            lambda: self.apart,
+        )
 
     def _noises(self) -> list[list[dict[str, Array]]]:
         """Return what moved inputs and rounded weights make of the outputs, for each batch."""
@@ -290,13 +311,17 @@ class _Search:
         return [moves, rounded] if len(rounded) == len(found) else [moves]
 
     def _absorbs(self, low: frozenset[Slot]) -> bool:
-        """Tell whether a node overflows although the outputs hold."""
+        """Tell whether a node overflows although the outputs hold.
+
+        Counting is cheap; what else a mask fills by another choice is no overflow.
+        """
         for batch, feeds in enumerate(self.data):
             if batch not in self.nonfinite:
                 self.nonfinite[batch] = count_nonfinite(self.exposed, feeds, ())
             known = self.nonfinite[batch]
             found = count_nonfinite(self.exposed, feeds, low)
-            if any(count > known[name] for name, count in found.items()):
+            more = any(count > known[name] for name, count in found.items())
+            if more and overflows_inside(self.painter, self.exposed, feeds, low):
                 return True
         return False
 
@@ -331,7 +356,7 @@ class _Search:
 
         def loss(batch: int) -> float:
             found = self.gated.run(self.data[batch], low)
-            return self.tolerance.worst(self.references[batch], found)
+            return self._loss_of(batch, found)
 
         return max(range(len(self.data)), key=loss)
 

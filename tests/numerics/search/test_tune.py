@@ -245,3 +245,53 @@ def test_nothing_is_said_of_weights_where_the_arithmetic_is_to_blame():
     assert (heard, found.beyond) == ([], None)
     assert found.control is not None
     assert found.control <= TOLERANCE.limit
+
+
+def padded_attention() -> tuple[onnx.ModelProto, list[dict[str, np.ndarray]]]:
+    """Return causal attention, and sequences with padding on the left of which no row sees any."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 18]>
+        g (float[2,6,16] x, float[2,6,6] mask) => (float[2,6,16] y) {
+          q = MatMul(x, wq) k = MatMul(x, wk) kt = Transpose<perm=[0,2,1]>(k)
+          s = MatMul(q, kt) m = Add(s, mask) p = Softmax(m) y = MatMul(p, x) }"""
+    )
+    rng = np.random.default_rng(0)
+    for name in ("wq", "wk"):
+        weight = (rng.standard_normal((16, 16)) / 4).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    keep = np.tril(np.ones((2, 6, 6), np.bool_))
+    keep[0, :, :2] = False
+    mask = np.where(keep, 0, -1e4).astype(np.float32)
+    x = rng.standard_normal((2, 6, 16)).astype(np.float32)
+    return model, [{"x": x, "mask": mask}]
+
+
+@pytest.mark.parametrize("metric", ["max-relative", "cosine"])
+def test_rows_that_are_masked_whole_keep_nothing_float32(metric):
+    model, feeds = padded_attention()
+    limit = {"max-relative": 0.02, "cosine": 1e-4}[metric]
+    ways = {"target": "schema", "allow_nodes": ("*",)}
+    found = tune(model, feeds, Tolerance(metric, limit), **ways)
+    assert (found.keep, found.loss <= limit) == ((), True)
+
+
+ROUTER = """<ir_version: 10, opset_import: ["" : 18]> g (float[4,16] x) => (float[4,8] y)
+  <int64[1] k = {4}, float none = {0}> {
+  s = MatMul(x, w) v, i = TopK(s, k) least = ReduceMin<keepdims=1>(v, last)
+  in = LessOrEqual(s, least) kept = Where(in, none, s) y = Softmax(kept) }"""
+
+
+def test_other_places_that_a_router_fills_are_no_overflow():
+    """Where rounding chooses another group, what was finite is minus infinity, as in verify."""
+    model = onnx.parser.parse_model(ROUTER)
+    rng = np.random.default_rng(3)
+    weight = rng.standard_normal((16, 4)).astype(np.float32)
+    weight = np.concatenate([weight, weight * (1 + 1e-4 * rng.standard_normal((16, 4)))], 1)
+    weights = {"w": weight.astype(np.float32), "last": np.array([-1])}
+    for name, each in weights.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(each, name))
+    (none,) = (t for t in model.graph.initializer if t.name == "none")
+    none.CopyFrom(onnx.numpy_helper.from_array(np.array(-np.inf, np.float32), "none"))
+    feeds = [{"x": rng.standard_normal((4, 16)).astype(np.float32)} for _ in range(4)]
+    found = tune(model, feeds, Tolerance("cosine", 2.0), target="schema")
+    assert found.keep == ()

@@ -1,0 +1,56 @@
+"""Which values inside a painting overflow, in one loaded model with gates."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+import numpy as np
+
+from amp_rewrite.numerics.compare.distance import is_float
+from amp_rewrite.numerics.compare.intermediates import Deviation, overflows
+from amp_rewrite.numerics.inputs.batches import Feeds
+from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
+from amp_rewrite.numerics.search.gates import GatedModel, NodeValue
+
+_CHUNK = 64
+"""How many values are fetched at once."""
+
+
+def chunks(items: Iterable[tuple[NodeValue, str]]) -> Iterator[list[tuple[NodeValue, str]]]:
+    """Yield values with the names of the outputs that hold them, a few at a time."""
+    pairs = list(items)
+    for start in range(0, len(pairs), _CHUNK):
+        yield pairs[start : start + _CHUNK]
+
+
+def count_nonfinite(gated: GatedModel, feeds: Feeds, low: Collection[Slot]) -> dict[str, int]:
+    """Return how many elements of each exposed value are infinite or NaN."""
+    counts: dict[str, int] = {}
+    for chunk in chunks(gated.values.items()):
+        found = gated.run(feeds, low, [name for _, name in chunk])
+        counts |= {name: int((~np.isfinite(array)).sum()) for name, array in found.items()}
+    return counts
+
+
+def overflows_inside(
+    painter: Repainter, gated: GatedModel, feeds: Feeds, low: Collection[Slot]
+) -> bool:
+    """Tell whether a value that is finite in float32 overflows: by the rule of `verify`.
+
+    Args:
+        painter: The model.
+        gated: The same with gates; what it exposes is looked at.
+        feeds: A batch.
+        low: What is low.
+    """
+    deviations: dict[str, Deviation] = {}
+    outputs = {key: painter.nodes[key[0]].outputs[key[1]].name or "" for key in gated.values}
+    for chunk in chunks(sorted(gated.values.items())):
+        names = [name for _, name in chunk]
+        plain, mixed = gated.run(feeds, (), names), gated.run(feeds, low, names)
+        for key, name in chunk:
+            a, b = plain[name], mixed[name]
+            if a.shape == b.shape and is_float(a):
+                deviations[outputs[key]] = found = Deviation()
+                found.add(a, b)
+    return bool(overflows(deviations, {outputs[key]: painter.nodes[key[0]] for key in outputs}))
