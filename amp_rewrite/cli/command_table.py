@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, str] = {
         "Check op lists against schemas and kernel tables, and models against the lists."
     ),
     "kernels": "Write the kernels that PROVIDER of ONNX Runtime has as a table, for --target.",
+    "measure-costs": "Measure what operators and casts take on a provider, for --costs.",
     "run": ("Run MODEL on an execution provider; say how long it takes and which nodes it took."),
     "train-step": (
         "Build a training step for FORWARD: an ordinary ONNX model that any runtime can run."

@@ -1,16 +1,20 @@
-"""What operators and casts take on a target: lists/costs/<name>.json as a frozen table.
+"""What operators and casts take on a target, as a frozen table.
 
-Its JSON, version 1; all times are microseconds:
+It comes from lists/costs/<name>.json, or from a file of the user that `amp-rewrite measure-costs`
+or `convert --measure` wrote. Its JSON, version 1; all times are microseconds:
 
-    {"version": 1, "runtime": "openvino 2026.4.1", "device": "AMD EPYC 9B14, 2 threads",
-     "source": "tools/measure_costs.py",
+    {"version": 1, "provider": "OpenVINO", "runtime": "openvino 2026.4.1",
+     "device": "AMD EPYC 9B14, 2 threads", "driver": "", "source": "amp-rewrite measure-costs",
      "families": {"product": ["MatMul", "Gemm"], "elementwise": ["Add", "com.microsoft::Gelu"]},
      "with_products": ["Attention", "Gelu"], "one_type": ["RotaryEmbedding"],
      "costs": [{"family": "product", "type": "float32", "from": 0,
                 "call": 2.5, "element": 1.2e-4, "mac": 1.1e-5}, ...],
      "casts": [{"to": "bfloat16", "producer": "*", "consumer": "*", "call": 2, "element": 1e-4}],
      "joins": [{"producer": "product", "consumer": "elementwise",
-                "saves": {"float32": {"call": 1, "element": 1e-4}, "bfloat16": {...}}}]}
+                "saves": {"float32": {"call": 1, "element": 1e-4}, "bfloat16": {...}}}],
+     "model": {"nodes": 126, "digest": "9f86d081884c7d65"},
+     "nodes": [{"result": "h", "float32": 41.5, "bfloat16": 20.1}, ...],
+     "together": [["h", "relu_h"], ...]}
 
 `families` name operators as traits.py does, and groups of lists/fusions and layouts by pattern.
 `with_products`, which may be left out, are patterns of values/patterns whose nodes are computed,
@@ -25,20 +29,20 @@ any family and operators of none, "none" an input or an output of the model. A r
 that a node of one family is computed together with what makes its input, if nothing else reads
 that; `saves` is what the two take less than one after the other, by the element of the value
 between them, and is lost where they have different types.
+
+The last three keys are of a table that was measured on one model, and may be left out together.
+`nodes` says what single nodes take in either type, each named by its first result, in place of what
+their families say; `together` which of them the engine computed as one node in both types: they
+are of one type, and what they take together is divided among them. `model` tells that model from
+others. `driver` is empty where the engine needs none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from dataclasses import dataclass, field
 
-from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.kernels.kernel_table import check_format, shipped
-
-FORMAT_VERSION = 1
 
 ANY, NONE = "*", "none"
 """What stands in place of a family: any of them, or none; and an end of the model."""
@@ -94,24 +98,38 @@ class CostTable:
         runtime: The runtime in words, with its version.
         device: The device in words.
         source: What measured it.
+        provider: The execution provider, or engine, that it was measured on.
+        driver: The device's driver in words, "" without one.
         families: Operator, or pattern of a fused group -> its family.
         with_products: The patterns that are computed together with a product.
         one_type: The patterns that are one operator if their nodes have one type.
         rates: (family, name of a type) -> the rates by ascending size.
         casts: The rates of casts; the first that fits counts.
         joins: (family of the producer, family of the consumer, name of a type) -> what they save.
+        nodes: First result of a node of the measured model -> name of a type -> microseconds.
+        together: The first results of nodes that the engine computed as one.
+        model: What tells the model whose nodes these are from others; "" without nodes.
     """
 
     name: str
     runtime: str
     device: str
     source: str
+    provider: str
+    driver: str
     families: Mapping[str, str]
     with_products: frozenset[str]
     one_type: frozenset[str]
     rates: Mapping[tuple[str, str], tuple[Rate, ...]]
     casts: tuple[CastRate, ...]
     joins: Mapping[tuple[str, str, str], Rate]
+    nodes: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
+    together: tuple[tuple[str, ...], ...] = ()
+    model: str = ""
+
+    def __repr__(self) -> str:
+        """Return one line, for much is in it."""
+        return f"CostTable({self.name!r}, {self.runtime!r}, {self.device!r})"
 
     def family(self, operator: str) -> str:
         """Return the family of an operator or pattern, "*" if it has none."""
@@ -119,7 +137,8 @@ class CostTable:
 
     def takes_low(self, low: DType) -> bool:
         """Tell whether a low type was measured."""
-        return any(type_ == low.name for _, type_ in self.rates)
+        rated = any(type_ == low.name for _, type_ in self.rates)
+        return rated or any(low.name in taken for taken in self.nodes.values())
 
     def node(self, family: str, dtype: DType, elements: int, macs: int = 0) -> float:
         """Return the microseconds of a node that reads and writes `elements`, weights included."""
@@ -154,95 +173,3 @@ class CostTable:
     def join(self, producer: str, consumer: str, dtype: DType) -> Rate | None:
         """Return what two operators save that are computed together; None if they are not."""
         return self.joins.get((producer, consumer, dtype.name))
-
-
-def of_target(target: targets.Target, low: DType) -> CostTable | None:
-    """Return what is known of a target's costs in a low type; None if nothing is.
-
-    Raises:
-        KernelTableError: The table cannot be read.
-    """
-    table = None if target.costs is None else load(target.costs)
-    return table if table is not None and table.takes_low(low) else None
-
-
-@cache
-def load(name: str) -> CostTable:
-    """Return a table that is shipped, read once per process.
-
-    Raises:
-        KernelTableError: There is no such table, or it cannot be read.
-    """
-    return shipped("costs", name, "costs", lambda data: parse(data, name))
-
-
-def parse(data: Mapping[str, Any], name: str) -> CostTable:
-    """Return the table that a decoded JSON file holds.
-
-    Raises:
-        KernelTableError: The file has another format version.
-        ValueError: A number is below zero, a name is of no family, or an operator is of two.
-        KeyError, TypeError, AttributeError: It is not such a table.
-    """
-    check_format(data, "costs", FORMAT_VERSION)
-    families = _families(data["families"])
-    known = {*data["families"], ANY, NONE}
-    rates: dict[tuple[str, str], list[Rate]] = {}
-    for row in data["costs"]:
-        rates.setdefault((_known(row["family"], known), row["type"]), []).append(_rate(row))
-    casts = tuple(_cast(row, known) for row in data["casts"])
-    joins = {
-        (_known(row["producer"], known), _known(row["consumer"], known), type_): _rate(saved)
-        for row in data["joins"]
-        for type_, saved in row["saves"].items()
-    }
-    return CostTable(
-        name,
-        data["runtime"],
-        data["device"],
-        data["source"],
-        families,
-        frozenset(data.get("with_products", ())),
-        frozenset(data.get("one_type", ())),
-        {key: tuple(sorted(rows, key=lambda rate: rate.least)) for key, rows in rates.items()},
-        casts,
-        joins,
-    )
-
-
-def _families(data: Mapping[str, list[str]]) -> Mapping[str, str]:
-    """Return the family of each operator.
-
-    Raises:
-        ValueError: An operator is of two families.
-    """
-    found: dict[str, str] = {}
-    for family, operators in data.items():
-        for operator in operators:
-            if found.setdefault(operator, family) != family:
-                raise ValueError(f"{operator} is of two families")
-    return found
-
-
-def _known(family: str, known: set[str]) -> str:
-    if family not in known:
-        raise ValueError(f"{family} is no family")
-    return family
-
-
-def _cast(row: Mapping[str, Any], known: set[str]) -> CastRate:
-    producer, consumer = _known(row["producer"], known), _known(row["consumer"], known)
-    return CastRate(row["to"], producer, consumer, _rate(row))
-
-
-def _rate(row: Mapping[str, Any]) -> Rate:
-    """Return a rate.
-
-    Raises:
-        ValueError: It is negative.
-    """
-    call, element, mac = (float(row.get(key, 0)) for key in ("call", "element", "mac"))
-    least = int(row.get("from", 0))
-    if min(call, element, mac, least) < 0:
-        raise ValueError(f"a negative cost: {dict(row)}")
-    return Rate(call, element, mac, least)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -14,10 +14,12 @@ from amp_rewrite.runtimes.openvino.compiled_model import Session as OpenVinoSess
 from amp_rewrite.runtimes.openvino.package import computes_in, core
 from amp_rewrite.runtimes.ort.arm64.arm_session import open_arm64
 from amp_rewrite.runtimes.ort.arm64.machine import NO_TIMES, check_machine, is_arm
+from amp_rewrite.runtimes.ort.device import device_of
+from amp_rewrite.runtimes.ort.ort_values import to_ort_value
 from amp_rewrite.runtimes.ort.providers import available_providers, has_provider
 from amp_rewrite.runtimes.ort.sessions import Session as OrtSession
 from amp_rewrite.runtimes.ort.sessions import check_options, session_options
-from amp_rewrite.runtimes.session import Provider, Session, name_and_options
+from amp_rewrite.runtimes.session import Binding, Provider, Session, name_and_options
 from amp_rewrite.targets import ARM64, CPU, OPENVINO, arm_hint
 
 
@@ -50,11 +52,40 @@ def takes_low_arrays(provider: Provider) -> bool:
     return name_and_options(provider)[0] == OPENVINO
 
 
+def bound(session: Session, provider: str, feeds: Mapping[str, Any]) -> Binding:
+    """Return a binding whose inputs are arrays, on the provider's device, and its outputs free.
+
+    A run then takes neither copies from the host nor checks of what is fed.
+
+    Raises:
+        RunError: An array cannot be bound.
+    """
+    binding = session.bind()
+    if provider == OPENVINO:
+        for name, array in feeds.items():
+            binding.read(name, array)
+        return binding
+    device = device_of([provider])
+    for name, array in feeds.items():
+        binding.read(name, to_ort_value(array, device))
+    for name in session.outputs:
+        binding.allocate(name)
+    return binding
+
+
 def own_choices(provider: str) -> dict[str, Provider]:
     """Return the settings with which an engine chooses types itself, by what they are called."""
     if provider != OPENVINO or not computes_in(BFLOAT16.name):
         return {}
     return {"the original with OpenVINO's own bfloat16": (OPENVINO, {HINT: "bf16"})}
+
+
+def times_mean_nothing(provider: str, precision: str) -> str | None:
+    """Return why times of a low type say nothing on this machine; None where they do."""
+    if provider == ARM64 and not is_arm():
+        return NO_TIMES
+    notes = notes_on(provider, (precision,))
+    return notes[0] if notes else None
 
 
 def notes_on(provider: str, types: Collection[str]) -> tuple[str, ...]:

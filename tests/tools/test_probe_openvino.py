@@ -55,15 +55,3 @@ def test_a_probe_finds_what_is_computed_as_one() -> None:
     weights = {"w": (64, 64), "c": (64,)}
     assert is_one(model_of(ROWS, "a = MatMul(x, w) y = Add(a, c)", **weights))
     assert not is_one(model_of(ROWS, "a = MatMul(x, w) y = Add(a, z)", **weights))
-
-
-@pytest.mark.openvino
-@pytest.mark.usefixtures("bfloat16_processor")
-def test_costs_are_fitted_without_negative_numbers() -> None:
-    from cost_timing import fitted
-
-    sizes = [(100, 1000), (1000, 1000), (10000, 100000), (10, 10)]
-    times = [3 + 0.01 * e + 0.001 * m for e, m in sizes]
-    assert fitted(sizes, times) == {"call": 3.0, "element": 0.01, "mac": 0.001}
-    falling = fitted([(10, 0), (1000, 0)], [5.0, 1.0])
-    assert min(falling.values()) >= 0

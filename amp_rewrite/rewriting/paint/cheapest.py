@@ -196,7 +196,11 @@ class CheapestRegions:
 
     def _groups(self, names: Collection[str]) -> Iterator[list[int]]:
         """Yield the vertices of the groups of these patterns."""
-        for nodes in self._time.groups(names):
+        yield from self._vertices(self._time.groups(names))
+
+    def _vertices(self, groups: Iterable[Iterable[int]]) -> Iterator[list[int]]:
+        """Yield the vertices of groups of nodes."""
+        for nodes in groups:
             yield [v for node in nodes for v in self._graph.vertices_of(node)]
 
     @property
@@ -310,6 +314,7 @@ class CheapestRegions:
         for fused in self._context.groups:
             sets += [fused.results, fused.tail] if fused.tail else [fused.core]
         sets += [*self._context.clusters, *self._groups(self._weighing.table.one_type)]
+        sets += self._vertices(self._time.measured_together())
         sets += [
             (vertex, *graph.successors(vertex))
             for vertex, mark in self._painting.marks.items()

@@ -225,10 +225,37 @@ class RunningTime:
 
     @cached_property
     def _weighed(self) -> Array:
-        """A mask of the nodes of families that were measured in both types."""
+        """A mask of the nodes that were measured in both types, by themselves or by family."""
         low = self._context.low
         weighed = [self._table.is_weighed(name, low) for name in self._families]
-        return np.array(weighed, np.bool_)[self._family]
+        return np.array(weighed, np.bool_)[self._family] | self._is_measured
+
+    @cached_property
+    def _node_of(self) -> dict[str, int]:
+        """First result -> node, of the nodes that were measured by themselves, in both types."""
+        flat, measured = self._flat, self._table.nodes
+        types = {FLOAT32.name, self._context.low.name}
+        return {
+            name: flat.producer[value]
+            for value, name in enumerate(flat.value_names if measured else ())
+            if flat.producer[value] != ABSENT
+            and value == flat.outputs_of(flat.producer[value])[0]
+            and types <= measured.get(name, {}).keys()
+        }
+
+    @cached_property
+    def _is_measured(self) -> Array:
+        """A mask of the nodes that were measured by themselves."""
+        found = np.zeros(self._flat.n_nodes, np.bool_)
+        found[[*self._node_of.values()]] = True
+        return found
+
+    def measured_together(self) -> Iterator[list[int]]:
+        """Yield the nodes of each group that was measured as one."""
+        for results in self._table.together:
+            nodes = [self._node_of[name] for name in results if name in self._node_of]
+            if len(nodes) > 1:
+                yield nodes
 
     @cached_property
     def _macs(self) -> Array:
@@ -264,7 +291,18 @@ class RunningTime:
             round(self._table.node(self._families[code], dtype, moved, macs) * UNIT)
             for code, moved, macs in kinds
         ]
-        return np.array(taken, np.int64)[kind[nodes]]
+        found = np.array(taken, np.int64)[kind[nodes]]
+        if self._node_of:
+            alone = self._measured(dtype)[nodes]
+            found = np.where(self._is_measured[nodes], alone, found)
+        return found
+
+    def _measured(self, dtype: DType) -> Array:
+        """Return, by node, what it took by itself in a type; 0 for others."""
+        found = np.zeros(self._flat.n_nodes, np.int64)
+        for name, node in self._node_of.items():
+            found[node] = round(self._table.nodes[name][dtype.name] * UNIT)
+        return found
 
     @cached_property
     def _kinds(self) -> tuple[list[tuple[int, int, int]], Array]:
@@ -397,6 +435,8 @@ class RunningTime:
             alone = self.times(dtype)
             np.minimum(found, np.minimum(alone[makers], alone[readers]), out=found)
             found[folded] = alone[readers[folded]]
+            # what was measured together took what it did together
+            found[self._is_measured[self._graph.node[readers]]] = 0
         return Joins(makers, readers, *saved)
 
     def _folded(self, makers: Array, readers: Array) -> Array:

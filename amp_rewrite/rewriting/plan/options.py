@@ -15,7 +15,8 @@ from amp_rewrite.base import arguments
 from amp_rewrite.base.name_patterns import NamePattern, hint, suggestion
 from amp_rewrite.dtypes import FLOAT32, LOW, SHORT, AnyPrecision, DType, low_dtype
 from amp_rewrite.errors import OptionError
-from amp_rewrite.kernels.costs import of_target
+from amp_rewrite.kernels.cost_files import chosen_table, of_target
+from amp_rewrite.kernels.costs import CostTable
 from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.oplists.environment import names_of, split_name
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
@@ -35,6 +36,7 @@ Weights = Literal["convert", "cast"]
 Store = Literal["float32", "tables", "half"]
 Prefer = Literal["default", "speed", "accuracy", "size"]
 Overflow = Literal["keep", "scale", "auto"]
+Costs = CostTable | str | Path | None
 
 _PATTERNS = ("deny_nodes", "allow_nodes")
 _MOST, _LONG = 4, 120
@@ -92,6 +94,9 @@ class RewriteOptions:
         prefer: What is weighed where the costs of the target were measured: "speed", the least
             time, which is the default there; "accuracy", the same, but what rounds has to save a
             third of its time; "size", the smallest file. Other targets take "default" alone.
+        costs: What operators and casts take on the device, by which it is chosen what becomes
+            low: a file that `amp-rewrite measure-costs` or `convert --measure` wrote, or the
+            CostTable of a measured conversion. None is the table of the target, if it has one.
         overflow: What becomes of numbers beyond the range of float16: "keep" computes them in
             float32; "auto" multiplies them by powers of two, which go into constants of the file,
             where data show them, that keeps more of the model low and adds no node; "scale" does
@@ -186,6 +191,13 @@ class RewriteOptions:
             choices=get_args(Prefer),
         ),
     )
+    costs: Costs = field(
+        default=None,
+        metadata=_shown(
+            "File of measured costs, by which it is chosen what becomes low: made by `amp-rewrite "
+            "measure-costs` or `convert --measure --save-costs`."
+        ),
+    )
     overflow: Overflow = field(
         default="auto",
         metadata=_shown(
@@ -265,6 +277,12 @@ class RewriteOptions:
         arguments.one_of("store", self.store, get_args(Store))
         arguments.one_of("prefer", self.prefer, get_args(Prefer))
         arguments.one_of("overflow", self.overflow, get_args(Overflow))
+        if not isinstance(self.costs, Costs):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise OptionError(
+                "costs must be a file of measured costs, or a CostTable",
+                found=f"an object of type {type(self.costs).__name__}",
+            )
+        _ = self.cost_table if self.makes_low else None
         self._check_preference()
         if self.store == "half" and self.weights == "cast":
             raise OptionError(
@@ -277,7 +295,7 @@ class RewriteOptions:
     def _check_preference(self) -> None:
         """Refuse a preference where nothing can be weighed."""
         target = targets.find(self.chosen_target)
-        if self.prefer == "default" or of_target(target, self.low) is not None:
+        if self.prefer == "default" or self.cost_table is not None:
             return
         weighed = [
             f"target {t.name} in {low.name}"
@@ -290,7 +308,7 @@ class RewriteOptions:
             "so that a preference has nothing to weigh",
             found=f"prefer={self.prefer!r}",
             expected=" or ".join(weighed) or None,
-            remedy="omit it",
+            remedy="omit it, or measure the costs: `amp-rewrite measure-costs`, then --costs FILE",
         )
 
     @property
@@ -302,6 +320,16 @@ class RewriteOptions:
     def preference(self) -> Preference:
         """What is weighed where the target's costs are known."""
         return "speed" if self.prefer == "default" else self.prefer
+
+    @property
+    def cost_table(self) -> CostTable | None:
+        """What operators and casts take on the device, as far as that was measured.
+
+        Raises:
+            KernelTableError: The file cannot be read.
+            OptionError: It is of another provider than the target's, or lacks the precision.
+        """
+        return chosen_table(targets.find(self.chosen_target), self.low, self.costs)
 
     @property
     def low(self) -> DType:
@@ -416,6 +444,7 @@ class StepChanges(TypedDict, total=False):
     weights: Weights
     store: Store
     prefer: Prefer
+    costs: Costs
     overflow: Overflow
     infer_after_allow: bool
     inline_functions: bool

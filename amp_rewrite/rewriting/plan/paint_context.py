@@ -11,9 +11,9 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.step_metadata import state_names
-from amp_rewrite.kernels import costs as cost_tables
 from amp_rewrite.kernels import fusions, rounding_table
 from amp_rewrite.kernels.accumulation import operators_adding_in
+from amp_rewrite.kernels.cost_files import check_model
 from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.rewriting.paint.context import PaintContext
@@ -33,7 +33,9 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
     kernels = table_of(target)
     type_graph = build_type_graph(model, variable_ties(kernels, options.low))
     table = fusions.of_target(target)
-    costs = cost_tables.of_target(target, options.low)
+    costs = options.cost_table
+    if costs is not None:
+        check_model(costs, model)
     rounding = rounding_table.of_target(target)
     names = {*options.variables, *state_names(model)}
     variables = frozenset(v for v in model.main.inputs if model.value_names[v] in names)

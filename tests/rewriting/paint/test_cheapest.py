@@ -24,7 +24,7 @@ from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.traits import operator
-from amp_rewrite.kernels import costs
+from amp_rewrite.kernels import cost_files as costs
 from amp_rewrite.kernels.costs import CostTable
 from amp_rewrite.oplists import ListName, NodeRule
 from amp_rewrite.rewriting.paint import cheapest
@@ -69,6 +69,7 @@ def table_of(numbers: Iterator[int]) -> dict[str, Any]:
         for p in ("product", "elementwise")
     ]
     texts = {"version": 1, "runtime": "none", "device": "none", "source": "this test"}
+    texts |= {"provider": "none", "driver": ""}
     return {**texts, "families": FAMILIES, "costs": rows, "casts": casts, "joins": joins}
 
 
@@ -234,6 +235,7 @@ def test_every_choice_keeps_the_invariants_and_a_second_one_changes_nothing(
 def flat_table(**takes: tuple[float, float]) -> dict[str, Any]:
     """Return a table of families that take so long a call in float32 and in float16; casts: 1."""
     texts = {"version": 1, "runtime": "none", "device": "none", "source": "this test"}
+    texts |= {"provider": "none", "driver": ""}
     rows = [
         {"family": family, "type": type_, "call": call}
         for family, calls in takes.items()

@@ -1,4 +1,4 @@
-"""What is measured of the operators of OpenVINO: families, and calls of each by size."""
+"""What is measured of operators: families, and calls of each by size."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import onnx.helper
 import onnx.parser
 
 from amp_rewrite.dtypes import DType
+from amp_rewrite.targets import OPENVINO
 
 Shape = tuple[int, ...]
 
@@ -41,11 +42,11 @@ class Call:
         return sum(map(prod, (*self.inputs.values(), *self.weights.values(), self.made)))
 
 
-WITH_PRODUCTS = ("Attention", "BiasGelu", "Gelu", "SiLU")
-"""Patterns of which OpenVINO makes one call, or a part of the product in front, in either type."""
+WITH_PRODUCTS = {OPENVINO: ("Attention", "BiasGelu", "Gelu", "SiLU")}
+"""Patterns of which an engine makes one call, or a part of the product in front, in either type."""
 
-ONE_TYPE = ("RotaryEmbedding", "ChannelsLast")
-"""Patterns of which OpenVINO makes one call if no cast stands among their nodes."""
+ONE_TYPE = {OPENVINO: ("RotaryEmbedding", "ChannelsLast")}
+"""Patterns of which an engine makes one call if no cast stands among their nodes."""
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "product": ("MatMul", "Gemm", "com.microsoft::FusedMatMul"),

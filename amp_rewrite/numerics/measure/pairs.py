@@ -1,18 +1,18 @@
-"""What casts between two operators of OpenVINO cost, and what computing both together saves."""
+"""What casts between two operators cost, and what computing both together saves."""
 
 from __future__ import annotations
 
-import argparse
+import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import onnx
-from cost_calls import parsed, weight
-from cost_timing import TYPES, fitted, microseconds
 
 from amp_rewrite.dtypes import DType
+from amp_rewrite.numerics.measure.probes import parsed, weight
+from amp_rewrite.numerics.measure.timing import NOT_RUN, Clock, fitted
 
 ENDS = {
     "none": "",
@@ -91,90 +91,115 @@ class Pairs:
     joins: list[dict[str, Any]]
 
 
-def pairs(options: argparse.Namespace) -> Pairs:
-    """Measure what casts between two operators cost, and what computing the two together saves."""
+def pairs(clock: Clock, progress: Callable[..., None]) -> Pairs:
+    """Measure what casts between two operators cost, and what computing the two together saves.
+
+    Families that the provider does not run in both types are left out.
+    """
     found = Pairs([], [])
-    families = [family for family in ENDS if family not in ("none", _APART)]
     alone = {
         (family, dtype, n): taken
         for n in SIDES
-        for family in families
-        for dtype, taken in zip(TYPES, _apart(family, n, options), strict=True)
+        for family in ENDS
+        if family not in ("none", _APART)
+        for dtype, taken in zip(clock.types, _apart(family, n, clock), strict=True)
     }
-    for first in families:
+    lacking = {family for (family, *_), taken in alone.items() if taken == NOT_RUN}
+    families = [f for f in ENDS if f not in ("none", _APART) and f not in lacking]
+    for number, first in enumerate(families):
+        progress(number, len(families), f"casts behind {first}")
         for second in families:
-            parted = [_parted(first, second, n, alone, options) for n in SIDES]
-            for made in TYPES[::-1]:
+            parted = _of_sides(first, second, alone, clock)
+            if parted is None:
+                continue
+            for made in clock.types[::-1]:
                 cost = _fitted([max(0.0, cast) for cast, *_ in parted])
                 ends = {"producer": first, "consumer": second}
                 found.casts.append({"to": made.name, **ends, **cost})
             if (first, second) in PAIRS:
                 saves = {
                     dtype.name: _fitted([max(0.0, saved[at]) for saved in parted])
-                    for at, dtype in enumerate(TYPES, start=1)
+                    for at, dtype in enumerate(clock.types, start=1)
                 }
                 found.joins.append({"producer": first, "consumer": second, "saves": saves})
-    found.casts.extend(_casts_at_ends(families, alone, options))
-    found.casts.extend(_other_casts(families, options))
+    found.casts.extend(_casts_at_ends(families, alone, clock))
+    found.casts.extend(other_casts(families, clock))
     return found
+
+
+def _of_sides(
+    first: str, second: str, alone: Mapping[tuple[str, DType, int], float], clock: Clock
+) -> list[tuple[float, float, float]] | None:
+    """Return what `_parted` says for each of `SIDES`; None if the provider does not run it."""
+    found = [_parted(first, second, n, alone, clock) for n in SIDES]
+    return None if any(map(math.isnan, (number for row in found for number in row))) else found
 
 
 def _parted(
     first: str,
     second: str,
     n: int,
-    alone: dict[tuple[str, DType, int], float],
-    options: argparse.Namespace,
+    alone: Mapping[tuple[str, DType, int], float],
+    clock: Clock,
 ) -> tuple[float, float, float]:
     """Return what a cast between two operators costs, and what a join saves in either type.
 
     Two casts, one each way, and what the joins save in both types make together what parting the
-    two costs; if the joins alone would save more than that, both save so much less.
+    two costs; if the joins alone would save more than that, both save so much less. What cannot
+    be run gives NaN.
     """
-    full, low = TYPES
+    full, low = clock.types
     kinds = ((full, low), (low, full), (full, full), (low, low))
     models = [between(first, second, kind, n) for kind in kinds]
-    down, up, *together = microseconds(models, options, layouts=True)
+    taken = clock.microseconds(models, layouts=True)
+    if NOT_RUN in taken:
+        return math.nan, math.nan, math.nan
+    down, up, *together = taken
     whole = max(0.0, down + up - sum(together))
     if (first, second) not in PAIRS:
         return whole / 2, 0.0, 0.0
     saved = [
         max(0.0, alone[first, dtype, n] + alone[second, dtype, n] - taken)
-        for dtype, taken in zip(TYPES, together, strict=True)
+        for dtype, taken in zip(clock.types, together, strict=True)
     ]
     less = max(0.0, sum(saved) - whole) / 2
     return (whole - min(sum(saved), whole)) / 2, saved[0] - less, saved[1] - less
 
 
-def _apart(family: str, n: int, options: argparse.Namespace) -> list[float]:
+def _apart(family: str, n: int, clock: Clock) -> list[float]:
     """Return what an operator takes alone, by type."""
-    models = [between("none", family, (dtype, dtype), n) for dtype in TYPES]
-    return microseconds(models, options, layouts=True)
+    models = [between("none", family, (dtype, dtype), n) for dtype in clock.types]
+    return clock.microseconds(models, layouts=True)
 
 
 def _casts_at_ends(
     families: Sequence[str],
-    alone: dict[tuple[str, DType, int], float],
-    options: argparse.Namespace,
+    alone: Mapping[tuple[str, DType, int], float],
+    clock: Clock,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of casts at the ends of a model."""
-    for given, made in (TYPES, TYPES[::-1]):
+    for given, made in (clock.types, clock.types[::-1]):
         for family in families:
             for ends, dtype in ((("none", family), made), ((family, "none"), given)):
                 models = [between(*ends, (given, made), n) for n in SIDES]
-                taken = microseconds(models, options, layouts=True)
+                taken = clock.microseconds(models, layouts=True)
+                if NOT_RUN in taken:
+                    continue
                 times = [t - alone[family, dtype, n] for t, n in zip(taken, SIDES, strict=True)]
                 cost = _fitted([max(0.0, time_) for time_ in times])
                 yield {"to": made.name, "producer": ends[0], "consumer": ends[1], **cost}
 
 
-def _other_casts(families: Sequence[str], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def other_casts(families: Sequence[str], clock: Clock) -> Iterator[dict[str, Any]]:
     """Yield the rows of casts between other operators: the mean beside what takes none into it."""
     pairs = [(_APART, family) for family in (*families, _APART)]
     pairs += [(family, _APART) for family in families]
-    found = [[_parted(*ends, n, {}, options)[0] for ends in pairs] for n in SIDES]
-    cost = _fitted([statistics.fmean(max(0.0, cast) for cast in casts) for casts in found])
-    for made in TYPES[::-1]:
+    parted = [found for ends in pairs if (found := _of_sides(*ends, {}, clock)) is not None]
+    if not parted:
+        return
+    by_side = zip(*([max(0.0, cast) for cast, *_ in sides] for sides in parted), strict=True)
+    cost = _fitted([statistics.fmean(casts) for casts in by_side])
+    for made in clock.types[::-1]:
         yield {"to": made.name, "producer": "*", "consumer": "*", **cost}
 
 
