@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.cli.streams import STREAM, delivered, shown
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.io.model_files import check_output_path
+from amp_rewrite.kernels.cost_files import to_json, to_text
 from amp_rewrite.numerics.file_conversion import Asked, FileConversion, convert_file
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
@@ -25,7 +27,7 @@ from amp_rewrite.rewriting.report.gains import Sizes
 from amp_rewrite.rewriting.report.next_steps import Names, longer_search, next_steps
 from amp_rewrite.rewriting.report.rewrite_report import Report, print_report
 from amp_rewrite.rewriting.report.write_text import write_text
-from amp_rewrite.targets import provider_named
+from amp_rewrite.targets import of_provider, provider_named
 
 if TYPE_CHECKING:
     from amp_rewrite.numerics.conversion import Conversion
@@ -65,6 +67,25 @@ def convert(
     ] = None,
     provider: common.RunOn = None,
     arm64_folder: common.ArmFolder = None,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure",
+            help="Time forms of the model on --provider with the first batch of --data, and write "
+            "the fastest that holds.",
+        ),
+    ] = False,
+    save_costs: Annotated[
+        Path | None,
+        typer.Option(help="With --measure: write what nodes and casts took here, for --costs."),
+    ] = None,
+    write_slower: Annotated[
+        bool,
+        typer.Option(
+            "--write-slower",
+            help="With --measure: write the model even if it is not faster than float32 by 3 %.",
+        ),
+    ] = False,
     write_failed: common.WriteFailed = False,
     report: common.ReportFile = None,
     html: common.Page = None,
@@ -95,7 +116,8 @@ def convert(
     model is converted, all else copied, and OUTPUT is a new folder.
     With --data, --verify, --stress, --provider or --strict the result is verified, and written only
     if it holds; a training step only with one of the first four. Exit status 1: it does not hold;
-    3: nothing is left in 16 bits; 4: in doubt, since the rounded weights alone are as far off.
+    3: nothing is left in 16 bits, or --measure finds nothing faster than float32; 4: in doubt,
+    since the rounded weights alone are as far off.
     """
     common.use_arm64(context, arm64_folder, provider)
     output = _output(model, output, options, dry_run=dry_run)
@@ -104,6 +126,9 @@ def convert(
         "--provider": provider,
         "--html": html,
         "--explain-casts": explain_casts,
+        "--measure": measure,
+        "--save-costs": save_costs,
+        "--write-slower": write_slower,
     }
     of_verdict = {
         "--rtol": rtol,
@@ -139,10 +164,12 @@ def convert(
         return
     _check_one(model, output, replaces=replace)
     common.check_reports((model, output), report, html)
+    _check_costs(save_costs, [model, output, report, html], measure=measure)
     if not options.makes_low:
         beside = {**of_one_model, **of_verdict, "--report": report}
         _widen_file(model, options, output, beside, dry_run=dry_run, quiet=quiet)
         return
+    options = _measured(options, provider) if measure else options
     lengths = options.lengths
     asked = Asked(
         data=data or (),
@@ -155,6 +182,8 @@ def convert(
         estimate=common.rounding_errors,
         provider=None if provider is None else provider_named(provider),
         warn=common.console(quiet=quiet).print,
+        measure=measure,
+        write_slower=write_slower,
     )
     with progress_bar("rewriting", quiet=quiet) as progress:
         done = convert_file(model, options, asked, progress)
@@ -167,6 +196,7 @@ def convert(
             progress("writing the page")
             with _telling(output, written=written):
                 _write_page(html, done, found, output, written=written)
+    _save_costs(done, save_costs)
     if report is not None and found is not None:
         write_text(report, done.to_json(found))
     if found is not None and not quiet:
@@ -186,7 +216,7 @@ def convert(
 
 def _status(done: FileConversion, *, strict: bool) -> int:
     """Return the exit status of a conversion that something speaks against."""
-    if strict or done.nothing_left:
+    if strict or done.nothing_left or (done.is_slow and done.made is not None and done.made.ok):
         return common.NOT_STRICT
     return common.IN_DOUBT if done.in_doubt else common.FAILED
 
@@ -203,6 +233,36 @@ def _output(model: Path, given: Path | None, options: RewriteOptions, *, dry_run
             remedy="-o MODEL.onnx; or --dry-run, which writes none",
         )
     return model.with_suffix(f".{options.precision}.onnx") if given is None else given
+
+
+def _measured(options: RewriteOptions, provider: str | None) -> RewriteOptions:
+    """Return options for the target that runs on what is measured, unless another one is named."""
+    known = None if provider is None else of_provider(provider_named(provider))
+    if options.target is not None or known is None:
+        return options
+    return replace(options, target=known.name)
+
+
+def _save_costs(done: FileConversion, path: Path | None) -> None:
+    """Write what was measured, if it was and is asked for."""
+    choice = None if done.made is None else done.made.choice
+    if path is not None and choice is not None:
+        write_text(path, to_text(to_json(choice.costs, choice.nodes)).rstrip("\n"))
+
+
+def _check_costs(costs: Path | None, taken: list[Path | None], *, measure: bool) -> None:
+    """Refuse to write costs where none are measured, or over another file.
+
+    Raises:
+        AmpError: It is so, or the file cannot be written.
+    """
+    if costs is None:
+        return
+    if not measure:
+        raise OptionError(
+            "--save-costs is about what was measured", remedy="give --measure as well, or omit it"
+        )
+    common.check_reports([path for path in taken if path is not None], costs, None)
 
 
 def _check_one(model: Path, output: Path, *, replaces: bool) -> None:
@@ -273,13 +333,17 @@ def _print_outcome(made: Conversion | None, output: Path, *, written: bool) -> N
     fails = made is not None and not made.writable
     if made is not None:
         device = made.verification.device
-        for line in (*made.verification.notes(), *(device.lines if device else ())):
+        measured = () if made.choice is None else made.choice.lines
+        lines = *made.verification.notes(), *(device.lines if device else ()), *measured
+        for line in lines:
             out.print(line)
         out.print(made.verdict)
     if written:
         out.print(f"wrote {delivered(output)}{'' if made is None else _though(made)}")
     else:
-        note = "; --write-failed writes it all the same" if fails else ""
+        slow = made is not None and made.is_slow and made.ok and made.nothing_left is None
+        flag = "--write-slower" if slow else "--write-failed"
+        note = f"; {flag} writes it all the same" if fails else ""
         out.print(f"nothing was written{note}")
 
 

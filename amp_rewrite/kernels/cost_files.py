@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32, LOW, DType
 from amp_rewrite.errors import KernelTableError, OptionError
 from amp_rewrite.graph.flat import FlatGraph
-from amp_rewrite.kernels.costs import ANY, NONE, CastRate, CostTable, Rate
+from amp_rewrite.kernels.costs import ANY, NONE, UNKNOWN, CastRate, CostTable, Rate
 from amp_rewrite.kernels.kernel_table import check_format, shipped
 
 FORMAT_VERSION = 1
@@ -46,6 +46,8 @@ def chosen_table(
     """
     if given is None:
         return of_target(target, low)
+    if given is UNKNOWN:
+        return None
     table = given if isinstance(given, CostTable) else read_costs(str(given))
     place = table.name or "costs"
     if target.provider not in (None, table.provider):
@@ -151,7 +153,7 @@ def parse(data: Mapping[str, Any], name: str) -> CostTable:
     for place, row in _rows(data, "costs"):
         key = _known(row["family"], known, place), _type(row["type"], place)
         rates.setdefault(key, []).append(_rate(row, place))
-    casts = tuple(_cast(row, known, place) for place, row in _rows(data, "casts"))
+    casts = parse_casts(data["casts"], known)
     joins = {
         (
             _known(row["producer"], known, place),
@@ -184,6 +186,16 @@ def parse(data: Mapping[str, Any], name: str) -> CostTable:
         ),
         model=_text(data["model"]["digest"], "model") if nodes else "",
     )
+
+
+def parse_casts(rows: list[Any], known: Collection[str] = (ANY, NONE)) -> tuple[CastRate, ...]:
+    """Return the rates of casts that the rows of a file hold.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: They are none; `known` are the families.
+    """
+    placed = _rows({"casts": rows}, "casts")
+    return tuple(_cast(row, known, place) for place, row in placed)
 
 
 def digest_of(flat: FlatGraph) -> str:
@@ -285,7 +297,7 @@ def _families(data: Mapping[str, list[str]]) -> Mapping[str, str]:
     return found
 
 
-def _known(family: str, known: set[str], place: str) -> str:
+def _known(family: str, known: Collection[str], place: str) -> str:
     if family not in known:
         raise ValueError(f"{place}: {family} is no family")
     return family
@@ -303,7 +315,7 @@ def _text(given: object, place: str) -> str:
     return given
 
 
-def _cast(row: Mapping[str, Any], known: set[str], place: str) -> CastRate:
+def _cast(row: Mapping[str, Any], known: Collection[str], place: str) -> CastRate:
     producer, consumer = (_known(row[end], known, place) for end in ("producer", "consumer"))
     return CastRate(_type(row["to"], place), producer, consumer, _rate(row, place))
 

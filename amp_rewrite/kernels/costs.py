@@ -64,6 +64,10 @@ class Rate:
     mac: float = 0.0
     least: int = 0
 
+    def times(self, factor: float) -> Rate:
+        """Return a rate that takes several times as long."""
+        return Rate(self.call * factor, self.element * factor, self.mac * factor, self.least)
+
     def takes(self, elements: int, macs: int = 0) -> float:
         """Return the microseconds for a number of elements and of multiply-accumulates."""
         return self.call + self.element * elements + self.mac * macs
@@ -173,3 +177,7 @@ class CostTable:
     def join(self, producer: str, consumer: str, dtype: DType) -> Rate | None:
         """Return what two operators save that are computed together; None if they are not."""
         return self.joins.get((producer, consumer, dtype.name))
+
+
+UNKNOWN = CostTable("", "", "", "", "", "", {}, frozenset(), frozenset(), {}, (), {})
+"""What says that nothing is known of costs, whatever the target has."""

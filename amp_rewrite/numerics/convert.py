@@ -11,7 +11,7 @@ from typing import Unpack, cast
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
-from amp_rewrite.errors import SaveError
+from amp_rewrite.errors import OptionError, SaveError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.io.read import read_model
@@ -21,7 +21,8 @@ from amp_rewrite.numerics.compare.verify import device_providers, verified
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.conversion import Conversion
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
-from amp_rewrite.numerics.inputs.batches import Data
+from amp_rewrite.numerics.inputs.batches import Data, batches
+from amp_rewrite.numerics.measured_conversion import Measurement, with_measured_target
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.numerics.repaint.repaint import Repainter, read_lists
 from amp_rewrite.numerics.scaled_conversion import scaled_conversion
@@ -72,6 +73,7 @@ def convert(
     estimate: Estimate | None = None,
     providers: Sequence[str] | None = None,
     warn: Progress | None = None,
+    measure: bool = False,
     **changes: Unpack[Changes],
 ) -> Conversion:
     """Rewrite a model so that it holds on data: calibrate, rewrite, verify and, if needed, tune.
@@ -102,6 +104,8 @@ def convert(
         providers: Run the rewritten model itself on these execution providers as well, as for
             `verify`: what they compute must hold. None runs it on none.
         warn: Called before a search, if at all: the rounded weights alone exceed the tolerance.
+        measure: Time forms of the model whose types are chosen in different ways, on the first of
+            `providers` and the first batch of the data, and take the fastest that holds.
         **changes: Single options by name, as for `rewrite`.
 
     Returns:
@@ -109,7 +113,8 @@ def convert(
         doubt, since the rounded weights alone are as far off, or in which nothing is low any more.
 
     Raises:
-        VerdictError: It is to be written, and does not hold, is in doubt, or has nothing low left.
+        VerdictError: It is to be written, and does not hold, is in doubt, has nothing low left, or
+            was measured and is not faster than float32.
         StrictError: The option `strict` is set, and the rewrite is not complete.
         AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
     """
@@ -126,9 +131,16 @@ def convert(
     kept = cast("Data", [*data]) if isinstance(data, Iterator) else data
     stressed = data is None or chosen.strict if stress is None else stress
     devices = () if providers is None else device_providers(arguments.texts("providers", providers))
+    if arguments.switch("measure", measure):
+        if kept is None:
+            raise OptionError(
+                "measuring runs the model on data, and none are given",
+                remedy="give data: `amp-rewrite inputs` makes some up",
+            )
+        chosen = with_measured_target(chosen, next(iter(devices), None))
     job = _Job(model, kept, chosen, rtol, budget, stressed, progress or _silent, estimate, devices)
     job.warn = warn or _silent
-    made = job.run()
+    made = job.measured() if measure else job.run()
     if output is not None:
         made.save(path_text(output, SaveError))
     return made
@@ -188,6 +200,19 @@ class _Job:
             self.model, self.scaling, calibration = found.model, found.scaling, found.calibration
         options = self._ruled(calibration)
         return self._mended(options, self._rewritten(options, calibration))
+
+    def measured(self) -> Conversion:
+        """Take the same steps, and then the fastest form on the first provider."""
+        made = self.run()
+        assert self.data is not None, "measuring asks for data"
+        feeds = next(iter(batches(self.data, made.result.model)))
+
+        def judge(result: RewriteResult) -> Conversion:
+            return self.judged(result, made.calibration, made.tuning, made.constants)
+
+        return Measurement(
+            self.model, made, feeds, self.providers[0], judge, self.progress
+        ).fastest()
 
     def _ruled(self, calibration: Calibration) -> RewriteOptions:
         """Return the options with what a calibration forbids."""

@@ -52,6 +52,8 @@ class Asked:
         estimate: What ranks nodes for tuning, as for `tune`.
         provider: The execution provider that the result is run on as well, if any.
         warn: Called before a search for what has to stay float32, as for `convert`.
+        measure: Whether forms of the model are timed on the provider, and the fastest is taken.
+        write_slower: Whether the model is written even if it is not faster than float32.
     """
 
     data: Sequence[Path] = ()
@@ -64,6 +66,8 @@ class Asked:
     estimate: Estimate | None = None
     provider: str | None = None
     warn: Callable[[str], None] | None = None
+    measure: bool = False
+    write_slower: bool = False
 
     @property
     def converts(self) -> bool:
@@ -76,6 +80,17 @@ class Asked:
         Raises:
             OptionError: Something is.
         """
+        if self.measure and not (self.data and self.provider):
+            lacking = "--provider" if self.data else "--data"
+            raise OptionError(
+                f"--measure runs the model, and {lacking} is missing",
+                remedy="give both: --provider PROVIDER --data FILE",
+            )
+        if self.write_slower and not self.measure:
+            raise OptionError(
+                "--write-slower is about what was measured",
+                remedy="give --measure as well, or omit it",
+            )
         given = {"--rtol": self.rtol is not None, "--write-failed": self.write_failed}
         for name, is_given in given.items():
             if is_given and not verifies:
@@ -108,7 +123,21 @@ class FileConversion:
     @property
     def holds(self) -> bool:
         """Whether nothing speaks against the result."""
-        return self.missing is None and (self.made is None or self.made.writable)
+        if self.missing is not None:
+            return False
+        return self.made is None or self.made.writable or self._is_slow_as_asked
+
+    @property
+    def _is_slow_as_asked(self) -> bool:
+        """Whether nothing but its time speaks against the result, and that is not to count."""
+        made = self.made
+        fits = made is not None and made.ok and made.nothing_left is None
+        return fits and self.asked.write_slower
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it was measured, and is not faster than float32."""
+        return self.made is not None and self.made.is_slow
 
     @property
     def in_doubt(self) -> bool:
@@ -215,6 +244,7 @@ def _converted(
         estimate=asked.estimate,
         providers=None if asked.provider is None else [asked.provider],
         warn=asked.warn,
+        measure=asked.measure,
     )
 
 

@@ -108,6 +108,7 @@ def open_session(
     options: Any = None,
     threads: int = 0,
     profile: bool = False,
+    trace: bool = False,
     what: str = "the model",
 ) -> Session:
     """Load a model on the engine of the preferred provider.
@@ -120,6 +121,7 @@ def open_session(
         options: An onnxruntime.SessionOptions instead of the default ones.
         threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or the engine's choice.
         profile: Time the nodes until `ran_nodes` is asked for them.
+        trace: Let `ran_nodes` of ONNX Runtime tell which values they give, too.
         what: The model as errors call it.
 
     Raises:
@@ -138,7 +140,9 @@ def open_session(
     if name != OPENVINO:
         options = session_options(threads=threads) if options is None else options
         check_options(options)
-        return OrtSession(model, providers=providers, options=options, profile=profile, what=what)
+        return OrtSession(
+            model, providers=providers, options=options, profile=profile, trace=trace, what=what
+        )
     return OpenVinoSession(
         model, properties=properties, threads=threads, profile=profile, static=True, what=what
     )

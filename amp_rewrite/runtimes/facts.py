@@ -10,7 +10,7 @@ from amp_rewrite.runtimes.openvino.package import runtime_in_words
 from amp_rewrite.runtimes.ort.cuda_driver import cuda_device
 from amp_rewrite.runtimes.ort.device import device_of
 from amp_rewrite.runtimes.ort.plugins import devices_of, is_plugin
-from amp_rewrite.runtimes.ort.runtime import import_runtime
+from amp_rewrite.runtimes.ort.runtime import version_in_words
 from amp_rewrite.targets import ARM64, OPENVINO
 
 # what /proc/cpuinfo says of instructions for 16-bit types
@@ -40,7 +40,7 @@ def facts_of(provider: str) -> EngineFacts:
     """
     if provider == OPENVINO:
         return EngineFacts(runtime_in_words(), processor())
-    runtime = f"onnxruntime {import_runtime().__version__}"
+    runtime = version_in_words()
     if is_plugin(provider):
         return EngineFacts(runtime, *_plugin(provider))
     if provider != ARM64 and device_of([provider]).kind == "cuda":

@@ -11,6 +11,7 @@ from typing import Any
 import onnx
 
 from amp_rewrite.dtypes import DType
+from amp_rewrite.errors import RunError
 from amp_rewrite.numerics.measure.probes import parsed, weight
 from amp_rewrite.numerics.measure.timing import NOT_RUN, Clock, fitted
 
@@ -201,6 +202,25 @@ def other_casts(families: Sequence[str], clock: Clock) -> Iterator[dict[str, Any
     cost = _fitted([statistics.fmean(casts) for casts in by_side])
     for made in clock.types[::-1]:
         yield {"to": made.name, "producer": "*", "consumer": "*", **cost}
+
+
+def single_casts(clock: Clock) -> Iterator[dict[str, Any]]:
+    """Yield a row of casts for either direction: what a model takes that is nothing else.
+
+    Raises:
+        RunError: The provider runs no Cast between the types.
+    """
+    for given, made in (clock.types, clock.types[::-1]):
+        models = [_cast(given, made, n) for n in SIDES]
+        taken = clock.microseconds(models, layouts=True)
+        if NOT_RUN in taken:
+            raise RunError(f"no Cast from {given.name} to {made.name} runs", where=clock.provider)
+        yield {"to": made.name, "producer": "*", "consumer": "*", **_fitted(taken)}
+
+
+def _cast(given: DType, made: DType, n: int) -> onnx.ModelProto:
+    ends = f"({given.onnx}{_shape(n)} x) => ({made.onnx}{_shape(n)} y)"
+    return parsed(f"g {ends} {{ y = Cast<to = {made.number}>(x) }}")
 
 
 def _fitted(times: Sequence[float]) -> dict[str, float]:

@@ -42,12 +42,14 @@ class Call:
         return sum(map(prod, (*self.inputs.values(), *self.weights.values(), self.made)))
 
 
+# operators: names of patterns, not of operators
 WITH_PRODUCTS = {OPENVINO: ("Attention", "BiasGelu", "Gelu", "SiLU")}
 """Patterns of which an engine makes one call, or a part of the product in front, in either type."""
 
 ONE_TYPE = {OPENVINO: ("RotaryEmbedding", "ChannelsLast")}
 """Patterns of which an engine makes one call if no cast stands among their nodes."""
 
+# operators: those that take about as long for their size, which no trait says
 FAMILIES: dict[str, tuple[str, ...]] = {
     "product": ("MatMul", "Gemm", "com.microsoft::FusedMatMul"),
     "attention": ("com.microsoft::Attention",),
@@ -168,6 +170,7 @@ RECURRENT = ((4, 64), (16, 32), (16, 64), (16, 128), (64, 128), (64, 256))
 POOL = "y = MaxPool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x)"
 NORM, BATCH = "y = LayerNormalization(x, s, b)", "y = BatchNormalization(x, s, b, m, v)"
 
+# operators: one or some of each family, of which the others take as long
 CALLS: dict[str, list[Call]] = {
     "product": [product(*size) for size in PRODUCTS],
     "attention": [attention(*size) for size in ((16, 128), (16, 384), (64, 384), (128, 768))],

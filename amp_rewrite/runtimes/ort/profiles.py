@@ -15,15 +15,25 @@ _RAN = "_kernel_time"
 """What the profile appends to a node's name where it tells how long its kernel ran."""
 
 
-def read_profile(path: str) -> tuple[RanNode, ...]:
-    """Return the nodes of a profile, in order; those inside subgraphs are there once a run."""
+def read_profile(
+    path: str, results: Mapping[str, tuple[str, ...]] | None = None
+) -> tuple[RanNode, ...]:
+    """Return the nodes of a profile, in order; those inside subgraphs are there once a run.
+
+    Args:
+        path: The file.
+        results: Name of a node -> the values that it gives, as far as that is known.
+    """
     events = json.loads(Path(path).read_text("utf-8"))
-    return tuple(_ran(e) for e in events if e.get("cat") == "Node" and e["name"].endswith(_RAN))
+    given = results or {}
+    ran = (e for e in events if e.get("cat") == "Node" and e["name"].endswith(_RAN))
+    return tuple(_ran(event, given) for event in ran)
 
 
-def _ran(event: Mapping[str, Any]) -> RanNode:
+def _ran(event: Mapping[str, Any], results: Mapping[str, tuple[str, ...]]) -> RanNode:
     name, told = event["name"].removesuffix(_RAN), event["args"]
-    return RanNode(name, told["op_name"], told["provider"], int(event["dur"]), _type(told), (name,))
+    took, given = int(event["dur"]), results.get(name, ())
+    return RanNode(name, told["op_name"], told["provider"], took, _type(told), (name,), given)
 
 
 def _type(told: Mapping[str, Any]) -> str:

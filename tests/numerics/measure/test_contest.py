@@ -1,0 +1,58 @@
+"""Forms of a model that run in turn."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+from amp_rewrite.numerics.measure.contest import RUNS, Budget, Times, timed_in_turn
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the time of a clock that only moves when a form runs."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_no_more_runs_are_taken_than_there_are(clock: list[float]) -> None:
+    ran = Counter[str]()
+
+    def form(name: str, seconds: float) -> object:
+        def run() -> None:
+            ran[name] += 1
+            clock[0] += seconds
+
+        return run
+
+    said: list[str] = []
+    times = {"float32": 2.0, "fast": 1.0, "near": 1.05, "slow": 3.0}
+    forms = {name: form(name, seconds) for name, seconds in times.items()}
+    found = timed_in_turn(forms, Budget(RUNS, said.append), "float32")  # pyright: ignore[reportArgumentType]
+    assert RUNS - len(forms) < ran.total() <= RUNS
+    assert said[-1] == f"measuring: run {ran.total()} of {RUNS}"
+    assert ran["slow"] == 2  # what is clearly slower gets no more than that
+    assert ran["float32"] == ran["fast"] == ran["near"] > 10
+    assert {name: taken.median for name, taken in found.items()} == pytest.approx(times)
+
+
+def test_one_form_alone_is_timed_twice(clock: list[float]) -> None:
+    def run() -> None:
+        clock[0] += 1
+
+    assert timed_in_turn({"float32": run}, Budget(), "float32")["float32"].seconds == (1.0, 1.0)
+
+
+def test_rounds_begin_with_another_form_each(clock: list[float]) -> None:
+    order: list[str] = []
+    forms = {name: lambda name=name: order.append(name) for name in "abc"}
+    timed_in_turn(forms, Budget(9), "a")
+    assert order == [*"abc", *"bca", *"cab"]
+
+
+def test_times_are_told_with_their_spread() -> None:
+    assert str(Times((0.003, 0.001, 0.002))) == "2 ms (median of 3, 1 to 3)"
+    assert str(Times(())) == "not timed"
