@@ -9,9 +9,9 @@ median of the steps after warming up, and the peak of the device's memory. Train
 dynamic loss scale for float16, whose updates are conditional by If, or by Where ("select"); "graph"
 is captured as a CUDA graph ("select" for float16). "measured" is the form that `convert` with
 measure=True finds to be the fastest, with all forms' times. PyTorch (eager and torch.compile, both
-under autocast for the low types) takes part if the interpreter `--torch-python` has it. What fails is in
-the file with its reason. A dry run measures nothing of use: a CPU computes float16 in float32, and
-bfloat16 is emulated.
+under autocast for the low types) takes part if the interpreter `--torch-python` has it. What fails
+is in the file with its reason. A dry run measures nothing of use: a CPU computes float16 in
+float32, and bfloat16 is emulated.
 """
 
 from __future__ import annotations
