@@ -9,7 +9,7 @@ from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph, Tensor
 from amp_rewrite.graph.streams import Stream
-from amp_rewrite.graph.traits import Trait, has, row_of
+from amp_rewrite.graph.traits import TABLE, Trait, having, operator
 
 FIRST_IR_WITH_OVERRIDES = 4
 """Since this IR version an initializer that is also a graph input is a default, not a constant."""
@@ -19,6 +19,10 @@ MOST_READ = 1 << 18
 
 LONGEST_MOVED = 4096
 """Elements of the longest one that is looked for behind what moves it: frequencies, no weight."""
+
+_HOLDING = having(Trait.HOLDS)
+_MOVING = frozenset(n for n in having(Trait.MOVES, Trait.CASTS) if TABLE[n].data == (0,))
+"""Operators whose results have no other numbers than the first thing that they read."""
 
 _NO_NUMBERS = (TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128)
 
@@ -88,10 +92,12 @@ def moved_from(flat: FlatGraph, value: int) -> int:
     """Return the constant whose numbers a value consists of, moved or cast; ABSENT if none is."""
     while not flat.is_initializer(value):
         node = flat.producer[value]
-        if node == ABSENT or has(flat.called(node), Trait.HOLDS):
-            return ABSENT if node == ABSENT else value
-        called = flat.called(node)
-        if not has(called, Trait.MOVES, Trait.CASTS) or row_of(called).data != (0,):
+        if node == ABSENT:
+            return ABSENT
+        called = operator(flat.called(node))
+        if called in _HOLDING:
+            return value
+        if called not in _MOVING:
             return ABSENT
         value = next(iter(flat.inputs_of(node)), ABSENT)  # SequenceEmpty reads nothing
         if value == ABSENT:

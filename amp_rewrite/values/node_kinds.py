@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 
+ShapeOf = Callable[[int], "Sequence[int | None] | None"]
+"""Returns the shape of a value, or None."""
 
-def node_kinds(type_graph: TypeGraph, operators: Collection[int], same: Sequence[int]) -> list[int]:
+
+def node_kinds(
+    type_graph: TypeGraph,
+    operators: Collection[int],
+    same: Sequence[int],
+    shape_of: ShapeOf | None = None,
+) -> list[int]:
     """Return, by node, the number of its kind; ABSENT for a node of another operator.
 
-    Nodes of one kind make equal calls with equal attributes, record equal shapes of their outputs,
-    and read one value at two places where the others do. What their inputs are is not part of it.
+    Nodes of one kind make equal calls with equal attributes, have outputs of equal shapes, and read
+    one value at two places where the others do. What their inputs are is not part of it.
     `operators` hold no graph; `same` is by value the one that it is the same as
-    (`behind_identities`).
+    (`behind_identities`). Shapes are those that are recorded or inferred, unless `shape_of` is
+    given.
     """
     flat, calls = type_graph.flat, type_graph.call.tolist()
     read, first, behind = flat.inputs, flat.input_start, flat.output_start
-    shapes = _output_shapes(type_graph)
+    shapes = _output_shapes(flat, flat.shape if shape_of is None else shape_of)
     seen: dict[tuple[object, ...], int] = {}
     kinds: list[int] = []
     for node, operator in enumerate(flat.operator):
@@ -36,11 +45,10 @@ def node_kinds(type_graph: TypeGraph, operators: Collection[int], same: Sequence
     return kinds
 
 
-def _output_shapes(type_graph: TypeGraph) -> list[tuple[int | None, ...] | None]:
-    """Return the recorded shapes of the values that nodes make, in the order of `flat.outputs`."""
-    shape = type_graph.flat.shape
-    recorded = map(shape, type_graph.flat.outputs)
-    return [None if lengths is None else tuple(lengths) for lengths in recorded]
+def _output_shapes(flat: FlatGraph, shape_of: ShapeOf) -> list[tuple[int | None, ...] | None]:
+    """Return the shapes of the values that nodes make, in the order of `flat.outputs`."""
+    known = map(shape_of, flat.outputs)
+    return [None if lengths is None else tuple(lengths) for lengths in known]
 
 
 def _repetition(values: Sequence[int]) -> tuple[int, ...] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -252,6 +252,11 @@ class Rewiring:
         for value in (*self._renamed, *self._instead):
             found |= {*flat.readers(value), flat.producer[value]}
         return found | {flat.producer[v] for v in self.weights if flat.producer[v] != ABSENT}
+
+    @property
+    def redirected(self) -> Mapping[int, Read]:
+        """Position in `flat.inputs` -> what is read there in the place of what was."""
+        return self._reads
 
     def read(self, slot: int) -> Read:
         """Return what is read at a position in `flat.inputs` now."""

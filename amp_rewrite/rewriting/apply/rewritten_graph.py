@@ -18,7 +18,16 @@ from amp_rewrite.graph.proto.messages import copy_text, text
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.rewriting.apply.declarations import Declarations
-from amp_rewrite.rewriting.apply.rewiring import Axed, Axes, Clamp, ClampEnd, Read, Rewiring
+from amp_rewrite.rewriting.apply.node_samples import NodeSamples
+from amp_rewrite.rewriting.apply.rewiring import (
+    Axed,
+    Axes,
+    Clamp,
+    ClampEnd,
+    Item,
+    Read,
+    Rewiring,
+)
 from amp_rewrite.rewriting.apply.rewritten_weights import Weight, rewritten_weights, with_data
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, PlannedWeight
 from amp_rewrite.rewriting.plan.typed_attributes import typed_attributes
@@ -41,7 +50,7 @@ class RewrittenGraph:
         convert: Callable[[PlannedWeight], Weight],
     ) -> None:
         """Look up what concerns which node and value; nothing is copied yet."""
-        self._flat, self._convert = flat, convert
+        self._flat, self._type_graph, self._convert = flat, type_graph, convert
         self._wiring = Rewiring(flat, plan, removed)
         self._declarations = Declarations(self._wiring)
         self._attributes = retyped_attributes(flat, type_graph, plan)
@@ -69,6 +78,26 @@ class RewrittenGraph:
                 yield self._addition(item)
             elif item not in self._wiring.removed:
                 yield self._node(item, weights)
+
+    def samples(self, rest: GraphProto, weights: Sequence[Sequence[Weight]]) -> GraphProto | None:
+        """Return one node of each kind of the main graph (`NodeSamples.graph`).
+
+        None if there are graphs inside nodes, or values that are no tensors.
+
+        Args:
+            rest: The main graph without its nodes.
+            weights: Those that `nodes` was given.
+        """
+        if len(self._flat.bodies) > 1:
+            return None
+
+        def message_of(item: Item) -> NodeProto:
+            made = self._addition(item) if isinstance(item, str) else self._node(item, weights)
+            return made[0]
+
+        touched, retyped = self._touched, self._attributes
+        samples = NodeSamples(self._wiring, self._type_graph, touched, retyped)
+        return samples.graph(message_of, (*rest.value_info, *rest.output))
 
     def _addition(self, name: str) -> Made:
         """Return a node that is added: a Cast, what stands in front of it, or a low Constant."""

@@ -28,8 +28,9 @@ from amp_rewrite.graph.io.model_files import (
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.messages import copy_text, props, text
-from amp_rewrite.rewriting.apply.checked import fault_of, fault_of_source, serialized
-from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph
+from amp_rewrite.rewriting.apply.checked import MANY_NODES, fault_of, fault_of_source, serialized
+from amp_rewrite.rewriting.apply.rewiring import Read
+from amp_rewrite.rewriting.apply.rewritten_graph import Made, RewrittenGraph
 from amp_rewrite.rewriting.apply.rewritten_weights import Weight, converted, without_data
 from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.plan.typed_attributes import OPSET_OF_CASTS
@@ -78,12 +79,14 @@ def save_rewritten(
         left = iter(places)
         placed = [[_placed(w, left) for w in body] for body in weights]
         head = header(flat, plan, metadata).SerializeToString(deterministic=True)
-        made = list(graph.nodes(MAIN, placed))
-        nodes = serialized(message for message, _ in made)
-        rest = graph.without_nodes(MAIN, [read for _, outputs in made for read in outputs])
+        made = list[Read]()
+        nodes, count = serialized(_noted(graph.nodes(MAIN, placed), made))
+        rest = graph.without_nodes(MAIN, made)
         if not plan.is_empty:
             of_source = partial(fault_of_source, flat, type_graph, head)
-            refuse_faults(fault_of(head, nodes, rest, placed[MAIN]), of_source, output)
+            samples = graph.samples(rest, placed) if count > MANY_NODES else None
+            fault = fault_of(head, nodes, rest, placed[MAIN], samples)
+            refuse_faults(fault, of_source, output)
         return _parts(head, nodes, rest, placed[MAIN])
 
     try:
@@ -93,6 +96,13 @@ def save_rewritten(
         raise SaveError(
             "the model cannot be written", where=output, found=reason or error
         ) from error
+
+
+def _noted(nodes: Iterable[Made], made: list[Read]) -> Iterator[onnx.NodeProto]:
+    """Yield nodes one by one, and note what they make."""
+    for message, outputs in nodes:
+        made += outputs
+        yield message
 
 
 def _placed(weight: Weight, places: Iterator[Place]) -> Weight:

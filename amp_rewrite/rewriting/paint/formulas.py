@@ -53,16 +53,15 @@ class Formulas:
         self.flat = context.type_graph.flat
         self._types = {*FLOAT32_TYPES, tensor(context.low.number)}
         self._bases: dict[int, int] = {}
+        self._data = [row_of(called).data for called in self.flat.operators]
 
     def data(self, node: int) -> list[int]:
         """Return the floating-point data that a node reads."""
-        data = row_of(self.flat.called(node)).data
-        given = enumerate(self.flat.inputs_of(node))
-        return [
-            v
-            for k, v in given
-            if v != ABSENT and (data is None or k in data) and self.graph.types[v] in self._types
-        ]
+        data, given = self._data[self.flat.operator[node]], self.flat.inputs_of(node)
+        if data is not None:
+            given = [v for k, v in enumerate(given) if k in data]
+        kinds, types = self._types, self.graph.types
+        return [v for v in given if v != ABSENT and types[v] in kinds]
 
     def is_constant(self, value: int) -> bool:
         """Tell whether a value is a constant, moved or cast or neither."""

@@ -9,6 +9,7 @@ the way, so that networks that share weights between their layers are none.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -42,13 +43,16 @@ class _Search(Formulas):
         """Return the marks of what lies between the first and the last product with a weight."""
         weights = self._weights()
         steps = list(self._on_ways(range(len(self.flat.operator)), weights, set(weights)))
-        used = Counter(weights[n] for n in steps if n in weights)
+        products: dict[int, set[int]] = {}
+        for node in steps:
+            if node in weights:
+                products.setdefault(weights[node], set()).add(node)
         marks: dict[int, Mark] = {}
-        for weight in [w for w, times in used.items() if times > FEW]:
+        for weight, of_it in products.items():
             name = self.flat.value_names[weight]
             mark = Mark(Color.NONE, Reason.CARRIED, None, f"a state that {name} multiplies again")
-            of_it = {n for n, other in weights.items() if other == weight}
-            for node in self._on_ways(steps, weights, of_it):
+            between = steps[bisect_left(steps, min(of_it)) : bisect_right(steps, max(of_it))]
+            for node in self._on_ways(between, weights, of_it):
                 marks |= dict.fromkeys(self.graph.vertices_of(node), mark)
         return marks
 
@@ -88,32 +92,35 @@ class _Search(Formulas):
         """
         if len(counted) <= FEW:
             return
-        flat = self.flat
+        flat, kinds, found = self.flat, self.flat.operator, list[int]()
         products = {k for k, called in enumerate(flat.operators) if is_product(called)}
-        linear = {
-            k for k, called in enumerate(flat.operators) if operator(called) in LINEAR
-        } - products
-        kinds = flat.operator
-        passed = [
-            n
-            for n in nodes
-            if kinds[n] in linear or (kinds[n] in products and self._passes(n, weights))
-        ]
+        linear = {k for k, o in enumerate(flat.operators) if operator(o) in LINEAR} - products
         before: dict[int, int] = {}
-        for node in passed:
-            sources = (self.flat.producer[v] for v in self.data(node))
-            steps = max((before.get(source, 0) for source in sources), default=0)
-            before[node] = steps + (node in counted)
+        for node in nodes:
+            kind = kinds[node]
+            if kind not in linear and not (kind in products and self._passes(node, weights)):
+                continue
+            steps = self._steps_before(node, before) + (node in counted)
+            if steps:
+                before[node] = steps
+                found.append(node)
         if max(before.values(), default=0) <= FEW:
             return
         behind: dict[int, int] = {}
-        for node in reversed(passed):
+        for node in reversed(found):
             read = (reader for v in self.flat.outputs_of(node) for reader in self.flat.readers(v))
             behind[node] = max((behind.get(n, 0) for n in read), default=0) + (node in counted)
-        for node in passed:
+        for node in found:
             steps = before[node] + behind[node] - (node in counted)
-            if before[node] and behind[node] and steps > FEW:
+            if behind[node] and steps > FEW:
                 yield node
+
+    def _steps_before(self, node: int, before: dict[int, int]) -> int:
+        """Return how many steps lie behind the data of a node."""
+        made = self.flat.producer
+        if not any(made[v] in before for v in self.flat.inputs_of(node) if v != ABSENT):
+            return 0
+        return max((before.get(made[v], 0) for v in self.data(node)), default=0)
 
     def _passes(self, product: int, weights: dict[int, int]) -> bool:
         """Tell whether a product is with a weight that is used often, or of two computed values."""

@@ -98,10 +98,8 @@ def find_differences(type_graph: TypeGraph, counts: Counts) -> list[Demand]:
     flat, found = type_graph.flat, list[Demand]()
     for node in flat.nodes_of("Sub"):
         read = flat.inputs_of(node)[:2]
-        facts = [counts[value] for value in read]
-        if not all(fact is not None and fact.ramp for fact in facts):
-            continue
-        if len({fact.mixed for fact in facts if fact is not None}) == 2:
+        facts = [fact for v in read if (fact := counts[v]) is not None and fact.ramp]
+        if len(facts) == len(read) and len({fact.mixed for fact in facts}) == 2:
             vertices = type_graph.vertices_of(node)
             found += [
                 Demand(v, value, PLACE, flat.node_names[node]) for v in vertices for value in read

@@ -41,8 +41,11 @@ def normal(op: Operation, together: float, scale: int, bias: int) -> Interval:
 def _together(op: Operation) -> float:
     """Return how many elements from the axis on there are; the scale of the last one tells too."""
     axis = op.attribute("axis", -1)
-    together = count(lengths_from(op.shape(0), axis))
-    return count(op.shape(1)) if axis == -1 and together == math.inf else together
+    if axis == -1:
+        scales = count(op.shape(1))
+        if 1 < scales < math.inf:
+            return scales
+    return count(lengths_from(op.shape(0), axis))
 
 
 def _layer(op: Operation) -> list[Interval]:

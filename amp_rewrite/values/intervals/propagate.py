@@ -45,6 +45,9 @@ from amp_rewrite.values.weight_stats import MeasuredConstants
 _PATIENCE = 2
 """Turns of a loop in which what stays within its interval keeps it, while others leave theirs."""
 
+_MANY_NODES = 2_000
+"""Below so many nodes, inferring shapes takes less time than a second sweep."""
+
 _EXACT = (Trait.EXACT, Trait.MOVES, Trait.HOLDS)
 """What operators promise that round nothing."""
 
@@ -82,27 +85,51 @@ def intervals_of(
     An interval holds for every input within `inputs`, and for the numbers that the model computes
     as it is, before any rewrite; NaN is outside of all this. `intervals[v].high < 412` proves that
     no element of v exceeds 412, `intervals[v].away` is the smallest magnitude that keeps all of
-    them away from zero, `intervals[v].reach` a magnitude that some element reaches.
+    them away from zero, `intervals[v].reach` a magnitude that some element reaches. Of many nodes
+    they are found first with the shapes that the file records, and again with those that inference
+    finds as soon as somebody asks for what these could change.
 
     Args:
         type_graph: The model and the types of its values.
         measured: The statistics of constants, for who shares them; long ones are measured there.
         inputs: Graph input -> what a user says of it.
     """
-    known = Intervals(type_graph, measured or MeasuredConstants())
-    for value, interval in (inputs or {}).items():
-        known.learn(value, interval)
-    known.sweep(type_graph.flat.main.nodes)
+    flat = type_graph.flat
+    is_large = flat.n_nodes >= _MANY_NODES and len(flat.bodies) == 1
+    known = Intervals(type_graph, measured or MeasuredConstants(), inputs or {}, early=is_large)
+    known.start()
     return known
 
 
 class Intervals(Sweep[Interval]):
-    """The intervals of a model's values; `intervals_of` makes them."""
+    """The intervals of a model's values; `intervals_of` makes them.
 
-    def __init__(self, type_graph: TypeGraph, measured: MeasuredConstants) -> None:
-        """Know nothing yet."""
+    While they are early, those are vague that shapes could narrow which the file does not record.
+    """
+
+    def __init__(
+        self,
+        type_graph: TypeGraph,
+        measured: MeasuredConstants,
+        inputs: Mapping[int, Interval],
+        *,
+        early: bool = False,
+        n_cases: int = 0,
+    ) -> None:
+        """Know nothing yet.
+
+        Args:
+            type_graph: The model and the types of its values.
+            measured: The statistics of constants.
+            inputs: Graph input -> what a user says of it.
+            early: Whether shapes are not inferred before they are asked for.
+            n_cases: How many numbers of cases are taken.
+        """
         super().__init__(type_graph)
-        self._types, self._measured = type_graph.types, measured
+        self._types, self._measured, self._inputs = type_graph.types, measured, inputs
+        self._early, self._sweeps, self._is_vague = early, False, False
+        self._vague = set[int]()  # numbers
+        self._recorded = self.flat.recorded_shape if early else self.flat.shape
         self._constants = Constants(self.flat)
         self._row_sums: dict[tuple[int, Layout], RowSums | None] = {}
         rules, holds_graphs = rules_of(self.flat, RULES)
@@ -121,14 +148,35 @@ class Intervals(Sweep[Interval]):
             for operator, called in enumerate(self.flat.operators)
             if not holds_graphs[operator] and called[:2] != ("", "Constant")
         }
-        self._kinds = node_kinds(type_graph, ruled, self._same)
+        self._kinds = node_kinds(type_graph, ruled, self._same, self._recorded)
         self._cases: dict[tuple[int, ...], int] = {}
-        self._made: list[list[int]] = []  # by case, the numbers of the outputs
+        self._made: list[list[int]] = [[]] * n_cases  # by case, the numbers of the outputs
         self._case_of = [ABSENT] * self.flat.n_nodes
+
+    def start(self) -> None:
+        """Learn of all values."""
+        for value, interval in self._inputs.items():
+            self.learn(value, interval)
+        self._sweeps = True
+        self.sweep(self.flat.main.nodes)
+        self._sweeps = False
+
+    def _settle(self) -> None:
+        """Become what is known with the shapes that inference finds."""
+        count = len(self._made)
+        found = Intervals(self.type_graph, self._measured, self._inputs, n_cases=count)
+        found.start()
+        vars(self).update(vars(found))
 
     def __getitem__(self, value: int) -> Interval:
         """Return the interval of a value."""
         number = self._numbers[value]
+        if number in self._vague:
+            if self._sweeps:
+                self._is_vague = True
+            else:
+                self._settle()
+                number = self._numbers[value]
         found = self._known[number]
         if found is None:
             found = self._constant(value) or self.by_type(value)
@@ -162,6 +210,9 @@ class Intervals(Sweep[Interval]):
     def may_reach(self, magnitude: float) -> Array:
         """Return a mask of the values that nothing known so far keeps below a magnitude."""
         reach = [known is None or known.magnitude >= magnitude for known in self._known]
+        if any(reach[number] for number in self._vague):
+            self._settle()
+            return self.may_reach(magnitude)
         return np.array(reach, np.bool_)[self._numbers[: self.flat.n_values]]
 
     def array(self, value: int) -> Array | None:
@@ -186,10 +237,15 @@ class Intervals(Sweep[Interval]):
 
     def shape(self, value: int) -> Sequence[int | None] | None:
         """Return the shape of a value: recorded, or what a ConstantOfShape is asked for."""
-        recorded = self.flat.shape(value)
+        recorded = self._recorded(value)
         if recorded is not None and None not in recorded:
             return recorded
         made = self._made_shape(value)
+        if made is None and recorded is None and self._early:
+            if not self._sweeps:
+                self._settle()
+                return self.shape(value)
+            self._is_vague = True
         return recorded if made is None else made
 
     def _made_shape(self, value: int) -> Sequence[int | None] | None:
@@ -243,6 +299,7 @@ class Intervals(Sweep[Interval]):
         operator = self.flat.operator[node]
         inputs = self.flat.inputs_of(node)
         rule = self._rules[operator] if self.is_complete(node) else _anything
+        self._is_vague = False
         found = rule(Operation(self, node, inputs))
         results = [found] if isinstance(found, Interval) else found
         shows = self._shows_input[operator] and inputs
@@ -269,11 +326,14 @@ class Intervals(Sweep[Interval]):
 
     def _number(self, value: int, interval: Interval, origin: int) -> int:
         """Return the number of the values of which the same is known."""
-        shape = self.flat.shape(value)
-        key = (interval, self._types[value], None if shape is None else tuple(shape), origin)
+        shape = self._recorded(value)
+        lengths = None if shape is None else tuple(shape)
+        key = (interval, self._types[value], lengths, origin, self._is_vague)
         number = self._shared.setdefault(key, len(self._known))
         if number == len(self._known):
             self._known.append(interval)
+            if self._is_vague:
+                self._vague.add(number)
         return number
 
     def learn(self, value: int, found: Interval) -> None:

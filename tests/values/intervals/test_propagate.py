@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,9 @@ from rewrite_text import parse
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.proto.missing_shapes import missing_shapes
 from amp_rewrite.values.intervals.interval import Interval, between
 from amp_rewrite.values.intervals.moving import numbers
 from amp_rewrite.values.intervals.propagate import intervals_of
@@ -148,6 +152,30 @@ def test_what_a_constant_behind_identities_holds_is_seen_by_each_reader() -> Non
     names = found.flat.value_names
     assert 4 <= found[names.index("a")].high < 4.1
     assert 3 <= found[names.index("b")].high < 3.1
+
+
+CHAIN = "e{i} = Tanh(x{j}) m{i} = ReduceMean(e{i}) x{i} = LayerNormalization(m{i}, g)"
+
+
+def test_shapes_are_not_inferred_where_nothing_that_is_asked_for_depends_on_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = " ".join(CHAIN.format(i=k + 1, j=k) for k in range(700))
+    text = f"g (float[4,3] x0) => (float[4,3] x700) <float[3] g = {{1, 2, 1}}> {{ {body} }}"
+    flat = read_flat(parse(text).SerializeToString())
+    found, inferred = intervals_of(build_type_graph(flat)), list[int]()
+
+    def noted(flat: FlatProto) -> dict[int, Sequence[int | None]]:
+        inferred.append(flat.n_nodes)
+        return missing_shapes(flat)
+
+    monkeypatch.setattr(flat, "infer", noted)
+    names = flat.value_names
+    assert found[names.index("x500")].high < 4
+    assert not found.may_reach(65520.0)[names.index("x1") :].any()
+    assert inferred == []
+    assert found[names.index("m500")].high < 1.01  # the length of the sum bounds its error
+    assert inferred == [flat.n_nodes]
 
 
 @pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000, 0x7FA00001])

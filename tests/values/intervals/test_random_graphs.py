@@ -20,7 +20,7 @@ from amp_rewrite.values.intervals import propagate
 from amp_rewrite.values.intervals.interval import Interval, between
 from amp_rewrite.values.intervals.propagate import intervals_of
 from amp_rewrite.values.magnitudes.estimates import estimates_of
-from amp_rewrite.values.node_kinds import node_kinds
+from amp_rewrite.values.node_kinds import ShapeOf, node_kinds
 
 SIDE = 4
 UNARY = (
@@ -187,9 +187,27 @@ def test_what_nodes_of_one_case_share_is_what_their_rules_say_of_each(
         assert estimates[0][value] == estimates[1][value], name
 
 
+@settings(max_examples=30)
+@given(steps=st.lists(operator, min_size=4, max_size=12), ranges=st.tuples(ends, ends))
+def test_intervals_that_are_asked_for_before_shapes_are_inferred_are_those_after_it(
+    steps: list[tuple[str, tuple[int, int, int]]],
+    ranges: tuple[tuple[float, float], tuple[float, float]],
+) -> None:
+    type_graph = build_type_graph(load(random_model(steps)))
+    bounds = [between(*sorted(pair)) for pair in ranges]
+    inputs = dict(zip(type_graph.flat.main.inputs, bounds, strict=True))
+    settled = intervals_of(type_graph, inputs=inputs)
+    reached = settled.may_reach(65520.0).tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(propagate, "_MANY_NODES", 0)
+        assert intervals_of(type_graph, inputs=inputs).may_reach(65520.0).tolist() == reached
+        for value, name in enumerate(type_graph.flat.value_names):
+            assert intervals_of(type_graph, inputs=inputs)[value] == settled[value], name
+
+
 def each_its_own(
-    type_graph: TypeGraph, operators: Collection[int], same: Sequence[int]
+    type_graph: TypeGraph, operators: Collection[int], same: Sequence[int], *shape_of: ShapeOf
 ) -> list[int]:
     """Return kinds that no two nodes share."""
-    kinds = node_kinds(type_graph, operators, same)
+    kinds = node_kinds(type_graph, operators, same, *shape_of)
     return [ABSENT if kind == ABSENT else node for node, kind in enumerate(kinds)]
