@@ -8,7 +8,7 @@ IEEE 754-2008 (binary16, binary32) and, for bfloat16, from the ONNX specificatio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import ml_dtypes
 import numpy as np
@@ -90,6 +90,14 @@ FLOAT64 = _dtype("float64", "double", TensorProto.DOUBLE, np.float64, "Fp64")
 Precision = Literal["float16", "bfloat16"]
 AnyPrecision = Literal["float16", "bfloat16", "float32"]
 """What a model may be asked to compute in; float32 is what `widen` makes of a low one."""
+PrecisionLike = (
+    AnyPrecision
+    | Literal["fp16", "half", "bf16", "fp32"]
+    | type[np.generic]
+    | np.dtype[Any]
+    | TensorProto.DataType
+)
+"""What functions take for a precision: see `type_name`."""
 
 SHORT = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32"}
 """What types are called for short -> their names here."""
@@ -103,14 +111,40 @@ OTHERS: tuple[DType, ...] = (*LOW.values(), FLOAT64)
 _BY_NUMBER: dict[int, DType] = {t.number: t for t in (FLOAT32, FLOAT16, BFLOAT16)}
 
 
-def low_dtype(name: str) -> DType:
-    """Return the low-precision type called `name`.
+def type_name(given: object) -> str | None:
+    """Return what a type is called here that a user names in one way or another.
+
+    Args:
+        given: A name in any case or for short ("FP16"); a type of numpy or ml_dtypes
+            (np.float16, np.dtype("float16")) or of PyTorch (torch.float16); a number of
+            TensorProto.DataType or a member of onnx_ir.DataType.
+
+    Returns:
+        The name in small letters, of a type or not; None of what names no type.
+    """
+    if isinstance(given, str):
+        word = given.strip().lower()
+        return SHORT.get(word, word)
+    if given is None or isinstance(given, bool):
+        return None
+    if isinstance(given, int):
+        return next((t.name for t in (FLOAT32, *OTHERS) if t.number == given), None)
+    library, _, word = str(given).partition(".")
+    if library == "torch" and word:
+        return SHORT.get(word, word)
+    try:
+        return np.dtype(cast("Any", given)).name
+    except (TypeError, ValueError):
+        return None
+
+
+def low_dtype(name: object) -> DType:
+    """Return the low-precision type that `name` names, as `type_name` understands it.
 
     Raises:
-        OptionError: `name` is neither "float16" nor "bfloat16".
+        OptionError: It is neither float16 nor bfloat16.
     """
-    spelled = name.lower() if isinstance(name, str) else ""  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-    known = LOW.get(SHORT.get(spelled, spelled))
+    known = LOW.get(type_name(name) or "")
     if known is None:
         raise OptionError(
             "unknown precision",

@@ -245,11 +245,11 @@ def spelled(name: object) -> str:
     """
     if not isinstance(name, str):
         raise _unknown(name)
-    return ",".join(part if is_table(part) else part.strip().lower() for part in name.split(","))
+    return ",".join(part if is_table(part) else _named(part) for part in name.split(","))
 
 
 def _one(name: str) -> Target:
-    name = name if is_table(name) else name.lower()
+    name = name if is_table(name) else _named(name)
     for target in TARGETS:
         if target.name == name:
             return target
@@ -269,12 +269,49 @@ def arm_hint(name: object) -> str | None:
     return f"did you mean {ARM64}? ONNX Runtime's CPU provider on Arm processors"
 
 
+_ALIASES = {
+    "trt": "tensorrt",
+    "tensorrtexecutionprovider": "tensorrt",
+    "nvtensorrtrtxexecutionprovider": "tensorrt",
+    "dml": "directml",
+    "ov": "openvino",
+    "openvinoexecutionprovider": "openvino",
+    "jsexecutionprovider": "webgpu",
+    **{t.provider.lower(): t.name for t in TARGETS if t.provider not in (None, ARM64)},
+}
+"""What else targets are called, in small letters: short names, and their execution providers."""
+
+_SEVERAL = {
+    "gpu": "which? cuda for NVIDIA, directml for Windows, webgpu for browsers, coreml for Apple",
+    **dict.fromkeys(
+        ("ort", "onnxruntime"),
+        "name the provider that runs the model: cuda, cpu, webgpu, directml or coreml",
+    ),
+    **dict.fromkeys(("web", "browser", "wasm"), f"did you mean {BROWSERS}?"),
+    **dict.fromkeys(("nvidia", "rocm", "amd"), "did you mean cuda, or tensorrt?"),
+    **dict.fromkeys(("apple", "mps", "metal", "mac"), "did you mean coreml?"),
+    **dict.fromkeys(("npu", "qnn"), "did you mean any, or `schema` for whatever ONNX admits?"),
+}
+"""What users say that means several targets, or is close to one -> which to choose from."""
+
+
+def _named(name: str) -> str:
+    """Return a target's name as it is written here, of a short name or a provider's too."""
+    name = name.strip().lower()
+    return _ALIASES.get(name, name)
+
+
+def _hint(name: object) -> str | None:
+    """Return what to ask for instead of a name that is no target's."""
+    return arm_hint(name) or (_SEVERAL.get(name.strip().lower()) if isinstance(name, str) else None)
+
+
 def _unknown(name: object) -> OptionError:
     return OptionError(
         "unknown target",
         found=repr(name),
         expected=" or ".join(target.name for target in TARGETS),
-        remedy=arm_hint(name)
+        remedy=_hint(name)
         or "or name a kernel table, a .json file that `amp-rewrite kernels` writes",
     )
 

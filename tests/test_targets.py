@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any, get_args
@@ -247,3 +248,35 @@ def test_targets_from_published_tables_convert_short_sums(name: str) -> None:
         " (float[N,4] y) { [long] y = MatMul(x, w) }"
     )
     assert low_nodes(amp.rewrite(long, target=name)) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("trt", "tensorrt"),
+        ("DML", "directml"),
+        ("CUDAExecutionProvider", "cuda"),
+        ("WebGpuExecutionProvider", "webgpu"),
+        ("CPUExecutionProvider", "cpu"),
+        ("cuda,dml", "cuda,directml"),
+        (" OpenVINOExecutionProvider ", "openvino"),
+    ],
+)
+def test_short_names_and_providers_are_understood(name: str, meant: str) -> None:
+    assert targets.spelled(name) == meant
+    assert targets.find(name).parts == targets.find(meant).parts
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("gpu", "cuda for NVIDIA"),
+        ("ort", "name the provider"),
+        ("mps", "did you mean coreml?"),
+        ("aarch64", "did you mean cpu-arm64?"),
+        ("tpu", "name a kernel table"),
+    ],
+)
+def test_a_name_of_several_targets_is_answered(name: str, answer: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(answer)):
+        targets.find(name)

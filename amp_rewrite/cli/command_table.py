@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from amp_rewrite.cli.help_examples import EXAMPLES, epilog
+from amp_rewrite.cli.other_names import with_other_names
 from amp_rewrite.cli.streams import with_streams
 
 COMMANDS: Mapping[str, str] = {
@@ -69,7 +70,7 @@ def command(name: str) -> Any:
     module = import_module(f"{__package__}.{function}")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={**SETTINGS})
     alone.command(name, epilog=epilog(EXAMPLES[name]))(getattr(module, function))
-    return with_streams(typer.main.get_command(alone))
+    return with_other_names(with_streams(typer.main.get_command(alone)))
 
 
 class Commands(TyperGroup):

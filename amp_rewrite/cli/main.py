@@ -27,6 +27,7 @@ from amp_rewrite.cli.common import (
 )
 from amp_rewrite.cli.ctrl_c import wait_for_imports
 from amp_rewrite.cli.help_examples import FIRST, epilog
+from amp_rewrite.cli.other_names import understood
 from amp_rewrite.cli.own_process import run_apart
 from amp_rewrite.cli.standard_output import check_standard_output
 from amp_rewrite.errors import AmpError, OptionError, StrictError, UnloadableError
@@ -85,6 +86,7 @@ def main(arguments: list[str] | None = None) -> Any:
     if arguments is None:
         _set_up_process()
         arguments = sys.argv[1:]
+    arguments = understood(arguments)
     status: int | None = None
     try:
         with warnings.catch_warnings():

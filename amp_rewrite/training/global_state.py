@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amp_rewrite.base.user_warning import warn
-from amp_rewrite.dtypes import BFLOAT16, FLOAT16, low_dtype
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16, PrecisionLike, low_dtype
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.oplists.tensorflow_variables import is_enabled
 from amp_rewrite.policy import Policy, policy_of
@@ -92,7 +92,7 @@ def enable_mixed_precision_graph_rewrite(
     opt: Any,
     loss_scale: Any = "dynamic",
     *,
-    precision: str = FLOAT16.name,
+    precision: PrecisionLike = "float16",
     conditional: str = "if",
 ) -> Any:
     """Let training sessions compute in low precision from now on; give an optimizer a loss scale.
@@ -105,8 +105,9 @@ def enable_mixed_precision_graph_rewrite(
         opt: An optimizer, or an object of a class known to `register_loss_scale_wrapper`.
         loss_scale: A LossScale, a number, "dynamic", or a configuration; or a list, one for each of
             several losses (`MultiLossScaleOptimizer`).
-        precision: "float16" or "bfloat16". The latter has the range of float32: "dynamic" and None
-            stand for no loss scale there, and `opt` is returned as it is.
+        precision: "float16" or "bfloat16", or such a type of numpy, onnx or torch. bfloat16 has the
+            range of float32: "dynamic" and None stand for no loss scale there, and `opt` is
+            returned as it is.
         conditional: See `LossScaleOptimizer`.
 
     Returns:

@@ -29,13 +29,18 @@ from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.graph.tensors import stored
 
 
-def to_proto(model: ir.Model) -> onnx.ModelProto:
+def to_proto(model: ir.Model | HasModel) -> onnx.ModelProto:
     """Return the model as a ModelProto; external tensors stay references to their files.
+
+    Args:
+        model: The model, or what `rewrite` or `convert` returned.
 
     Raises:
         SaveError: It is not a model, or the weights held in memory are too large for a protobuf
             message.
     """
+    made: Any = model if isinstance(model, ir.Model) else getattr(model, "model", model)
+    model = cast("ir.Model", made)
     _check_model(model)
     inline = sum(t.nbytes for t in all_tensors(model) if not isinstance(t, ir.ExternalTensor))
     if inline > INLINE_LIMIT:

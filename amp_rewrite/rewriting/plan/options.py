@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.base.name_patterns import NamePattern, hint, suggestion
-from amp_rewrite.dtypes import FLOAT32, LOW, SHORT, AnyPrecision, DType, low_dtype
+from amp_rewrite.dtypes import (
+    FLOAT32,
+    LOW,
+    AnyPrecision,
+    DType,
+    PrecisionLike,
+    low_dtype,
+    type_name,
+)
 from amp_rewrite.errors import OptionError
 from amp_rewrite.kernels.cost_files import chosen_table, of_target
 from amp_rewrite.kernels.costs import CostTable
@@ -458,7 +466,7 @@ class StepChanges(TypedDict, total=False):
 class Changes(StepChanges, total=False):
     """The options of RewriteOptions as keyword arguments; a test holds the two together."""
 
-    precision: AnyPrecision
+    precision: PrecisionLike
 
 
 _SYNONYMS = {"op_block_list": "deny_ops", "node_block_list": "deny_nodes"}
@@ -490,16 +498,12 @@ def changed(options: RewriteOptions | None, **changes: Unpack[Changes]) -> Rewri
             expected = " or ".join(close) or ", ".join(known)
             raise OptionError("unknown option", found=name, expected=expected)
     # Editors complete the names of options where they can follow them to the class.
-    return RewriteOptions(**changes) if options is None else replace(options, **changes)
+    return RewriteOptions(**changes) if options is None else replace(options, **changes)  # pyright: ignore[reportArgumentType] it is spelled there
 
 
-def _spelled(precision: str) -> str:
+def _spelled(precision: object) -> str:
     """Return a precision as options hold it."""
-    given: Any = precision
-    spelled = given.lower() if isinstance(given, str) else ""
-    if SHORT.get(spelled, spelled) == FLOAT32.name:
-        return FLOAT32.name
-    return low_dtype(precision).name
+    return FLOAT32.name if type_name(precision) == FLOAT32.name else low_dtype(precision).name
 
 
 def _kept(given: Names) -> list[NamePattern]:

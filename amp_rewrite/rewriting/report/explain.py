@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from amp_rewrite.base import arguments
 from amp_rewrite.base.name_patterns import suggestion
@@ -23,7 +23,18 @@ class Reported(Protocol):
         ...
 
 
-def explain(result: Report | Reported, node: str) -> str:
+class Explanation(str):
+    """A text of several lines, which notebooks and IPython show as text."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Show the lines as they are, instead of a literal; IPython calls it."""
+        del cycle
+        printer.text(str(self))
+
+
+def explain(result: Report | Reported, node: str) -> Explanation:
     """Return why a node has its types: one line per type variable, back to the origin.
 
     Args:
@@ -44,7 +55,8 @@ def explain(result: Report | Reported, node: str) -> str:
             remedy="`amp-rewrite explain MODEL` lists them",
         )
     index = vertices_by_name(report)
-    return "\n".join(printable(line) for record in found for line in _lines(report, record, index))
+    lines = (printable(line) for record in found for line in _lines(report, record, index))
+    return Explanation("\n".join(lines))
 
 
 def _report_of(result: object) -> Report:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from amp_rewrite.dtypes import FLOAT32, LOW, SHORT
+from amp_rewrite.dtypes import FLOAT32, LOW, type_name
 from amp_rewrite.errors import OptionError, StepError
 from amp_rewrite.graph.keys import BATCH_KEY, STEP_KEY
 from amp_rewrite.rewriting.api import rewrite
@@ -24,9 +24,9 @@ def chosen_precision(precision: str | None) -> str:
     Raises:
         OptionError: There is no such precision.
     """
-    chosen = (global_state.precision() or FLOAT32.name) if precision is None else precision
-    chosen = SHORT.get(chosen.lower(), chosen.lower()) if isinstance(chosen, str) else chosen  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-    if not isinstance(chosen, str) or chosen not in (FLOAT32.name, *LOW):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    given = (global_state.precision() or FLOAT32.name) if precision is None else precision
+    chosen = type_name(given)
+    if chosen not in (FLOAT32.name, *LOW):
         raise OptionError(
             "unknown precision",
             found=repr(precision),

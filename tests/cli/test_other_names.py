@@ -1,0 +1,99 @@
+"""What users of other converters type: understood, or answered in one line."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import onnx
+import pytest
+from handmade import FORWARD, model_of
+from typer.testing import CliRunner
+
+from amp_rewrite.cli.main import app
+from amp_rewrite.cli.other_names import understood
+from amp_rewrite.graph.io.save import save
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    save(model_of(FORWARD), "in.onnx")
+    return "in.onnx"
+
+
+def run(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, understood(words))
+    return result.exit_code, result.output
+
+
+def precision_of(path: str) -> set[int]:
+    return {tensor.data_type for tensor in onnx.load(path).graph.initializer}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["convert", "m", "--fp16"], ["convert", "m", "--precision", "float16"]),
+        (["--debug", "compare", "a", "b"], ["--debug", "verify", "a", "b"]),
+        (["benchmark", "m"], ["run", "m"]),
+        (["convert", "m", "-q"], ["convert", "m", "--quiet"]),
+        (["convert", "m", "--op-block-list=Exp"], ["convert", "m", "--deny-op", "Exp"]),
+        (["convert", "m", "--node_block_list", "n"], ["convert", "m", "--deny-node", "n"]),
+        (["convert", "compare", "--", "-q"], ["convert", "compare", "--", "-q"]),
+        (["convert", "m", "-o", "--fp16.onnx"], ["convert", "m", "-o", "--fp16.onnx"]),
+        (["--help"], ["--help"]),
+        ([], []),
+    ],
+)
+def test_names_of_other_tools_become_those_here(words: list[str], expected: list[str]) -> None:
+    assert understood(words) == expected
+
+
+@pytest.mark.parametrize(
+    ("option", "number"),
+    [("--fp16", onnx.TensorProto.FLOAT16), ("--bf16", onnx.TensorProto.BFLOAT16)],
+)
+def test_a_second_argument_is_the_output(model: str, option: str, number: int) -> None:
+    status, output = run("convert", model, "out.onnx", option, "--target", "schema", "-q")
+    assert (status, output) == (0, "")
+    assert number in precision_of("out.onnx")
+
+
+def test_a_model_that_is_there_is_never_taken_for_the_output(model: str) -> None:
+    shutil.copy(model, "other.onnx")
+    before = Path("other.onnx").read_bytes()
+    status, output = run("convert", model, "other.onnx")
+    assert status == 2
+    assert "other.onnx" in output
+    assert Path("other.onnx").read_bytes() == before
+
+
+def test_two_outputs_are_too_many(model: str) -> None:
+    status, output = run("convert", model, "out.onnx", "-o", "again.onnx")
+    assert status == 2
+    assert "out.onnx" in output
+    assert not Path("again.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "answer"),
+    [
+        ("--exclude", "--deny-op OPERATOR keeps an operator in float32"),
+        ("--atol", "--rtol is the tolerance"),
+        ("--device", "--target names what the model is for"),
+    ],
+)
+def test_an_option_that_may_mean_several_things_is_answered(
+    model: str, option: str, answer: str
+) -> None:
+    status, output = run("convert", model, "-o", "out.onnx", option, "x")
+    assert status == 2
+    assert answer in output
+
+
+def test_compare_compares_two_models(model: str) -> None:
+    assert run("convert", model, "-o", "out.onnx", "--target", "schema")[0] == 0
+    status, output = run("compare", model, "out.onnx")
+    assert status == 0
+    assert "against the original" in output
