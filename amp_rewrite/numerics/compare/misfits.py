@@ -9,7 +9,7 @@ is rounding is measured: the node is run once more on inputs and weights moved b
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,12 @@ from amp_rewrite.dtypes import FLOAT32, LOW, DType
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.numerics.compare.distance import is_float
-from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, Run, are_fills
+from amp_rewrite.numerics.compare.intermediates import (
+    BUDGET_BYTES,
+    IntermediateComparer,
+    Run,
+    are_fills,
+)
 from amp_rewrite.numerics.compare.masked_rows import rows_of
 from amp_rewrite.numerics.compare.single_nodes import SingleNode
 from amp_rewrite.numerics.compare.verify_report import Misfit
@@ -113,8 +118,9 @@ def misfits(original: TypedModel, inside: IntermediateComparer, seen: Seen) -> t
         known.setdefault(before, []).append(name)
     found = list(_suspects(original, known, inside.errors(), seen))
     worst = sorted(found, key=lambda each: -each.growth)[:_TRIES]
-    for suspect in (each for each in found if each in worst):
-        error = _error(suspect, known, seen, original)
+    chosen = [each for each in found if each in worst]
+    for suspect, values in _with_values(chosen, known, seen, inside.sizes):
+        error = _error(suspect, known, seen, original, values)
         if error is not None:
             node = suspect.node
             return (Misfit(suspect.output, node.name or "", node.op_type, error),)
@@ -135,6 +141,31 @@ def _suspects(
                 break
 
 
+def _with_values(
+    suspects: Sequence[_Suspect], known: Known, seen: Seen, sizes: Mapping[str, int]
+) -> Iterator[tuple[_Suspect, Values]]:
+    """Yield suspects with the values that they need: one run is for as many as memory holds."""
+    left = list(suspects)
+    while left:
+        names: set[str] = set()
+        count = 0
+        for suspect in left:
+            more = names | _needed(suspect, known, seen)
+            if count and sum(sizes.get(name, 0) for name in more) > BUDGET_BYTES:
+                break
+            names, count = more, count + 1
+        values = seen.run(names)
+        yield from ((suspect, values) for suspect in left[:count])
+        left = left[count:]
+
+
+def _needed(suspect: _Suspect, known: Known, seen: Seen) -> set[str]:
+    """Return the values of the rewritten model that say whether a node is a misfit."""
+    read = _read(suspect.node, known).values()
+    others = (v.name for v in suspect.node.inputs if v is not None and v.name in seen.others)
+    return {suspect.output, *(name for names in read for name in names), *filter(None, others)}
+
+
 def _read(node: ir.Node, known: Known) -> dict[str, list[str]]:
     """Return the compared values that a node reads, with their names in the rewritten model."""
     names = [v.name or "" for v in node.inputs if v is not None]
@@ -153,7 +184,9 @@ def _can_run(node: ir.Node, original: TypedModel, known: Known, seen: Seen) -> b
     return all(there) and original.types.get(node.outputs[0]) == "tensor(float)"
 
 
-def _error(suspect: _Suspect, known: Known, seen: Seen, original: TypedModel) -> float | None:
+def _error(
+    suspect: _Suspect, known: Known, seen: Seen, original: TypedModel, found: Values
+) -> float | None:
     """Return how far an output is from what the original's node makes of the same inputs.
 
     None where that is a rounding, or not known.
@@ -161,9 +194,7 @@ def _error(suspect: _Suspect, known: Known, seen: Seen, original: TypedModel) ->
     node = suspect.node
     read = _read(node, known)
     others = [v.name for v in node.inputs if v is not None and v.name in seen.others]
-    names = {suspect.output, *(n for names in read.values() for n in names), *others}
-    found = seen.run({name for name in names if name})
-    if not names <= found.keys():
+    if not _needed(suspect, known, seen) <= found.keys():
         return None
     alone = SingleNode(node, original.model)
     output = np.asarray(found[suspect.output])
@@ -171,15 +202,16 @@ def _error(suspect: _Suspect, known: Known, seen: Seen, original: TypedModel) ->
     for feeds in _choices(read, found):
         made = alone.results({**feeds, **{n: found[n] for n in others if n}}, seen.low)
         beyond = None if made is None else _beyond(suspect, output, made, seen)
-        if beyond is None:
+        if not beyond:  # not known, or a rounding of these inputs
             return None
         errors.append(beyond)
-    return min(errors, default=0.0) or None
+    return min(errors, default=None)
 
 
 def _choices(read: Known, found: Values) -> Iterator[Values]:
     """Yield the inputs of a node as they are before casts, and behind them."""
-    for place in (0, -1):
+    has_casts = any(len(names) > 1 for names in read.values())
+    for place in (0, -1) if has_casts else (0,):
         feeds = {name: np.asarray(found[names[place]]) for name, names in read.items()}
         if all(is_float(array) and np.isfinite(array).all() for array in feeds.values()):
             yield {name: array.astype(FLOAT32.numpy) for name, array in feeds.items()}
