@@ -55,7 +55,7 @@ def convert(
     ] = None,
     rtol: common.Rtol = None,
     budget: Annotated[
-        str, typer.Option(help="For tuning and what comes before: 90s, 10m, 1h.")
+        str, typer.Option(help="For calibrating, verifying and tuning: 90s, 10m, 1h.")
     ] = "10m",
     verify: common.Verify = False,
     stress: Annotated[
@@ -317,13 +317,14 @@ def _print_rewrite(report: Report, sizes: Sizes, left: str | None, *, explain_ca
 
 
 def _print_unmet(done: FileConversion, report: Report, output: Path) -> None:
-    """Print first that a search ended early, if it did, and what goes on."""
+    """Print first that a search, or verifying, ended early, if it did, and what goes on."""
     made, asked = done.made, done.asked
-    if made is None or made.unmet is None:
+    ended = None if made is None else made.unmet or made.verification.unfinished
+    if ended is None:
         return
     out, names = common.console(), _names(done, output, written=False)
     step = longer_search(report, names, asked.rtol, asked.budget)
-    for line in (made.unmet, f"next: {step.why}", f"  {step.command}"):
+    for line in (ended, f"next: {step.why}", f"  {step.command}"):
         out.print(line)
 
 

@@ -79,6 +79,8 @@ class Conversion:
         excused, or if a tolerance was asked for, which tuning meets if need be.
         """
         report = self.verification
+        if report.unfinished is not None and not report.failures:
+            return report.unfinished
         return None if report.tolerances.strict else report.doubt
 
     @property
@@ -204,6 +206,9 @@ class Conversion:
             more = f" (and {len(others)} more)" if others else ""
             doubt = "" if self.doubt is None else f", in doubt: {self.doubt}"
             return f"does not hold: {first}{more}{doubt}"
+        if report.unfinished is not None:
+            so_far = f"off by at most {report.worst:.2g} of an output's largest magnitude so far"
+            return f"{report.verdict}{f'; {so_far}' if report.has_outputs else ''}"
         if not report.has_outputs:
             return report.verdict
         made_up = "made-up " if report.data.startswith(MADE_UP) else ""
@@ -218,8 +223,10 @@ class Conversion:
     def _steps(self) -> list[str]:
         steps: list[str] = []
         if self.calibration is not None:
-            count = len(self.calibration.nodes)
-            steps.append(f"calibrated: {count} {_stay('node', count)} float32")
+            count, batches = len(self.calibration.nodes), self.calibration.batches
+            total = self.calibration.total or batches
+            part = "" if batches == total else f" on {batches} of {total} batches"
+            steps.append(f"calibrated{part}: {count} {_stay('node', count)} float32")
         if self.constants:
             count = len(self.constants)
             steps.append(f"constants kept: {count} {_stay('node', count)} float32")

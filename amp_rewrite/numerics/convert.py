@@ -11,13 +11,18 @@ from typing import Unpack, cast
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
-from amp_rewrite.errors import OptionError, SaveError
+from amp_rewrite.errors import OptionError, OutOfTimeError, SaveError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.numerics.compare.distance import Tolerances
 from amp_rewrite.numerics.compare.verification import Verification
-from amp_rewrite.numerics.compare.verify import device_providers, verified
+from amp_rewrite.numerics.compare.verify import (
+    device_providers,
+    origin_of,
+    unfinished_after,
+    verified,
+)
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.conversion import Conversion
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -41,12 +46,16 @@ from amp_rewrite.rewriting.plan.options import (
     with_option_names,
 )
 from amp_rewrite.rewriting.scaling.scaling import Scaling
+from amp_rewrite.runtimes.ort.time_limit import time_limit
 
 BUDGET = 600.0
 """Seconds for tuning."""
 
 _CONSTANTS_SHARE = 0.3
 """The share of the budget that the search for harmful constants may take."""
+
+_CALIBRATION_SHARE = 0.5
+"""The share of the budget that calibrating may take."""
 
 _MORE_SEARCHES = 2
 """How often `tune` runs again at most, told by how much its trial was more exact than the file."""
@@ -94,7 +103,8 @@ def convert(
         rtol: The largest error of an output, relative to its largest magnitude; None for what
             `verify` asks for, a cosine of 0.999 and the same classes.
         budget: Seconds for all of it; the searches for harmful constants and for nodes get what
-            calibrating and verifying leave, and verifying takes once more. Those are not cut short.
+            calibrating and verifying leave, and verifying takes once more. Calibrating takes at
+            most half of it. A model that was not verified on everything by then is in doubt.
         stress: Verify with stress inputs as well; None does so without data, and if `strict` is
             set.
         output: Where to write the rewritten model if it holds; a file of data that ends in .onnx is
@@ -192,14 +202,28 @@ class _Job:
             self._adopt(made)
             return self._mended(self.options, self.judged(made))
         self.progress("calibrating")
+        calibration = self._calibrated()
+        options = self.options if calibration is None else self._ruled(calibration)
+        return self._mended(options, self._rewritten(options, calibration))
+
+    def _calibrated(self) -> Calibration | None:
+        """Return what the data forbid, and go on with the scaled model if there is to be one.
+
+        None if the time for that was over before one batch was seen.
+        """
+        assert self.data is not None, "there is something to calibrate on"
         lenient = replace(self.options, strict=False)
-        calibration = calibrate(self.model, self.data, lenient)
-        self.options = replace(self.options, target=calibration.options.target)
-        found = scaled_conversion(self.model, self.data, lenient, calibration, self._ruled)
+        try:
+            with time_limit(self.started + self.budget * _CALIBRATION_SHARE):
+                calibration = calibrate(self.model, self.data, lenient)
+                self.options = replace(self.options, target=calibration.options.target)
+                ruled = self._ruled
+                found = scaled_conversion(self.model, self.data, lenient, calibration, ruled)
+        except OutOfTimeError:
+            return None
         if found is not None:
             self.model, self.scaling, calibration = found.model, found.scaling, found.calibration
-        options = self._ruled(calibration)
-        return self._mended(options, self._rewritten(options, calibration))
+        return calibration
 
     def measured(self) -> Conversion:
         """Take the same steps, and then the fastest form on the first provider."""
@@ -230,6 +254,8 @@ class _Job:
         Without data that is done on the made-up inputs, where the rounded weights are to blame.
         """
         found = first.verification
+        if found.unfinished is not None:
+            return first  # nor is there time for a search
         is_beyond = any(not output.ok for output in found.control)
         blames_weights = is_beyond or any(output.fault == "slice" for output in found.outputs)
         if not _fails_on_data(found) or not (blames_weights or self.data is not None):
@@ -320,17 +346,30 @@ class _Job:
         """Verify what was rewritten."""
         self.progress("verifying")
         begins = time.monotonic()
-        run = self._verification(result)
-        run.device(self.providers, asked=True)
-        report = verified(
-            run,
-            self.data,
-            stress=self.stress,
-            input_ranges=self.options.ranges,
-            progress=self.progress,
-        )
+        try:
+            with time_limit(self.started + self.budget):
+                run = self._verification(result)
+                run.device(self.providers, asked=True)
+                report = verified(
+                    run,
+                    self.data,
+                    stress=self.stress,
+                    input_ranges=self.options.ranges,
+                    progress=self.progress,
+                )
+        except OutOfTimeError:  # no model was loaded
+            return Conversion(result, self._unverified(), calibration, tuning, {}, constants)
         self.last, self.takes = run, time.monotonic() - begins
         return Conversion(result, report, calibration, tuning, run.shapes, constants)
+
+    def _unverified(self) -> VerifyReport:
+        """Return what is known of a model for whose verification no time was left."""
+        low, target = self.options.low, self.options.chosen_target
+        tolerances, unfinished = Tolerances.of(low, self.rtol), unfinished_after(0, self.data)
+        origin = origin_of(self.data, 0)
+        return VerifyReport(
+            low.name, 0, origin, tolerances, (), target=target, unfinished=unfinished
+        )
 
     def _verification(self, result: RewriteResult) -> Verification:
         tolerances = Tolerances.of(self.options.low, self.rtol)

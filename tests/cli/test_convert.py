@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,6 +18,7 @@ from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.numerics.compare.device_checks import DeviceChecks
 from amp_rewrite.numerics.compare.verify_report import DeviceComparison
 from amp_rewrite.numerics.ranges import calibrate
+from amp_rewrite.numerics.search.tune import tune
 
 TEXT = """<ir_version: 9, opset_import: ["" : 18]>
 g (float[2,4] x) => (float[2,4] y) <float[4,4] w = {{{w}}}, float[4,4] v = {{{v}}}> {{
@@ -149,18 +151,37 @@ def test_where_a_tolerance_leaves_nothing_low_nothing_is_written(
 
 
 def test_a_budget_that_ended_is_the_first_line_with_the_next_command(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ("--data", folder / "data", "--rtol", "0.002", "--budget", "0.001s")
+    def hurried(*arguments: Any, **options: Any) -> Any:
+        return tune(*arguments, **options | {"budget": 0.001})
+
+    monkeypatch.setattr("amp_rewrite.numerics.convert.tune", hurried)
+    options = ("--data", folder / "data", "--rtol", "0.002", "--budget", "30s")
     assert convert(folder, "fine", *options, "--precision", "bfloat16") == 3
     lines = capsys.readouterr().out.splitlines()
-    said = next(i for i, line in enumerate(lines) if line.startswith("the budget of 0.001 s ended"))
+    said = next(i for i, line in enumerate(lines) if line.startswith("the budget of 30 s ended"))
     assert all(line.startswith("the weights alone") for line in lines[:said])
     command = f"  amp-rewrite convert {folder / 'fine.onnx'} -o {folder / 'out.onnx'} --precision "
     assert lines[said + 2].startswith(f"{command}bfloat16 --data {folder / 'data'} --rtol 0.002")
-    assert lines[said + 2].endswith(" --budget 0.004s")
+    assert lines[said + 2].endswith(" --budget 120s")
     assert "nothing changed: what was found until then leaves nothing in bfloat16" in lines
     assert not any("no part of the model can compute" in line for line in lines)
+
+
+def test_what_was_not_verified_in_time_is_not_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert convert(folder, "good", "--data", folder / "data", "--budget", "0.001s") == 4
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("the time was over before everything was compared: 0 of ")
+    assert lines[1] == "next: Give it more time, or allow a larger error."
+    assert lines[2].endswith("--budget 0.004s")
+    assert "nothing was written; --write-failed writes it all the same" in lines
+    assert not (folder / "out.onnx").exists()
+    forced = ("--data", folder / "data", "--budget", "0.001s", "--write-failed")
+    assert convert(folder, "good", *forced) == 4
+    assert f"wrote {folder / 'out.onnx'}, in doubt" in capsys.readouterr().out
 
 
 def test_a_verified_model_in_which_lists_leave_nothing_low_is_not_written(

@@ -12,8 +12,10 @@ import onnx
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.errors import DataError, OptionError, StrictError, VerdictError
+from amp_rewrite.errors import DataError, OptionError, OutOfTimeError, StrictError, VerdictError
+from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify import verified
+from amp_rewrite.numerics.ranges.value_ranges import RangeMeter
 
 TEXT = """<ir_version: 9, opset_import: ["" : 18]>
 g (float[2,4] x) => (float[2,4] y)
@@ -287,8 +289,58 @@ def test_a_search_leaves_time_for_the_verification_behind_it(
 
     monkeypatch.setattr("amp_rewrite.numerics.convert.tune", tune)
     monkeypatch.setattr("amp_rewrite.numerics.convert.verified", slow)
-    for budget in (60.0, 0.5):
-        with pytest.raises(Tuned):
-            amp.convert(model(), batches(), rtol=1e-9, budget=budget)
+    with pytest.raises(Tuned):
+        amp.convert(model(), batches(), rtol=1e-9, budget=60.0)
     assert 50 < given[0] < 60 - 2 * 0.4
-    assert given[1] == 0
+    late = amp.convert(model(), batches(), rtol=1e-9, budget=0.3)
+    assert len(given) == 1
+    assert late.verification.unfinished is not None
+
+
+def test_what_was_not_verified_in_time_is_in_doubt_and_not_written(tmp_path: Path) -> None:
+    output = tmp_path / "out.onnx"
+    found = amp.convert(model(), batches(3), budget=1e-6)
+    assert (found.ok, found.calibration, found.verification.feeds) == (False, None, 0)
+    assert found.verification.holds is None
+    assert found.doubt is not None
+    assert found.verdict == (
+        "in doubt: the time was over before everything was compared: 0 of 3 feeds were; a larger "
+        "budget does the rest"
+    )
+    assert "holds" not in found.verification.to_text()
+    assert json.loads(found.to_json())["verdict"]["ok"] is False
+    with pytest.raises(VerdictError, match=r"in doubt: the time was over"):
+        found.save(output)
+    assert not output.exists()
+
+
+def test_feeds_that_were_compared_in_time_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    add, seen = Verification.add, list[int]()
+
+    def late(self: Verification, *arguments: Any, **options: Any) -> None:
+        seen.append(1)
+        if len(seen) == 3:
+            raise OutOfTimeError("the time is over")
+        add(self, *arguments, **options)
+
+    monkeypatch.setattr(Verification, "add", late)
+    found = amp.convert(model(), batches(4))
+    assert not found.ok
+    assert found.verification.feeds == 2
+    assert "2 of 4 feeds were; a larger budget does the rest; off by at most" in found.verdict
+    assert found.verdict.endswith("so far; calibrated: 0 nodes stay float32")
+
+
+def test_batches_that_were_measured_in_time_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    add, seen = RangeMeter.add, list[int]()
+
+    def late(self: RangeMeter, feeds: Any) -> None:
+        seen.append(1)
+        if len(seen) == 2:
+            raise OutOfTimeError("the time is over")
+        add(self, feeds)
+
+    monkeypatch.setattr(RangeMeter, "add", late)
+    found = amp.convert(model(), batches(4))
+    assert found.ok
+    assert found.verdict.endswith("calibrated on 1 of 4 batches: 0 nodes stay float32")

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from amp_rewrite import dtypes, targets
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.errors import AmpError, OptionError
+from amp_rewrite.errors import AmpError, OptionError, OutOfTimeError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.names import names_in
@@ -347,13 +347,23 @@ class Verification:
             if not isinstance(value, list):
                 self._ends.setdefault(name, np.shape(value))
 
-    def report(self, data: str, *, inside: bool, stress: StressReport | None) -> VerifyReport:
-        """Return what was found over all feeds."""
+    def report(
+        self,
+        data: str,
+        *,
+        inside: bool,
+        stress: StressReport | None,
+        unfinished: str | None = None,
+    ) -> VerifyReport:
+        """Return what was found over all feeds, or those that were compared in time."""
         comparer = self.inside if inside else None
         wrong: tuple[Misfit, ...] = ()
-        if comparer is not None and self._seen is not None:
+        if comparer is not None and self._seen is not None and unfinished is None:
             seen = Seen(self._seen, self._seen_masked, self._others, self.low, self._adds_low)
-            wrong = misfits(self.before, comparer, seen)
+            try:
+                wrong = misfits(self.before, comparer, seen)
+            except OutOfTimeError:
+                unfinished = "the time was over before the nodes inside were compared one by one"
         return VerifyReport(
             precision=self.low.name,
             target=self.target,
@@ -376,6 +386,7 @@ class Verification:
             control=tuple(o for o in _results(self.control) if o.elements),
             moves=tuple(o for o in _results(self.moves) if o.elements),
             selections=tuple(self.selections.values()),
+            unfinished=unfinished,
         )
 
 

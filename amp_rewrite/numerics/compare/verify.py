@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -14,7 +13,7 @@ import onnx_ir as ir
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import OptionError, OutOfTimeError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.graph.keys import EXPONENTS_KEY
@@ -26,7 +25,7 @@ from amp_rewrite.numerics.compare.stress_checks import StressChecks
 from amp_rewrite.numerics.compare.verification import Verification, lowest_precision
 from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
-from amp_rewrite.numerics.inputs.batches import Data, Feeds, batches
+from amp_rewrite.numerics.inputs.batches import Data, Feeds, batches, count
 from amp_rewrite.numerics.inputs.input_roles import InputRole, roles_of
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.numerics.inputs.scalings import Scaling
@@ -39,6 +38,7 @@ from amp_rewrite.rewriting.scaling.noted_exponents import scaled_as_noted
 from amp_rewrite.runtimes.engines import check_provider
 from amp_rewrite.runtimes.ort.isolated_load import load_of_source
 from amp_rewrite.runtimes.ort.providers import has_provider
+from amp_rewrite.runtimes.ort.time_limit import check_time
 from amp_rewrite.targets import CUDA
 
 Progress = Callable[[str], None]
@@ -246,22 +246,57 @@ def verified(
     start = time.perf_counter()
     _check_budget(stress_budget)
     plausible = PlausibleInputs.of(run.before.model, seed, input_ranges, types=run.before.types)
-    attempt, feeds = _feeds(run, plausible, data)
-    first = next(feeds, None)
+    found, unfinished, origin = None, None, origin_of(data, seed)
+    try:
+        attempt, feeds = _feeds(run, plausible, data)
+        first = _add_all(run, feeds, progress, inside=intermediates)
+        if stress and not step_description(run.before.model):
+            spent = time.perf_counter() - start
+            budget = _budget(spent) if stress_budget is None else stress_budget
+            base = first
+            if attempt is not None:
+                base = many_steps(run, plausible, attempt, first, budget)
+            inputs = StressInputs(base, _roles(run, plausible, base, data is None), seed)
+            found = StressChecks(run, inputs, plausible, attempt, budget, progress).report()
+        check_time()  # some of what failed then was left out
+    except OutOfTimeError:
+        unfinished = unfinished_after(run.count, data)
+    return run.report(origin, inside=intermediates, stress=found, unfinished=unfinished)
+
+
+def _add_all(
+    run: Verification, feeds: Iterator[Feeds], progress: Progress, *, inside: bool
+) -> Feeds:
+    """Compare the models on all feeds; return the first.
+
+    Raises:
+        OutOfTimeError: A time limit ended that; the feeds before count.
+        OptionError: There is none.
+    """
+    first: Feeds | None = None
+    for number, each in enumerate(feeds, 1):
+        first = each if first is None else first
+        progress(f"verifying: feed {number}")
+        try:
+            run.add(each, inside=inside)
+        except OutOfTimeError:
+            run.count = number - 1
+            raise
     if first is None:
         raise OptionError("there is no data", expected="at least one feed")
-    for number, each in enumerate(chain([first], feeds), 1):
-        progress(f"verifying: feed {number}")
-        run.add(each, inside=intermediates)
-    found = None
-    if stress and not step_description(run.before.model):
-        budget = _budget(time.perf_counter() - start) if stress_budget is None else stress_budget
-        base = first
-        if attempt is not None:
-            base = many_steps(run, plausible, attempt, first, budget)
-        inputs = StressInputs(base, _roles(run, plausible, base, data is None), seed)
-        found = StressChecks(run, inputs, plausible, attempt, budget, progress).report()
-    return run.report(_origin(data, seed), inside=intermediates, stress=found)
+    return first
+
+
+def unfinished_after(feeds: int, data: Data | None) -> str:
+    """Return what is said of a verification that a time limit ended behind some feeds."""
+    total = 1 if data is None else count(data)
+    if feeds and feeds == total:
+        done = "all feeds were, but not all stress inputs or values inside"
+    else:
+        done = f"{feeds}{'' if total is None else f' of {total}'} feeds were"
+    return (
+        f"the time was over before everything was compared: {done}; a larger budget does the rest"
+    )
 
 
 def _roles(
@@ -313,7 +348,8 @@ def device_providers(given: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _origin(data: Data | None, seed: int) -> str:
+def origin_of(data: Data | None, seed: int) -> str:
+    """Return what the feeds are called in a report."""
     if data is None:
         return f"{MADE_UP}, seed {seed}"
     return os.fspath(data) if isinstance(data, str | os.PathLike) else "given data"

@@ -215,6 +215,7 @@ class VerifyReport:
         selections: What nodes such as TopK select in both models.
         untold: Why the rewritten model could not be told what the original selects inside If, Loop
             and Scan, where outputs fail: one swapped near tie may be all that differs.
+        unfinished: What a time limit kept from being compared; None if nothing was.
     """
 
     precision: str
@@ -235,25 +236,29 @@ class VerifyReport:
     untold: tuple[str, ...] = ()
     target: str = targets.DEFAULT
     refused: str | None = None
+    unfinished: str | None = None
     shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape], repr=False, compare=False)
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
         fails = self.failures
-        verdict = f"does not hold: {fails[0]}" if fails else "holds"
+        verdict = f"does not hold: {fails[0]}" if fails else self.verdict
         return one_line(self, f"{self.precision} {verdict}; {self.feeds} feeds ({self.data})")
 
     @property
     def ok(self) -> bool:
         """Whether every output is within tolerance and nothing became infinite or NaN.
 
-        Feeds on which the original is not finite do not count; with no other one nothing is ok.
+        Feeds on which the original is not finite do not count; with no other one nothing is ok, nor
+        is what nobody had the time to compare.
         """
-        return not self.failures
+        return not self.failures and self.unfinished is None
 
     @property
     def holds(self) -> bool | None:
         """Whether it holds; None where nothing was compared, so that nobody knows."""
+        if self.unfinished is not None and not self.failures:
+            return None
         return self.ok if self.compared else None
 
     @property
@@ -261,6 +266,8 @@ class VerifyReport:
         """Whether it holds, in a few words, or why that is not known."""
         if self.failures:
             return "does not hold" if self.refused is None else f"{self.refused}; does not hold"
+        if self.unfinished is not None:
+            return f"in doubt: {self.unfinished}"
         if self.compared and not self.has_outputs:
             return "holds on stress inputs; on the others nothing was compared"
         return self.uncompared or f"holds{self._on_what}{self._against_itself}"
@@ -313,8 +320,11 @@ class VerifyReport:
         """Why a model that does not hold may be as good as it can be, or None.
 
         That is where all outputs that do not hold are about as far off if the weights alone are
-        rounded, or depend on choices that could not be compared, and everything else holds.
+        rounded, or depend on choices that could not be compared, and everything else holds; or
+        where the time was over.
         """
+        if self.unfinished is not None and not self.failures:
+            return self.unfinished
         failed = [output for output in self.outputs if not output.ok]
         control = {output.name: output for output in self.control}
         if not failed or self.refused is not None or self._failures_elsewhere():
@@ -347,7 +357,8 @@ class VerifyReport:
 
     def _failures_elsewhere(self) -> tuple[str, ...]:
         """Return what does not hold besides the outputs: values inside, stress, a device."""
-        lines = [] if self.feeds or self.uncompared is None else [self.uncompared]
+        is_empty = self.unfinished is None and not self.feeds
+        lines = [self.uncompared] if is_empty and self.uncompared is not None else []
         if self.infinities:
             first = self.infinities[0]
             kind = "infinite" if first.inf else "NaN"
@@ -563,8 +574,9 @@ def print_verify(report: VerifyReport, console: Console) -> None:
         console.print(f"failed: {failure}")
     if report.failures and report.doubt is not None:
         console.print(f"in doubt: {report.doubt}")
-    if report.ok:
-        console.print(report.verdict, style="green" if report.compared else "yellow")
+    if report.ok or (report.unfinished is not None and not report.failures):
+        style = "green" if report.ok and report.compared else "yellow"
+        console.print(report.verdict, style=style)
 
 
 def _print_device(device: DeviceComparison, console: Console) -> None:

@@ -18,7 +18,7 @@ from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import DType
-from amp_rewrite.errors import DataError
+from amp_rewrite.errors import DataError, OutOfTimeError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.kernels.accumulation import operators_adding_in
 from amp_rewrite.numerics.inputs.batches import Data, batches, count
@@ -49,6 +49,8 @@ class Calibration:
         ends: Names of graph inputs and outputs that `keep_io_types` makes low and that do not fit.
         unmeasured: Names of values that could not be measured (bodies of SequenceMap, say).
         batches: How many batches were seen.
+        total: How many there are, more of which a time limit may have left out; None if only
+            reading all of them would tell.
         options: The options of the rewrite that it was made for.
         model: The model as the file's comment calls it.
     """
@@ -60,6 +62,7 @@ class Calibration:
     batches: int
     options: RewriteOptions
     model: str
+    total: int | None = None
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -140,7 +143,12 @@ def calibrate(
     meter = RangeMeter.of(painter, sums)
     total = count(data)
     for feeds in batches(data, painter.model):
-        meter.add(feeds)
+        try:
+            meter.add(feeds)
+        except OutOfTimeError:
+            if not meter.batches:
+                raise
+            break
         if progress is not None:
             progress(meter.batches, total)
     if not meter.batches:
@@ -153,6 +161,7 @@ def calibrate(
         ends=_unfit_ends(meter, limits),
         unmeasured=meter.unmeasured,
         batches=meter.batches,
+        total=total,
         options=painter.options,
         model=os.path.basename(model) if isinstance(model, str | os.PathLike) else "a model",
     )

@@ -67,11 +67,11 @@ def next_steps(report: Report, names: Names, holds: bool | None) -> tuple[NextSt
 
 
 def longer_search(report: Report, names: Names, rtol: float | None, budget: float) -> NextStep:
-    """Return the command that searches with a larger budget what one ended before its end."""
+    """Return the command with a larger budget, where one ended before its end."""
     words = [names.with_data.strip() or "--verify"]
     words += [] if rtol is None else [f"--rtol {rtol:g}"]
     return NextStep(
-        "Give the search more time, or allow a larger error.",
+        "Give it more time, or allow a larger error.",
         f"amp-rewrite convert {shlex.quote(names.model)} -o {shlex.quote(names.output)}"
         f"{_options(report)}{_opset(report)} {' '.join(words)} --budget {MORE * budget:g}s",
     )
