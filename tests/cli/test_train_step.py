@@ -67,6 +67,38 @@ def test_an_invalid_step_is_not_written(folder, monkeypatch):
     assert not (folder / "step.onnx").exists()
 
 
+@pytest.mark.parametrize(("opset", "mode"), [(23, 0), (23, 2), (24, 1), (24, 3)])
+def test_attention_whose_scores_are_an_output_is_trained(folder, opset, mode):
+    text = f"""<ir_version: 10, opset_import: ["" : {opset}]>
+        g (float[2, 3, 8] x) => (float loss) <float[8, 8] w, int64[4] axes = {{0, 1, 2, 3}}> {{
+            q = MatMul (x, w)
+            a, k, v, s = Attention <q_num_heads = 2, kv_num_heads = 2, softcap = 2.0,
+                qk_matmul_output_mode = {mode}> (q, x, q)
+            t = Tanh (s)
+            one = ReduceMean <keepdims = 0> (t, axes)
+            two = ReduceMean <keepdims = 0> (a)
+            loss = Add (one, two)
+        }}"""
+    model = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(0)
+    weights, x = (rng.normal(size=s).astype(np.float32) for s in ((8, 8), (2, 3, 8)))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    onnx.save(model, "attention.onnx")
+    rate = ("--optimizer", "sgd", "--learning-rate", "1")
+    assert command(*rate, forward="attention.onnx").exit_code == 0
+    moved = state_after_a_step("step.onnx", {"x": x})["w"] - weights
+
+    def loss(share):
+        model.graph.initializer[-1].CopyFrom(
+            onnx.numpy_helper.from_array(weights + np.float32(share) * moved, "w")
+        )
+        session: Any = onnxruntime.InferenceSession(model.SerializeToString())
+        return float(session.run(["loss"], {"x": x})[0])
+
+    slope = (loss(0.01) - loss(-0.01)) / 0.02
+    np.testing.assert_allclose(slope, -np.sum(moved.astype(np.float64) ** 2), rtol=0.03)
+
+
 def test_quiet_prints_nothing():
     assert command("--quiet").output == ""
 
