@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.dtypes import FLOAT32, FLOAT64, DType
 from amp_rewrite.kernels.accumulation import SumOrder
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 
 CHUNK = 16
 """Terms that are summed before the running sum is rounded: the depth of one mma.sync m16n8k16."""
+
+_FINITE = 2.0**200
+"""A bound of the sums whose power of two is asked for; the low types are infinite before it."""
 
 Sliced = tuple[ir.Value, ir.Value]
 """A value, and the axis along which it is cut, as a 1-D int64 value."""
@@ -50,14 +53,38 @@ class Adder:
             begin: What the running sum begins with; None for nothing.
         """
         chunk = self._chunk(length)
+        if self._rounds_once:
+            operands = [(nodes.cast(value, FLOAT64.ir), axis) for value, axis in operands]
+            begin = None if begin is None else nodes.cast(begin, FLOAT64.ir)
         value, axis = operands[0]
         size = nodes.add("Gather", [nodes.add("Shape", [value]), axis])
         rest = nodes.add("Div", [nodes.add("Sub", [size, nodes.ints(1)]), nodes.ints(chunk)])
         trips = nodes.add("Squeeze", [rest])
         sum_ = self._chunk_sum(nodes, operands, nodes.ints(0), chunk, partial)
-        first = self.round(nodes, sum_ if begin is None else nodes.add("Add", [begin, sum_]))
+        first = self._round(nodes, sum_ if begin is None else nodes.add("Add", [begin, sum_]))
         body = ir.AttrGraph("body", self._body(nodes, operands, chunk, partial))
-        return nodes.add("Loop", [trips, None, first], [body], FLOAT32.ir)
+        total = nodes.add("Loop", [trips, None, first], [body], self._type)
+        return nodes.cast(total, FLOAT32.ir) if self._rounds_once else total
+
+    @property
+    def _rounds_once(self) -> bool:
+        """Whether a product and the sum that it joins are rounded once: they are added as doubles.
+
+        float32 holds a product, but not its sum with the running sum.
+        """
+        return self.order is not None and self.order.fused
+
+    @property
+    def _type(self) -> ir.DataType:
+        return FLOAT64.ir if self._rounds_once else FLOAT32.ir
+
+    def _round(self, nodes: NodeCollector, value: ir.Value) -> ir.Value:
+        """Round a running sum."""
+        return (
+            round_doubles(nodes, value, self.dtype)
+            if self._rounds_once
+            else self.round(nodes, value)
+        )
 
     def round(self, nodes: NodeCollector, value: ir.Value) -> ir.Value:
         """Round to the low type."""
@@ -75,12 +102,12 @@ class Adder:
         nodes = outer.nested("chunk")
         index = nodes.value("i", ir.DataType.INT64, ir.Shape([]))
         again = nodes.value("again", ir.DataType.BOOL, ir.Shape([]))
-        total = nodes.value("total", FLOAT32.ir)
+        total = nodes.value("total", self._type)
         number = nodes.add("Add", [index, nodes.ints(1)])
         start = nodes.add("Mul", [number, nodes.ints(chunk)])
         added = nodes.add("Add", [total, self._chunk_sum(nodes, operands, start, chunk, partial)])
         on = nodes.add("Identity", [again], type_=ir.DataType.BOOL)
-        outputs = [on, self.round(nodes, added)]
+        outputs = [on, self._round(nodes, added)]
         name = f"{total.name}/body"
         return ir.Graph([index, again, total], outputs, nodes=nodes.made, name=name)
 
@@ -99,7 +126,7 @@ class Adder:
         for i in range(1, chunk):
             place = nodes.add("Add", [start, nodes.ints(i)])
             term = self._term(nodes, operands, place, partial)
-            total = self.round(nodes, nodes.add("Add", [total, term]))
+            total = self._round(nodes, nodes.add("Add", [total, term]))
         return total
 
     def _term(
@@ -107,8 +134,26 @@ class Adder:
     ) -> ir.Value:
         """Return one term, rounded unless it joins the sum in the same instruction."""
         term = _part(nodes, operands, place, 1, partial)
-        fused = self.order is not None and self.order.fused
-        return term if fused else self.round(nodes, term)
+        return term if self._rounds_once else self.round(nodes, term)
+
+
+def round_doubles(nodes: NodeCollector, value: ir.Value, dtype: DType) -> ir.Value:
+    """Round doubles to a low type, to nearest and ties to even; the result is in doubles.
+
+    A Cast rounds to float32 on the way, which moves a number in 8,192. So what the low type cannot
+    hold is rounded away first, by adding and subtracting 2^52 units in its last place. The unit is
+    that of the number's power of two, |q - (1 - u) q| with q = (1 / 2u + 1) x and u = 2^-53 (S. M.
+    Rump, T. Ogita, S. Oishi, Accurate Floating-Point Summation Part I, 2008, algorithm 3.5). Below
+    the normal numbers the Cast still rounds twice.
+    """
+    bound = nodes.double(_FINITE)
+    finite = nodes.add("Clip", [value, nodes.double(-_FINITE), bound])
+    units = dtype.epsilon / FLOAT64.epsilon
+    q = nodes.add("Mul", [finite, nodes.double((2.0**52 + 1) * units)])
+    below = nodes.add("Mul", [q, nodes.double(1 - 2.0**-53)])
+    shift = nodes.add("Sub", [q, below])
+    rounded = nodes.add("Sub", [nodes.add("Add", [value, shift]), shift])
+    return nodes.cast(nodes.cast(rounded, dtype.ir), FLOAT64.ir)
 
 
 def known_shape(value: ir.Value) -> list[int] | None:

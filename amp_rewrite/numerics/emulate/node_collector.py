@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.dtypes import FLOAT32, FLOAT64, DType
 from amp_rewrite.graph.added import AddedNames
 
 
@@ -63,6 +63,14 @@ class NodeCollector:
         """Add a rounding pair."""
         low = self.add("Cast", [value], [ir.AttrInt64("to", dtype.ir.value)], dtype.ir)
         return self.add("Cast", [low], [ir.AttrInt64("to", FLOAT32.ir.value)], FLOAT32.ir)
+
+    def double(self, value: float) -> ir.Value:
+        """Add a constant double scalar."""
+        return self._constant(np.array(value, np.float64), FLOAT64.ir)
+
+    def cast(self, value: ir.Value, to: ir.DataType) -> ir.Value:
+        """Add a Cast."""
+        return self.add("Cast", [value], [ir.AttrInt64("to", to.value)], to)
 
     def _constant(self, array: np.ndarray, type_: ir.DataType) -> ir.Value:
         return self.add("Constant", [], [ir.AttrTensor("value", ir.Tensor(array))], type_)
