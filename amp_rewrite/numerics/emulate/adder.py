@@ -53,7 +53,7 @@ class Adder:
             begin: What the running sum begins with; None for nothing.
         """
         chunk = self._chunk(length)
-        if self._rounds_once:
+        if self.rounds_once:
             operands = [(nodes.cast(value, FLOAT64.ir), axis) for value, axis in operands]
             begin = None if begin is None else nodes.cast(begin, FLOAT64.ir)
         value, axis = operands[0]
@@ -64,10 +64,10 @@ class Adder:
         first = self._round(nodes, sum_ if begin is None else nodes.add("Add", [begin, sum_]))
         body = ir.AttrGraph("body", self._body(nodes, operands, chunk, partial))
         total = nodes.add("Loop", [trips, None, first], [body], self._type)
-        return nodes.cast(total, FLOAT32.ir) if self._rounds_once else total
+        return nodes.cast(total, FLOAT32.ir) if self.rounds_once else total
 
     @property
-    def _rounds_once(self) -> bool:
+    def rounds_once(self) -> bool:
         """Whether a product and the sum that it joins are rounded once: they are added as doubles.
 
         float32 holds a product, but not its sum with the running sum.
@@ -76,13 +76,13 @@ class Adder:
 
     @property
     def _type(self) -> ir.DataType:
-        return FLOAT64.ir if self._rounds_once else FLOAT32.ir
+        return FLOAT64.ir if self.rounds_once else FLOAT32.ir
 
     def _round(self, nodes: NodeCollector, value: ir.Value) -> ir.Value:
         """Round a running sum."""
         return (
             round_doubles(nodes, value, self.dtype)
-            if self._rounds_once
+            if self.rounds_once
             else self.round(nodes, value)
         )
 
@@ -134,7 +134,7 @@ class Adder:
     ) -> ir.Value:
         """Return one term, rounded unless it joins the sum in the same instruction."""
         term = _part(nodes, operands, place, 1, partial)
-        return term if self._rounds_once else self.round(nodes, term)
+        return term if self.rounds_once else self.round(nodes, term)
 
 
 def round_doubles(nodes: NodeCollector, value: ir.Value, dtype: DType) -> ir.Value:
@@ -158,15 +158,22 @@ def round_doubles(nodes: NodeCollector, value: ir.Value, dtype: DType) -> ir.Val
 
 def known_shape(value: ir.Value) -> list[int] | None:
     """Return the shape of a value; None if a length is not known."""
-    if value.shape is None:
+    shape = value.shape
+    maker = value.producer()
+    if shape is None and maker is not None and maker.op_type == "Cast":  # of a low constant
+        return None if maker.inputs[0] is None else known_shape(maker.inputs[0])
+    if shape is None and maker is not None and maker.op_type == "Constant":
+        tensor = maker.attributes.get("value")
+        shape = None if tensor is None else tensor.as_tensor().shape
+    if shape is None:
         return None
-    known = [length for length in value.shape if isinstance(length, int)]
-    return known if len(known) == len(value.shape) else None
+    known = [length for length in shape if isinstance(length, int)]
+    return known if len(known) == len(shape) else None
 
 
 def length_of(value: ir.Value, axis: int) -> int | None:
     """Return the length of an axis; None if it is not known."""
-    shape = value.shape
+    shape = known_shape(value) if value.shape is None else value.shape
     if shape is None or not -len(shape) <= axis < len(shape):
         return None
     length = shape[axis]

@@ -25,7 +25,8 @@ from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, check_feeds, f
 from amp_rewrite.numerics.emulate.emulated_fetches import choose_outputs, narrowed
 from amp_rewrite.numerics.emulate.fused_groups import Fused, find_fused
 from amp_rewrite.numerics.emulate.insert import Inserter
-from amp_rewrite.numerics.emulate.low_sums import Sums
+from amp_rewrite.numerics.emulate.joined_biases import drop_unused, join_biases
+from amp_rewrite.numerics.emulate.low_sums import Sums, sums_of
 from amp_rewrite.numerics.emulate.model import emulate_typed, low_values
 from amp_rewrite.numerics.emulate.moved_factors import move_factors
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -88,9 +89,12 @@ class Evaluator:
         specs = feed_specs(loaded, typed.types)
         self.precisions = frozenset(dtype.name for dtype in low_values(typed.types).values())
         fused = _fused(typed, rounding) if emulate and rounding is not None else None
+        sums = sums_of(accumulate_low) if emulate else {}
+        unused = join_biases(loaded, typed.types, low_values(typed.types), sums) if sums else []
         self._fetches = choose_outputs(loaded, typed.types, outputs)
+        drop_unused(unused)
         if emulate:
-            emulate_typed(typed, accumulate_low=accumulate_low, keep_io_types=False, fused=fused)
+            emulate_typed(typed, accumulate_low=sums, keep_io_types=False, fused=fused)
         elif not takes_low_arrays(providers[0]):
             widen_boundary(loaded, typed.types)
         self._narrow = not emulate and takes_low_arrays(providers[0])

@@ -8,8 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.numerics.emulate.adder import Adder, known_shape, length_of, operands_of
+from amp_rewrite.dtypes import FLOAT32, FLOAT64
+from amp_rewrite.numerics.emulate.adder import (
+    Adder,
+    known_shape,
+    length_of,
+    operands_of,
+    round_doubles,
+)
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 
 _END = np.iinfo(np.int64).max
@@ -41,14 +47,45 @@ def gemm(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     def partial(new: NodeCollector, parts: Sequence[ir.Value]) -> ir.Value:
         return new.add("Gemm", parts, transposes)
 
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    begin = bias if adder.rounds_once and _begins(node, flags) else None
     axes = 0 if flags[0] else 1, 1 if flags[1] else 0
     operands = [(a, nodes.ints(axes[0])), (b, nodes.ints(axes[1]))]
     length = length_of(a, axes[0]) or length_of(b, axes[1])
-    total = _scaled(nodes, adder.add_up(nodes, operands, length, partial), node, "alpha", adder)
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    total = adder.add_up(nodes, operands, length, partial, begin)
+    if begin is not None:
+        return total
+    if adder.rounds_once and bias is not None:
+        return _multiplied_and_added(nodes, node, total, bias, adder)
+    total = _scaled(nodes, total, node, "alpha", adder)
     if bias is not None:
         total = nodes.add("Add", [total, _scaled(nodes, bias, node, "beta", adder)])
     return adder.round(nodes, total)
+
+
+def _begins(node: ir.Node, flags: Sequence[int]) -> bool:
+    """Tell whether the kernel for Arm begins the sums of a Gemm with C.
+
+    It does for one number of each column, where nothing is scaled or transposed.
+    """
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    shape = None if bias is None else known_shape(bias)
+    scaled = any(node.attributes.get_float(name, 1.0) != 1 for name in ("alpha", "beta"))
+    if shape is None or scaled or any(flags):
+        return False
+    columns = length_of(operands_of(node)[1], 1)
+    return shape in ([columns], [1, columns])
+
+
+def _multiplied_and_added(
+    nodes: NodeCollector, node: ir.Node, total: ir.Value, bias: ir.Value, adder: Adder
+) -> ir.Value:
+    """Return alpha * total + beta * C, rounded once, with beta * C rounded before."""
+    alpha = nodes.number(node.attributes.get_float("alpha", 1.0))
+    scaled = nodes.add("Mul", [total, adder.round(nodes, alpha)])
+    terms = [nodes.cast(v, FLOAT64.ir) for v in (scaled, _scaled(nodes, bias, node, "beta", adder))]
+    rounded = round_doubles(nodes, nodes.add("Add", terms), adder.dtype)
+    return nodes.cast(rounded, FLOAT32.ir)
 
 
 def _scaled(
@@ -81,7 +118,7 @@ def conv(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     operands = [(rows, nodes.ints(-1)), (columns, nodes.ints(-2))]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     begin = None
-    if bias is not None and adder.order is not None and adder.order.fused:
+    if bias is not None and adder.rounds_once:
         begin = nodes.add("Reshape", [bias, nodes.ints(group, -1, 1)])  # the sum begins with it
     total = adder.add_up(nodes, operands, channels * window, _product, begin)
     area = nodes.add("Slice", [nodes.add("Shape", [places]), nodes.ints(2), nodes.ints(_END)])

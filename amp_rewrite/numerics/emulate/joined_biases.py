@@ -1,0 +1,115 @@
+"""Constant biases behind a product, which kernels with fused sums begin to add up with.
+
+ONNX Runtime puts an Add of one number for each channel into the Conv before it, if its weight is
+constant and the Add reads the Conv first, and an Add of one for each column into the MatMul before
+it, which becomes a Gemm (its optimizers ConvAddFusion and MatMulAddFusion, tried on 1.32.0). So the
+product is not rounded before the bias is added: the sum begins with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+import onnx_ir as ir
+
+from amp_rewrite.graph.infer import Types
+from amp_rewrite.numerics.emulate.adder import known_shape
+from amp_rewrite.numerics.emulate.folded_weights import constant_of, is_known
+from amp_rewrite.numerics.emulate.insert import Inserter
+from amp_rewrite.numerics.emulate.low_sums import Sums
+from amp_rewrite.numerics.emulate.node_collector import NodeCollector
+
+_JOINED = {"Conv": "Conv", "MatMul": "Gemm"}
+"""An operator that takes in a bias, and what it is then."""
+
+
+def join_biases(
+    model: ir.Model, types: Types, low: Collection[ir.Value | None], sums: Sums
+) -> list[ir.Node]:
+    """Give products the constants that are added to them; the types of new values are added.
+
+    Returns:
+        The products without a bias: nothing needs them any more, unless they are fetched.
+    """
+    joined = {op for op in _JOINED if any(order and order.fused for order in sums.get(op, ()))}
+    insert, left = Inserter(model), list[ir.Node]()
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for node in list(graph):
+            if node.domain != "" or node.op_type not in joined or node.outputs[0] not in low:
+                continue
+            users = list(node.outputs[0].uses())
+            if len(users) == 1 and not insert.is_end(node.outputs[0]):
+                left += _join(node, users[0][0], insert, types)
+    return left
+
+
+def drop_unused(nodes: Collection[ir.Node]) -> None:
+    """Remove nodes whose results nothing reads and nobody fetches."""
+    for node in nodes:
+        graph = node.graph
+        if (
+            graph is not None
+            and not node.outputs[0].uses()
+            and not node.outputs[0].is_graph_output()
+        ):
+            graph.remove(node, safe=True)
+
+
+def _join(node: ir.Node, add: ir.Node, insert: Inserter, types: Types) -> list[ir.Node]:
+    """Put a product with a bias in place of the Add behind a product."""
+    if add.graph is not node.graph or (add.domain, add.op_type) != ("", "Add"):
+        return []
+    is_first = add.inputs[0] is node.outputs[0]
+    if node.op_type == "Conv" and not is_first:
+        return []
+    bias = add.inputs[1] if is_first else add.inputs[0]
+    shape = None if bias is None else _shape_of_constant(bias)
+    if bias is None or shape is None or not _fits(node, shape):
+        return []
+    nodes = NodeCollector(add.outputs[0].name or "", insert.names)
+    flat = nodes.add("Reshape", [bias, nodes.ints(-1)])
+    flat.shape = ir.Shape([math.prod(shape)])
+    types[flat] = types[add.outputs[0]]
+    made = nodes.add(
+        _JOINED[node.op_type], [*node.inputs[:2], flat], list(node.attributes.values())
+    )
+    types[made] = types[add.outputs[0]]
+    insert.replace_node(add, nodes.made, made)
+    return [node]
+
+
+def _fits(node: ir.Node, bias: tuple[int, ...]) -> bool:
+    """Tell whether a constant has one number for each channel, or each column, of a product."""
+    weight = _lengths(node.inputs[1])
+    if weight is None:
+        return False
+    if node.op_type == "Conv":
+        places = (1,) * (len(weight) - 2)
+        has_bias = len(node.inputs) > 2 and node.inputs[2] is not None
+        if has_bias or not is_known(node.inputs[1]):
+            return False
+        return bias in ((weight[0], *places), (1, weight[0], *places))
+    data = node.inputs[0]
+    two = data is not None and data.shape is not None and len(data.shape) == 2
+    return two and len(weight) == 2 and bias in ((weight[1],), (1, weight[1]))
+
+
+def _shape_of_constant(value: ir.Value) -> tuple[int, ...] | None:
+    """Return the shape of a constant, or of a constant in another shape; None for other values."""
+    if is_known(value):
+        return _lengths(value)
+    maker = value.producer()
+    if maker is None or (maker.domain, maker.op_type) != ("", "Reshape"):
+        return None
+    before, shape = _lengths(maker.inputs[0]), constant_of(maker.inputs[1])
+    if not is_known(maker.inputs[0]) or before is None or shape is None:
+        return None
+    asked = [int(length) for length in shape.reshape(-1)]
+    rest = math.prod(length for length in asked if length > 0)
+    return tuple(math.prod(before) // rest if length < 0 else length for length in asked)
+
+
+def _lengths(value: ir.Value | None) -> tuple[int, ...] | None:
+    known = None if value is None else known_shape(value)
+    return None if known is None else tuple(known)
