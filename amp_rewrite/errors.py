@@ -98,13 +98,22 @@ class StrictError(AmpError):
     Attributes:
         shortcomings: What it leaves, one line each.
         result: The result of the rewrite all the same, with its report.
+        option: The option that refuses it.
     """
+
+    option = "strict"
 
     def __init__(self, shortcomings: Sequence[str], result: Any) -> None:
         """Keep the lines and the result."""
         self.shortcomings = tuple(shortcomings)
         self.result = result
-        super().__init__("; ".join(self.shortcomings), where="strict")
+        super().__init__("; ".join(self.shortcomings), where=self.option)
+
+
+class OnlyError(StrictError):
+    """A rewrite with the option `only` leaves float32 something that cannot be in 16 bits."""
+
+    option = "only"
 
 
 class VerdictError(AmpError):

@@ -19,7 +19,7 @@ from amp_rewrite.rewriting.plan.options import RewriteOptions
 _SHOWN = 20
 
 
-@with_rewrite_options("overflow")
+@with_rewrite_options("overflow", "only")
 def calibrate(
     model: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
     data: common.Data,

@@ -22,7 +22,7 @@ from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
 
 
-@with_rewrite_options(*common.NOT_OF_GIVEN, "overflow")
+@with_rewrite_options(*common.NOT_OF_GIVEN, "overflow", "only")
 def check(
     context: typer.Context,
     model: common.FileOrFolder,

@@ -18,7 +18,7 @@ from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.write_text import write_text
 
 
-@with_rewrite_options("overflow")
+@with_rewrite_options("overflow", "only")
 def localise(
     original: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
     data: Annotated[

@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None) -> Any:
             _run(arguments)
     except StrictError as error:
         for line in error.shortcomings:
-            _say(f"amp-rewrite: --strict: {line}")
+            _say(f"amp-rewrite: --{error.option}: {line}")
         sys.exit(NOT_STRICT)
     except Exception as error:
         if "--debug" in arguments:

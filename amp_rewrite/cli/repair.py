@@ -135,7 +135,8 @@ def _saved(
 def _status(made: Repair, refused: VerdictError | None) -> int:
     """Return the exit status: data showed that it fails, or it is unsafe as far as is known."""
     asked = made.verification is not None and not made.verification.is_made_up
-    return common.FAILED if refused is None and asked and not made.passes else common.NOT_STRICT
+    fails = refused is None and asked and not made.passes and not made.left
+    return common.FAILED if fails else common.NOT_STRICT
 
 
 def _check_verdict(data: list[Path] | None, rtol: float | None, *, verify: bool) -> None:

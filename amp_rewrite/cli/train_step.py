@@ -42,7 +42,7 @@ from amp_rewrite.training.step.step import whole_step
 from amp_rewrite.training.step.step_info import StepInfo
 
 
-@with_rewrite_options("precision", "keep_io_types", "variables", "overflow")
+@with_rewrite_options("precision", "keep_io_types", "variables", "overflow", "only")
 def train_step(
     forward: Annotated[Path, typer.Argument(help="The ONNX model to train.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the step.")],

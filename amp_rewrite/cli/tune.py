@@ -21,7 +21,7 @@ from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.next_steps import MORE
 
 
-@with_rewrite_options("overflow")
+@with_rewrite_options("overflow", "only")
 def tune(
     model: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
     data: common.Data,

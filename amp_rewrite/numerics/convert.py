@@ -258,7 +258,8 @@ class _Job:
             return first  # nor is there time for a search
         is_beyond = any(not output.ok for output in found.control)
         blames_weights = is_beyond or any(output.fault == "slice" for output in found.outputs)
-        if not _fails_on_data(found) or not (blames_weights or self.data is not None):
+        is_fixed = options.only is not None  # nothing may become float32
+        if is_fixed or not _fails_on_data(found) or not (blames_weights or self.data is not None):
             return first
         if is_beyond:
             self.warn(found.control_beyond)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.kernels.rounding_table import FACTOR, of_target
-from amp_rewrite.rewriting.api import RewriteResult, rewrite
+from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely
 from amp_rewrite.rewriting.plan.options import AUTO, KEEP, RewriteOptions
 from amp_rewrite.targets import SCHEMA, Target, find
 
@@ -311,7 +311,7 @@ def _advised(model: Path, options: RewriteOptions) -> int | None:
     if not _may_move(options) or options.chosen_target == SCHEMA:
         return None
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # the rewrite says it all
-        found = rewrite(model, options, strict=False)
+        found = rewrite_freely(model, replace(options, strict=False))
     flat = found.flat
     if flat.files.total > _LARGEST:
         return None

@@ -10,7 +10,7 @@ import numpy as np
 
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.errors import OptionError, SaveError
+from amp_rewrite.errors import OnlyError, OptionError, SaveError
 from amp_rewrite.graph.added import SUFFIX
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.io.model_files import Path
@@ -121,12 +121,31 @@ def repair(
         made = work.repaired(work.tuned(data), _DATA)
     if verify or data is not None:
         made = work.verified(made, data, stress)
-    if made.verification is not None and data is None and _has_failed(made.verification):
+    is_open = chosen.only is None  # more may become float32
+    if (
+        is_open
+        and made.verification is not None
+        and data is None
+        and _has_failed(made.verification)
+    ):
         work = work.scaled(work.made_up())
         made = work.verified(work.repaired(work.tuned(work.made_up()), _MADE_UP), None, stress)
+    if chosen.only is not None:
+        made = replace(made, left=_left(made))
     if output is not None:
         made.save(path_text(output, SaveError))
     return made
+
+
+def _left(made: Repair) -> tuple[str, ...]:
+    """Return what of a repaired model is not in 16 bits, one line each."""
+    from amp_rewrite.rewriting.report.float32_left import float32_left, lines_of_left
+
+    left = float32_left(made.model)
+    why = {danger.node: danger.words for danger in (*made.dangers, *made.stay)}
+    measured = f"needs float32: {made.shown_by} showed it"
+    why = dict.fromkeys(made.measured, measured) | why
+    return tuple(lines_of_left(left, why, made.precision)) if left else ()
 
 
 def _mended_only(mended: Mended, options: RewriteOptions, output: Path | None) -> Repair:
@@ -176,15 +195,18 @@ class _Work(NamedTuple):
         """Return the painting that is left of the one that was given, so that it passes on data."""
         from amp_rewrite.numerics.convert import convert
 
-        return convert(
-            self.form.model,
-            data,
-            replace(self.options, overflow=KEEP),
-            rtol=self.rtol,
-            budget=self.budget,
-            stress=False,
-            progress=self.progress,
-        ).result
+        try:
+            return convert(
+                self.form.model,
+                data,
+                replace(self.options, overflow=KEEP),
+                rtol=self.rtol,
+                budget=self.budget,
+                stress=False,
+                progress=self.progress,
+            ).result
+        except OnlyError as error:  # said of what is repaired
+            return error.result
 
     def made_up(self) -> Sequence[Mapping[str, Any]]:
         """Return the inputs that `verify` makes up."""

@@ -59,6 +59,7 @@ class Repair:
         verification: How far the result is from the float32 form; None if it was not verified.
         result: The float32 form with the painting that is left, for the page.
         scaling: What was multiplied by powers of two, or None.
+        left: What is not in 16 bits, one line each, where `only` is set; then it is not written.
     """
 
     precision: str
@@ -73,6 +74,7 @@ class Repair:
     verification: VerifyReport | None
     result: RewriteResult = field(repr=False, compare=False)
     scaling: Scaling | None = field(default=None, repr=False)
+    left: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -95,8 +97,8 @@ class Repair:
 
     @property
     def passes(self) -> bool:
-        """Whether it passed, or was not verified: then it is written."""
-        return self.verification is None or self.verification.ok
+        """Whether it passed, or was not verified: then it is written. `only` may refuse it."""
+        return not self.left and (self.verification is None or self.verification.ok)
 
     @cached_property
     def nodes_raised(self) -> int:
@@ -187,7 +189,7 @@ class Repair:
         insists = arguments.switch("write_failed", write_failed)
         if not (insists or self.passes):
             failures = () if self.verification is None else self.verification.failures
-            raise VerdictError(failures, self)
+            raise VerdictError((*self.left, *failures), self)
         judge = LoadJudge(self, self.target, insists=insists)
         with judged_by(judge):
             self.raised.save(path, progress=progress)
@@ -213,6 +215,7 @@ class Repair:
             for line in danger_lines(ends, self.precision)
         ]
         found += [f"stays: {line}" for line in danger_lines(inside, self.precision)]
+        found += [f"--only: {line}" for line in self.left]
         if self.raised.plan.ranks:
             found.append(axes_line(len(self.raised.plan.ranks)))
         return tuple(found)
@@ -239,6 +242,7 @@ class Repair:
             "dangers": [asdict(danger) for danger in self.dangers],
             "stay": [asdict(danger) for danger in self.stay],
             "measured": list(self.measured),
+            "left": list(self.left),
             "scaling": json_form(scaling_record(self.scaling)),
             "verification": None if self.verification is None else self.verification.to_dict(),
         }

@@ -12,7 +12,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.numerics.safety_report import SafetyReport
-from amp_rewrite.rewriting.api import RewriteResult, rewrite
+from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.dangers import Danger, dangers, form_dangers, odd_types
 from amp_rewrite.rewriting.mend import mend_types
@@ -143,7 +143,7 @@ class Checked:
 
 def judged(form: WideForm, options: RewriteOptions) -> RewriteResult:
     """Return what the rules leave of the painting that a model came with."""
-    return rewrite(form.model, options, overflow=KEEP)
+    return rewrite_freely(form.model, replace(options, overflow=KEEP))
 
 
 def compared(

@@ -15,7 +15,7 @@ from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.batches import Data, Feeds, batches
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
-from amp_rewrite.rewriting.api import RewriteResult, rewrite, scaled_by_measures
+from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely, scaled_by_measures
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.scaling.scale_model import saved_by_scaling
 from amp_rewrite.rewriting.scaling.scaling import Scaling
@@ -83,7 +83,7 @@ def scaled_conversion(
 
 
 def _plain(model: Source, options: RewriteOptions) -> RewriteResult:
-    return rewrite(model, replace(options, strict=False, overflow=KEEP))
+    return rewrite_freely(model, replace(options, strict=False, overflow=KEEP))
 
 
 def difference(model: Source, scaled: ir.Model, feeds: Iterable[Feeds]) -> float:

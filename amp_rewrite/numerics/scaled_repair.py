@@ -11,7 +11,7 @@ from amp_rewrite.numerics.inputs.batches import Data, batches
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.numerics.repaint.repaint import read_lists
 from amp_rewrite.numerics.scaled_conversion import difference
-from amp_rewrite.rewriting.api import RewriteResult, rewrite
+from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
 from amp_rewrite.rewriting.plan.options import KEEP, SCALE, RewriteOptions
 from amp_rewrite.rewriting.plan.overflows import overflows
 from amp_rewrite.rewriting.plan.raising import raising_context
@@ -48,7 +48,9 @@ def scaled_form(form: WideForm, options: RewriteOptions, data: Data | None) -> S
         options: For which target, and lists and rules; the precision is that of the model.
         data: What tells the magnitudes of the form's values; None asks bounds and constants.
     """
-    if options.overflow == KEEP or (data is None and options.overflow != SCALE):
+    if options.overflow == KEEP or (
+        data is None and not (options.overflow == SCALE or options.adds_nodes)
+    ):
         return None
     found = None if data is None else calibrate(form.model, data, options)
     before = _judged(form, options, found)
@@ -57,8 +59,7 @@ def scaled_form(form: WideForm, options: RewriteOptions, data: Data | None) -> S
         return None
     plain = before if found is None else _judged(form, options, None)
     own = raising_context(form.given, [options.low]).type_graph
-    adds_nodes = options.overflow == SCALE
-    scaling = scale_given(form.given, own, plain.context, measured, adds_nodes=adds_nodes)
+    scaling = scale_given(form.given, own, plain.context, measured, adds_nodes=options.adds_nodes)
     if scaling is None:
         return None
     _note(scaling)
@@ -87,4 +88,4 @@ def _judged(
     lists = read_lists(options)
     lists = replace(lists, node_rules=(*lists.node_rules, *rules))
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # said of what is taken
-        return rewrite(form.model, options, lists=lists, overflow=KEEP)
+        return rewrite_freely(form.model, replace(options, lists=lists, overflow=KEEP))

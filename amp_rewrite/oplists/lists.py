@@ -48,7 +48,9 @@ class OpLists:
         entries: All entries, in file order.
         node_rules: Nodes put on a list by name.
         level: One of LEVELS.
-        force_all: Level UNSAFE_FORCE_ALL: paint every operator, whatever its list.
+        only_low: Whether nothing may stay float32 because of its list, as devices without float32
+            need it; what numbers forbid stays.
+        force_all: Level UNSAFE_FORCE_ALL, or `only_low`: paint every operator, whatever its list.
         files: The files that the lists came from, in the order of application.
     """
 
@@ -57,6 +59,7 @@ class OpLists:
     entries: tuple[Entry, ...]
     node_rules: tuple[NodeRule, ...] = ()
     level: str = "default"
+    only_low: bool = False
     files: tuple[str, ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
@@ -115,6 +118,11 @@ class OpLists:
 
     @property
     def force_all(self) -> bool:
+        """Whether every operator is painted, whatever its list."""
+        return self.is_unsafe or self.only_low
+
+    @property
+    def is_unsafe(self) -> bool:
         """Whether the level is UNSAFE_FORCE_ALL."""
         return self.level == "UNSAFE_FORCE_ALL"
 

@@ -19,7 +19,7 @@ import onnx
 
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import LOW, OTHERS
-from amp_rewrite.errors import AmpWarning, InvariantError, OptionError, StrictError
+from amp_rewrite.errors import AmpWarning, InvariantError, OnlyError, OptionError, StrictError
 from amp_rewrite.graph.flat import MAIN
 from amp_rewrite.graph.keys import EXPONENTS_KEY
 from amp_rewrite.graph.paused_gc import paused_gc
@@ -182,9 +182,23 @@ def rewrite(
 
     Raises:
         StrictError: The option `strict` is set, and the rewrite is not complete.
+        OnlyError: The option `only` is set, and something cannot be in 16 bits.
         AmpError: The model, a list or an option is wrong; one line says what, where and what to do.
     """
-    chosen, clock = changed(options, **changes), _Clock()
+    chosen = changed(options, **changes)
+    result = rewrite_freely(model, chosen)
+    if chosen.only is not None:
+        _check_only(result, chosen.only)
+    return result
+
+
+def rewrite_freely(model: Source, options: RewriteOptions) -> RewriteResult:
+    """Return a rewrite whatever stays float32, though the option `only` be set.
+
+    Raises:
+        AmpError: As for `rewrite`.
+    """
+    chosen, clock = options, _Clock()
     with paused_gc():
         with clock.step("load"):
             flat = read_source(model, inline_functions=chosen.inline_functions)
@@ -269,7 +283,7 @@ def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Cha
 
 def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> RewriteResult:
     result = _planned(flat, options, clock)
-    if options.overflow == SCALE and overflows(result.painting):
+    if (options.overflow == SCALE or options.adds_nodes) and overflows(result.painting):
         result = _scaled(result, clock) or result
     if options.strict:
         _check_strict(result)
@@ -305,7 +319,7 @@ def _scaling(before: RewriteResult, measured: Magnitudes | None) -> Scaling | No
 
     flat, kept = before.flat, before.options.rules.preserve
     preserved = [node for node, name in enumerate(flat.node_names) if name in kept]
-    adds_nodes = before.options.overflow == SCALE
+    adds_nodes = before.options.adds_nodes
     return scale_model(flat, before.context, measured, preserved, adds_nodes=adds_nodes)
 
 
@@ -331,14 +345,14 @@ def _warn(result: RewriteResult) -> None:
     """
     unmatched = unmatched_warning(result.context)
     if unmatched is not None:
-        warnings.warn(unmatched, AmpWarning, stacklevel=4)
+        warnings.warn(unmatched, AmpWarning, stacklevel=5)
     growth = growth_warning(result.flat, result.plan)
     if growth is not None:
-        warnings.warn(growth, AmpWarning, stacklevel=4)
+        warnings.warn(growth, AmpWarning, stacklevel=5)
     found = first_likely_overflow(result.context, result.painting)
     if found is not None:
         remedy = "an input range (--input-range NAME=LOW:HIGH), calibrate or verify knows better"
-        warnings.warn(f"{found} by an estimate; {remedy}", AmpWarning, stacklevel=4)
+        warnings.warn(f"{found} by an estimate; {remedy}", AmpWarning, stacklevel=5)
 
 
 def _check_strict(result: RewriteResult) -> None:
@@ -365,6 +379,23 @@ def _check_strict(result: RewriteResult) -> None:
     missing = shortcomings(result.report)
     if missing:
         raise StrictError(missing, result)
+
+
+def _check_only(result: RewriteResult, precision: str) -> None:
+    """Refuse a rewrite that leaves something in float32.
+
+    Raises:
+        OnlyError: It does.
+    """
+    from amp_rewrite.rewriting.report.float32_left import (
+        float32_left,
+        lines_of_left,
+        reasons_of,
+    )
+
+    left = float32_left(result.model)
+    if left:
+        raise OnlyError(lines_of_left(left, reasons_of(result.report), precision), result)
 
 
 class _Clock:

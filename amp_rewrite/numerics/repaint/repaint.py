@@ -23,7 +23,7 @@ from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import Source, load_named
 from amp_rewrite.oplists import ListName, NodeRule, OpLists, load_lists
-from amp_rewrite.rewriting.api import RewriteResult, rewrite
+from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.paint.absorbed import Absorbed, absorbed_fills
 from amp_rewrite.rewriting.paint.context import PaintContext
@@ -101,7 +101,7 @@ class Repainter:
         Raises:
             StrictError: The option `strict` is set, and the rewrite is not complete.
         """
-        return rewrite(self.model, self.options, lists=self._lists, overflow=KEEP)
+        return rewrite_freely(self.model, replace(self.options, lists=self._lists, overflow=KEEP))
 
     def paint(self, rules: Sequence[NodeRule], prices: Array | None = None) -> PaintResult:
         """Return the painting that a rewrite under the lists' node rules and these has.

@@ -37,6 +37,9 @@ _NEVER_LOW = having(Trait.OPAQUE) | {"MeanVarianceNormalization", "TreeEnsemble"
 _NEVER_FORCED = having(Trait.RANDOM, Trait.CASTS) | {"Constant", "EyeLike", "MelWeightMatrix"}
 """What UNSAFE_FORCE_ALL leaves alone as well: random numbers, constants and casts."""
 
+_DOMAINS = {False: ("",), True: ("", "com.microsoft")}
+"""Whether nothing may be float32 -> the domains whose operators are painted whatever their list."""
+
 
 class _Values(Mapping[str, object]):
     """A node's attributes as plain values, read only where a list entry has a condition."""
@@ -217,12 +220,12 @@ class PaintContext:
 
     @cached_property
     def forced(self) -> Array:
-        """A mask of the vertices that the level UNSAFE_FORCE_ALL paints."""
-        force_all = self.lists.force_all
+        """A mask of the vertices that are painted whatever their list."""
+        force_all, domains = self.lists.force_all, _DOMAINS[self.lists.only_low]
         return self.type_graph.where(
             lambda k: (
                 force_all
-                and k.operator.domain == ""
+                and k.operator.domain in domains
                 and k.operator.op_type not in _NEVER_FORCED | _NEVER_LOW
             )
         )

@@ -14,6 +14,7 @@ from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.base.name_patterns import NamePattern, hint, suggestion
 from amp_rewrite.dtypes import (
+    FLOAT16,
     FLOAT32,
     LOW,
     AnyPrecision,
@@ -45,6 +46,7 @@ Store = Literal["float32", "tables", "half"]
 Prefer = Literal["default", "speed", "accuracy", "size"]
 Overflow = Literal["keep", "scale", "auto"]
 Costs = CostTable | str | Path | None
+OnlyPrecision = Literal["float16", "bfloat16"]
 
 _PATTERNS = ("deny_nodes", "allow_nodes")
 _MOST, _LONG = 4, 120
@@ -109,6 +111,9 @@ class RewriteOptions:
             float32; "auto" multiplies them by powers of two, which go into constants of the file,
             where data show them, that keeps more of the model low and adds no node; "scale" does
             so without data, too, where bounds or constants show them.
+        only: "float16" or "bfloat16", where a device computes in nothing else: that is the
+            precision, no op list keeps anything float32, and a model of which something cannot be
+            low is refused. A Mul is added where `overflow="auto"` needs one.
         infer_after_allow: Whether an infer operator right behind an allow one becomes low.
         inline_functions: Inline model-local functions first; otherwise a call is a boundary.
         move_casts: Whether casts move across operators that change no value, where that saves some.
@@ -215,6 +220,14 @@ class RewriteOptions:
             choices=get_args(Overflow),
         ),
     )
+    only: OnlyPrecision | None = field(
+        default=None,
+        metadata=_shown(
+            "float16 or bfloat16, for devices without float32: exit 3 if anything but Casts at the "
+            "ends cannot be in it, whatever the op lists say.",
+            choices=get_args(OnlyPrecision),
+        ),
+    )
     infer_after_allow: bool = field(
         default=True,
         metadata=_shown("Let an infer operator right behind an allow one become low."),
@@ -270,6 +283,8 @@ class RewriteOptions:
         object.__setattr__(self, "input_ranges", input_ranges(self.input_ranges))
         object.__setattr__(self, "dims", free_lengths(self.dims))
         object.__setattr__(self, "precision", _spelled(self.precision))
+        if self.only is not None:
+            self._take_only(self.only)
         if self.target is not None:
             object.__setattr__(self, "target", targets.spelled(self.target))
         if self.makes_low:
@@ -299,6 +314,27 @@ class RewriteOptions:
                 remedy="leave one of them away",
             )
         _ = self.rules
+
+    def _take_only(self, only: str) -> None:
+        """Let the precision be the only type that there is to be.
+
+        Raises:
+            OptionError: It is none of 16 bits, or another precision was asked for.
+        """
+        spelled = low_dtype(only).name
+        if self.precision not in (spelled, FLOAT16.name):
+            raise OptionError(
+                "two precisions are asked for",
+                found=f"only={spelled!r} with precision={self.precision!r}",
+                remedy="omit the precision, or name one type twice",
+            )
+        object.__setattr__(self, "only", spelled)
+        object.__setattr__(self, "precision", spelled)
+
+    @property
+    def adds_nodes(self) -> bool:
+        """Whether scaling may add a Mul where what is scaled meets what is not."""
+        return self.overflow == SCALE or (self.only is not None and self.overflow == AUTO)
 
     def _check_preference(self) -> None:
         """Refuse a preference where nothing can be weighed."""
@@ -467,6 +503,7 @@ class Changes(StepChanges, total=False):
     """The options of RewriteOptions as keyword arguments; a test holds the two together."""
 
     precision: PrecisionLike
+    only: OnlyPrecision | None
 
 
 _SYNONYMS = {"op_block_list": "deny_ops", "node_block_list": "deny_nodes"}

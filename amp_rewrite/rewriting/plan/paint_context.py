@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32
@@ -79,6 +80,7 @@ def lists_of(options: RewriteOptions) -> OpLists:
             target=options.chosen_target,
             level=options.level,
         )
+    found = found if options.only is None else replace(found, only_low=True)
     return found.allowing(options.allow_ops).denying(options.deny_ops)
 
 

@@ -6,7 +6,7 @@ from amp_rewrite.rewriting.paint.painting import Reason
 
 PHRASES: dict[str, str] = {
     Reason.ALLOW_LIST: "it is on the allow list",
-    Reason.FORCED: "the level UNSAFE_FORCE_ALL paints everything",
+    Reason.FORCED: "the level UNSAFE_FORCE_ALL, or --only, paints everything",
     Reason.BETWEEN: "it lies between allow operators, reached from",
     Reason.FOLLOWS: "an infer operator right behind",
     Reason.CLEAR: "a clear operator next to",
@@ -61,7 +61,7 @@ PHRASES: dict[str, str] = {
 
 PLAIN: dict[str, str] = {
     Reason.ALLOW_LIST: "is where {precision} is fast",
-    Reason.FORCED: "is converted because the level forces everything",
+    Reason.FORCED: "is converted because the level, or --only, forces everything",
     Reason.BETWEEN: "lies between operators that are fast in {precision}",
     Reason.FOLLOWS: "comes right behind an operator that is fast in {precision}",
     Reason.CLEAR: "only passes numbers on, next to {precision}",

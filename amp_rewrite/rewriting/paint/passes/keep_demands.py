@@ -44,7 +44,7 @@ class KeepDemands:
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked; nodes that the user allows are not."""
-        if context.lists.force_all:
+        if context.lists.is_unsafe:
             return painting
         marks = _Search(context).marks()
         names, allowed = context.type_graph.node_name, context.rules.allowed_by

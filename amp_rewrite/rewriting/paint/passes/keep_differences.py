@@ -47,7 +47,7 @@ class KeepDifferences:
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked; nodes that the user allows are not."""
-        if context.lists.force_all:
+        if context.lists.is_unsafe:
             return painting
         search = _Search(context)
         marks = search.of_roots() | search.of_expansions()

@@ -94,6 +94,8 @@ class _Judge:
 
         All of it may be low, too, where the lists deny none of it.
         """
+        if self.context.lists.only_low:
+            return {}
         results, tail = self.fused.results, self.fused.tail
         low_core, low_tail = self._low_among(results), self._low_among(tail)
         if low_core:

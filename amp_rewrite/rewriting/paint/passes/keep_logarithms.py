@@ -55,7 +55,7 @@ class KeepLogarithms:
         """Return the painting with such vertices marked; nodes that the user allows are not."""
         flat = context.type_graph.flat
         logarithms = flat.nodes_of("Log")
-        if context.lists.force_all or not logarithms:
+        if context.lists.is_unsafe or not logarithms:
             return painting
         search, marks = _Search(context), dict[int, Mark]()
         for node in logarithms:

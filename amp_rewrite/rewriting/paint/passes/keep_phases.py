@@ -42,7 +42,7 @@ class KeepPhases:
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked; nodes that the user allows are not."""
         angles = context.type_graph.flat.nodes_of("Atan", "Asin", "Acos")
-        if context.lists.force_all or not angles:
+        if context.lists.is_unsafe or not angles:
             return painting
         search, marks = _Search(context), dict[int, Mark]()
         for node in angles:

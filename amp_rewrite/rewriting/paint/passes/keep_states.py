@@ -48,7 +48,7 @@ class KeepStates:
         """Return the painting with such vertices marked; nodes that the user allows are not."""
         flat = context.type_graph.flat
         loops = flat.nodes_of("Loop", "Scan")
-        if context.lists.force_all:
+        if context.lists.is_unsafe:
             return painting
         marks = unrolled_marks(context)
         for node in loops:

@@ -41,7 +41,7 @@ class KeepSums:
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; nodes that the user allows are left alone."""
-        if context.lists.force_all or not may_leave_range(context.low):
+        if context.lists.is_unsafe or not may_leave_range(context.low):
             return painting
         graph, flat = context.type_graph, context.type_graph.flat
         summing = [_sums(called) and called not in flat.functions for called in flat.operators]

@@ -13,7 +13,8 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 class SeedAllow:
     """Paint every processable vertex of an allow-list operator, and what joins its group.
 
-    Under UNSAFE_FORCE_ALL, every processable vertex of a stateless operator that is not a constant.
+    Under UNSAFE_FORCE_ALL, and where nothing may stay float32, every processable vertex of a
+    stateless operator that is not a constant.
     There is no type or kernel test here; DropUnsupported removes what the target cannot run.
     """
 
@@ -23,7 +24,8 @@ class SeedAllow:
         """Return the painting with the allow list's vertices in it."""
         listed = context.on(ListName.ALLOW)
         seeds = (listed | context.forced) & context.processable & ~painting.deny
-        forced = Mark(Color.ALLOW, Reason.FORCED, None, "level UNSAFE_FORCE_ALL")
+        why = "level UNSAFE_FORCE_ALL" if context.lists.is_unsafe else "nothing may be float32"
+        forced = Mark(Color.ALLOW, Reason.FORCED, None, why)
         marks = dict.fromkeys(vertices_in(seeds & ~listed), forced)
         joined = {v: m for v, m in context.joined.items() if context.processable[v]}
         marks |= joined | context.marks_of_entries(

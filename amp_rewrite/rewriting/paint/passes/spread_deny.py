@@ -22,7 +22,7 @@ class SpreadDeny:
     A clear vertex on such a path is denied with it; the walk ends with an infer vertex at most and
     never crosses an allow-list or unlisted one, nor what is painted with its group. A power of
     small numbers stays float32, and spreads nothing.
-    UNSAFE_FORCE_ALL denies nothing.
+    UNSAFE_FORCE_ALL denies nothing, nor does a rewrite to one type only.
     """
 
     name: ClassVar[str] = "spread-deny"
