@@ -30,7 +30,7 @@ from amp_rewrite.numerics.inputs.batches import Data, batches
 from amp_rewrite.numerics.measured_conversion import Measurement, with_measured_target
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.numerics.repaint.repaint import Repainter, read_lists
-from amp_rewrite.numerics.scaled_conversion import scaled_conversion
+from amp_rewrite.numerics.scaled_conversion import proved_rewrite, scaled_conversion
 from amp_rewrite.numerics.search.front import Estimate
 from amp_rewrite.numerics.search.harmful_constants import harmful_constants, rules_for
 from amp_rewrite.numerics.search.tolerance import Tolerance
@@ -199,6 +199,7 @@ class _Job:
         """Take the steps that are needed, the first of which may have been taken."""
         if self.data is None:
             made = rewrite(self.model, self.options) if result is None else result
+            made = proved_rewrite(self.model, made, self.options)
             self._adopt(made)
             return self._mended(self.options, self.judged(made))
         self.progress("calibrating")

@@ -14,11 +14,12 @@ from amp_rewrite.errors import AmpError, AmpWarning
 from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.batches import Data, Feeds, batches
+from amp_rewrite.numerics.made_up import make_inputs
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
-from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely, scaled_by_measures
+from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely, scaled_by_measures
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.scaling.scale_model import saved_by_scaling
-from amp_rewrite.rewriting.scaling.scaling import Scaling
+from amp_rewrite.rewriting.scaling.scaling import Proof, Scaling
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -72,36 +73,63 @@ def scaled_conversion(
     if scaling is None:
         return None
     scaled = read_model(scaling.flat)
-    if difference(model, scaled, batches(data, scaled)) > LARGEST_DIFFERENCE:
+    proof = proof_of(model, scaled, batches(data, scaled))
+    if proof.difference > LARGEST_DIFFERENCE:
         return None
     anew = calibrate(scaled, data, options)
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # said of what is taken
         before = _plain(model, ruled(calibration))
         after = _plain(scaled, ruled(anew))
     saved = saved_by_scaling(scaling, (before.painting, before.plan), (after.painting, after.plan))
-    return None if saved is None else ScaledConversion(scaled, anew, saved)
+    if saved is None:
+        return None
+    return ScaledConversion(scaled, anew, replace(saved, proof=proof))
+
+
+def proved_rewrite(model: Source, result: RewriteResult, options: RewriteOptions) -> RewriteResult:
+    """Return a rewrite whose scaled model was run beside the original on made-up inputs.
+
+    Where the two differ in float32 it is one without scaling. A rewrite that scaled nothing is
+    returned as it is.
+
+    Args:
+        model: The model.
+        result: Its rewrite.
+        options: How it was made.
+
+    Raises:
+        AmpError: No inputs can be made up, or `only` refuses the model without scaling.
+    """
+    if result.scaling is None:
+        return result
+    scaled = read_model(result.scaling.flat)
+    feeds = make_inputs(scaled, ranges=options.ranges).batches
+    proof = proof_of(model, scaled, feeds)
+    if proof.difference > LARGEST_DIFFERENCE:
+        return rewrite(model, replace(options, overflow=KEEP))
+    return replace(result, scaling=replace(result.scaling, proof=proof))
 
 
 def _plain(model: Source, options: RewriteOptions) -> RewriteResult:
     return rewrite_freely(model, replace(options, strict=False, overflow=KEEP))
 
 
-def difference(model: Source, scaled: ir.Model, feeds: Iterable[Feeds]) -> float:
+def proof_of(model: Source, scaled: ir.Model, feeds: Iterable[Feeds]) -> Proof:
     """Return how far a scaled model is from the original at most, both in float32.
 
     It is relative to the largest magnitude of an output; infinite where one is not finite or one of
     them cannot be run.
     """
-    worst = 0.0
+    worst, count = 0.0, 0
     try:
         given, made = (Evaluator(each, emulate=False) for each in (model, scaled))
         for feed in feeds:
-            expected, found = given.run(feed), made.run(feed)
+            expected, found, count = given.run(feed), made.run(feed), count + 1
             pairs = ((expected[name], found[name]) for name in expected)
             worst = max([worst, *(_apart(a, b) for a, b in pairs)])
     except AmpError:
-        return math.inf
-    return worst
+        return Proof(math.inf, count)
+    return Proof(worst, count)
 
 
 def _apart(expected: object, found: object) -> float:

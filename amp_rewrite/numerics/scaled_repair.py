@@ -10,7 +10,7 @@ from amp_rewrite.graph.keys import EXPONENTS_KEY
 from amp_rewrite.numerics.inputs.batches import Data, batches
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.numerics.repaint.repaint import read_lists
-from amp_rewrite.numerics.scaled_conversion import difference
+from amp_rewrite.numerics.scaled_conversion import proof_of
 from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
 from amp_rewrite.rewriting.plan.options import KEEP, SCALE, RewriteOptions
 from amp_rewrite.rewriting.plan.overflows import overflows
@@ -64,14 +64,15 @@ def scaled_form(form: WideForm, options: RewriteOptions, data: Data | None) -> S
         return None
     _note(scaling)
     made = form_of(scaling.flat, options.low)
+    proof = None
     if data is not None:
-        feeds = batches(data, form.model)
-        if difference(form.model, made.model, feeds) > _LOST_DIGITS * options.low.epsilon:
+        proof = proof_of(form.model, made.model, batches(data, form.model))
+        if proof.difference > _LOST_DIGITS * options.low.epsilon:
             return None
     anew = None if data is None else calibrate(made.model, data, options)
     after = _judged(made, options, anew)
     saved = saved_by_scaling(scaling, (before.painting, before.plan), (after.painting, after.plan))
-    return None if saved is None else ScaledForm(made, saved)
+    return None if saved is None else ScaledForm(made, replace(saved, proof=proof))
 
 
 def _note(scaling: Scaling) -> None:

@@ -13,8 +13,9 @@ from residual_models import ACTIVATIONS, NORMS, residual_decoder, residual_feeds
 
 import amp_rewrite as amp
 from amp_rewrite.graph.io.read import read_model
+from amp_rewrite.numerics import scaled_conversion
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
-from amp_rewrite.numerics.scaled_conversion import LARGEST_DIFFERENCE, difference
+from amp_rewrite.numerics.scaled_conversion import LARGEST_DIFFERENCE, proof_of
 
 
 def converted(model: onnx.ModelProto, **options: Any) -> amp.Conversion:
@@ -126,7 +127,7 @@ def test_the_scaled_model_gives_the_same_bits_in_float32(norm: str):
     found = converted(model)
     assert found.result.scaling is not None
     scaled = read_model(found.result.scaling.flat)
-    assert difference(model, scaled, [residual_feeds()]) <= LARGEST_DIFFERENCE
+    assert proof_of(model, scaled, [residual_feeds()]).difference <= LARGEST_DIFFERENCE
 
 
 def test_the_report_says_what_was_scaled_and_what_that_saves(scaled: amp.Conversion):
@@ -202,7 +203,7 @@ def test_a_difference_that_is_not_finite_on_one_side_is_infinite():
     other = residual_decoder(2, seed=1)
     feeds = [residual_feeds()]
     same, apart = (
-        difference(model, amp.rewrite(m, allow_nodes=(), deny_nodes=("*",)).model, feeds)
+        proof_of(model, amp.rewrite(m, allow_nodes=(), deny_nodes=("*",)).model, feeds).difference
         for m in (model, other)
     )
     assert same == 0
@@ -221,13 +222,19 @@ def test_strict_finds_nothing_wrong_with_a_scaled_model(decoder: onnx.ModelProto
     assert found.ok
 
 
-def test_bounds_alone_show_an_overflow():
+@pytest.fixture(scope="module")
+def bounded() -> onnx.ModelProto:
+    """Return a decoder of which bounds tell that it leaves the range."""
     model = residual_decoder(2)
     biases = [t for t in model.graph.initializer if tuple(t.dims) == (64,)]
     for tensor in biases:  # scales of norms that make everything large
         if numpy_helper.to_array(tensor).max() < 10:
             tensor.CopyFrom(numpy_helper.from_array(np.full(64, 3e5, np.float32), tensor.name))
-    kept, found = amp.rewrite(model), amp.rewrite(model, overflow="scale")
+    return model
+
+
+def test_bounds_alone_show_an_overflow(bounded: onnx.ModelProto):
+    kept, found = amp.rewrite(bounded), amp.rewrite(bounded, overflow="scale")
     assert found.scaling is not None
     assert found.report.summary.nodes_converted > kept.report.summary.nodes_converted
     assert found.report.summary.casts_added <= kept.report.summary.casts_added
@@ -272,3 +279,26 @@ def test_a_float16_file_gets_no_cast_for_weights_of_which_a_few_become_subnormal
     assert found.scaling is not None
     assert found.scaling.subnormal
     assert operators(amp.to_proto(found.model)) == operators(model)
+
+
+def test_without_data_the_proof_runs_on_inputs_that_are_made_up(bounded: onnx.ModelProto):
+    found = amp.convert(bounded, overflow="scale", stress=False)
+    scaling = found.report.scaling
+    assert scaling is not None
+    assert scaling.difference is not None
+    assert scaling.difference <= LARGEST_DIFFERENCE
+    assert scaling.batches > 0
+    assert any(line.startswith("scaling proved: in float32 ") for line in scaling.lines())
+
+
+def test_a_scaled_model_that_computes_something_else_is_not_taken(
+    bounded: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(scaled_conversion, "LARGEST_DIFFERENCE", -1.0)
+    assert amp.convert(bounded, overflow="scale", stress=False).report.scaling is None
+
+
+def test_data_prove_it_too(scaled: amp.Conversion):
+    assert scaled.report.scaling is not None
+    assert (scaled.report.scaling.difference, scaled.report.scaling.batches) == (0.0, 1)
+    assert "in float32 the same bits as the original on 1 feed" in scaled.report.to_text()

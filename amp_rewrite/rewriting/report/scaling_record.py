@@ -63,6 +63,9 @@ class ScalingRecord(Record):
         casts_saved: How many Casts less are added than without it.
         variables_saved: How many type variables less stay float32.
         nodes_added: How many Mul nodes stand where a set that is scaled ends.
+        difference: How far the scaled model is from the original at most, both in float32, relative
+            to the largest magnitude of an output; None if they were not run.
+        batches: On how many batches they were run.
     """
 
     sets: tuple[ScaledSetRecord, ...]
@@ -71,6 +74,8 @@ class ScalingRecord(Record):
     casts_saved: int
     variables_saved: int
     nodes_added: int = 0
+    difference: float | None = None
+    batches: int = 0
 
     def exponent_of(self, node: str) -> int:
         """Return the exponent of what a node makes; 0 if it is not scaled."""
@@ -94,8 +99,19 @@ class ScalingRecord(Record):
         if self.subnormal:
             what = "constant has" if self.subnormal == 1 else "constants have"
             yield f"scaling: {self.subnormal} {what} elements below the normal numbers for it"
+        if self.difference is not None:
+            yield self._proof(self.difference)
         for other in self.unscaled[:_MOST]:
             yield f"not scaled: {other.value}, which reaches {other.largest:.4g}: {other.why}"
+
+    def _proof(self, difference: float) -> str:
+        feeds = counted(self.batches, "feed")
+        if not difference:
+            return f"scaling proved: in float32 the same bits as the original on {feeds}"
+        return (
+            f"scaling proved: in float32 within {difference:.1e} of the largest magnitude of an "
+            f"output of the original on {feeds}"
+        )
 
 
 def scaling_record(scaling: Scaling | None) -> ScalingRecord | None:
@@ -114,4 +130,9 @@ def scaling_record(scaling: Scaling | None) -> ScalingRecord | None:
         scaling.casts_saved,
         scaling.nodes_saved,
         scaling.added,
+        *(
+            (None, 0)
+            if scaling.proof is None
+            else (scaling.proof.difference, scaling.proof.batches)
+        ),
     )

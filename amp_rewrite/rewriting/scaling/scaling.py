@@ -47,6 +47,19 @@ class Unscaled:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How far a scaled model was from the original when both were run in float32.
+
+    Attributes:
+        difference: Of an output at most, relative to its largest magnitude; 0: the same bits.
+        batches: On how many batches.
+    """
+
+    difference: float
+    batches: int
+
+
 @dataclass(frozen=True)
 class Scaling:
     """What was scaled in a model.
@@ -60,6 +73,7 @@ class Scaling:
         casts_saved: How many Casts less are added than without it.
         nodes_saved: How many type variables less stay in float32.
         added: How many Mul nodes stand where a set that is scaled ends.
+        proof: What running it beside the original showed; None if it was not run.
     """
 
     flat: FlatProto = field(repr=False)
@@ -70,3 +84,4 @@ class Scaling:
     casts_saved: int = 0
     nodes_saved: int = 0
     added: int = 0
+    proof: Proof | None = None
