@@ -195,13 +195,17 @@ class Repair:
             self.raised.save(path, progress=progress)
         return judge.result
 
-    def lines(self) -> tuple[str, ...]:
-        """Return what was raised and why, a line for each kind of danger, and what stays."""
+    def lines(self, *, every: bool = False) -> tuple[str, ...]:
+        """Return what was raised and why, a line for each kind of danger, and what stays.
+
+        Args:
+            every: Whether every scaled set has a line.
+        """
         odd = [danger for danger in self.dangers if danger.reason in OF_THE_FILE]
         others = [danger for danger in self.dangers if danger.reason not in OF_THE_FILE]
         found = [f"mended: {line}" for line in danger_lines(odd, self.precision)]
         scaled = scaling_record(self.scaling)
-        found += () if scaled is None else scaled.lines()
+        found += () if scaled is None else scaled.lines(every=every)
         found += [f"raised: {line}" for line in danger_lines(others, self.precision)]
         if self.measured:
             names = ", ".join(self.measured[:_NAMED])

@@ -80,7 +80,7 @@ def scaled_conversion(
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # said of what is taken
         before = _plain(model, ruled(calibration))
         after = _plain(scaled, ruled(anew))
-    saved = saved_by_scaling(scaling, (before.painting, before.plan), (after.painting, after.plan))
+    saved = saved_by_scaling(scaling, before.painted, after.painted)
     if saved is None:
         return None
     return ScaledConversion(scaled, anew, replace(saved, proof=proof))

@@ -71,7 +71,7 @@ def scaled_form(form: WideForm, options: RewriteOptions, data: Data | None) -> S
             return None
     anew = None if data is None else calibrate(made.model, data, options)
     after = _judged(made, options, anew)
-    saved = saved_by_scaling(scaling, (before.painting, before.plan), (after.painting, after.plan))
+    saved = saved_by_scaling(scaling, before.painted, after.painted)
     return None if saved is None else ScaledForm(made, replace(saved, proof=proof))
 
 

@@ -66,7 +66,7 @@ def write_repair_page(
         DataError: The data cannot be read.
     """
     names = Names(model.name, model.name if output is None else output.name)
-    remarks = (_BEFORE.format(after="the repaired one"), *made.lines())
+    remarks = (_BEFORE.format(after="the repaired one"), *made.lines(every=True))
     judgement = Judgement(made.headline, made.ok, remarks=remarks)
     sizes = None if output is None else sizes_of_files(model, output)
     _write(page, made.result, judgement, made.verification, names, data, sizes)

@@ -186,6 +186,8 @@ def _remarks(report: Report) -> Iterator[str]:
         )
     for line in device_lines(report.precision, report.batch_multiple):
         yield f"{line}."
+    if report.scaling is not None:
+        yield from report.scaling.lines(every=True)
 
 
 def _fact(name: str, said: str, more: str) -> Fact:

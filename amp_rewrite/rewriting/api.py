@@ -47,6 +47,7 @@ from amp_rewrite.rewriting.report.log_folder import log_folder, write_report
 from amp_rewrite.rewriting.report.shortcomings import unmatched_warning
 
 if TYPE_CHECKING:
+    from amp_rewrite.graph.dataflow import TypeGraph
     from amp_rewrite.graph.io.load import Source
     from amp_rewrite.rewriting.report.explain import Reported
     from amp_rewrite.rewriting.report.rewrite_report import Report
@@ -104,6 +105,11 @@ class RewriteResult(Planned):
     def _repr_html_(self) -> str:
         """Return what notebooks show: the report."""
         return self.report._repr_html_()  # pyright: ignore[reportPrivateUsage] its notebooks' name
+
+    @property
+    def painted(self) -> tuple[TypeGraph, Painting, CastPlan]:
+        """The type graph, what is low in it, and what changes."""
+        return self.context.type_graph, self.painting, self.plan
 
     @property
     def changed(self) -> bool:
@@ -332,7 +338,7 @@ def _scaled(before: RewriteResult, clock: _Clock) -> RewriteResult | None:
     from amp_rewrite.rewriting.scaling.scale_model import saved_by_scaling
 
     made = _planned(scaling.flat, before.options, clock)
-    saved = saved_by_scaling(scaling, (before.painting, before.plan), (made.painting, made.plan))
+    saved = saved_by_scaling(scaling, before.painted, made.painted)
     return None if saved is None else replace(made, scaling=saved)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from page_models import bare_evidence
 from residual_models import ACTIVATIONS, NORMS, residual_decoder, residual_feeds
 
 import amp_rewrite as amp
@@ -16,6 +17,8 @@ from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.numerics import scaled_conversion
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.scaled_conversion import LARGEST_DIFFERENCE, proof_of
+from amp_rewrite.page.low_model import write_repair_page
+from amp_rewrite.page.render import write_page
 
 
 def converted(model: onnx.ModelProto, **options: Any) -> amp.Conversion:
@@ -138,10 +141,13 @@ def test_the_report_says_what_was_scaled_and_what_that_saves(scaled: amp.Convers
     assert stream.largest == pytest.approx(3.6e5, rel=1e-3)
     assert stream.after == stream.largest / 32
     assert set(stream.values.values()) == {-5}
-    assert scaling.casts_saved > 0
+    assert scaling.casts_saved == stream.casts_saved > 0
+    assert stream.nodes_saved > 0
     text = scaled.report.to_text()
     assert "from v0 on by 2^-5" in text
     assert f"scaling saves {scaling.casts_saved} casts" in text
+    saved = f"{stream.casts_saved} casts and {stream.nodes_saved} float32 nodes saved"
+    assert saved in " ".join(text.split())
     assert scaled.report.to_dict()["scaling"]["sets"][0]["exponent"] == -5
 
 
@@ -302,3 +308,19 @@ def test_data_prove_it_too(scaled: amp.Conversion):
     assert scaled.report.scaling is not None
     assert (scaled.report.scaling.difference, scaled.report.scaling.batches) == (0.0, 1)
     assert "in float32 the same bits as the original on 1 feed" in scaled.report.to_text()
+
+
+def test_the_page_shows_every_set(scaled: amp.Conversion, tmp_path: Any):
+    page = tmp_path / "page.html"
+    write_page(page, scaled.result, scaled.report, bare_evidence())
+    text = page.read_text("utf-8")
+    assert "from v0 on by 2^-5" in text
+    assert "scaling proved: in float32 the same bits" in text
+
+
+def test_the_page_of_a_repair_shows_every_set(tmp_path: Any):
+    model, page = residual_decoder(2, peak=1e5, dtype=np.float16), tmp_path / "page.html"
+    onnx.save(model, tmp_path / "m.onnx")
+    made = amp.repair(model, [residual_feeds(np.float16)])
+    write_repair_page(page, made, tmp_path / "m.onnx", None, None)
+    assert "from v0 on by 2^-3" in page.read_text("utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from amp_rewrite.base.printable import counted
 from amp_rewrite.rewriting.report.records import Record
@@ -26,6 +26,8 @@ class ScaledSetRecord(Record):
             is what does not fit.
         after: The same in the rewritten model.
         constants: How many constants take a factor for it; attributes do not count.
+        casts_saved: How many Casts less are added of its values, and of what is computed of them.
+        nodes_saved: How many nodes that make them are low with it only.
     """
 
     first: str
@@ -35,6 +37,23 @@ class ScaledSetRecord(Record):
     largest: float
     after: float
     constants: int
+    casts_saved: int
+    nodes_saved: int
+
+    def line(self) -> str:
+        """Return what is scaled, by how much, and what that saves."""
+        peak = f"the largest magnitude is {self.after:.4g} instead of {self.largest:.4g}; "
+        saves = [
+            counted(count, noun)
+            for count, noun in ((self.casts_saved, "cast"), (self.nodes_saved, "float32 node"))
+            if count > 0
+        ]
+        return (
+            f"scaled: {counted(len(self.values), 'value')} from {self.first} on by "
+            f"2^{self.exponent}: {peak if self.largest else ''}"
+            f"{counted(self.constants, 'constant')} changed"
+            f"{', ' + ' and '.join(saves) + ' saved' if saves else ''}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +100,12 @@ class ScalingRecord(Record):
         """Return the exponent of what a node makes; 0 if it is not scaled."""
         return next((s.nodes[node] for s in self.sets if node in s.nodes), 0)
 
-    def lines(self) -> Iterator[str]:
-        """Yield what was scaled and what was not, in words."""
-        for found in self.sets[:_MOST]:
-            peak = f"the largest magnitude is {found.after:.4g} instead of {found.largest:.4g}; "
-            yield (
-                f"scaled: {counted(len(found.values), 'value')} from {found.first} on by "
-                f"2^{found.exponent}: {peak if found.largest else ''}"
-                f"{counted(found.constants, 'constant')} changed"
-            )
-        if len(self.sets) > _MOST:
-            yield f"scaled: {len(self.sets) - _MOST} more sets of values"
+    def lines(self, *, every: bool = False) -> Iterator[str]:
+        """Yield what was scaled and what was not, in words; a few of them, or every one."""
+        most = max(len(self.sets), len(self.unscaled)) if every else _MOST
+        yield from (found.line() for found in self.sets[:most])
+        if len(self.sets) > most:
+            yield f"scaled: {len(self.sets) - most} more sets of values"
         saved = counted(self.casts_saved, "cast")
         yield f"scaling saves {saved} and {counted(self.variables_saved, 'float32 type variable')}"
         if self.nodes_added:
@@ -101,7 +115,7 @@ class ScalingRecord(Record):
             yield f"scaling: {self.subnormal} {what} elements below the normal numbers for it"
         if self.difference is not None:
             yield self._proof(self.difference)
-        for other in self.unscaled[:_MOST]:
+        for other in self.unscaled[:most]:
             yield f"not scaled: {other.value}, which reaches {other.largest:.4g}: {other.why}"
 
     def _proof(self, difference: float) -> str:
@@ -119,7 +133,7 @@ def scaling_record(scaling: Scaling | None) -> ScalingRecord | None:
     if scaling is None:
         return None
     sets = (
-        ScaledSetRecord(s.first, s.values, s.nodes, s.exponent, s.largest, s.after, s.constants)
+        ScaledSetRecord(**{field.name: getattr(s, field.name) for field in fields(s)})
         for s in scaling.sets
     )
     unscaled = (UnscaledRecord(u.value, u.largest, u.why) for u in scaling.unscaled)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import constant_tensor
@@ -88,21 +90,43 @@ def scale_given(
     return choice.made()
 
 
-Rewrite = tuple[Painting, CastPlan]
+Rewrite = tuple[TypeGraph, Painting, CastPlan]
 
 
 def saved_by_scaling(scaling: Scaling, before: Rewrite, after: Rewrite) -> Scaling | None:
     """Return a scaling with what it saved; None if it saved neither a Cast nor a float32 node."""
-    casts = _added_casts(before[1]) - _added_casts(after[1])
-    nodes = int(after[0].allow.sum()) - int(before[0].allow.sum()) - scaling.added
+    casts = _added_casts(before).total() - _added_casts(after).total()
+    nodes = int(after[1].allow.sum()) - int(before[1].allow.sum()) - scaling.added
     is_worse = nodes < 0 or (casts < 0 and not (scaling.added and nodes))
     if is_worse or not (casts or nodes):
         return None
-    return replace(scaling, casts_saved=casts, nodes_saved=nodes)
+    sets = tuple(_with_savings(each, before, after) for each in scaling.sets)
+    return replace(scaling, sets=sets, casts_saved=casts, nodes_saved=nodes)
 
 
-def _added_casts(plan: CastPlan) -> int:
-    return sum(1 for cast in plan.casts if cast.existing == ABSENT)
+def _with_savings(found: ScaledSet, before: Rewrite, after: Rewrite) -> ScaledSet:
+    """Return a set with what scaling it saved."""
+    casts, flat = _added_casts(before) - _added_casts(after), before[0].flat
+    nodes = _low_nodes(after) - _low_nodes(before)
+    values = [v for v, name in enumerate(flat.value_names) if name in found.values]
+    made = (flat.outputs_of(node) for value in values for node in flat.readers(value))
+    around = {*values, *chain.from_iterable(made)}
+    return replace(
+        found,
+        casts_saved=sum(casts[flat.value_names[value]] for value in around),
+        nodes_saved=len(nodes & found.nodes.keys()),
+    )
+
+
+def _added_casts(rewrite: Rewrite) -> Counter[str]:
+    """Return by value how many Casts of it are added."""
+    names = rewrite[0].flat.value_names
+    return Counter(names[cast.value] for cast in rewrite[2].casts if cast.existing == ABSENT)
+
+
+def _low_nodes(rewrite: Rewrite) -> set[str]:
+    graph, painting, _ = rewrite
+    return {graph.node_name(vertex) for vertex in painting.allowed()}
 
 
 @dataclass
