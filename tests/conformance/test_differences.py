@@ -53,6 +53,7 @@ SQUARES = {
     "ones": "s = Mul(h, h) q = MatMul(s, ones)",
     "product": "a = Unsqueeze(h, last) b = Transpose<perm = [0,2,1]>(a) c = MatMul(b, a) "
     "q = Squeeze(c, last)",
+    "diagonal": "a = Transpose(h) b = MatMul(h, a) c = Mul(b, unit) q = ReduceSum(c, last)",
 }
 DISTANCES = {
     "Add": "t = Transpose(h) [cross] p = MatMul(h, t) m = Mul(p, minus) qt = Transpose(q) "
@@ -72,6 +73,7 @@ DISTANCES = {
 NUMBERS = {
     "w": RNG.standard_normal((32, 32)) / 6,
     "ones": np.ones((32, 1)),
+    "unit": np.eye(64),
     "last": np.array([-1]),
     "two": 2.0,
     "minus": -2.0,

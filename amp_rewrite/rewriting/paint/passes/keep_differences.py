@@ -142,7 +142,7 @@ class _Search(Formulas):
         elif is_one(called, "ReduceSumSquare", "ReduceL2"):
             return self.base(read[0]), [node, *self.between(read[0])]
         elif is_one(called, "ReduceSum", "ReduceMean"):
-            square = self._square(read[0])
+            square = self._square(read[0]) or self._diagonal(read[0])
         else:
             return None
         return None if square is None else (square[0], [node, *square[1]])
@@ -160,6 +160,22 @@ class _Search(Formulas):
         if exponent is not None and exponent.size and np.all(exponent == 2):
             return self.base(read[0]), [*nodes, *self.between(read[0])]
         return None
+
+    def _diagonal(self, value: int) -> tuple[int, list[int]] | None:
+        """Return what a product with itself was made of, and the nodes, where a value masks it.
+
+        Squared lengths as the sum of the Gram matrix times the unit matrix.
+        """
+        nodes = self.between(value)
+        product = self.flat.producer[self.base(value)]
+        factors = self.factors(product) if product != ABSENT else []
+        if len(factors) < 2 or self.base(factors[0]) != self.base(factors[1]):
+            return None
+        scales = [scaled[1] for n in nodes if (scaled := self.factor(n)) is not None]
+        held = [stored_tensor(self.flat, moved_from(self.flat, scale)) for scale in scales]
+        if not any(tensor is not None and tensor.size > 1 for tensor in held):
+            return None
+        return self.base(factors[0]), [*nodes, product, *self._moved(product)]
 
     def _met_by(self, node: int, base: int, squares: list[int]) -> dict[int, Mark]:
         """Return the marks of the products that a sum of squares meets, with the way to them."""
