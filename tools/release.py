@@ -40,7 +40,7 @@ UNPACKED: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter")
 
 _NOT_YET = "; there is none yet"
 _UNTIL = "Releases install with `pip install 'amp-rewrite[cpu]'`"
-_ADDRESS = "ADDRESS_OF_THIS_REPOSITORY"
+_CLONE = "Clone this repository"
 _REHEARSED = "https://example.org/amp_rewrite"
 
 
@@ -137,8 +137,8 @@ def prepare(source: Path, version: str, repository: str | None, date: str) -> li
         if repository is None:
             raise ReleaseError("pyproject.toml has no [project.urls]: name --repository URL")
         urls = addresses(repository)
-        if _ADDRESS in (source / "README.md").read_text("utf-8"):
-            edit("README.md", _ADDRESS, repository, "no address")
+        if _CLONE in (source / "README.md").read_text("utf-8"):
+            edit("README.md", _CLONE, f"Clone {repository}", "no address")
         edit(
             "pyproject.toml", r"^\[project\.scripts\]$", f"{urls}\n[project.scripts]", "no scripts"
         )

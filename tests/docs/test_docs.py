@@ -23,8 +23,15 @@ NOT_RUN = {
         *("amp-rewrite run", "options = onnxruntime.SessionOptions()"),
         *("python tools/arm64/make_arm64.py", "amp-rewrite kernels cpu-arm64"),
     ],
+    "docs/deploy.md": [
+        *("pip install onnxruntime-gpu", "import onnxruntime", "trtexec", "import openvino"),
+        "import onnxruntime",
+    ],
     "docs/measured.md": ["python benchmarks/bench.py gpu"],
-    "docs/mixed_precision.md": ["amp-rewrite --show-completion"],
+    "docs/mixed_precision.md": [
+        "amp-rewrite convert model.onnx -o model.fp16.onnx --provider",
+        "amp-rewrite --show-completion",
+    ],
     "docs/openvino.md": ["import openvino", "pip install"],
     "docs/recipes.md": [
         f"python examples/finetune_{name}.py" for name in ("resnet", "bert", "gpt")

@@ -45,7 +45,7 @@ def test_version_date_and_addresses_are_written_where_they_belong(source: Path) 
     assert project["urls"]["Issues"] == f"{URL}/issues"
     assert project["scripts"] == {"amp-rewrite": "amp_rewrite.cli:main"}
     readme = (source / "README.md").read_text("utf-8")
-    assert f"git clone {URL}.git amp_rewrite" in readme
+    assert f"Clone {URL}.git." in readme
     assert "pip install 'amp-rewrite[cpu]'`.\n" in readme
 
 
