@@ -24,7 +24,12 @@ from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.report.cast_table import explain_casts as cast_table
 from amp_rewrite.rewriting.report.file_sizes import sizes_of
 from amp_rewrite.rewriting.report.gains import Sizes
-from amp_rewrite.rewriting.report.next_steps import Names, longer_search, next_steps
+from amp_rewrite.rewriting.report.next_steps import (
+    Names,
+    longer_search,
+    next_steps,
+    strict_conversion,
+)
 from amp_rewrite.rewriting.report.rewrite_report import Report, print_report
 from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import of_provider, provider_named
@@ -206,7 +211,7 @@ def convert(
         common.say_cpu_provider(provider, common.console(), target=options.target)
         left = None if done.made is None else done.made.nothing_left
         _print_rewrite(found, sizes, left, explain_casts=explain_casts)
-        _print_outcome(done.made, output, written=written)
+        _print_outcome(done, found, output, written=written)
         _print_next(found, done, output, written=written)
     if done.missing is not None:
         raise done.missing
@@ -328,9 +333,9 @@ def _print_unmet(done: FileConversion, report: Report, output: Path) -> None:
         out.print(line)
 
 
-def _print_outcome(made: Conversion | None, output: Path, *, written: bool) -> None:
+def _print_outcome(done: FileConversion, report: Report, output: Path, *, written: bool) -> None:
     """Print the verdict if there is one, and what was written."""
-    out = common.console()
+    out, made = common.console(), done.made
     fails = made is not None and not made.writable
     if made is not None:
         device = made.verification.device
@@ -340,12 +345,19 @@ def _print_outcome(made: Conversion | None, output: Path, *, written: bool) -> N
             out.print(line)
         out.print(made.verdict)
     if written:
-        out.print(f"wrote {delivered(output)}{'' if made is None else _though(made)}")
+        though = _as_it_came(done, report) if made is None else _though(made)
+        out.print(f"wrote {delivered(output)}{though}")
     else:
         slow = made is not None and made.is_slow and made.ok and made.nothing_left is None
         flag = "--write-slower" if slow else "--write-failed"
         note = f"; {flag} writes it all the same" if fails else ""
         out.print(f"nothing was written{note}")
+
+
+def _as_it_came(done: FileConversion, report: Report) -> str:
+    """Return that a model was written unchanged, if it was."""
+    changed = done.result.changed or report.opset_raised is not None
+    return "" if changed else ": the model as it came, nothing was converted"
 
 
 def _though(made: Conversion) -> str:
@@ -367,8 +379,13 @@ def _print_next(report: Report, done: FileConversion, output: Path, *, written: 
     out = common.console()
     if STREAM in map(shown, (done.model, output, *done.asked.data)):  # no command can read it again
         return
-    holds = None if done.made is None else done.made.verification.holds
-    for step in next_steps(report, _names(done, output, written=written), holds)[:_STEPS]:
+    holds, names = None, _names(done, output, written=written)
+    if done.made is not None:
+        holds = done.made.verification.holds
+    steps = next_steps(report, names, holds)
+    if written and done.made is None and _as_it_came(done, report):
+        steps = (strict_conversion(report, names),)
+    for step in steps[:_STEPS]:
         out.print(f"next: {step.why}")
         out.print(f"  {step.command}")
 

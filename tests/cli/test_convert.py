@@ -390,3 +390,23 @@ def test_a_second_conversion_changes_no_byte_where_the_first_raised_the_opset(
     assert written[0] == written[1]
     if (name, precision, target, opset) in SOME:
         assert onnx.load(tmp_path / "second.onnx").opset_import[0].version == 22
+
+
+def test_a_model_in_which_nothing_is_low_is_written_as_it_came_unless_strict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        '<ir_version: 9, opset_import: ["" : 18]> g (float[N,4] x) => (float[N,4] y) {y = Exp(x)}'
+    )
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "none.onnx")
+    assert convert(tmp_path, "none") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("nothing changed: no part of the model can compute in float16")
+    assert "out.onnx: the model as it came, nothing was converted" in said.replace("\n", "")
+    assert "--strict" in said
+    assert "amp-rewrite verify" not in said
+    assert onnx.load(tmp_path / "out.onnx").graph == onnx.load(tmp_path / "none.onnx").graph
+    (tmp_path / "out.onnx").unlink()
+    assert convert(tmp_path, "none", "--strict") == 3
+    assert "nothing was written" in capsys.readouterr().out
+    assert not (tmp_path / "out.onnx").exists()

@@ -77,6 +77,15 @@ def longer_search(report: Report, names: Names, rtol: float | None, budget: floa
     )
 
 
+def strict_conversion(report: Report, names: Names) -> NextStep:
+    """Return the command that fails where nothing can be converted."""
+    return NextStep(
+        "Fail where nothing can be converted, in place of writing the model as it came.",
+        f"amp-rewrite convert {shlex.quote(names.model)} -o {shlex.quote(names.output)}"
+        f"{_options(report)} --strict",
+    )
+
+
 def _options(report: Report, *only: str) -> str:
     """Return the options without which a command would be about another rewrite.
 
