@@ -93,6 +93,16 @@ def operators_adding_in(target: targets.Target, dtype: DType) -> frozenset[tuple
     return frozenset[tuple[str, str]]().union(*(t.adding_in(dtype) for t in tables if t))
 
 
+def operators_adding_fused(target: targets.Target, dtype: DType) -> frozenset[tuple[str, str]]:
+    """Return those of them that round a product and the sum that it joins once, on each target."""
+    tables = [load(part.provider) for part in target.parts or (target,)]
+    rows = [
+        (op, row) for table in tables if table for op, rows in table.sums.items() for row in rows
+    ]
+    apart = {op for op, row in rows if row.type is dtype and not row.fused}
+    return frozenset(op for op, row in rows if row.type is dtype and row.fused) - apart
+
+
 @cache
 def _load(provider: str, version: str) -> AccumulationTable:
     return shipped(

@@ -78,6 +78,7 @@ class PaintContext:
         converts_weights: Whether constants are converted in the file, rather than cast at run time.
         moves_casts: Whether casts move across clear operators (MoveCasts).
         adds_low: The operators, as (domain, op), whose kernels add up in the low type.
+        adds_fused: Those of them that round a product and the sum that it joins once.
         bytes_per_mac: What a multiply-accumulate in 16 bits saves, in bytes that the memory of the
             target moves meanwhile (`Target.bytes_per_mac`); None if that is not known.
         weighing: What the regions are chosen by, if the target's costs were measured.
@@ -104,6 +105,7 @@ class PaintContext:
     converts_weights: bool = True
     moves_casts: bool = True
     adds_low: frozenset[tuple[str, str]] = frozenset()
+    adds_fused: frozenset[tuple[str, str]] = frozenset()
     bytes_per_mac: float | None = None
     weighing: Weighing | None = None
     low_ends: frozenset[int] = frozenset()

@@ -13,7 +13,7 @@ from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.step_metadata import state_names
 from amp_rewrite.kernels import fusions, rounding_table
-from amp_rewrite.kernels.accumulation import operators_adding_in
+from amp_rewrite.kernels.accumulation import operators_adding_fused, operators_adding_in
 from amp_rewrite.kernels.cost_files import check_model
 from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.oplists import OpLists, load_lists
@@ -52,6 +52,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         converts_weights=options.weights == "convert",
         moves_casts=options.move_casts,
         adds_low=operators_adding_in(target, options.low),
+        adds_fused=operators_adding_fused(target, options.low),
         bytes_per_mac=target.bytes_per_mac,
         weighing=None if costs is None else Weighing(costs, options.preference, model),
         low_ends=low_ends(type_graph, options),

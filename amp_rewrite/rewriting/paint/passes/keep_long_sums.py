@@ -9,12 +9,15 @@ and equal ones by half. A mean overflows before it loses digits: the sum of 64 e
 The kernels of Conv keep one running sum over the whole window as well (docs/webgpu.md), but their
 weights are in the file. Where they nearly cancel on the way through each output channel, partial
 sums walk about zero whatever sign the data have, and the error grows with the root of the number of
-terms: 0.4 % of the size of a result for 1,008 terms, 0.7 % for 2,304 and 0.9 % for 4,608.
+terms: 0.4 % of the size of a result for 1,008 terms, 0.7 % for 2,304 and 0.9 % for 4,608. The same
+holds for each column of a constant matrix, which is asked where a kernel rounds a product and the
+sum that it joins once (docs/arm.md).
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,12 +27,14 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.sum_lengths import count_terms
 
+Array = np.ndarray[Any, np.dtype[Any]]
+
 LONGEST_PRODUCT = 1024
 """Up to so many products are added in the low type."""
 
-LONGEST_CONVOLUTION = 4608
-"""Up to so many products of a Conv, if no more than LONGEST_PRODUCT of them have one sign: 512
-channels of a 3 x 3 window."""
+LONGEST_BALANCED = 4608
+"""Up to so many products, if no more than LONGEST_PRODUCT of them have one sign: 512 channels of a
+3 x 3 window."""
 
 LONGEST_MEAN = 64
 """Up to so many elements are added in the low type, to be divided by their number."""
@@ -67,22 +72,46 @@ class KeepLongSums:
 
 
 def _is_balanced(context: PaintContext, node: int, terms: int) -> bool:
-    """Tell whether a node is a Conv whose weights nearly cancel in each partial sum.
-
-    The kernels go through the window, and through the channels at each of its places.
-    """
+    """Tell whether a node is a product whose weights nearly cancel in each partial sum."""
     graph, flat = context.type_graph, context.type_graph.flat
-    if terms > LONGEST_CONVOLUTION or flat.called(node)[:2] != ("", "Conv"):
+    operator = flat.called(node)[:2]
+    is_asked = operator == ("", "Conv") or operator in context.adds_fused
+    if terms > LONGEST_BALANCED or operator not in _ROWS or not is_asked:
         return False
     tensor = constant_tensor(graph, flat.inputs_of(node)[1])
-    if tensor is None:
+    in_order = None if tensor is None else _ROWS[operator](context, node, tensor.numpy())
+    if in_order is None or in_order.shape[1] != terms:
         return False
-    weights = tensor.numpy()
-    n_rows, channels = weights.shape[:2]
-    in_order = weights.reshape(n_rows, channels, -1).swapaxes(1, 2).reshape(n_rows, terms)
     partial = np.abs(np.cumsum(in_order, axis=1, dtype=np.float64)).max(axis=1)
     whole = np.abs(in_order).sum(axis=1, dtype=np.float64)
     return bool((partial * terms <= whole * LONGEST_PRODUCT).all())
+
+
+def _windows(_: PaintContext, __: int, weights: Array) -> Array:
+    """Return the weights of a Conv, a row for each output channel, as its kernels go through them.
+
+    They go through the window, and through the channels at each of its places.
+    """
+    n_rows, channels = weights.shape[:2]
+    return weights.reshape(n_rows, channels, -1).swapaxes(1, 2).reshape(n_rows, -1)
+
+
+def _columns(_: PaintContext, __: int, weights: Array) -> Array | None:
+    """Return the columns of a matrix as rows."""
+    return weights.T if weights.ndim == 2 else None
+
+
+def _columns_of_gemm(context: PaintContext, node: int, weights: Array) -> Array:
+    transposed = context.type_graph.flat.attributes(node).get("transB")
+    return weights if transposed is not None and transposed.value else weights.T
+
+
+_ROWS: dict[tuple[str, str], Callable[[PaintContext, int, Array], Array | None]] = {
+    ("", "Conv"): _windows,
+    ("", "Gemm"): _columns_of_gemm,
+    ("", "MatMul"): _columns,
+}
+"""Operator -> the weights that each element of its result is a sum with, in order."""
 
 
 def _mark(context: PaintContext, terms: int | None, limit: int) -> Mark:

@@ -175,3 +175,29 @@ def test_a_conv_may_have_more_terms_if_its_weights_nearly_cancel() -> None:
     halves[:, :256, 1] = -1
     assert halves.sum() == 0
     assert convolution(halves) == "long-sum"  # a third of the terms has one sign
+
+
+def of_matrix(weights: np.ndarray[Any, Any], nodes: str, target: str = "cpu-arm64") -> str:
+    """Return the reason of a product of x with a constant matrix."""
+    terms = max(weights.shape)
+    text = f"g (float[2,{terms}] x) => (float[2,N] y) {{ [n] y = {nodes} }}"
+    model = onnx.parser.parse_model(f"{HEADER} {text}")
+    model.graph.initializer.append(numpy_helper.from_array(weights.astype(np.float32), "w"))
+    (node,) = amp.rewrite(model, target=target).report.nodes
+    return node.variables["T"].reason
+
+
+def test_a_fused_product_may_have_more_terms_if_its_columns_nearly_cancel() -> None:
+    rng = np.random.default_rng(0)
+    mixed, long = rng.standard_normal((1536, 4)), rng.standard_normal((4609, 4))
+    assert of_matrix(mixed, "MatMul(x, w)") == "allow-list"
+    assert of_matrix(mixed, "Gemm(x, w)") == "allow-list"
+    assert of_matrix(mixed.T, "Gemm<transB = 1>(x, w)") == "allow-list"
+    assert of_matrix(mixed, "MatMul(x, w)", "webgpu") == "long-sum"  # rounds products as well
+    assert of_matrix(mixed, "Gemm(x, w)", "cpu-arm64,webgpu") == "long-sum"
+    assert of_matrix(long, "MatMul(x, w)") == "long-sum"
+    assert of_matrix(np.abs(mixed), "MatMul(x, w)") == "long-sum"
+    one = mixed.copy()
+    one[:, 2] = np.abs(one[:, 2])
+    assert of_matrix(one, "MatMul(x, w)") == "long-sum"  # a column of one sign
+    assert of_matrix(one.T, "Gemm<transB = 1>(x, w)") == "long-sum"
