@@ -37,7 +37,7 @@ from amp_rewrite.targets import of_provider, provider_named
 if TYPE_CHECKING:
     from amp_rewrite.numerics.conversion import Conversion
 
-_TAKEN = ("--precision", "--keep-io", "--no-keep-io-types")
+_TAKEN = ("--precision", "--keep-io", "--no-keep-io-types", "--lists", "--allow-op")
 _STEPS = 3
 """How many next steps are printed; the page has all of them."""
 
@@ -421,7 +421,12 @@ def _widen_file(
     from amp_rewrite.rewriting.widen import widen  # most conversions need nothing of it
 
     with progress_bar("widening", quiet=quiet) as progress:
-        made = widen(model, keep_io_types=options.keep_io_types)
+        made = widen(
+            model,
+            keep_io_types=options.keep_io_types,
+            lists=options.lists,
+            allow_ops=options.allow_ops,
+        )
         if not dry_run:
             made.save(output, progress=progress)
     out = common.console(quiet=quiet)

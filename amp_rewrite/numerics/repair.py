@@ -31,6 +31,7 @@ from amp_rewrite.rewriting.plan.options import (
     changed,
     with_option_names,
 )
+from amp_rewrite.rewriting.plan.paint_context import lists_of
 from amp_rewrite.rewriting.raise_dangers import form_of, low_of, nothing_raised, repaired
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.report.arithmetic_share import compute_share
@@ -113,6 +114,7 @@ def repair(
             remedy="convert makes a mixed model of it",
         )
     chosen = for_model(replace(chosen, precision=low.name), flat)
+    flat.customs = lists_of(chosen).customs
     work = _Work(form_of(flat, low), mended, chosen, keep_io, weights, rtol, budget, progress)
     work = work.scaled(data)
     if data is None:

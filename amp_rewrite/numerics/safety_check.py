@@ -23,6 +23,7 @@ from amp_rewrite.rewriting.plan.options import (
     changed,
     with_option_names,
 )
+from amp_rewrite.rewriting.plan.paint_context import lists_of
 from amp_rewrite.rewriting.raise_dangers import form_of, low_of, other_low
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.runtimes.ort.isolated_load import LoadResult, load_of_source
@@ -127,6 +128,7 @@ class Checked:
             found = replace(found, is_run=self.is_run, loading=self.loading)
             return replace(found, computes=found.precision, dangers=odd) if odd else found
         chosen = for_model(replace(options, precision=low.name), flat)
+        flat.customs = lists_of(chosen).customs
         form = form_of(flat, low)
         result = judged(form, chosen)
         shown = None

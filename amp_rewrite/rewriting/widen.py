@@ -8,13 +8,14 @@ when they are read, and notes the painting in the metadata of its nodes, where `
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import FLOAT64, LOW, OTHERS, DType
 from amp_rewrite.errors import GraphError
+from amp_rewrite.graph.custom import Customs
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.infer import infer
@@ -26,7 +27,8 @@ from amp_rewrite.rewriting.mend import Mended, mend_types
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import GivenNote
 from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts
-from amp_rewrite.rewriting.plan.options import Names, RewriteOptions
+from amp_rewrite.rewriting.plan.options import Lists, Names, RewriteOptions
+from amp_rewrite.rewriting.plan.paint_context import lists_of
 from amp_rewrite.rewriting.plan.raising import (
     computes_in_float32,
     float_types,
@@ -92,7 +94,13 @@ class WideResult(Raised):
         return f"{what} became float32, with {len(self.plan.weights)} constants{kept}"
 
 
-def widen(model: Source, *, keep_io_types: bool | Names = True) -> WideResult:
+def widen(
+    model: Source,
+    *,
+    keep_io_types: bool | Names = True,
+    lists: Lists = None,
+    allow_ops: Names = (),
+) -> WideResult:
     """Return the float32 form of a model in float16, bfloat16, float64 or a mixture.
 
     Every number is what it was: nothing is rounded, except that float64 becomes float32. Where
@@ -102,18 +110,24 @@ def widen(model: Source, *, keep_io_types: bool | Names = True) -> WideResult:
         model: A path, an onnx_ir model or a ModelProto; never modified.
         keep_io_types: Whether graph inputs and outputs keep their types, with casts inside; or the
             names of those that do, or patterns of them.
+        lists: Op lists that describe operators without a schema, as for `rewrite`: what they
+            compute in 16 bits becomes float32 as well.
+        allow_ops: Such operators, as "domain::Op"; the same without a list.
 
     Raises:
         GraphError: Nothing of it can become float32.
         OptionError: `keep_io_types` names what the model has not.
         AmpError: The model is not valid.
     """
-    options = RewriteOptions(precision="float32", keep_io_types=keep_io_types)
+    options = RewriteOptions(
+        precision="float32", keep_io_types=keep_io_types, lists=lists, allow_ops=allow_ops
+    )
     with paused_gc():
         flat = read_source(model, inline_functions=True)
         options.check_names(flat)
         mended = mend_types(flat)
         flat = mended.flat
+        flat.customs = _customs(flat, options)
         types = float_types(flat)
         context = raising_context(flat, OTHERS, ends=_changing_ends(flat, options))
         vertices = [v for v in raisable(context) if not _ends_a_model(context, v)]
@@ -134,6 +148,15 @@ def widen(model: Source, *, keep_io_types: bool | Names = True) -> WideResult:
         kept = {dtype: left.count(dtype) for dtype in types if dtype in left}
         removed = noop_casts(graph, plan)
         return WideResult(flat, context, plan, removed, mended, types, kept)
+
+
+def _customs(flat: FlatProto, options: RewriteOptions) -> Customs:
+    """Return what op lists say of operators without a schema, for the model's 16-bit type."""
+    given = options.lists is not None or options.allow_ops
+    low = max(float_types(flat).items(), key=lambda item: item[1], default=None) if given else None
+    if low is None or low[0].name not in LOW:
+        return {}
+    return lists_of(replace(options, precision=low[0].name)).customs
 
 
 def _ends_a_model(context: PaintContext, vertex: int) -> bool:

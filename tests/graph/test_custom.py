@@ -10,7 +10,10 @@ import pytest
 from rewrite_text import parse
 
 import amp_rewrite as amp
+from amp_rewrite.cli.main import main
 from amp_rewrite.errors import ListError, OptionError
+from amp_rewrite.graph.custom import CustomOperator
+from amp_rewrite.graph.infer import infer
 from amp_rewrite.graph.io.assumed_shapes import assumed_shapes
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.oplists import load_lists
@@ -69,6 +72,56 @@ def test_a_denied_one_stays_float32(tmp_path: Path) -> None:
 def test_allow_op_does_the_same_for_one_run(tmp_path: Path) -> None:
     by_list = written(model(), lists=listed(tmp_path, ""))
     assert written(model(), allow_ops=["plug::Attn"]) == by_list
+
+
+LOW = f"""<ir_version: 8, opset_import: ["" : 17, "plug" : 1]>
+  g (float16[N,4] x, int64[1] k, float[N,4] f) => (float[N,4] y)
+  <float16[4,4] w = {{{",".join(["15360", "0", "0", "0", "0"] * 3 + ["15360"])}}}> {{
+  a = MatMul(x, w)
+  b = plug.Attn(a, k)
+  l = Softplus(b)
+  s = Exp(l)
+  r = MatMul(s, w)
+  m = Cast<to = 1>(r)
+  y = Add(m, f) }}"""
+"""A file in 16 bits: a kernel of somebody's, and an Exp that has no place in float16."""
+
+
+def test_repair_and_check_know_what_comes_out_of_a_listed_operator(tmp_path: Path) -> None:
+    given = onnx.parser.parse_model(LOW)
+    for options in ({"allow_ops": ["plug::Attn"]}, {"lists": listed(tmp_path, "")}):
+        ways: dict[str, Any] = {"target": "cuda", **options}
+        found = amp.check(given, run=False, **ways)
+        made = amp.repair(given, **ways)
+        assert "Exp" in {danger.op for danger in found.dangers}
+        assert "Exp" in {danger.op for danger in made.dangers}
+        nodes = {n.op_type: n for n in amp.to_proto(made.model).graph.node}
+        assert list(nodes["Attn"].input) == ["a", "k"], "the kernel reads what it read"
+        onnx.checker.check_model(amp.to_proto(made.model))
+        flat = read_flat(amp.to_proto(made.model))
+        flat.customs = {("plug", "Attn"): CustomOperator()}
+        (exp,) = flat.nodes_of("Exp")
+        assert infer(flat)[flat.outputs_of(exp)[0]] == "tensor(float)"
+
+
+@pytest.mark.parametrize("way", ["lists", "allow_ops", "command"])
+def test_widen_gives_a_listed_operator_float32(way: str, tmp_path: Path) -> None:
+    given, path = onnx.parser.parse_model(LOW), tmp_path / "wide.onnx"
+    onnx.save(given, tmp_path / "low.onnx")
+    assert any(n.op_type == "Cast" for n in amp.widen(given, keep_io_types=False).model.graph)
+    if way == "command":
+        words = ("--precision", "float32", "--no-keep-io-types", "--allow-op", "plug::Attn")
+        with pytest.raises(SystemExit, match="0"):
+            main(["convert", str(tmp_path / "low.onnx"), "-o", str(path), *words, "--quiet"])
+    else:
+        options: dict[str, Any] = {
+            "lists": {"lists": listed(tmp_path, "")},
+            "allow_ops": {"allow_ops": ["plug::Attn"]},
+        }[way]
+        amp.widen(given, keep_io_types=False, **options).save(path)
+    model = amp.load(path)
+    assert not [n for n in model.graph if n.op_type == "Cast"]
+    assert {str(value.dtype) for value in model.graph.inputs} == {"FLOAT", "INT64"}
 
 
 def test_inputs_may_stay_float32(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def rewritten_flat(
     weights = [list(graph.weights(number)) for number in range(len(flat.bodies))]
     proto.graph.CopyFrom(graph.body(MAIN, weights))
     rewritten = number_model(proto, flat.files.holding(held))
+    rewritten.customs = flat.customs
     origins = list(graph.origins(MAIN))
     rewritten.keep_names([flat.node_names[v] if v != ABSENT else "" for v in origins])
     for called, function in rewritten.attached.items():
