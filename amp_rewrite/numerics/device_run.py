@@ -64,7 +64,7 @@ class DeviceRun:
             "provider": self.provider,
             "first": self.first,
             "seconds": list(self.seconds),
-            "nodes": [asdict(node) for node in self.nodes],
+            "nodes": [_told(node) for node in self.nodes],
             "beside": {name: list(seconds) for name, seconds in self.beside.items()},
             "notes": list(self.notes),
         }
@@ -89,6 +89,11 @@ class DeviceRun:
         operators = ", ".join(f"{n} {op}" for op, n in Counter(n.op for n in nodes).most_common())
         milliseconds = sum(node.microseconds for node in nodes) / 1000
         return f"computed in {name}, {milliseconds:.3g} ms of the first run: {operators}"
+
+
+def _told(node: RanNode) -> dict[str, Any]:
+    """Return a node as JSON has it; which values it gives was not asked for."""
+    return {key: value for key, value in asdict(node).items() if key != "results"}
 
 
 def _made_for(model: ir.Model, provider: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import onnx_ir as ir
@@ -19,6 +20,7 @@ from amp_rewrite.runtimes.ort.ort_values import to_ort_value
 from amp_rewrite.runtimes.ort.providers import available_providers, has_provider
 from amp_rewrite.runtimes.ort.sessions import Session as OrtSession
 from amp_rewrite.runtimes.ort.sessions import check_options, session_options
+from amp_rewrite.runtimes.product_probe import product_note
 from amp_rewrite.runtimes.session import Binding, Provider, Session, name_and_options
 from amp_rewrite.targets import ARM64, CPU, OPENVINO, arm_hint
 
@@ -80,25 +82,41 @@ def own_choices(provider: str) -> dict[str, Provider]:
     return {"the original with OpenVINO's own bfloat16": (OPENVINO, {HINT: "bf16"})}
 
 
+@cache
+def wrong_products(provider: str, low: str) -> tuple[str, ...]:
+    """Return a line about products in a low type that a provider makes wrong here, if it does."""
+
+    def run(model: ir.Model, x: Any) -> Any:
+        return open_session(model, providers=[provider]).run({"x": x})[0]
+
+    note = product_note(provider, LOW[low], run)
+    return () if note is None else (note,)
+
+
 def times_mean_nothing(provider: str, precision: str) -> str | None:
     """Return why times of a low type say nothing on this machine; None where they do."""
     if provider == ARM64 and not is_arm():
         return NO_TIMES
-    notes = notes_on(provider, (precision,))
-    return notes[0] if notes else None
+    if provider == OPENVINO and not computes_in(precision):
+        return notes_on(provider, (precision,))[0]
+    return None
 
 
 def notes_on(provider: str, types: Collection[str]) -> tuple[str, ...]:
-    """Return what an engine does otherwise here than a model says."""
+    """Return what an engine does otherwise here than a model says, products that are wrong, too.
+
+    The first time a provider runs a product of each low type for this.
+    """
     if provider == ARM64:
         return () if is_arm() else (NO_TIMES,)
-    if provider != OPENVINO:
-        return ()
-    return tuple(
+    lows = [low for low in LOW if low in types]
+    lacking = [low for low in lows if provider == OPENVINO and not computes_in(low)]
+    told = (
         f"this processor has no instructions for {low}: OpenVINO computes it in float32"
-        for low in LOW
-        if low in types and not computes_in(low)
+        for low in lacking
     )
+    wrong = (n for low in lows if low not in lacking for n in wrong_products(provider, low))
+    return (*told, *wrong)
 
 
 def open_session(
