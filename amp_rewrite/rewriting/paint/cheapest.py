@@ -35,6 +35,9 @@ from amp_rewrite.rewriting.paint.weighing import (
     Weighing,
 )
 
+# operators: products that runtimes add a tensor to
+_CONVOLUTIONS = ("Conv", "ConvTranspose")
+
 _FLOAT32_BYTES = FLOAT32.numpy.itemsize
 
 
@@ -179,13 +182,18 @@ class CheapestRegions:
         """A mask of the vertices that are computed, and rounded, together with a product.
 
         That is what stands behind it, a chain from there of what else reads constants only, and the
-        nodes of patterns that the target computes so.
+        nodes of patterns that the target computes so. What is folded into the weights of a Conv is
+        that Conv: a tensor that is added behind it is added by it.
         """
         graph, joins = self._graph, self._time.joins
-        called, found = graph.flat.called, set[int]()
-        pairs = zip(joins.readers.tolist(), joins.makers.tolist(), strict=True)
-        for reader, maker in sorted(pairs):
-            of_product = has(called(graph.nodes[maker]), Trait.CONTRACTS)
+        called, found, convolved = graph.flat.called, set[int](), set[int]()
+        columns = (column.tolist() for column in (joins.readers, joins.makers, joins.folded))
+        for reader, maker, is_folded in sorted(zip(*columns, strict=True)):
+            made = called(graph.nodes[maker])
+            is_convolved = made.op_type in _CONVOLUTIONS or maker in convolved
+            if is_folded and is_convolved:
+                convolved.add(reader)
+            of_product = has(made, Trait.CONTRACTS) or maker in convolved
             if of_product or (maker in found and self._time.reads_one_value(reader)):
                 found.add(reader)
         for members in self._groups(self._weighing.table.with_products):
@@ -315,6 +323,7 @@ class CheapestRegions:
             sets += [fused.results, fused.tail] if fused.tail else [fused.core]
         sets += [*self._context.clusters, *self._groups(self._weighing.table.one_type)]
         sets += self._vertices(self._time.measured_together())
+        sets += self._time.idle
         sets += [
             (vertex, *graph.successors(vertex))
             for vertex, mark in self._painting.marks.items()

@@ -74,12 +74,14 @@ class Joins:
         readers: By pair, the one behind.
         float32: By pair, what that saves in float32.
         low: By pair, what it saves in the low type.
+        folded: By pair, whether the one behind goes into the weights of a product in front.
     """
 
     makers: Array
     readers: Array
     float32: Array
     low: Array
+    folded: Array
 
 
 class RunningTime:
@@ -315,6 +317,34 @@ class RunningTime:
         return [*numbers], kind
 
     @cached_property
+    def idle(self) -> list[tuple[int, int]]:
+        """The nodes that hand on what they read, and are dropped by runtimes, as pairs of vertices.
+
+        The first is of the node that makes the value, the other of the one that hands it on:
+        Identity, and a Cast from float32 to float32.
+        """
+        flat, graph, found = self._flat, self._graph, list[tuple[int, int]]()
+        for node in flat.nodes_of("Identity", "Cast"):
+            value, result = flat.inputs_of(node)[0], flat.outputs_of(node)[0]
+            is_made = value != ABSENT and flat.producer[value] != ABSENT
+            if not (is_made and self._is_float32[value] and self._is_float32[result]):
+                continue
+            ends = int(graph.source[value]), int(graph.source[result])
+            if ABSENT not in ends and not set(ends) & self._context.excluded.keys():
+                found.append(ends)
+        return found
+
+    @cached_property
+    def _handed_on(self) -> Array:
+        """By value, and one more for ABSENT, the value that idle nodes hand on as it."""
+        found, flat = np.arange(self._flat.n_values + 1), self._flat
+        found[-1] = ABSENT
+        for _, vertex in self.idle:  # in the order of execution
+            node = self._graph.nodes[vertex]
+            found[flat.outputs_of(node)[0]] = found[flat.inputs_of(node)[0]]
+        return found
+
+    @cached_property
     def flows(self) -> Flows:
         """The float32 values and what reads them, constants included.
 
@@ -322,10 +352,13 @@ class RunningTime:
         takes whatever it is given, and is left out.
         """
         flat, graph = self._flat, self._graph
-        slots, reads = np.array(flat.inputs, np.int64), np.array(graph.reads, np.int64)
+        slots = self._handed_on[np.array(flat.inputs, np.int64)]
+        reads = np.array(graph.reads, np.int64)
         casts = np.array([o[:2] == ("", "Cast") for o in flat.operators], np.bool_)
         of_cast = casts[np.array(flat.operator, np.int64)][flat.slot_nodes]
-        there = (slots != ABSENT) & ~of_cast
+        idle = np.zeros(flat.n_nodes, np.bool_)
+        idle[[graph.nodes[vertex] for _, vertex in self.idle]] = True
+        there = (slots != ABSENT) & ~of_cast & ~idle[flat.slot_nodes]
         there &= np.append(self._is_float32, np.False_)[slots]
         readers = np.where(reads == ABSENT, self.float32, reads)[there]
         rows = [(slots[there], readers, self._family[flat.slot_nodes[there]])]
@@ -338,7 +371,8 @@ class RunningTime:
                 given = np.array(graph.sinks.get(number, [ABSENT] * len(outputs)), np.int64)
                 sinks = np.where(given == ABSENT, self.float32, given)
             of_tensor = self._is_float32[outputs]
-            rows.append((outputs[of_tensor], sinks[of_tensor], np.zeros(of_tensor.sum(), np.int64)))
+            ends = self._handed_on[outputs[of_tensor]]
+            rows.append((ends, sinks[of_tensor], np.zeros(of_tensor.sum(), np.int64)))
         lowered = np.array([*self._lowered()], np.int64).reshape(-1, 2)
         rows.append((lowered[:, 0], np.full(len(lowered), self.low), lowered[:, 1]))
         values, readers, families = (np.concatenate(column) for column in zip(*rows, strict=True))
@@ -437,7 +471,7 @@ class RunningTime:
             found[folded] = alone[readers[folded]]
             # what was measured together took what it did together
             found[self._is_measured[self._graph.node[readers]]] = 0
-        return Joins(makers, readers, *saved)
+        return Joins(makers, readers, *saved, folded)
 
     def _folded(self, makers: Array, readers: Array) -> Array:
         """Return a mask of the pairs whose reader goes into the weights of a product in front.

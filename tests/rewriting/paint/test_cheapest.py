@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -550,3 +551,67 @@ def test_constants_behind_a_product_cost_nothing_in_its_type() -> None:
     report = amp.convert(model, target="openvino", precision="bfloat16").report
     kept = {n.op for n in report.nodes for v in n.variables.values() if v.dtype == "float32"}
     assert not kept & {"BatchNormalization", "Add", "Relu"}
+
+
+NORMS = {
+    "a normalization": "{0} = BatchNormalization({1}, s, s, s, s)",
+    "an offset": "{0} = Add({1}, o)",
+    "both": "{0}m = BatchNormalization({1}, s, s, s, s) {0} = Add({0}m, o)",
+}
+
+
+def with_weights(text: str, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
+    model, draw = parse(text), np.random.default_rng(0)
+    model.opset_import[0].version = 22
+    for name, shape in shapes.items():
+        held = draw.uniform(0.01, 0.02, shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(held, name))
+    return model
+
+
+def float32_nodes(model: onnx.ModelProto) -> tuple[set[str], int]:
+    """Return the nodes that stay float32 on OpenVINO, and how many Casts are added."""
+    report = amp.rewrite(model, precision="bfloat16", target="openvino").report
+    kept = {n.name for n in report.nodes for v in n.variables.values() if v.dtype == "float32"}
+    return kept, report.summary.casts_added
+
+
+def residual_blocks(norm: str, add: str, idle: str) -> onnx.ModelProto:
+    """Return three blocks of two convolutions around which a tensor goes."""
+    body, given, shapes = "", "x", {"s": (64,), "o": (64, 1, 1)}
+    for block in "pqr":
+        shapes |= {f"{block}k": (64, 64, 3, 3), f"{block}l": (64, 64, 3, 3)}
+        body += f"""{block}a = Conv<pads = [1, 1, 1, 1]>({given}, {block}k)
+            {block}b = Relu({block}a)
+            {block}c = Conv<pads = [1, 1, 1, 1]>({block}b, {block}l)
+            {norm.format(f"{block}d", f"{block}c")} {block}e = {idle.format(f"{block}d")}
+            {block}f = {add}({block}{"e" if idle else "d"}, {given}) {block} = Relu({block}f) """
+        given = block
+    if not idle:
+        body = re.sub(r"\we = (?=\s)", "", body)
+    return with_weights(
+        f"g (float[1,64,56,56] x) => (float[1,64,56,56] y) {{ {body} y = Sigmoid(r) }}", shapes
+    )
+
+
+@pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
+@pytest.mark.parametrize("add", ["Add", "Sum"])
+@pytest.mark.parametrize("idle", ["", "Identity({})", "Cast<to = 1>({})"])
+def test_a_tensor_that_a_convolution_adds_is_low_with_it(norm: str, add: str, idle: str) -> None:
+    kept, casts = float32_nodes(residual_blocks(norm, add, idle))
+    assert not {
+        name for name in kept if name.partition("_")[0] in (add, "Conv", "Identity", "Cast")
+    }
+    assert casts <= 2
+
+
+def test_a_tensor_that_is_added_to_a_product_with_a_bias_stays_float32() -> None:
+    model = with_weights(
+        """g (float[256,384] x) => (float[256,384] y) {
+        a = MatMul(x, w) b = Add(a, c) d = Add(b, x) e = MatMul(d, v) f = Add(e, c) g = Add(f, d)
+        h = MatMul(g, u) y = Add(h, c) }""",
+        {"w": (384, 384), "v": (384, 384), "u": (384, 384), "c": (384,)},
+    )
+    kept, _ = float32_nodes(model)
+    assert {"Add_2", "Add_5"} <= kept
+    assert not kept & {"MatMul_0", "MatMul_3", "MatMul_6"}
