@@ -471,7 +471,7 @@ class RunningTime:
             found[folded] = alone[readers[folded]]
             # what was measured together took what it did together
             found[self._is_measured[self._graph.node[readers]]] = 0
-        return Joins(makers, readers, *saved, folded)
+        return Joins(makers, readers, saved[0], saved[1], folded)
 
     def _folded(self, makers: Array, readers: Array) -> Array:
         """Return a mask of the pairs whose reader goes into the weights of a product in front.
