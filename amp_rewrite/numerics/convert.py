@@ -45,7 +45,7 @@ from amp_rewrite.rewriting.plan.options import (
     changed,
     with_option_names,
 )
-from amp_rewrite.rewriting.scaling.scaling import Scaling
+from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
 from amp_rewrite.runtimes.ort.time_limit import time_limit
 
 BUDGET = 600.0
@@ -191,6 +191,7 @@ class _Job:
     warn: Progress = _silent
     last: Verification | None = None
     scaling: Scaling | None = None
+    refused: tuple[Unscaled, ...] = ()
     started: float = field(default_factory=time.monotonic)
     takes: float = 0.0
     """Seconds that verifying took last, which comes behind a search once more."""
@@ -222,7 +223,9 @@ class _Job:
                 found = scaled_conversion(self.model, self.data, lenient, calibration, ruled)
         except OutOfTimeError:
             return None
-        if found is not None:
+        if isinstance(found, tuple):
+            self.refused = found
+        else:
             self.model, self.scaling, calibration = found.model, found.scaling, found.calibration
         return calibration
 
@@ -246,6 +249,7 @@ class _Job:
 
     def _adopt(self, result: RewriteResult) -> None:
         """Go on with the scaled model, if one was rewritten, in the place of the one given."""
+        self.refused = result.refused
         if result.scaling is not None:
             self.model, self.scaling = read_model(result.scaling.flat), result.scaling
 
@@ -335,7 +339,7 @@ class _Job:
         """Rewrite and verify; what is to be scaled was scaled before."""
         self.progress("rewriting")
         found = rewrite(self.model, options, overflow=KEEP)
-        made = replace(found, options=options, scaling=self.scaling)
+        made = replace(found, options=options, scaling=self.scaling, refused=self.refused)
         return self.judged(made, calibration, tuning, constants)
 
     def judged(

@@ -35,7 +35,7 @@ from amp_rewrite.rewriting.plan.paint_context import lists_of
 from amp_rewrite.rewriting.raise_dangers import form_of, low_of, nothing_raised, repaired
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.report.arithmetic_share import compute_share
-from amp_rewrite.rewriting.scaling.scaling import Scaling
+from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
 from amp_rewrite.rewriting.widen import Raised, WideForm, with_float32_ends
 
 if TYPE_CHECKING:
@@ -182,14 +182,15 @@ class _Work(NamedTuple):
     budget: float
     progress: Callable[[str], None] | None
     scaling: Scaling | None = None
+    refused: tuple[Unscaled, ...] = ()
 
     def scaled(self, data: Data | None) -> _Work:
         """Return the work on a scaled model, if scaling lets more of this one stay in 16 bits."""
         if self.scaling is not None:
             return self
         found = scaled_form(self.form, self.options, data)
-        if found is None:
-            return self
+        if isinstance(found, tuple):
+            return self._replace(refused=found or self.refused)
         mended = replace(self.mended, flat=found.form.given)
         return self._replace(form=found.form, mended=mended, scaling=found.scaling)
 
@@ -229,7 +230,7 @@ class _Work(NamedTuple):
         )
         made = _repair(self.form, result, raised, shown_by, wide_ends=wide_ends)
         if self.scaling is None:
-            return made
+            return replace(made, refused=self.refused)
         known = (danger for danger in made.dangers if not danger.node.endswith(SUFFIX))
         return replace(made, scaling=self.scaling, dangers=tuple(known))
 

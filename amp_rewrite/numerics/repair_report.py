@@ -24,7 +24,7 @@ from amp_rewrite.rewriting.dangers import OF_THE_FILE, Danger, is_end
 from amp_rewrite.rewriting.report.records import json_form
 from amp_rewrite.rewriting.report.report_lines import axes_line
 from amp_rewrite.rewriting.report.scaling_record import scaling_record
-from amp_rewrite.rewriting.scaling.scaling import Scaling
+from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
 from amp_rewrite.rewriting.widen import Raised
 from amp_rewrite.runtimes.ort.isolated_load import LoadResult
 
@@ -59,6 +59,7 @@ class Repair:
         verification: How far the result is from the float32 form; None if it was not verified.
         result: The float32 form with the painting that is left, for the page.
         scaling: What was multiplied by powers of two, or None.
+        refused: What leaves the range and is not scaled, where nothing is.
         left: What is not in 16 bits, one line each, where `only` is set; then it is not written.
     """
 
@@ -74,6 +75,7 @@ class Repair:
     verification: VerifyReport | None
     result: RewriteResult = field(repr=False, compare=False)
     scaling: Scaling | None = field(default=None, repr=False)
+    refused: tuple[Unscaled, ...] = ()
     left: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -204,7 +206,7 @@ class Repair:
         odd = [danger for danger in self.dangers if danger.reason in OF_THE_FILE]
         others = [danger for danger in self.dangers if danger.reason not in OF_THE_FILE]
         found = [f"mended: {line}" for line in danger_lines(odd, self.precision)]
-        scaled = scaling_record(self.scaling)
+        scaled = scaling_record(self.scaling, self.refused)
         found += () if scaled is None else scaled.lines(every=every)
         found += [f"raised: {line}" for line in danger_lines(others, self.precision)]
         if self.measured:
@@ -247,7 +249,7 @@ class Repair:
             "stay": [asdict(danger) for danger in self.stay],
             "measured": list(self.measured),
             "left": list(self.left),
-            "scaling": json_form(scaling_record(self.scaling)),
+            "scaling": json_form(scaling_record(self.scaling, self.refused)),
             "verification": None if self.verification is None else self.verification.to_dict(),
         }
 

@@ -18,8 +18,8 @@ from amp_rewrite.numerics.made_up import make_inputs
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely, scaled_by_measures
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
-from amp_rewrite.rewriting.scaling.scale_model import saved_by_scaling
-from amp_rewrite.rewriting.scaling.scaling import Proof, Scaling
+from amp_rewrite.rewriting.scaling.scale_model import NO_SAVING, saved_by_scaling
+from amp_rewrite.rewriting.scaling.scaling import Proof, Scaling, Unscaled
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 LARGEST_DIFFERENCE = 1e-6
 """How far outputs of the scaled model may be from those of the original, both in float32, relative
 to the largest of an output: none, where no runtime computes a norm in another order."""
+
+NO_PROOF = "the scaled model would compute something else"
+"""Why nothing is scaled where the two differ in float32."""
 
 Ruled = Callable[[Calibration], RewriteOptions]
 """Gives the options of a rewrite with the rules of a calibration."""
@@ -55,8 +58,8 @@ def scaled_conversion(
     options: RewriteOptions,
     calibration: Calibration,
     ruled: Ruled,
-) -> ScaledConversion | None:
-    """Return a model scaled by the ranges of a calibration; None if that saves nothing.
+) -> ScaledConversion | tuple[Unscaled, ...]:
+    """Return a model scaled by the ranges of a calibration, else what leaves the range and why.
 
     Args:
         model: The model.
@@ -68,21 +71,21 @@ def scaled_conversion(
     low = options.low
     measured = {name: found.largest for name, found in calibration.ranges.items()}
     if options.overflow == KEEP or max(measured.values(), default=0.0) < low.max / 2:
-        return None
+        return ()
     scaling = scaled_by_measures(model, options, measured)
-    if scaling is None:
-        return None
+    if scaling is None or not scaling.sets:
+        return () if scaling is None else scaling.unscaled
     scaled = read_model(scaling.flat)
     proof = proof_of(model, scaled, batches(data, scaled))
     if proof.difference > LARGEST_DIFFERENCE:
-        return None
+        return scaling.refused(NO_PROOF)
     anew = calibrate(scaled, data, options)
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # said of what is taken
         before = _plain(model, ruled(calibration))
         after = _plain(scaled, ruled(anew))
     saved = saved_by_scaling(scaling, before.painted, after.painted)
     if saved is None:
-        return None
+        return scaling.refused(NO_SAVING)
     return ScaledConversion(scaled, anew, replace(saved, proof=proof))
 
 
@@ -106,7 +109,8 @@ def proved_rewrite(model: Source, result: RewriteResult, options: RewriteOptions
     feeds = make_inputs(scaled, ranges=options.ranges).batches
     proof = proof_of(model, scaled, feeds)
     if proof.difference > LARGEST_DIFFERENCE:
-        return rewrite(model, replace(options, overflow=KEEP))
+        refused = result.scaling.refused(NO_PROOF)
+        return replace(rewrite(model, replace(options, overflow=KEEP)), refused=refused)
     return replace(result, scaling=replace(result.scaling, proof=proof))
 
 

@@ -10,14 +10,14 @@ from amp_rewrite.graph.keys import EXPONENTS_KEY
 from amp_rewrite.numerics.inputs.batches import Data, batches
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.numerics.repaint.repaint import read_lists
-from amp_rewrite.numerics.scaled_conversion import proof_of
+from amp_rewrite.numerics.scaled_conversion import NO_PROOF, proof_of
 from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
 from amp_rewrite.rewriting.plan.options import KEEP, SCALE, RewriteOptions
 from amp_rewrite.rewriting.plan.overflows import overflows
 from amp_rewrite.rewriting.plan.raising import raising_context
 from amp_rewrite.rewriting.raise_dangers import form_of
-from amp_rewrite.rewriting.scaling.scale_model import saved_by_scaling, scale_given
-from amp_rewrite.rewriting.scaling.scaling import Scaling
+from amp_rewrite.rewriting.scaling.scale_model import NO_SAVING, saved_by_scaling, scale_given
+from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
 from amp_rewrite.rewriting.widen import WideForm
 
 _LOST_DIGITS = 0.25
@@ -40,8 +40,10 @@ class ScaledForm:
     scaling: Scaling
 
 
-def scaled_form(form: WideForm, options: RewriteOptions, data: Data | None) -> ScaledForm | None:
-    """Return a model scaled so that more of it can stay in 16 bits; None if that saves nothing.
+def scaled_form(
+    form: WideForm, options: RewriteOptions, data: Data | None
+) -> ScaledForm | tuple[Unscaled, ...]:
+    """Return a model scaled so that more of it can stay in 16 bits, else what cannot be, and why.
 
     Args:
         form: The model and its float32 form.
@@ -51,28 +53,30 @@ def scaled_form(form: WideForm, options: RewriteOptions, data: Data | None) -> S
     if options.overflow == KEEP or (
         data is None and not (options.overflow == SCALE or options.adds_nodes)
     ):
-        return None
+        return ()
     found = None if data is None else calibrate(form.model, data, options)
     before = _judged(form, options, found)
     measured = None if found is None else {n: r.largest for n, r in found.ranges.items()}
     if measured is None and not overflows(before.painting):
-        return None
+        return ()
     plain = before if found is None else _judged(form, options, None)
     own = raising_context(form.given, [options.low]).type_graph
     scaling = scale_given(form.given, own, plain.context, measured, adds_nodes=options.adds_nodes)
-    if scaling is None:
-        return None
+    if scaling is None or not scaling.sets:
+        return () if scaling is None else scaling.unscaled
     _note(scaling)
     made = form_of(scaling.flat, options.low)
     proof = None
     if data is not None:
         proof = proof_of(form.model, made.model, batches(data, form.model))
         if proof.difference > _LOST_DIGITS * options.low.epsilon:
-            return None
+            return scaling.refused(NO_PROOF)
     anew = None if data is None else calibrate(made.model, data, options)
     after = _judged(made, options, anew)
     saved = saved_by_scaling(scaling, before.painted, after.painted)
-    return None if saved is None else ScaledForm(made, replace(saved, proof=proof))
+    if saved is None:
+        return scaling.refused(NO_SAVING)
+    return ScaledForm(made, replace(saved, proof=proof))
 
 
 def _note(scaling: Scaling) -> None:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from amp_rewrite.rewriting.report.explain import Reported
     from amp_rewrite.rewriting.report.rewrite_report import Report
     from amp_rewrite.rewriting.scaling.needs import Magnitudes
-    from amp_rewrite.rewriting.scaling.scaling import Scaling
+    from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ class RewriteResult(Planned):
         timings: Step -> seconds: "load", "type_graph", "painting", "casts", and "scaling" if
             something leaves the range.
         scaling: What was multiplied by powers of two, or None; `flat` is the scaled model then.
+        refused: What leaves the range and is not scaled, where nothing is.
         end_casts: How many Casts `flat` has before the plan, so that its inputs and outputs, which
             were in 16 bits, are float32.
     """
@@ -81,6 +82,7 @@ class RewriteResult(Planned):
     removed: tuple[int, ...]
     timings: Mapping[str, float] = field(default_factory=dict[str, float])
     scaling: Scaling | None = None
+    refused: tuple[Unscaled, ...] = ()
     end_casts: int = 0
 
     def __repr__(self) -> str:
@@ -165,7 +167,9 @@ class RewriteResult(Planned):
             )
             added = found.summary.casts_added + self.end_casts
             summary = replace(found.summary, casts_added=added)
-            return replace(found, summary=summary, scaling=scaling_record(self.scaling))
+            return replace(
+                found, summary=summary, scaling=scaling_record(self.scaling, self.refused)
+            )
 
 
 @with_option_names
@@ -243,7 +247,7 @@ def _single_precision(flat: FlatProto, options: RewriteOptions) -> FlatProto | N
 def scaled_by_measures(
     model: Source, options: RewriteOptions, measured: Magnitudes
 ) -> Scaling | None:
-    """Return a model scaled by what was measured of it; None if nothing can, or has to, be scaled.
+    """Return a model scaled by what was measured of it; None if nothing has to be scaled.
 
     Args:
         model: A model, as for `rewrite`.
@@ -290,7 +294,7 @@ def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Cha
 def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> RewriteResult:
     result = _planned(flat, options, clock)
     if (options.overflow == SCALE or options.adds_nodes) and overflows(result.painting):
-        result = _scaled(result, clock) or result
+        result = _scaled(result, clock)
     if options.strict:
         _check_strict(result)
     _warn(result)
@@ -329,17 +333,21 @@ def _scaling(before: RewriteResult, measured: Magnitudes | None) -> Scaling | No
     return scale_model(flat, before.context, measured, preserved, adds_nodes=adds_nodes)
 
 
-def _scaled(before: RewriteResult, clock: _Clock) -> RewriteResult | None:
-    """Return the rewrite of a scaled model; None if that makes no more of it low."""
+def _scaled(before: RewriteResult, clock: _Clock) -> RewriteResult:
+    """Return the rewrite of a scaled model; the one given if that makes no more of it low."""
     with clock.step("scaling"):
         scaling = _scaling(before, None)
     if scaling is None:
-        return None
-    from amp_rewrite.rewriting.scaling.scale_model import saved_by_scaling
+        return before
+    if not scaling.sets:
+        return replace(before, refused=scaling.unscaled)
+    from amp_rewrite.rewriting.scaling.scale_model import NO_SAVING, saved_by_scaling
 
     made = _planned(scaling.flat, before.options, clock)
     saved = saved_by_scaling(scaling, before.painted, made.painted)
-    return None if saved is None else replace(made, scaling=saved)
+    if saved is None:
+        return replace(before, refused=scaling.refused(NO_SAVING))
+    return replace(made, scaling=saved)
 
 
 def _warn(result: RewriteResult) -> None:

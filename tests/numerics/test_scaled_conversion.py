@@ -181,8 +181,9 @@ def test_what_the_model_gives_is_not_scaled_and_stays_float32():
     stream = [n.output[0] for n in model.graph.node if n.op_type == "Add"][-1]
     model.graph.output.append(helper.make_tensor_value_info(stream, 1, ["N", 64]))
     kept, found = converted(model, overflow="keep"), converted(model)
-    assert found.report.scaling is None
+    assert found.result.scaling is None
     assert low_nodes(found) == low_nodes(kept)
+    assert f"{stream} is an output of the model" in found.report.to_text().replace("\n", " ")
 
 
 @pytest.mark.slow
@@ -219,7 +220,7 @@ def test_a_difference_that_is_not_finite_on_one_side_is_infinite():
 def test_a_preserved_node_is_not_scaled():
     model = residual_decoder(2)
     name = next(n.name for n in model.graph.node if n.op_type == "Add")
-    assert converted(model, preserve=[name]).report.scaling is None
+    assert converted(model, preserve=[name]).result.scaling is None
 
 
 def test_strict_finds_nothing_wrong_with_a_scaled_model(decoder: onnx.ModelProto):
@@ -301,7 +302,8 @@ def test_a_scaled_model_that_computes_something_else_is_not_taken(
     bounded: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(scaled_conversion, "LARGEST_DIFFERENCE", -1.0)
-    assert amp.convert(bounded, overflow="scale", stress=False).report.scaling is None
+    found = amp.convert(bounded, overflow="scale", stress=False)
+    assert found.result.scaling is None
 
 
 def test_data_prove_it_too(scaled: amp.Conversion):
@@ -324,3 +326,61 @@ def test_the_page_of_a_repair_shows_every_set(tmp_path: Any):
     made = amp.repair(model, [residual_feeds(np.float16)])
     write_repair_page(page, made, tmp_path / "m.onnx", None, None)
     assert "from v0 on by 2^-3" in page.read_text("utf-8")
+
+
+def with_edited(shape: tuple[int, ...], edit: Any) -> onnx.ModelProto:
+    """Return a decoder with one constant edited: a bias of the stream, or the first weights."""
+    model = residual_decoder(2)
+    for tensor in model.graph.initializer:
+        array = numpy_helper.to_array(tensor).copy()
+        if array.shape == shape and (array.ndim == 2 or array.max() > 1e4):
+            tensor.CopyFrom(numpy_helper.from_array(edit(array), tensor.name))
+            break
+    return model
+
+
+def put(number: float) -> Any:
+    """Return an edit that puts a number among the elements of a constant."""
+
+    def edit(array: Any) -> Any:
+        array.reshape(-1)[7] = number
+        return array
+
+    return edit
+
+
+BAD = {
+    "NaN": (with_edited((64,), put(np.nan)), "the constant w4 holds NaN"),
+    "infinity": (with_edited((64,), put(-np.inf)), "the constant w4 holds infinite numbers"),
+    "a tiny number": (
+        with_edited((64,), put(1e-38)),
+        "the constant w4 would leave the range of float32",
+    ),
+    "small weights": (
+        with_edited((32, 64), lambda array: array * np.float32(1e-3)),
+        "the constant w0 would become subnormal",
+    ),
+    "an epsilon": (residual_decoder(2, peak=3e30), "would leave the range of float32"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_what_speaks_against_scaling_is_in_the_report(name: str):
+    model, why = BAD[name]
+    found = converted(model)
+    assert found.result.scaling is None
+    assert found.report.scaling is not None
+    (left,) = found.report.scaling.unscaled
+    assert why in left.why
+    assert f"not scaled: {left.value}, which reaches " in found.report.to_text()
+    assert found.report.to_dict()["scaling"]["unscaled"][0]["why"] == left.why
+
+
+def test_a_repair_says_what_it_does_not_scale():
+    model = residual_decoder(2, peak=1e5, dtype=np.float16)
+    stream = [n.output[0] for n in model.graph.node if n.op_type == "Add"][-1]
+    model.graph.output.append(helper.make_tensor_value_info(stream, 10, ["N", 64]))
+    made = amp.repair(model, [residual_feeds(np.float16)])
+    assert made.scaling is None
+    assert f"{stream} is an output of the model" in made.to_text()

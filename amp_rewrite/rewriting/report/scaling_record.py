@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from amp_rewrite.base.printable import counted
 from amp_rewrite.rewriting.report.records import Record
-from amp_rewrite.rewriting.scaling.scaling import Scaling
+from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
 
 _MOST = 3
 """How many sets of values, and values that are not scaled, the text names."""
@@ -19,6 +19,7 @@ class ScaledSetRecord(Record):
 
     Attributes:
         first: The first of them in execution order.
+        top: The one with the largest magnitude.
         values: Name of a value -> its exponent: the file computes it times 2^exponent.
         nodes: Name of a node that makes one -> the exponent of its first result.
         exponent: The exponent of the value with the largest magnitude.
@@ -31,6 +32,7 @@ class ScaledSetRecord(Record):
     """
 
     first: str
+    top: str
     values: Mapping[str, int]
     nodes: Mapping[str, int]
     exponent: int
@@ -76,7 +78,7 @@ class ScalingRecord(Record):
     """What was scaled.
 
     Attributes:
-        sets: What is scaled together.
+        sets: What is scaled together; empty if nothing is.
         unscaled: What leaves the range and is not.
         subnormal: How many constants have elements that lose digits because of it.
         casts_saved: How many Casts less are added than without it.
@@ -107,7 +109,9 @@ class ScalingRecord(Record):
         if len(self.sets) > most:
             yield f"scaled: {len(self.sets) - most} more sets of values"
         saved = counted(self.casts_saved, "cast")
-        yield f"scaling saves {saved} and {counted(self.variables_saved, 'float32 type variable')}"
+        variables = counted(self.variables_saved, "float32 type variable")
+        if self.sets:
+            yield f"scaling saves {saved} and {variables}"
         if self.nodes_added:
             yield f"scaling adds {counted(self.nodes_added, 'Mul node')} where scaled values end"
         if self.subnormal:
@@ -128,10 +132,13 @@ class ScalingRecord(Record):
         )
 
 
-def scaling_record(scaling: Scaling | None) -> ScalingRecord | None:
-    """Return what a report says of a scaling; None if nothing was scaled."""
+def scaling_record(
+    scaling: Scaling | None, refused: Sequence[Unscaled] = ()
+) -> ScalingRecord | None:
+    """Return what a report says of a scaling, or of what none was made of; None without either."""
+    left = tuple(UnscaledRecord(u.value, u.largest, u.why) for u in refused)
     if scaling is None:
-        return None
+        return ScalingRecord((), left, 0, 0, 0) if left else None
     sets = (
         ScaledSetRecord(**{field.name: getattr(s, field.name) for field in fields(s)})
         for s in scaling.sets

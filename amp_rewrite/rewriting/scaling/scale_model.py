@@ -26,6 +26,7 @@ from amp_rewrite.rewriting.scaling.scaling import ScaledSet, Scaling, Unscaled
 from amp_rewrite.values.scales.call import System
 from amp_rewrite.values.scales.equations import scale_system
 from amp_rewrite.values.scales.solve import Solution, solve
+from amp_rewrite.values.weight_stats import WeightStats
 
 _ATTEMPTS = 8
 """How often sets are given up whose factors some constant cannot take, before all are."""
@@ -43,7 +44,9 @@ def scale_model(
     *,
     adds_nodes: bool = False,
 ) -> Scaling | None:
-    """Return a model in which what overflows is scaled; None if nothing can, or has to, be.
+    """Return a model in which what overflows is scaled; None if nothing has to be.
+
+    What cannot be is told, and the result has no sets where nothing can.
 
     The scaled model computes the same in float32, and has no node more unless that is allowed.
 
@@ -70,7 +73,9 @@ def scale_given(
     *,
     adds_nodes: bool = False,
 ) -> Scaling | None:
-    """Return a model in 16 bits in which what overflows is scaled; None if nothing can be.
+    """Return a model in 16 bits in which what overflows is scaled; None if nothing has to be.
+
+    What cannot be is told, and the result has no sets where nothing can.
 
     Args:
         flat: The model.
@@ -89,6 +94,9 @@ def scale_given(
     choice.kept = frozenset(numbers[v] for v in needs.kept() if v in numbers)
     return choice.made()
 
+
+NO_SAVING = "scaling it would save no cast and no float32 node"
+"""Why nothing is scaled where it could be."""
 
 Rewrite = tuple[TypeGraph, Painting, CastPlan]
 
@@ -156,6 +164,10 @@ class _Choice:
     kept: frozenset[int] = frozenset()
 
     def made(self) -> Scaling | None:
+        found = self._best()
+        return found if found is not None and (found.sets or found.unscaled) else None
+
+    def _best(self) -> Scaling | None:
         plain = self._made(adds_nodes=False)
         is_enough = plain is not None and not plain.unscaled
         if not self.adds_nodes or is_enough or all(k >= 0 for k in self.limits.values()):
@@ -174,13 +186,19 @@ class _Choice:
             held = limits_of_constants(system, self.graph, self.facts, self.low, self.kept)
             limits = {**self.limits, **held}
             found = solve_with_borders(system, limits) if adds_nodes else solve(system, limits)
-            if not found.exponents:
-                return None
             unfit = self._unfit(system, found)
             if not unfit:
                 return self._scaling(system, found)
             given_up |= unfit
-        return None
+        return self._given_up(next(iter(given_up.values())))
+
+    def _given_up(self, why: str) -> Scaling | None:
+        """Return a scaling of nothing, for what is largest leaves the range for a reason."""
+        if not self.largest:
+            return None
+        top = max(self.largest, key=lambda v: self.largest[v])
+        left = Unscaled(self.flat.value_names[top], self.largest[top], why)
+        return Scaling(self.flat, "", (), (left,))
 
     def _unfit(self, system: System, found: Solution) -> dict[int, str]:
         """Return an element of each set that some constant speaks against, and why."""
@@ -190,15 +208,27 @@ class _Choice:
             tensor = constant_tensor(self.graph, value)
             if tensor is None:
                 continue
-            stats = facts.stats(value, tensor)
-            why = _refusal(stats.max_abs, stats.smallest_nonzero_abs, exponent, low)
+            why = _refusal(facts.stats(value, tensor), exponent, low)
             if why is None and element in found.derived:
-                is_cut = stats.max_abs * 2.0**exponent < _DIGITS * low.smallest_normal
-                was_cut = stats.max_abs < _DIGITS * low.smallest_normal
-                why = "would become subnormal" if stats.max_abs and is_cut and not was_cut else None
+                why = _lost_digits(facts.stats(value, tensor), exponent, low)
             if why is not None:
                 told = f"the constant {self.flat.value_names[value]} {why}"
                 unfit |= dict.fromkeys(self._involved(system, found, element), told)
+        return unfit | self._unfit_attributes(system, found)
+
+    def _unfit_attributes(self, system: System, found: Solution) -> dict[int, str]:
+        """Return an element of each set of which an attribute would leave the range of float32."""
+        unfit: dict[int, str] = {}
+        for node, name, default, element, ratio in system.attributes:
+            exponent = found.exponents.get(element, 0) * ratio
+            held = self.flat.attributes(node).get(name)
+            number = default if held is None else held.value
+            if not exponent or not isinstance(number, int | float) or not number:
+                continue
+            scaled = abs(math.ldexp(number, exponent))
+            if not FLOAT32.smallest_normal <= scaled <= FLOAT32.max:
+                of = self.flat.node_names[node]
+                unfit[element] = f"the {name} of {of} would leave the range of float32"
         return unfit
 
     def _involved(self, system: System, found: Solution, element: int) -> list[int]:
@@ -215,6 +245,8 @@ class _Choice:
         return [e for e in members if e in found.exponents and e not in found.derived]
 
     def _scaling(self, system: System, found: Solution) -> Scaling:
+        if not found.exponents:
+            return Scaling(self.flat, "", (), self._unscaled(system, found))
         scaled = scaled_flat(system, found.exponents)
         made = (self._set(system, found, members) for members in found.chosen.values())
         sets = tuple(each for each in made if each.values or not system.links)
@@ -236,7 +268,10 @@ class _Choice:
         made = {self.flat.producer[v]: found.exponents[v] for v in reversed(values)}
         nodes = {self.flat.node_names[n]: made[n] for n in sorted(made) if n != ABSENT}
         after = math.ldexp(reached, exponent)
-        return ScaledSet(first, told, nodes, exponent, reached, after, len(own) + len(taken))
+        taken_in = len(own) + len(taken)
+        return ScaledSet(
+            first, names[top] if values else first, told, nodes, exponent, reached, after, taken_in
+        )
 
     def _unscaled(self, system: System, found: Solution) -> tuple[Unscaled, ...]:
         by_root: dict[int, int] = {}
@@ -265,8 +300,17 @@ class _Choice:
         return count
 
 
-def _refusal(largest: float, smallest: float | None, exponent: int, low: DType) -> str | None:
+def _lost_digits(stats: WeightStats, exponent: int, low: DType) -> str | None:
+    """Return that weights would become subnormal, if they would lose digits for it."""
+    is_cut = stats.max_abs * 2.0**exponent < _DIGITS * low.smallest_normal
+    return "would become subnormal" if stats.max_abs and is_cut and exponent < 0 else None
+
+
+def _refusal(stats: WeightStats, exponent: int, low: DType) -> str | None:
     """Return why a constant cannot be multiplied by a power of two, or None."""
+    largest, smallest = stats.max_abs, stats.smallest_nonzero_abs
+    if stats.nans or stats.infs:
+        return "holds NaN" if stats.nans else "holds infinite numbers"
     if largest * 2.0**exponent >= low.overflow and largest < low.overflow:
         return "would leave the range"
     if smallest is not None and smallest * 2.0**exponent < FLOAT32.smallest_normal:

@@ -14,6 +14,7 @@ class ScaledSet:
 
     Attributes:
         first: The first of them in execution order, by name.
+        top: The one with the largest magnitude.
         values: Name of a value -> its exponent: the file computes it times 2^exponent.
         nodes: Name of a node that makes one -> the exponent of its first result.
         exponent: The exponent of the value with the largest magnitude.
@@ -26,6 +27,7 @@ class ScaledSet:
     """
 
     first: str
+    top: str
     values: Mapping[str, int]
     nodes: Mapping[str, int]
     exponent: int
@@ -71,7 +73,7 @@ class Scaling:
     Attributes:
         flat: The scaled model: the same nodes with other constants, and Muls where sets end.
         note: Its exponents, as metadata have them (noted_exponents.py).
-        sets: What is scaled together.
+        sets: What is scaled together; empty if nothing can be, and then the model is the one given.
         unscaled: What leaves the range and is not.
         subnormal: How many constants have elements that lose digits because of it.
         casts_saved: How many Casts less are added than without it.
@@ -89,3 +91,8 @@ class Scaling:
     nodes_saved: int = 0
     added: int = 0
     proof: Proof | None = None
+
+    def refused(self, why: str) -> tuple[Unscaled, ...]:
+        """Return all that leaves the range as not scaled, its sets for a reason."""
+        left = (Unscaled(each.top, each.largest, why) for each in self.sets if each.largest)
+        return (*left, *self.unscaled)

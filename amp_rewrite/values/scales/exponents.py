@@ -43,6 +43,9 @@ class Exponents:
     def find(self, element: int) -> tuple[int, Ratio]:
         """Return the root of an element's set, and the ratio of its exponent to the root's."""
         parent, ratio = self._parent, self._ratio
+        above = parent[element]
+        if parent[above] == above:  # nearly always
+            return above, ratio[element]
         way: list[int] = []
         while parent[element] != element:
             way.append(element)

@@ -215,15 +215,16 @@ class Solver:
         """Let the constants that serve one product alone take what it needs."""
         needed: dict[int, tuple[Fraction, int]] = {}
         for root, product in self._slack:
-            total, power = Fraction(0), Fraction(0)
+            total: Ratio = 0
+            power: Ratio = 0
             for element, times in ((product.result, -1), *product.factors):
                 of, ratio = self.exponents.find(element)
                 if of == root:
-                    power += times * Fraction(ratio)
-                else:
-                    total += times * Fraction(ratio) * numbers.get(of, 0)
+                    power += times * ratio
+                elif of in numbers:
+                    total += times * ratio * numbers[of]
             if total:
-                needed[root] = (-total / power, product.result)
+                needed[root] = (-Fraction(total) / power, product.result)
         for element in range(len(self.exponents)) if needed else ():
             root, ratio = self.exponents.find(element)
             if root in needed:
