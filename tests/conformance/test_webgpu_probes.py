@@ -80,3 +80,26 @@ def test_in_float16_they_would_not(webgpu: str) -> None:
     halves = {name: array.astype(np.float16) for name, array in feeds.items()}
     found = amp.Evaluator(low, emulate=False, providers=[webgpu]).run(halves)["y"]
     np.testing.assert_array_equal(found, 2048)
+
+
+FUSED = {
+    "SkipSimplifiedLayerNormalization": "(x, t, one)",
+    "SkipLayerNormalization": "(x, t, one, zero)",
+    "SimplifiedLayerNormalization": "(x, one)",
+}
+
+
+@pytest.mark.webgpu
+@pytest.mark.parametrize("name", FUSED)
+def test_the_sum_inside_a_fused_normalization_is_none_of_float16(name: str, webgpu: str) -> None:
+    domain = "" if name.startswith("Simplified") else "com.microsoft."
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]> g (float16[1,8192] x, '
+        "float16[1,8192] t, float16[8192] one, float16[8192] zero) => (float16[1,8192] y) "
+        f"{{ y = {domain}{name}{FUSED[name]} }}"
+    )
+    x = np.repeat([-300, 300], 4096).astype(np.float16)[None]  # 8,192 squares are 7e8
+    one = np.ones(8192, np.float16)
+    feeds = {"x": x, "t": np.zeros_like(x), "one": one, "zero": 0 * one}
+    found = amp.Evaluator(model, emulate=False, providers=[webgpu]).run(feeds)["y"]
+    np.testing.assert_allclose(found, np.sign(x), rtol=1e-3)

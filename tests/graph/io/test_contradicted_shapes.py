@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -10,6 +12,7 @@ from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.graph.io.contradicted_shapes import mend_shapes
+from amp_rewrite.numerics.file_conversion import Asked, convert_file
 from amp_rewrite.numerics.raise_opset import raise_opset, with_gain
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 
@@ -65,6 +68,30 @@ def test_the_report_has_one_line_of_it() -> None:
     text = report.to_text()
     assert text.count("mended: ") == 1
     assert "1 declared shape contradicted inference and has the inferred form: y" in text
+
+
+@pytest.mark.parametrize("target", ["cuda", "openvino"])
+def test_an_old_model_becomes_low_in_bfloat16(target: str, tmp_path: Path) -> None:
+    made = parse(
+        """g (float[1,256,16,16] x) => (float y) <float[512,256,3,3] k> {
+            h = Conv<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x, k)
+            r = Relu(h) p = GlobalAveragePool(r) y = Reshape(p, s) }"""
+    )
+    made.graph.output[0].type.tensor_type.shape.SetInParent()
+    made.opset_import[0].version = 12
+    weights = np.random.default_rng(0).normal(0, 0.02, (512, 256, 3, 3)).astype(np.float32)
+    made.graph.initializer.append(numpy_helper.from_array(weights, "k"))
+    made.graph.initializer.append(numpy_helper.from_array(np.array([1, 512]), "s"))
+    onnx.save(made, tmp_path / "old.onnx")
+    options = RewriteOptions(precision="bfloat16", target=target)
+    done = convert_file(tmp_path / "old.onnx", options, Asked(budget=1.0), lambda *_: None)
+    assert done.raised is not None
+    assert done.raised.mended == ("y",)
+    summary = done.report({}, explain_casts=False).summary
+    assert summary.compute_converted == 1
+    done.save(tmp_path / "new.onnx")
+    (end,) = onnx.load(tmp_path / "new.onnx").graph.output
+    assert [d.dim_value for d in end.type.tensor_type.shape.dim] == [1, 512]
 
 
 @pytest.mark.parametrize("output", ["[1,4,M]", "[A,B,C]", "[1,4,N]"])
