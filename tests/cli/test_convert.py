@@ -16,7 +16,7 @@ from amp_rewrite.graph.keys import STEP_KEY
 from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.numerics.compare.device_checks import DeviceChecks
-from amp_rewrite.numerics.compare.verify_report import DeviceComparison
+from amp_rewrite.numerics.compare.verify_records import DeviceComparison
 from amp_rewrite.numerics.ranges import calibrate
 from amp_rewrite.numerics.search.tune import tune
 

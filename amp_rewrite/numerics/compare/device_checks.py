@@ -13,7 +13,7 @@ from typing import Any
 
 from amp_rewrite.errors import RunError
 from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, Tolerances
-from amp_rewrite.numerics.compare.verify_report import DeviceComparison
+from amp_rewrite.numerics.compare.verify_records import DeviceComparison
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Feeds

@@ -23,7 +23,7 @@ from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.numerics.compare.distance import DISTANCE, is_float
 from amp_rewrite.numerics.compare.masked_rows import MASKED
 from amp_rewrite.numerics.compare.stress_report import Departure
-from amp_rewrite.numerics.compare.verify_report import Infinity, NodeGrowth, ValueDistance
+from amp_rewrite.numerics.compare.verify_records import Infinity, NodeGrowth, ValueDistance
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Array
 from amp_rewrite.numerics.inputs.lengths import Dimensions

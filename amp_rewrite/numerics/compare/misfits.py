@@ -28,7 +28,7 @@ from amp_rewrite.numerics.compare.intermediates import (
 )
 from amp_rewrite.numerics.compare.masked_rows import rows_of
 from amp_rewrite.numerics.compare.single_nodes import SingleNode
-from amp_rewrite.numerics.compare.verify_report import Misfit
+from amp_rewrite.numerics.compare.verify_records import Misfit
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Array
 from amp_rewrite.numerics.inputs.consumers import constant

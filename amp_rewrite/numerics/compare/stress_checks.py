@@ -24,7 +24,7 @@ from amp_rewrite.numerics.compare.distance import (
 from amp_rewrite.numerics.compare.long_sequences import long_feeds
 from amp_rewrite.numerics.compare.stress_report import Departure, StressReport, StressResult
 from amp_rewrite.numerics.compare.verification import Verification
-from amp_rewrite.numerics.compare.verify_report import failure_of
+from amp_rewrite.numerics.compare.verify_records import failure_of
 from amp_rewrite.numerics.compare.weights_alone import is_as_far
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.inputs.free_sizes import has_length

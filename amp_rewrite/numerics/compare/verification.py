@@ -36,7 +36,8 @@ from amp_rewrite.numerics.compare.selections import selections_of
 from amp_rewrite.numerics.compare.stress_report import StressReport
 from amp_rewrite.numerics.compare.told_models import Told, ToldModels
 from amp_rewrite.numerics.compare.unrolled_models import UnrolledModels
-from amp_rewrite.numerics.compare.verify_report import Misfit, VerifyReport
+from amp_rewrite.numerics.compare.verify_records import Misfit
+from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.compare.weights_alone import WeightsAlone, share_of_limit
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, widened
 from amp_rewrite.numerics.emulate.evaluator import Evaluator

@@ -15,7 +15,7 @@ import amp_rewrite as amp
 from amp_rewrite.errors import VerdictError
 from amp_rewrite.numerics.compare.stress_report import StressReport, StressResult
 from amp_rewrite.numerics.compare.verify import verify
-from amp_rewrite.numerics.compare.verify_report import DeviceComparison, Infinity
+from amp_rewrite.numerics.compare.verify_records import DeviceComparison, Infinity
 from amp_rewrite.numerics.compare.weights_alone import CEILING
 
 HEADER = '<ir_version: 9, opset_import: ["" : 18]>'

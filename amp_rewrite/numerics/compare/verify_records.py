@@ -1,0 +1,191 @@
+"""What `verify` finds besides the comparisons of outputs: frozen records, and their sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amp_rewrite.base.printable import share
+from amp_rewrite.numerics.compare.distance import OutputComparison
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGrowth:
+    """How much a node of the rewritten model magnifies the error.
+
+    Attributes:
+        node: Its name.
+        op: Its operator.
+        error_in: The largest error among its inputs: |rewritten - original| / |original|
+            (Euclidean, over the finite elements of all feeds).
+        error_out: The largest error among its outputs.
+        growth: error_out over error_in, where the latter counts as at least half the precision's
+            epsilon: what rounding alone may add.
+    """
+
+    node: str
+    op: str
+    error_in: float
+    error_out: float
+    growth: float
+
+
+@dataclass(frozen=True, slots=True)
+class ValueDistance:
+    """How far a value inside the rewritten model is from the original.
+
+    Attributes:
+        value: Its name in the rewritten model.
+        node: The node that makes it; "" for an input.
+        distance: |rewritten - original| / |original| (Euclidean, over the finite elements of all
+            feeds).
+    """
+
+    value: str
+    node: str
+    distance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Infinity:
+    """A value inside the rewritten model with infinities or NaNs that the original does not have.
+
+    Attributes:
+        value: Its name in the rewritten model.
+        node: The node that makes it; "" for an input or a weight.
+        op: That node's operator.
+        inf: How many elements are infinite and finite in the original, over all feeds.
+        nan: The same for NaN.
+    """
+
+    value: str
+    node: str
+    op: str
+    inf: int
+    nan: int
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A node of the original that the rewritten model computes otherwise.
+
+    Attributes:
+        value: The output, by its name in the rewritten model.
+        node: The name of the original's node.
+        op: Its operator.
+        error: |rewritten - expected| / |expected|, where the original's node in float32 makes what
+            is expected of the inputs in the rewritten model.
+    """
+
+    value: str
+    node: str
+    op: str
+    error: float
+
+    def __str__(self) -> str:
+        """Return it as one line."""
+        place = f"{self.op} {self.node}".strip()
+        return (
+            f"{place} computes something else than in the original: of the same inputs, "
+            f"{self.value} is {self.error:.2g} of its size away"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceComparison:
+    """The rewritten model on real hardware, against its emulation.
+
+    Attributes:
+        providers: The execution providers that ran it.
+        outputs: How far the device's outputs are from the emulated ones.
+        error: Why it could not be run there, or None.
+        original: How far the device's outputs are from those of the original.
+        asked: The user asked for the device, so that it must hold.
+        itself: How far the original is there from what the CPU makes of it, on the feeds on which
+            the rewritten model departs; empty if it departs on none, or if it cannot be run.
+        itself_error: Why the original could not be run there, or None.
+        notes: What is different about the engine on this machine.
+    """
+
+    providers: tuple[str, ...]
+    outputs: tuple[OutputComparison, ...]
+    error: str | None = None
+    original: tuple[OutputComparison, ...] = ()
+    asked: bool = False
+    itself: tuple[OutputComparison, ...] = ()
+    itself_error: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What does not hold on a device that was asked for, one line each."""
+        if not self.asked:
+            return ()
+        names = ", ".join(self.providers)
+        if self.error is not None:
+            return (f"{names} could not run the model: {self.error}", *self.excuses)
+        failed = (o for o in self.original if not o.ok)
+        return (*(f"on {names}: {failure_of(output)}" for output in failed), *self.excuses)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """How far off a device is that was asked for and ran the model, and notes on it."""
+        if not self.asked or self.error is not None:
+            return ()
+        names, worst = ", ".join(self.providers), worst_of(self.original)
+        said = f"run on {names}: off the original by {worst:.2g} of an output's size at most"
+        return (said, *self.notes)
+
+    @property
+    def excuses(self) -> tuple[str, ...]:
+        """What the provider does to the original as well: that is not the rewrite's fault."""
+        if self.itself_error is not None:
+            return (f"the original fails there as well: {self.itself_error}",)
+        return tuple(
+            f"the original departs there as well: output {output.name} is {far_of(output)} from "
+            "what the CPU computes"
+            for output in self.itself
+            if not output.ok
+        )
+
+
+def failure_of(output: OutputComparison) -> str:
+    """Return why an output does not hold, in one line: by the test that it fails."""
+    name = f"output {output.name}"
+    if output.fault == "shape":
+        return f"{name} has another shape"
+    if output.fault == "lost":
+        lost = output.inf + output.nan
+        return f"{name}: {lost} elements are infinite or NaN, finite in the original"
+    if output.fault == "distance" and output.distance is not None:
+        return f"{name} is {output.distance:.2g} of its size away from the original"
+    if output.fault == "slice":
+        return f"{name}: {output.slice}"
+    if output.fault == "classes" and output.top1 is not None:
+        return f"{name}: only {share(output.top1, 1)} of the rows have the same top-1 class"
+    outside = output.elements - round(output.within * output.elements)
+    return (
+        f"{name}: {outside} of {output.elements} elements are out of tolerance, "
+        f"the worst is off by {output.max_abs:.3g}"
+    )
+
+
+def worst_of(outputs: Sequence[OutputComparison]) -> float:
+    """Return how far outputs are off at most, relative to their largest magnitudes."""
+    return max((output.scaled_error for output in outputs), default=0.0)
+
+
+def far_of(output: OutputComparison) -> str:
+    """Return how far an output is off."""
+    return "far" if output.distance is None else f"{output.distance:.2g} of its size away"
+
+
+def plain(value: Any) -> Any:
+    """Return records that are mappings, and what is in them, as JSON has it: no NaN or infinity."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
