@@ -101,7 +101,7 @@ class Sessions:
 
 @pytest.mark.parametrize(
     ("options", "opened"),
-    [({}, 4), ({"intermediates": False}, 4), ({"providers": ["CPUExecutionProvider"]}, 5)],
+    [({}, 4), ({"intermediates": False}, 4), ({"providers": ["CPUExecutionProvider"]}, 6)],
 )
 def test_each_model_is_loaded_once_so_is_the_one_of_rounded_weights_and_the_file_as_it_is(
     options: dict[str, Any], opened: int, monkeypatch: pytest.MonkeyPatch
