@@ -1,0 +1,90 @@
+"""What ONNX Runtime loads in float16 on Arm, between convolutions, as the kernel table says."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import amp_rewrite as amp
+from amp_rewrite.cli.main import main
+from amp_rewrite.kernels.kernel_rows import UNLOADABLE
+from amp_rewrite.targets import ARM64
+
+pytestmark = pytest.mark.arm64
+
+TOOL = Path(__file__).parents[4] / "tools" / "arm64" / "probe_layouts.py"
+
+
+@pytest.fixture(name="tool", scope="module")
+def load_tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("probe_layouts", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+POOLS = [
+    *(("MaxPool", opset) for opset in (8, 10, 11, 12, 17, 22)),
+    *(("AveragePool", opset) for opset in (11, 17, 18, 19, 22)),
+]
+
+
+@pytest.mark.parametrize(("op", "opset"), POOLS)
+def test_pools_load_where_the_table_says(tool: ModuleType, op: str, opset: int, arm64: str) -> None:
+    assert arm64 == ARM64
+    since = onnx.defs.get_schema(op, opset).since_version
+    ranges = UNLOADABLE[ARM64, "", op]
+    refused = any(first <= since <= (last or since) for first, last in ranges)
+    assert (tool.probe(tool.NODES[op], opset) != "loads") == refused
+
+
+GELUS = ("Gelu, spelled out", "BiasGelu, spelled out", "Add of a constant", "SiLU, spelled out")
+
+
+@pytest.mark.parametrize("name", GELUS)
+def test_what_the_runtime_fuses_to_gelu_loads(tool: ModuleType, name: str, arm64: str) -> None:
+    assert arm64 == ARM64
+    assert tool.probe(tool.NODES[name], 17) == "loads"
+
+
+def test_a_biased_gelu_behind_a_product_is_right(arm64: str) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float16[3,8,16] x) => (float16[3,8,16] y)
+    { p = MatMul(x, w) h = Add(p, b) d = Div(h, root) e = Erf(d) f = Add(e, one)
+      m = Mul(h, f) n = Mul(m, half) y = MatMul(n, w) }"""
+    rng, model = np.random.default_rng(0), onnx.parser.parse_model(text)
+    arrays = {"w": rng.normal(size=(16, 16)) / 4, "b": rng.normal(size=16) / 4}
+    numbers = {"root": 2**0.5, "one": 1.0, "half": 0.5}
+    for name, array in (arrays | numbers).items():
+        low = np.asarray(array, np.float16)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(low, name))
+    feeds = {"x": rng.normal(size=(3, 8, 16)).astype(np.float16)}
+    found, expected = (
+        amp.Evaluator(model, emulate=False, **options).run(feeds)["y"].astype(np.float64)
+        for options in ({"providers": [arm64]}, {})
+    )
+    assert np.linalg.norm(found - expected) <= 0.005 * np.linalg.norm(expected)
+
+
+def test_the_demo_of_the_readme_holds_there(
+    arm64: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "demo"
+    before, low, data = (str(folder / f"demo.{end}") for end in ("onnx", "float16.onnx", "npz"))
+    there = ("--provider", arm64, "--data", data)
+    commands = (
+        ("demo", "--folder", str(folder), "--target", ARM64),
+        ("verify", before, low, *there),
+        ("run", low, *there, "--repeat", "0"),
+    )
+    for command in commands:
+        with pytest.raises(SystemExit) as exited:
+            main([*command])
+        assert exited.value.code in (None, 0), capsys.readouterr()
+    assert "computed in float16" in capsys.readouterr().out
