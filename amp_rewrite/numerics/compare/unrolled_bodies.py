@@ -159,7 +159,6 @@ class _Unrolling:
 
     def run(self) -> list[str]:
         """Put the bodies in place of the node; return the names of what decides how they run."""
-        # operators: whose bodies run in different ways
         run = {"If": self._branch, "Loop": self._loop, "Scan": self._scan}[self.node.op_type]
         graph = self.model.graph
         results = run()

@@ -30,8 +30,8 @@ from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
 from amp_rewrite.numerics.inputs.batches import Array, Data, Feeds, batches
 from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.gates import GatedModel, NodeValue
+from amp_rewrite.numerics.search.inner_overflows import chunks
 from amp_rewrite.numerics.search.localisation import Localisation, NodeError
-from amp_rewrite.numerics.search.overflows import chunks
 from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
 

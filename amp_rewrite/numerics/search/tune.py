@@ -32,8 +32,8 @@ from amp_rewrite.numerics.inputs.batches import Array, Data, Feeds, batches
 from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.front import Estimate, Estimates, Point, front
 from amp_rewrite.numerics.search.gates import GatedModel
+from amp_rewrite.numerics.search.inner_overflows import count_nonfinite, overflows_inside
 from amp_rewrite.numerics.search.localise import localise_slots
-from amp_rewrite.numerics.search.overflows import count_nonfinite, overflows_inside
 from amp_rewrite.numerics.search.search_state import SearchState, fingerprint
 from amp_rewrite.numerics.search.slice_losses import SliceLosses
 from amp_rewrite.numerics.search.tolerance import Tolerance
