@@ -15,7 +15,7 @@ from amp_rewrite.dtypes import BFLOAT16, FLOAT16, Precision
 Array = np.ndarray[Any, Any]
 
 TARGETS = [("float16", "cuda"), ("bfloat16", "cuda"), ("float16", "webgpu")]
-FILLS = [-1e4, -65504.0, -7e4, -1e9, -3.4e38]
+FILLS = [-1e4, -65504.0, -7e4, -1e9, -1.7e38, -3.4e38]
 
 ONE_MASK = "m = Where(keep, zero, fill) s = Add(scores, m)"
 TWO_MASKS = """m = Where(keep, zero, fill) n = Where(causal, zero, fill)

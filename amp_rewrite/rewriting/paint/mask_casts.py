@@ -20,13 +20,16 @@ from amp_rewrite.graph.constants import constant_tensor, filled_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has, having, operator, row_of
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.masks import SHARING, ends_in_ordering, is_added
+from amp_rewrite.rewriting.paint.masks import SHARING, SUMMING, ends_in_ordering, sums_behind
 from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.values.counts.find_counts import LOWEST
 from amp_rewrite.values.sum_lengths import count_terms
 
 _MOST_NODES = 200
 """How many nodes make a mask at most; what takes more is no mask."""
+
+_SCORES = 1e30
+"""A magnitude that scores do not reach."""
 
 # operators: the arithmetic that masks are made of; no layer is among them.
 _ARITHMETIC = (
@@ -92,10 +95,35 @@ class MaskCasts:
         mask = self._mask(value)
         if mask is None or mask.reach < low.overflow:
             return 0.0
-        added = any(is_added(graph, v) for v in readers)
-        if not (mask.has_fills or (added and self._ends(value, readers, SHARING))):
+        sums = {found for v in readers for found in sums_behind(graph, v)}
+        if not (mask.has_fills or (sums and self._ends(value, readers, SHARING))):
             return 0.0
-        return low.max / 2 if added else low.max
+        alone = sums == {*readers} and self._is_alone(sums)
+        return low.max if not sums or alone else low.max / 2
+
+    def _is_alone(self, sums: set[int]) -> bool:
+        """Tell whether what reads a mask adds it, once, to scores that are nothing beside it.
+
+        The sum with another mask has to stay above infinity; without one, where several masks were
+        added before the Cast, the elements that more of them mask stay below the others. Constants
+        that end at half the range keep what is not constant there.
+        """
+        low, graph = self.context.low, self.context.type_graph
+        if len(sums) > 1 or self.saturated or low.max * low.epsilon < _SCORES:
+            return False
+        node = graph.nodes[next(iter(sums))]
+        stack, seen, masks = [*graph.flat.inputs_of(node)], set[int](), 0
+        while stack and len(seen) < _MOST_NODES:
+            value = stack.pop()
+            if value in seen or value == ABSENT or not graph.is_float32(value):
+                continue
+            seen.add(value)
+            known, maker = self._mask(value), graph.flat.producer[value]
+            if known is not None:
+                masks += known.reach >= _SCORES
+            elif maker != ABSENT and operator(graph.flat.called(maker)) in SUMMING:
+                stack += graph.flat.inputs_of(maker)
+        return masks <= 1 and not stack
 
     def is_mask(self, value: int) -> bool:
         """Tell whether arithmetic alone makes a value of inputs and constants, as of masks."""

@@ -28,7 +28,7 @@ CARRYING = MASKING | _HANDING_ON | _ORDERING_ELEMENTS
 """Operators whose results have the elements of a mask, or sums of them."""
 
 # operators: sums, with those that no trait tells from others.
-_SUMMING = having(Trait.ADDS) | {"CumSum", "ReduceSum", "Sub"}
+SUMMING = having(Trait.ADDS) | {"CumSum", "ReduceSum", "Sub"}
 
 _ATTENDING = frozenset(name for name, row in TABLE.items() if row.masks)
 
@@ -113,14 +113,19 @@ def _is_output(type_graph: TypeGraph, vertex: int) -> bool:
 
 
 def is_added(type_graph: TypeGraph, vertex: int) -> bool:
-    """Tell whether a mask is added to something on its way to the ordering operators.
+    """Tell whether a mask is added to something on its way to the ordering operators."""
+    return bool(sums_behind(type_graph, vertex))
+
+
+def sums_behind(type_graph: TypeGraph, vertex: int) -> set[int]:
+    """Return the vertices that add something to a mask on its way to the ordering operators.
 
     An attention adds it to its scores.
     """
     ways = type_graph.called(CARRYING | _ATTENDING)
     behind = walk([vertex], type_graph.successors, ways)
-    adds = _SUMMING | _ATTENDING
-    return any(operator(type_graph.operator_of(v)) in adds for v in behind)
+    adds = SUMMING | _ATTENDING
+    return {v for v in behind if operator(type_graph.operator_of(v)) in adds}
 
 
 def overflows_below_only(constant: Stream, low: DType) -> bool:

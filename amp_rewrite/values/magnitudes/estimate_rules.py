@@ -106,6 +106,11 @@ def _divide(op: Operation, given: Given, samples: Samples) -> Estimate | None:
     return a.scaled(1 / b.size)._replace(degree=max(a.degree - b.degree, 0.0))
 
 
+def _invert(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+    a = given[0]
+    return None if a is None or not a.size else Estimate(1 / a.size, 0.0)
+
+
 def _power(op: Operation, given: Given, samples: Samples) -> Estimate | None:
     base, exponent = given[0], op.of(1)
     if base is None or not exponent.is_point or exponent.low < 0 or base.size > 1e30:
@@ -350,6 +355,7 @@ RULES: Mapping[str, EstimateRule] = {
     "Mul": _multiply,
     "Neg": _first(lambda a: a.scaled(-1.0)),
     "Pow": _power,
+    "Reciprocal": _invert,
     "RMSNormalization": normalized(1, 3),
     "SimplifiedLayerNormalization": normalized(1, 2),
     "ReduceSum": _reduced,

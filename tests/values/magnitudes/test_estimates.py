@@ -56,6 +56,12 @@ def test_layers_of_positive_weights_are_followed() -> None:
     assert found.largest >= x.max()
 
 
+@pytest.mark.parametrize("spelling", ["n = Div(x, v)", "r = Reciprocal(v) n = Mul(x, r)"])
+def test_what_is_divided_by_a_tiny_constant_is_large(spelling: str) -> None:
+    text = "g (float[4,2] x) => (float[4,2] n) <float[2] v = {1e-9, 3e-9}> {"
+    assert known(f"{text} {spelling} }}", "n")[1] == pytest.approx(4.5e8, rel=0.3)
+
+
 @pytest.mark.parametrize(("variance", "trusted"), [("4", True), ("0.0001", False)])
 def test_statistics_count_as_far_as_they_agree_with_the_weights(
     variance: str, trusted: bool

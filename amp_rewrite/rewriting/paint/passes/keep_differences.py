@@ -13,7 +13,7 @@ common, and no list can name them:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import ClassVar
 
@@ -72,7 +72,7 @@ class _Search(Formulas):
                 sides = self._sides(node)
                 if sides is not None:
                     behind = self._behind_both(sides)
-                    marks = self._marks([root, *way, node, *behind], detail) | marks
+                    _add(marks, self._marks([root, *way, node, *behind], detail))
                     break
         return marks
 
@@ -115,9 +115,9 @@ class _Search(Formulas):
             if operator in products or operator in sums:
                 summed = self._squared(node)
                 if summed is not None:
-                    marks = self._met_by(node, *summed) | marks
+                    _add(marks, self._met_by(node, *summed))
             if operator in products:
-                marks = self._meeting_constants(node) | marks
+                _add(marks, self._meeting_constants(node))
         return marks
 
     @cached_property
@@ -305,3 +305,9 @@ class _Search(Formulas):
     def _marks(self, nodes: list[int], detail: str) -> dict[int, Mark]:
         mark = Mark(Color.NONE, Reason.DIFFERENCE, None, detail)
         return {v: mark for n in nodes for v in self.graph.vertices_of(n)}
+
+
+def _add(marks: dict[int, Mark], found: Mapping[int, Mark]) -> None:
+    """Add marks; the first one of a vertex stays."""
+    for vertex, mark in found.items():
+        marks.setdefault(vertex, mark)
