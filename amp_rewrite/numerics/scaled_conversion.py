@@ -30,8 +30,8 @@ LARGEST_DIFFERENCE = 1e-6
 """How far outputs of the scaled model may be from those of the original, both in float32, relative
 to the largest of an output: none, where no runtime computes a norm in another order."""
 
-NO_PROOF = "the scaled model would compute something else"
-"""Why nothing is scaled where the two differ in float32."""
+NO_PROOF = "no run showed that the scaled model computes the same"
+"""Why nothing is scaled where the two differ in float32, or cannot be run."""
 
 Ruled = Callable[[Calibration], RewriteOptions]
 """Gives the options of a rewrite with the rules of a calibration."""
