@@ -143,7 +143,7 @@ def _left(made: Repair) -> tuple[str, ...]:
     """Return what of a repaired model is not in 16 bits, one line each."""
     from amp_rewrite.rewriting.report.float32_left import float32_left, lines_of_left
 
-    left = float32_left(made.model)
+    left = float32_left(read_source(made.model, inline_functions=True))
     why = {danger.node: danger.words for danger in (*made.dangers, *made.stay)}
     measured = f"needs float32: {made.shown_by} showed it"
     why = dict.fromkeys(made.measured, measured) | why

@@ -407,7 +407,7 @@ def _check_only(result: RewriteResult, precision: str) -> None:
         reasons_of,
     )
 
-    left = float32_left(result.model)
+    left = float32_left(read_source(result.model, inline_functions=True))
     if left:
         raise OnlyError(lines_of_left(left, reasons_of(result.report), precision), result)
 

@@ -29,6 +29,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "cli/test_terminals": "every command, with and without a terminal, of any width",
     "cli/test_shards_command": "train-step --cross-shard and train --shards, one behind the other",
     "cli/test_train_data": "train on CSV, images and standard input: train, streams and the data",
+    "numerics/test_only": "the option, in rewrite, convert and repair",
     "numerics/emulate/test_arithmetic": "operators as the whole room computes them, against numpy",
     "training/grad/rules/test_elementwise": "arithmetic and functions of one variable: one table",
     "training/grad/test_backend_cases": "every rule on the models of the standard",

@@ -18,11 +18,9 @@ from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.infer import FlatTypes, infer
-from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.report.phrases import plain_phrase
 
 if TYPE_CHECKING:
-    from amp_rewrite.graph.io.load import Source
     from amp_rewrite.rewriting.report.rewrite_report import Report
 
 _WIDE = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
@@ -32,9 +30,8 @@ _NAMED = 3
 _OTHER = "reads or makes float32"
 
 
-def float32_left(model: Source) -> dict[str, str]:
+def float32_left(flat: FlatGraph) -> dict[str, str]:
     """Return the names of the nodes that read or make float32 or float64 -> their operators."""
-    flat = read_source(model, inline_functions=True)
     return dict(_wide_nodes(flat, infer(flat)))
 
 
