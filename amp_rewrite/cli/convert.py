@@ -366,6 +366,8 @@ def _though(made: Conversion) -> str:
         return ", in doubt"
     if not made.ok:
         return ", though it does not hold"
+    if made.nothing_left is None and made.is_slow:
+        return ", though it is not faster than float32"
     return "" if made.writable else ", in which nothing is low"
 
 

@@ -174,6 +174,7 @@ def test_the_command_writes_nothing_that_is_not_faster(
     assert "--write-slower writes it all the same" in capsys.readouterr().out
     assert not (tmp_path / "out.onnx").exists()
     assert command(tmp_path, f"{words} --write-slower") == 0
+    assert "out.onnx, though it is not faster than float32" in capsys.readouterr().out
     assert (tmp_path / "out.onnx").exists()
 
 
