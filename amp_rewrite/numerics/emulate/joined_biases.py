@@ -20,6 +20,7 @@ from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_sums import Sums
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 
+# operators: what the processor computes in one sum.
 _JOINED = {"Conv": "Conv", "MatMul": "Gemm"}
 """An operator that takes in a bias, and what it is then."""
 
