@@ -42,13 +42,13 @@ NEITHER = [
 ]
 
 
-@pytest.mark.parametrize("given", FLOAT16, ids=repr)
+@pytest.mark.parametrize("given", FLOAT16)
 def test_float16_has_many_names(given: Any) -> None:
     assert low_dtype(given).name == "float16"
     assert amp.RewriteOptions(precision=given).precision == "float16"
 
 
-@pytest.mark.parametrize("given", BFLOAT16, ids=repr)
+@pytest.mark.parametrize("given", BFLOAT16)
 def test_bfloat16_has_many_names(given: Any) -> None:
     assert low_dtype(given).name == "bfloat16"
 
@@ -60,7 +60,7 @@ def test_float32_is_a_type_but_no_low_one(given: Any) -> None:
         low_dtype(given)
 
 
-@pytest.mark.parametrize("given", NEITHER, ids=repr)
+@pytest.mark.parametrize("given", NEITHER)
 def test_what_is_no_low_type_is_an_error_in_one_line(given: Any) -> None:
     with pytest.raises(OptionError, match="unknown precision"):
         low_dtype(given)

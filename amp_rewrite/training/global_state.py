@@ -92,7 +92,7 @@ def enable_mixed_precision_graph_rewrite(
     opt: Any,
     loss_scale: Any = "dynamic",
     *,
-    precision: PrecisionLike = "float16",
+    precision: PrecisionLike | str = "float16",
     conditional: str = "if",
 ) -> Any:
     """Let training sessions compute in low precision from now on; give an optimizer a loss scale.

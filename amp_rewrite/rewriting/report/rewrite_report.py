@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from amp_rewrite.base import arguments
@@ -29,7 +30,6 @@ from amp_rewrite.rewriting.report.records import (
 from amp_rewrite.rewriting.report.report_lines import device_lines
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
     from rich.console import Console
 
     from amp_rewrite.base.html_table import HtmlTable
@@ -155,8 +155,8 @@ class Report:
         spaces = None if indent is None else arguments.integer("indent", indent, high=100)
         return json.dumps(self.to_dict(), indent=spaces)
 
-    def to_frame(self, table: Literal["nodes", "casts"] = "nodes") -> DataFrame:
-        """Return a table for pandas.
+    def to_frame(self, table: Literal["nodes", "casts"] = "nodes") -> Any:
+        """Return a table as a DataFrame of pandas.
 
         Args:
             table: "nodes": a row for each type variable of each node, in execution order, and one
@@ -169,13 +169,13 @@ class Report:
         """
         arguments.one_of("table", table, ("nodes", "casts"))
         try:
-            import pandas  # only those who ask for it have it
+            frame = import_module("pandas").DataFrame  # only those who ask for it have it
         except ImportError as error:
             raise OptionError(
                 "a table needs pandas, which is not installed", remedy="pip install pandas"
             ) from error
         rows = _node_rows(self.nodes) if table == "nodes" else _cast_rows(self.casts)
-        return pandas.DataFrame(rows, columns=list(_COLUMNS[table]))
+        return frame(rows, columns=list(_COLUMNS[table]))
 
     def to_text(self) -> str:
         """Return a short table: what was converted, and why the rest stayed float32."""

@@ -28,6 +28,7 @@ def result() -> Any:
 
 
 def test_nodes_are_rows_with_their_types_and_reasons(result: Any) -> None:
+    pytest.importorskip("pandas")
     frame = result.report.to_frame()
     assert list(frame.op) == ["MatMul", "Exp", "MatMul", "Identity"]
     assert list(frame.dtype.fillna("")) == ["float16", "float32", "float16", ""]
@@ -37,6 +38,7 @@ def test_nodes_are_rows_with_their_types_and_reasons(result: Any) -> None:
 
 
 def test_casts_are_rows(result: Any) -> None:
+    pytest.importorskip("pandas")
     frame = result.report.to_frame("casts")
     assert list(frame.name) == [cast.name for cast in result.report.casts]
     assert list(frame.consumers) == [len(cast.consumers) for cast in result.report.casts]
@@ -44,6 +46,7 @@ def test_casts_are_rows(result: Any) -> None:
 
 
 def test_a_report_of_nothing_has_tables_with_their_columns() -> None:
+    pytest.importorskip("pandas")
     empty = amp.rewrite(parser.parse_model(MODEL), level="TREAT_INFER_AS_DENY", deny_ops=["MatMul"])
     frame = empty.report.to_frame("casts")
     assert len(frame) == 0
@@ -61,7 +64,7 @@ def test_another_table_and_a_missing_pandas_are_errors(
 
 
 def test_an_explanation_is_text_in_a_notebook(result: Any) -> None:
-    from IPython.lib.pretty import pretty
+    from IPython.lib.pretty import pretty  # ipykernel brings it
 
     name = result.report.nodes[1].name
     found = amp.explain(result, name)
