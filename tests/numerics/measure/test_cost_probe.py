@@ -53,6 +53,7 @@ def test_a_family_that_is_none_and_a_type_that_nothing_runs_in_are_refused() -> 
 
 
 @pytest.mark.openvino
+@pytest.mark.usefixtures("openvino")
 def test_a_processor_without_bfloat16_measures_nothing_on_openvino() -> None:
     from amp_rewrite.runtimes.openvino.package import computes_in
 
