@@ -98,7 +98,7 @@ def test_a_residual_stream_is_float16_but_for_norms_that_are_written_out(
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_a_norm_that_is_written_out_keeps_its_own_arithmetic_in_float32(dtype: Any):
-    model = residual_decoder(norm="written", dtype=dtype)
+    model = residual_decoder(8, norm="written", dtype=dtype)
     found = made_of(model, dtype)
     proto = onnx.shape_inference.infer_shapes(amp.to_proto(found.model))
     types = {v.name: v.type.tensor_type.elem_type for v in proto.graph.value_info}
@@ -106,7 +106,7 @@ def test_a_norm_that_is_written_out_keeps_its_own_arithmetic_in_float32(dtype: A
     inner = {n.output[0] for n in stream if n.output[0] in types}
     assert {types[name] for name in inner} == {onnx.TensorProto.FLOAT16}
     adds = [n for n in proto.graph.node if n.op_type == "Add"]
-    assert sum(types[n.output[0]] == onnx.TensorProto.FLOAT16 for n in adds) == 8
+    assert sum(types[n.output[0]] == onnx.TensorProto.FLOAT16 for n in adds) == 16
 
 
 @pytest.mark.arm64

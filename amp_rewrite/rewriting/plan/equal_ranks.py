@@ -26,6 +26,7 @@ from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.rewriting.paint.context import PaintContext
 
+_OPERANDS = 2
 _MATRIX = 2
 """The rank from which on an operand has rows and columns."""
 
@@ -77,6 +78,8 @@ def equal_ranks(
     types = _TypesAfter(context.type_graph, context.low, allowed)
     wanted = {number for number, op in enumerate(flat.operators) if op[:2] in _PRODUCTS}
     for node in (n for n, op in enumerate(flat.operator) if op in wanted) if wanted else ():
+        if len(flat.inputs_of(node)) < _OPERANDS or not flat.outputs_of(node):
+            continue  # the file is wrong, and nothing is said of it here
         if not any(_is_reordered(types, node, index) for index in (0, 1)):
             continue
         ranks = [_rank(flat, value) for value in flat.inputs_of(node)[:2]]
@@ -177,8 +180,11 @@ def _chain(flat: FlatGraph, node: int, index: int) -> Iterator[int]:
         is_plain = called.domain == "" and called.op_type in _SEEN_THROUGH
         if not is_plain or flat.body_of[maker] != flat.body_of[node]:
             return
+        read = flat.inputs_of(maker)
+        if not read or not flat.outputs_of(maker):
+            return
         yield maker
-        value = flat.inputs_of(maker)[0]
+        value = read[0]
 
 
 def _moves_batches(perm: list[int]) -> bool:
@@ -203,5 +209,6 @@ def _rank(flat: FlatGraph, value: int) -> int | None:
         given = flat.attributes(maker).get("perm")
         if given is not None:
             return len(given.value)
-        value = flat.inputs_of(maker)[0]
+        read = flat.inputs_of(maker)
+        value = read[0] if read else ABSENT
     return None
