@@ -100,7 +100,7 @@ def read_costs(path: str) -> CostTable:
     """
     try:
         stat = Path(path).stat()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: text that no path can have
         raise _unreadable(path, error) from error
     return _read_as_of(path, stat.st_mtime_ns, stat.st_size)
 

@@ -124,7 +124,6 @@ REWRITING: Table = {
     "raise_opset": lambda: (amp.raise_opset, {"source": model(), "opset": 18}),
     "explain": lambda: (amp.explain, {"result": rewritten(), "node": "node0"}),
     "report.to_json": lambda: (rewritten().report.to_json, {"indent": 1}),
-    "report.to_frame": lambda: (rewritten().report.to_frame, {"table": "casts"}),
 }  # fmt: skip
 
 LISTS: Table = {

@@ -83,7 +83,7 @@ HOOKS = (
     *("Best.restore", "Callback.restore", "EarlyStopping.restore", "Rows*"),
     *("*.begin", "FunctionMean.update", "Metric.update", "Perplexity.update"),
     *("Run.call", "*Comparison.*", "Best*.check"),
-    *("Callback.check",),
+    *("Callback.check", "Repair.lines", "Report.to_frame"),
 )
 """Patterns of what the package calls, and a user at most overrides."""
 
