@@ -34,8 +34,8 @@ from amp_rewrite.rewriting.widen import Raised, WideForm, wide_form
 
 
 def low_of(flat: FlatProto) -> DType | None:
-    """Return the 16-bit type that most results of a model have; None if it has none."""
-    counts = {dtype: n for dtype, n in float_types(flat).items() if dtype.name in LOW}
+    """Return the 16-bit type that most results of a model have; None if it computes none."""
+    counts = {d: n for d, n in float_types(flat, constants=False).items() if d.name in LOW}
     return max(counts, key=lambda dtype: counts[dtype], default=None)
 
 

@@ -226,3 +226,16 @@ def test_a_scaled_file_is_written_and_verified_against_the_original(tmp_path: Pa
     assert made.scaling is not None
     found = amp.verify(amp.widen(model).model, tmp_path / "low.onnx", inputs("gemma"), stress=False)
     assert found.ok, found.failures
+
+
+@pytest.mark.parametrize("number", [onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16])
+def test_a_constant_in_16_bits_is_nothing_to_repair(number: int) -> None:
+    tensor = onnx.helper.make_tensor("c", number, [2], [1.0, 2.0])
+    model = parse("""
+        <ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Exp(x) }
+    """)
+    model.graph.node.append(onnx.helper.make_node("Constant", [], ["c"], value=tensor))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("c", number, [2]))
+    with pytest.raises(OptionError, match="nothing in 16 bits"):
+        amp.repair(model)
+    assert amp.check(model, run=False).ok

@@ -18,6 +18,8 @@ from amp_rewrite.graph.step_metadata import without_rewrite
 from amp_rewrite.graph.tensors import SparseTensor
 from amp_rewrite.graph.traverse import named_subgraphs
 
+_SPARSE = (ir.AttributeType.SPARSE_TENSOR, ir.AttributeType.SPARSE_TENSORS)
+
 _TYPE_ATTRIBUTES = frozenset(
     {"to", "dtype", "value", "stash_type", "output_dtype", "output_datatype", "type"}
 )
@@ -206,6 +208,8 @@ def _same_attribute(old: ir.Attr | None, new: ir.Attr | None, *, opaque: bool) -
         return old.ref_attr_name == new.ref_attr_name
     if old.type in NUMBERS_AND_STRINGS and old.value == new.value:
         return True
+    if old.type in _SPARSE:  # messages, which onnx_ir does not write
+        return bool(old.value == new.value)
     return _attribute_bytes(old) == _attribute_bytes(new)
 
 

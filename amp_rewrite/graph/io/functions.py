@@ -30,11 +30,11 @@ def inline(model: ir.Model, criteria: Callable[[ir.Function], bool] | None = Non
     if not chosen:
         return
     graphs = (model.graph, *model.functions.values())
-    for node in chain.from_iterable(graph.all_nodes() for graph in graphs):
-        function = chosen.get(node.op_identifier())
-        if function is not None:  # the pass wants a call to name every output
-            node.resize_outputs(len(function.outputs))
     try:
+        for node in chain.from_iterable(graph.all_nodes() for graph in graphs):
+            function = chosen.get(node.op_identifier())
+            if function is not None:  # the pass wants a call to name every output
+                node.resize_outputs(len(function.outputs))
         InlinePass(criteria)(model)
     except (PassError, ValueError) as error:
         raise GraphError(

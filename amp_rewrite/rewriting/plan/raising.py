@@ -37,10 +37,14 @@ _UNPAINTED = OpLists(FLOAT32.name, SCHEMA, ())
 """Raising asks no list: what float32 may compute is for the schemas to say."""
 
 
-def float_types(flat: FlatGraph) -> dict[DType, int]:
-    """Return each float type of a model but float32 -> how many results of nodes have it."""
+def float_types(flat: FlatGraph, *, constants: bool = True) -> dict[DType, int]:
+    """Return each float type of a model but float32 -> how many results of nodes have it.
+
+    `constants` tells whether what Constant nodes hold, which nothing computes, counts.
+    """
     types = infer(flat)
-    computed = [element(types[v] or "") for v in flat.outputs]
+    left_out = frozenset[int]() if constants else {*flat.nodes_of("Constant")}
+    computed = [element(types[v] or "") for v in flat.outputs if flat.producer[v] not in left_out]
     counts = {dtype: computed.count(dtype.number) for dtype in OTHERS}
     return {dtype: count for dtype, count in counts.items() if count}
 

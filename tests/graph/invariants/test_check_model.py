@@ -73,6 +73,23 @@ def test_a_model_that_is_left_alone_breaks_nothing() -> None:
     assert verify_invariants(load(parse(BEFORE)), load(parse(BEFORE))) == ()
 
 
+def sparse(position: int) -> onnx.SparseTensorProto:
+    values = numpy_helper.from_array(np.ones(1, np.float32), "values")
+    return helper.make_sparse_tensor(values, numpy_helper.from_array(np.array([position])), [4])
+
+
+def test_sparse_attributes_are_compared_like_others() -> None:
+    models = [parse(BEFORE) for _ in range(3)]
+    for model, position in zip(models, (1, 1, 2), strict=True):
+        model.opset_import.append(helper.make_opsetid("own", 1))
+        node_of(model.graph, "sm").domain = "own"
+        for name, value in (("one", sparse(position)), ("many", [sparse(0), sparse(position)])):
+            node_of(model.graph, "sm").attribute.append(helper.make_attribute(name, value))
+    first, same, other = map(load, models)
+    assert verify_invariants(first, same) == ()
+    assert verify_invariants(first, other)
+
+
 def test_neither_model_is_changed_by_checking() -> None:
     models = load(parse(BEFORE)), load(parse(AFTER))
     texts = [ir.to_proto(model).SerializeToString(deterministic=True) for model in models]

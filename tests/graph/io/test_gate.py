@@ -209,6 +209,17 @@ def test_a_call_may_leave_outputs_out_and_is_inlined():
     assert loaded.graph.outputs[0].name == "y"
 
 
+def test_a_call_with_more_outputs_than_the_body_is_refused_when_it_is_inlined():
+    loaded = load(model("y = own.f <k: float = 2.0> (x)", FUNCTION))
+    call = loaded.graph[0]
+    call.resize_outputs(3)
+    call.outputs[2].name = "more"
+    reader = ir.node("Identity", [call.outputs[2]])
+    loaded.graph.append(reader)
+    with pytest.raises(GraphError, match="cannot be inlined"):
+        inline(loaded)
+
+
 @pytest.mark.parametrize(
     ("call", "opset", "expected"),
     [
