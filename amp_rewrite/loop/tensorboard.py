@@ -25,6 +25,8 @@ from amp_rewrite.training.step.gradient_underflow import UNDERFLOW, underflow_va
 Setting = str | float | bool
 """The value of a hyperparameter."""
 
+_BYTES = 4  # of float32: in fewer the sums of a histogram overflow
+
 _NORM, _RATE, _LOSS = "gradient_norm", "learning_rate", "loss"
 
 
@@ -177,7 +179,7 @@ class TensorBoard(Callback):
         session, step = run.session, run.at.step
         for state in session.info.states:
             if state.role == "variable" and math.prod(state.shape):
-                values = np.asarray(session.read_state(state.name), np.float64)
+                values = np.asarray(session.read_state(state.name))
                 self._add_histogram(f"variables/{printable(state.name)}", values, step)
         if self._underflow is not None:
             for column, name in enumerate(("zero", "subnormal")):
@@ -185,7 +187,9 @@ class TensorBoard(Callback):
 
     def _add_histogram(self, tag: str, values: np.ndarray[Any, Any], step: int) -> None:
         """Write the histogram of the finite ones among values, if there are any."""
-        finite = values[np.isfinite(values)]
+        values = values if values.dtype.itemsize >= _BYTES else values.astype(np.float32)
+        known = np.isfinite(values)
+        finite = values if known.all() else values[known]
         if finite.size:
             self._writer.add_histogram(tag, finite, step)
 
