@@ -135,6 +135,47 @@ def test_an_oscillator_keeps_its_phase(product: str, way: str) -> None:
     assert_close(result, source, {"x": np.ones((1, 16), np.float32)})
 
 
+FREQUENCIES = {
+    "Sigmoid": "[bend] b = Sigmoid(h) f = Mul(b, high) [phase] p = Mul(f, seconds)",
+    "Softplus": "[bend] b = Softplus(h) f = Mul(high, b) [phase] p = MatMul(f, seconds)",
+    "Exp": "[bend] b = Exp(h) u = Add(b, one) f = Div(u, low) [phase] p = Mul(seconds, f)",
+    "Relu": "m = Mul(h, high) [bend] b = Relu(m) f = Clip(b, one) [phase] p = Mul(f, seconds)",
+    "Swish": "[bend] g = Sigmoid(h) b = Mul(h, g) f = Mul(b, high) [phase] p = Mul(f, seconds)",
+    "moved": "[bend] b = Tanh(h) e = Expand(b, shape) f = Mul(e, high) [phase] q = Mul(f, seconds) "
+    "n = Neg(q) p = Add(n, one)",
+    "CumSum": "e = Expand(h, shape) [bend] b = Sigmoid(e) f = Mul(b, low) "
+    "[phase] c = CumSum(f, axis) p = Mul(c, turn)",
+    "turns": "e = Expand(h, shape) [bend] b = Sigmoid(e) f = Mul(b, low) "
+    "[phase] c = CumSum(f, axis) r = Mod<fmod = 1>(c, one) p = Mul(r, turn)",
+}
+MELODY = {
+    "w": RNG.standard_normal((16, 1)) / 4,
+    "seconds": np.arange(2400)[None] / 24000,
+    "high": 2000.0,
+    "low": 0.01,
+    "one": 1.0,
+    "turn": 2 * np.pi,
+    "shape": np.array([1, 2400]),
+    "axis": np.array(1),
+    "v": RNG.standard_normal((2400, 4)) / 50,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("spelling", FREQUENCIES)
+def test_a_predicted_frequency_stays_float32(spelling: str, way: str) -> None:
+    source = model(
+        f"""g (float[1,16] x) => (float[1,4] y) {{ [layer] h = MatMul(x, w) {FREQUENCIES[spelling]}
+        s = Sin(p) [behind] y = MatMul(s, v) }}""",
+        **MELODY,
+    )
+    result = rewritten(source, **WAYS[way])
+    found = reasons(result)
+    assert [found[name] for name in ("layer", "bend", "phase")] == ["demand"] * 3
+    assert found["behind"] == ("long-sum" if way == "webgpu" else "allow-list")
+    assert_close(result, source, {"x": RNG.standard_normal((1, 16)).astype(np.float32)})
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_an_affine_grid_of_constants_stays_float32(way: str) -> None:
     places = np.concatenate([GRID.reshape(2, -1), np.ones((1, 8 * WIDTH))])
@@ -205,6 +246,14 @@ LEFT_ALONE = {
     "a bias": ("a = Add(h, bias) s = Sin(a)", {"bias": RNG.standard_normal(64)}),
     "a factor of each channel": ("a = Mul(h, f) s = Sin(a)", {"f": RNG.random(64) + 0.5}),
     "a mean": ("a = Add(h, ramp) m = ReduceMean(a, last) s = Sub(a, m)", {"ramp": np.arange(64.0)}),
+    "a phase of less than a turn": (
+        "b = Tanh(h) a = Mul(b, ramp) s = Sin(a)",
+        {"ramp": np.arange(64.0) / 64},
+    ),
+    "a function's result, times a factor of each channel": (
+        "b = Sigmoid(h) a = Mul(b, f) s = Sin(a)",
+        {"f": RNG.random(64) + 9},
+    ),
     "a ramp that nothing demands": ("s = Add(h, ramp)", {"ramp": np.arange(64.0)}),
 }
 

@@ -7,7 +7,8 @@ that it selects and the bias of an attention score depend on the last digit. So
 - counts (values/counts) keep float32, and whatever computes with them, until they are normalised;
 - an operator that asks for the absolute error of an input (a period, a jump, coordinates) demands
   float32 of it, and of what computes it, matrix products included, back to where a layer begins
-  or, for angles, to what is so small that rounding does no harm.
+  or, for angles, to what is so small that rounding does no harm;
+- what makes a frequency of what a layer gives is float32 where time makes an angle of it.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.frequencies import Frequencies
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.counts.constant_places import SHORTEST, constant_places
 from amp_rewrite.values.counts.fact import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Given, find_counts
 from amp_rewrite.values.counts.find_demands import (
+    ANGLE,
     COORDINATES,
     Demand,
     Step,
@@ -74,7 +77,21 @@ class _Search:
             for v, mark in counts.items()
             if v in demands
         }
-        return counts | demands | both
+        return self._of_frequencies() | counts | demands | both
+
+    def _of_frequencies(self) -> dict[int, Mark]:
+        """Mark what makes the frequencies of angles that small errors change."""
+        search, marks = Frequencies(self._context), dict[int, Mark]()
+        for demand in (d for d in self._demands if d.noun == ANGLE):
+            mark = Mark(Color.NONE, Reason.DEMAND, None, f"frequency of {demand.name}")
+            nodes = search.behind_angle(demand.value, self._is_place, self._is_small)
+            marks |= {v: mark for n in nodes for v in self._graph.vertices_of(n)}
+        return marks
+
+    def _is_place(self, value: int) -> bool:
+        """Tell whether a value runs through places and no data have a part in it."""
+        fact = self._counts[value]
+        return fact is not None and fact.is_place
 
     def _of_counts(self) -> dict[int, Mark]:
         """Mark what makes a count that rounding would change, and what reads one."""
@@ -131,7 +148,14 @@ class _Search:
         """
         largest = self._largest(vertex)
         exact = fact.whole and largest < 2 / self._low.epsilon + 1  # intervals have some slack
-        return exact or (small and largest * self._low.epsilon / 2 <= self._low.rtol)
+        return exact or (small and self._is_tolerable(largest))
+
+    def _is_small(self, value: int) -> bool:
+        return self._is_tolerable(self._magnitude(value))
+
+    def _is_tolerable(self, largest: float) -> bool:
+        """Tell whether rounding moves such a number by no more than the type's tolerance."""
+        return largest * self._low.epsilon / 2 <= self._low.rtol
 
     def _largest(self, vertex: int) -> float:
         """Return a magnitude that nothing exceeds that a vertex computes."""
