@@ -27,6 +27,8 @@ SLICE_DISTANCE = 0.1
 AGREEMENT = 0.99
 """The smallest share of rows with the same largest element, or of equal integers, in that case."""
 
+ROUNDINGS = 4.0
+"""How many of its roundings the relative tolerance of a type is."""
 
 Fault = Literal["", "shape", "lost", "distance", "classes", "slice", "elements"]
 
@@ -96,7 +98,8 @@ class OutputComparison:
         inf: The same for infinities.
         top1: The share of rows along the last axis whose largest element is the same one. Of an
             output that is no table (rows, classes), elements count as one that differ by less than
-            the relative tolerance, or than DISTANCE times what the largest is above the row's mean.
+            the relative tolerance, or than DISTANCE times what the largest is above the row's mean;
+            of a table, those that one rounding can make equal.
             None unless it is floating-point, with rows of at least two elements, and where it holds
             probabilities that do not add up to 1.
         shape_differs: Whether a feed gave another shape.
@@ -377,11 +380,14 @@ class Comparer:
         known = ~(np.isnan(b) & np.isfinite(a)).any(-1)
         first, other = a.argmax(-1), b.argmax(-1)
         same = first == other
-        if a.ndim != 2:
-            chosen = np.take_along_axis(a, other[..., None], -1)[..., 0]
-            most = a.max(-1)
-            near = self.tolerances.rtol * float(np.abs(a).max())
-            same |= most - chosen <= np.maximum(near, DISTANCE * (most - a.mean(-1)))
+        chosen, most = np.take_along_axis(a, other[..., None], -1)[..., 0], a.max(-1)
+        with np.errstate(invalid="ignore"):  # infinity less infinity
+            if a.ndim == 2:  # what one rounding can make equal: two classes of 0.9999 and 1
+                near = self.tolerances.rtol / ROUNDINGS * np.abs(most)
+            else:
+                largest = self.tolerances.rtol * float(np.abs(a).max())
+                near = np.maximum(largest, DISTANCE * (most - a.mean(-1)))
+            same |= most - chosen <= near
         self.rows += first.size
         self.same_rows += int(np.count_nonzero(same & known))
 

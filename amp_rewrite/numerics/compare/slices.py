@@ -23,13 +23,18 @@ WIDE = 8.0
 Of a slice whose share of the norm is less, 4.5 % of the whole does not notice the half."""
 
 ALLOWED = 4.0
-"""How many times as far as a yardstick moves a slice it may be off.
+"""How many times as far as a yardstick moves a slice of 32 numbers or more it may be off.
 
 The norms of two noises of 32 numbers each differ by more once in 10,000 (F distribution), if one
 is twice the other: rounded weights bring about half of what rounded arithmetic does."""
 
+_NUMBERS = np.array([1.0, 2, 3, 4, 6, 8, 12, 16, 24, 32])
+_RATIOS = np.array([6366.2, 99.995, 25.68, 13.11, 6.701, 4.765, 3.338, 2.758, 2.236, 2.0])
+"""By how much the norms of two noises of so many numbers each differ once in 10,000: the root of
+what F(n, n) exceeds with a probability of 1e-4. Of a single number nothing can be said."""
+
 ENOUGH = 32
-"""Of how many numbers a slice has to consist for its noise to be compared with another noise."""
+"""Of how many numbers a slice has to consist to be judged where no yardstick moves it."""
 
 ENOUGH_TOGETHER = 16
 """The same for all small slices of an axis, taken together: there is one such sum an axis."""
@@ -207,19 +212,22 @@ class _Axis:
         """Return the worst slice and all small ones together: index, size, distance, limit."""
         sizes = _sizes(self.sums)
         relative = sizes / sizes.max()
+        counted = self.sums[_COUNT] > 0
         enough = _numbers(self.sums) >= ENOUGH
-        single = self.tiny & ~enough & (self.sums[_COUNT] > 0)
+        single = counted & ~enough & self.tiny
+        few = counted & ~enough & ~single & self._is_moved(self.noises)
         found: list[tuple[int | None, float, float, float]] = []
-        chosen = np.flatnonzero(enough | single)
+        chosen = np.flatnonzero(enough | single | few)
         if chosen.size:
             off = self._distances(self.sums)
-            limit = np.maximum(self._limits(self.sums), self._allowed(self.sums, self.noises))
+            times = np.where(few, _times(self.sums), ALLOWED)
+            limit = np.maximum(self._limits(self.sums), times * self._moves(self.sums, self.noises))
             background = [_spread(noise, self.sums[_COUNT]) for noise in self.noises]
-            loose = np.maximum(limit, self._allowed(self.sums, background))
+            loose = np.maximum(limit, ALLOWED * self._moves(self.sums, background))
             limit = np.where(single, loose, limit)
             at = int(chosen[np.argmax(off[chosen] / np.maximum(limit[chosen], 1e-300))])
             found.append((at, float(relative[at]), float(off[at]), float(limit[at])))
-        small = (relative * WIDE <= 1) & (self.sums[_COUNT] > 0)
+        small = (relative * WIDE <= 1) & counted
         if small.any():
             found += self._together(small, float(relative[small].max()))
         return found
@@ -227,14 +235,21 @@ class _Axis:
     def _together(
         self, small: Array, largest: float
     ) -> list[tuple[int | None, float, float, float]]:
-        """Return all small slices as one, if they are enough numbers."""
+        """Return all small slices as one, if they are enough numbers or a yardstick moves them."""
         pool = _pooled(self.sums, small)
-        if _numbers(pool)[0] < ENOUGH_TOGETHER:
-            return []
         noises = [_pooled(noise, small) for noise in self.noises]
-        limit = np.maximum(self._limits(pool), self._allowed(pool, noises))
+        enough = _numbers(pool)[0] >= ENOUGH_TOGETHER
+        if not enough and (self.tiny or not self._is_moved(noises).any()):
+            return []
+        times = ALLOWED if enough else _times(pool)
+        limit = np.maximum(self._limits(pool), times * self._moves(pool, noises))
         index = int(np.flatnonzero(small)[0]) if np.count_nonzero(small) == 1 else None
         return [(index, largest, float(self._distances(pool)[0]), float(limit[0]))]
+
+    def _is_moved(self, noises: Sequence[Array]) -> Array:
+        """Tell of each slice whether a yardstick moves it at all."""
+        moved = [noise[_ERRORS] > 0 for noise in noises]
+        return np.any(moved, axis=0) if moved else np.zeros(1, bool)
 
     def _distances(self, sums: Array) -> Array:
         return self._errors(sums) / self._norms(sums)
@@ -243,9 +258,9 @@ class _Axis:
         largest = np.maximum(sums[_LARGEST], self.least)
         return self.limits.relative + self.limits.absolute / largest
 
-    def _allowed(self, sums: Array, noises: Sequence[Array]) -> Array:
-        """Return how far off the yardsticks let slices be, relative to their size."""
-        errors = [ALLOWED * self._errors(noise) / self._norms(sums) for noise in noises]
+    def _moves(self, sums: Array, noises: Sequence[Array]) -> Array:
+        """Return how far the yardsticks move slices at most, relative to their size."""
+        errors = [self._errors(noise) / self._norms(sums) for noise in noises]
         return np.max(errors, axis=0) if errors else np.zeros(sums.shape[1])
 
     def _errors(self, sums: Array) -> Array:
@@ -266,6 +281,12 @@ def _sizes(sums: Array) -> Array:
 def _numbers(sums: Array) -> Array:
     """Return of how many numbers of one size each norm consists: (sum a^2)^2 / sum a^4."""
     return np.square(sums[_SQUARES]) / np.maximum(sums[_FOURTHS], np.finfo(np.float64).tiny)
+
+
+def _times(sums: Array) -> Array:
+    """Return how many times as far as a yardstick moves slices of few numbers they may be off."""
+    logs = np.interp(np.log(np.maximum(_numbers(sums), 1)), np.log(_NUMBERS), np.log(_RATIOS))
+    return ALLOWED * np.exp(logs) / _RATIOS[-1]
 
 
 def _pooled(sums: Array, chosen: Array) -> Array:
