@@ -12,18 +12,23 @@ from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OnlyError, OptionError, SaveError
 from amp_rewrite.graph.added import SUFFIX
-from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.io.model_files import Path
 from amp_rewrite.graph.io.paths import path_text
+from amp_rewrite.numerics.judged_types import (
+    JudgedType,
+    float32_form,
+    judged,
+    lost_behind,
+    other_types,
+)
 from amp_rewrite.numerics.repair_report import Repair
-from amp_rewrite.numerics.safety_check import Progress, compared, judged
+from amp_rewrite.numerics.safety_check import Progress, compared
 from amp_rewrite.numerics.scaled_repair import scaled_form
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
 from amp_rewrite.rewriting.apply.written_metadata import for_model
-from amp_rewrite.rewriting.dangers import form_dangers, odd_types
+from amp_rewrite.rewriting.dangers import odd_types
 from amp_rewrite.rewriting.mend import Mended, mend_types
-from amp_rewrite.rewriting.paint.given_notes import given_notes
 from amp_rewrite.rewriting.plan.options import (
     KEEP,
     RewriteOptions,
@@ -32,7 +37,13 @@ from amp_rewrite.rewriting.plan.options import (
     with_option_names,
 )
 from amp_rewrite.rewriting.plan.paint_context import lists_of
-from amp_rewrite.rewriting.raise_dangers import form_of, low_of, nothing_raised, repaired
+from amp_rewrite.rewriting.raise_dangers import (
+    Variable,
+    form_of,
+    low_of,
+    nothing_raised,
+    repaired,
+)
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.report.arithmetic_share import compute_share
 from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
@@ -220,24 +231,34 @@ class _Work(NamedTuple):
     def repaired(self, result: RewriteResult, shown_by: str) -> Repair:
         """Return the model in which is float32 what a painting of the form has lost."""
         wide_ends = self.keep_io == FLOAT32.name
-        raised = repaired(
-            self.form,
-            result.painting,
-            result.context,
-            wide_ends=wide_ends,
-            weights=self.weights,
-            mended=self.mended,
-        )
-        made = _repair(self.form, result, raised, shown_by, wide_ends=wide_ends)
+        own, others = JudgedType(self.form, result), other_types(self.form.given, self.options)
+        lost = {name for one in (own, *others) for name in one.lost(wide_ends=wide_ends)}
+        raised = self._raised(own, others, lost)
+        while others and (behind := lost_behind(raised, self.options, wide_ends=wide_ends) - lost):
+            lost |= behind
+            raised = self._raised(own, others, lost)
+        made = _repair(own, others, raised, shown_by, wide_ends=wide_ends)
         if self.scaling is None:
             return replace(made, refused=self.refused)
         known = (danger for danger in made.dangers if not danger.node.endswith(SUFFIX))
         return replace(made, scaling=self.scaling, dangers=tuple(known))
 
+    def _raised(self, own: JudgedType, others: Sequence[JudgedType], lost: set[Variable]) -> Raised:
+        bases = [base for one in (own, *others) for base in one.form.context.type_graph.bases]
+        return repaired(
+            self.form.given,
+            bases,
+            lost,
+            target=own.result.context.target,
+            wide_ends=self.keep_io == FLOAT32.name,
+            weights=self.weights,
+            mended=self.mended,
+        )
+
     def verified(self, made: Repair, data: Data | None, stress: bool | None) -> Repair:
         """Return a repair with its verdict."""
         found = compared(
-            self.form,
+            float32_form(self.form, other_types(self.form.given, self.options)),
             made.raised.model,
             data,
             self.options,
@@ -249,28 +270,33 @@ class _Work(NamedTuple):
 
 
 def _repair(
-    form: WideForm, result: RewriteResult, raised: Raised, shown_by: str, *, wide_ends: bool
+    own: JudgedType,
+    others: Sequence[JudgedType],
+    raised: Raised,
+    shown_by: str,
+    *,
+    wide_ends: bool,
 ) -> Repair:
-    context, options = result.context, result.options
-    graph, given = context.type_graph, context.given
+    result = own.result
+    context, graph, given = result.context, result.context.type_graph, result.context.given
     assert given is not None, "the form is noted"
-    target = options.chosen_target
-    found = form_dangers(form, result.painting, context, target, wide_ends=wide_ends)
-    notes, known = given_notes(graph.flat), {danger.node for danger in found.raised}
+    found = [one.dangers(wide_ends=wide_ends) for one in (own, *others)]
+    known = {danger.node for dangers in found for danger in dangers.raised}
     of_model = raised.context.type_graph
     names = dict.fromkeys(of_model.node_name(vertex) for vertex in raised.plan.vertices)
     products = np.unique(graph.node[context.on(ListName.ALLOW) & given]).tolist()
     low_now = compute_share(graph, result.painting, products)
     return Repair(
-        options.precision,
-        target,
+        result.options.precision,
+        result.options.chosen_target,
         raised,
-        (*odd_types(raised.mended.odd), *found.raised),
-        found.stay,
+        (*odd_types(raised.mended.odd), *(d for dangers in found for d in dangers.raised)),
+        tuple(danger for dangers in found for danger in dangers.stay),
         tuple(name for name in names if name not in known),
         shown_by,
-        len({notes[node].node for node in np.unique(graph.node[given]).tolist()} - {ABSENT}),
+        sum(one.nodes for one in (own, *others)),
         1 - low_now if products else 0.0,
         None,
         result,
+        others=tuple(other.result.options.precision for other in others),
     )

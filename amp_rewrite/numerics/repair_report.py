@@ -61,6 +61,8 @@ class Repair:
         scaling: What was multiplied by powers of two, or None.
         refused: What leaves the range and is not scaled, where nothing is.
         left: What is not in 16 bits, one line each, where `only` is set; then it is not written.
+        others: Other 16-bit types that the model computes in, which count in `dangers`, `stay` and
+            `nodes`: each was judged by its own rules.
     """
 
     precision: str
@@ -77,6 +79,7 @@ class Repair:
     scaling: Scaling | None = field(default=None, repr=False)
     refused: tuple[Unscaled, ...] = ()
     left: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -86,6 +89,11 @@ class Repair:
     def model(self) -> ir.Model:
         """The repaired model."""
         return self.raised.model
+
+    @property
+    def types(self) -> str:
+        """The 16-bit types that were repaired, in words."""
+        return " and ".join((self.precision, *self.others))
 
     @property
     def changed(self) -> bool:
@@ -139,14 +147,14 @@ class Repair:
         mended += f"; scales of {counted(scales, 'Resize')} restored" if scales else ""
         stored = f", {self.bytes_of_weights:,} bytes of weights" if self.bytes_of_weights else ""
         return (
-            f"{self.nodes_raised} of {self.nodes} nodes raised from {self.precision} to float32 "
+            f"{self.nodes_raised} of {self.nodes} nodes raised from {self.types} to float32 "
             f"({self.share:.1%} of the arithmetic); {counted(self.casts, 'cast')} added, "
             f"{len(self.raised.removed)} removed{stored}{mended}"
         )
 
     def _why_unchanged(self) -> str:
         """Return what is known of a model of which nothing was raised; "" if it fails."""
-        where = f"in {self.precision} for {self.target}"
+        where = f"in {self.types} for {self.target}"
         if self.stay:
             ends = all(is_end(danger) for danger in self.stay)
             what = "are inputs and outputs that keep" if ends else "is read by what keeps"
@@ -203,12 +211,13 @@ class Repair:
         Args:
             every: Whether every scaled set has a line.
         """
+        any_type = "16 bits" if self.others else self.precision
         odd = [danger for danger in self.dangers if danger.reason in OF_THE_FILE]
         others = [danger for danger in self.dangers if danger.reason not in OF_THE_FILE]
-        found = [f"mended: {line}" for line in danger_lines(odd, self.precision)]
+        found = [f"mended: {line}" for line in danger_lines(odd, any_type)]
         scaled = scaling_record(self.scaling, self.refused)
         found += () if scaled is None else scaled.lines(every=every)
-        found += [f"raised: {line}" for line in danger_lines(others, self.precision)]
+        found += [f"raised: {line}" for line in danger_lines(others, any_type)]
         if self.measured:
             names = ", ".join(self.measured[:_NAMED])
             more = len(self.measured) - _NAMED
@@ -217,10 +226,9 @@ class Repair:
         ends = [danger for danger in self.stay if is_end(danger)]
         inside = [danger for danger in self.stay if not is_end(danger)]
         found += [
-            f"stays: {line}; --keep-io float32 raises it"
-            for line in danger_lines(ends, self.precision)
+            f"stays: {line}; --keep-io float32 raises it" for line in danger_lines(ends, any_type)
         ]
-        found += [f"stays: {line}" for line in danger_lines(inside, self.precision)]
+        found += [f"stays: {line}" for line in danger_lines(inside, any_type)]
         found += [f"--only: {line}" for line in self.left]
         if self.raised.plan.ranks:
             found.append(axes_line(len(self.raised.plan.ranks)))
@@ -238,6 +246,7 @@ class Repair:
             "changed": self.changed,
             "ok": self.ok,
             "precision": self.precision,
+            "others": list(self.others),
             "target": self.target,
             "nodes": self.nodes,
             "nodes_raised": self.nodes_raised,
@@ -260,5 +269,5 @@ class Repair:
     def _repr_html_(self) -> str:
         """Return what notebooks show: what was raised and why."""
         rows = [(d.node, d.op, d.words, d.detail) for d in self.dangers]
-        table = HtmlTable(("raised", "operator", f"in {self.precision} it", "more"), rows)
+        table = HtmlTable(("raised", "operator", f"in {self.types} it", "more"), rows)
         return to_html(self.headline, () if self.verdict is None else (self.verdict,), (table,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -11,10 +12,17 @@ import numpy as np
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.numerics.judged_types import (
+    JudgedType,
+    float32_form,
+    judged,
+    other_types,
+    unjudged_types,
+)
 from amp_rewrite.numerics.safety_report import SafetyReport
-from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely
+from amp_rewrite.rewriting.api import rewrite
 from amp_rewrite.rewriting.apply.written_metadata import for_model
-from amp_rewrite.rewriting.dangers import Danger, dangers, form_dangers, odd_types
+from amp_rewrite.rewriting.dangers import Danger, dangers, odd_types
 from amp_rewrite.rewriting.mend import mend_types
 from amp_rewrite.rewriting.plan.options import (
     KEEP,
@@ -24,7 +32,7 @@ from amp_rewrite.rewriting.plan.options import (
     with_option_names,
 )
 from amp_rewrite.rewriting.plan.paint_context import lists_of
-from amp_rewrite.rewriting.raise_dangers import form_of, low_of, other_low
+from amp_rewrite.rewriting.raise_dangers import form_of, low_of
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.runtimes.ort.isolated_load import LoadResult, load_of_source
 
@@ -130,22 +138,20 @@ class Checked:
         chosen = for_model(replace(options, precision=low.name), flat)
         flat.customs = lists_of(chosen).customs
         form = form_of(flat, low)
-        result = judged(form, chosen)
+        own, others = JudgedType(form, judged(form, chosen)), other_types(flat, chosen)
         shown = None
         if self.is_run:
             given = form.given_model
             ways: dict[str, Any] = {"stress": stress, "providers": providers, "progress": progress}
-            shown = compared(form, given, data, chosen, **ways)
-        found = _of_low(form, result, low, shown)
-        unjudged, every = other_low(flat, low), (*odd, *found.dangers)
+            shown = compared(float32_form(form, others), given, data, chosen, **ways)
+        found = _of_low(own, others, low, shown)
         return replace(
-            found, dangers=every, unjudged=unjudged, is_run=self.is_run, loading=self.loading
+            found,
+            dangers=(*odd, *found.dangers),
+            unjudged=unjudged_types(flat, chosen, others),
+            is_run=self.is_run,
+            loading=self.loading,
         )
-
-
-def judged(form: WideForm, options: RewriteOptions) -> RewriteResult:
-    """Return what the rules leave of the painting that a model came with."""
-    return rewrite_freely(form.model, replace(options, overflow=KEEP))
 
 
 def compared(
@@ -186,11 +192,19 @@ def _of_float32(flat: FlatProto, options: RewriteOptions) -> SafetyReport:
 
 
 def _of_low(
-    form: WideForm, result: RewriteResult, low: DType, shown: VerifyReport | None
+    own: JudgedType, others: Sequence[JudgedType], low: DType, shown: VerifyReport | None
 ) -> SafetyReport:
-    context, target = result.context, result.options.chosen_target
-    given, graph = context.given, context.type_graph
+    given, graph = own.result.context.given, own.result.context.type_graph
     nodes = 0 if given is None else len(np.unique(graph.node[given]))
-    found = form_dangers(form, result.painting, context, target, wide_ends=False)
-    every = (*found.raised, *found.stay)
-    return SafetyReport(low.name, target, low.name, nodes, every, shown, result)
+    every = [danger for one in (own, *others) for danger in chain(*one.dangers(wide_ends=False))]
+    target = own.result.options.chosen_target
+    return SafetyReport(
+        low.name,
+        target,
+        low.name,
+        nodes,
+        tuple(every),
+        shown,
+        own.result,
+        others={other.result.options.precision: other.nodes for other in others},
+    )

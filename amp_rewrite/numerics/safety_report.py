@@ -50,6 +50,8 @@ class SafetyReport:
             run, or an object of 2 GiB or more.
         unjudged: Another 16-bit type that the model has beside `precision` -> how many results of
             nodes have it; of those nothing is said.
+        others: Another 16-bit type that was judged by its own rules -> how many nodes compute in
+            it. The dangers of all types are in `dangers`.
     """
 
     precision: str
@@ -62,6 +64,7 @@ class SafetyReport:
     is_run: bool = True
     loading: LoadResult | None = None
     unjudged: Mapping[str, int] = field(default_factory=dict[str, int])
+    others: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -111,6 +114,11 @@ class SafetyReport:
         return tuple(d for d in self.dangers if d.because not in named)
 
     @property
+    def types(self) -> str:
+        """The 16-bit types that were judged, in words."""
+        return " and ".join((self.precision, *self.others))
+
+    @property
     def verdict(self) -> str:
         """Whether it is safe, in one line; it begins with what ONNX Runtime says if it refuses."""
         found = self._of_float32() if self.computes == FLOAT32.name else self._of_low()
@@ -125,14 +133,14 @@ class SafetyReport:
         return found if self.is_run else f"{found}; not run"
 
     def _of_low(self) -> str:
-        where = f"in {self.precision} for {self.target}"
+        where = f"in {self.types} for {self.target}"
         if self.failures:
             doubt = "" if self.doubt is None else f"; in doubt: {self.doubt}"
-            return f"wrong in {self.precision}: {self.failures[0]}{doubt}"
+            return f"wrong in {self.types}: {self.failures[0]}{doubt}"
         if self.dangers:
             unsure = "" if self.unrun is None else f"; not judged by a run: {self.unrun}"
             return (
-                f"dangerous in {self.precision}: {counted(len(self.roots), 'node')}, and "
+                f"dangerous in {self.types}: {counted(len(self.roots), 'node')}, and "
                 f"{len(self.dangers) - len(self.roots)} that follow{unsure}"
             )
         if self.unrun is not None:
@@ -160,6 +168,7 @@ class SafetyReport:
             "is_run": self.is_run,
             "loading": None if self.loading is None else asdict(self.loading),
             "unjudged": dict(self.unjudged),
+            "others": dict(self.others),
         }
 
     def to_json(self) -> str:
@@ -179,12 +188,15 @@ class SafetyReport:
 
 def print_safety(report: SafetyReport, console: Console) -> None:
     """Print what a run showed, what the rules flag, and the verdict."""
-    where = f"{counted(report.nodes, 'node')} in {report.precision}, target {report.target}"
+    nodes = "".join(f" and {count} in {name}" for name, count in report.others.items())
+    nodes = f"{counted(report.nodes, 'node')} in {report.precision}{nodes}"
+    where = f"{nodes}, target {report.target}"
     if report.computes == FLOAT32.name:
         where = f"no node in 16 bits; asked about {report.precision}, target {report.target}"
     console.print(where)
     for name, count in report.unjudged.items():
-        console.print(f"not judged: {counted(count, 'result')} in {name}, of which there are fewer")
+        why = f"which cannot become float32, or which target {report.target} does not compute in"
+        console.print(f"not judged: {counted(count, 'result')} in {name}, {why}")
     if report.run is not None:
         count = counted(report.run.feeds, "feed")
         console.print(
@@ -198,7 +210,8 @@ def print_safety(report: SafetyReport, console: Console) -> None:
         for line in report.run.notes():
             if line != report.run.control_line:  # the weights are those of the form
                 console.print(f"  {line}")
-    for line in danger_lines(report.dangers, report.precision):
+    any_type = "16 bits" if report.others else report.precision
+    for line in danger_lines(report.dangers, any_type):
         console.print(f"  flagged: {line}")
     if report.loading is not None and report.loading.said and report.refused is None:
         console.print(report.loading.said)

@@ -7,7 +7,7 @@ model as it came: the rest stays byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from amp_rewrite.dtypes import FLOAT32, LOW, DType
@@ -31,18 +31,18 @@ from amp_rewrite.rewriting.plan.raising import (
 )
 from amp_rewrite.rewriting.raised_check import check_raised
 from amp_rewrite.rewriting.widen import Raised, WideForm, wide_form
+from amp_rewrite.targets import Target
+
+
+def low_types(flat: FlatProto) -> dict[DType, int]:
+    """Return each 16-bit type that a model computes in -> how many results have it, most first."""
+    counts = {d: n for d, n in float_types(flat, constants=False).items() if d.name in LOW}
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
 
 def low_of(flat: FlatProto) -> DType | None:
     """Return the 16-bit type that most results of a model have; None if it computes none."""
-    counts = {d: n for d, n in float_types(flat, constants=False).items() if d.name in LOW}
-    return max(counts, key=lambda dtype: counts[dtype], default=None)
-
-
-def other_low(flat: FlatProto, low: DType) -> dict[str, int]:
-    """Return each 16-bit type of a model but one -> how many results of nodes have it."""
-    counts = float_types(flat).items()
-    return {d.name: n for d, n in counts if d.name in LOW and d is not low}
+    return next(iter(low_types(flat)), None)
 
 
 def form_of(flat: FlatProto, low: DType) -> WideForm:
@@ -62,20 +62,22 @@ def form_of(flat: FlatProto, low: DType) -> WideForm:
 
 
 def repaired(
-    form: WideForm,
-    painting: Painting,
-    context: PaintContext,
+    flat: FlatProto,
+    lows: Sequence[DType],
+    lost: AbstractSet[Variable],
     *,
+    target: Target | None,
     wide_ends: bool,
     weights: str,
     mended: Mended,
 ) -> Raised:
-    """Return a model in which what a painting of its float32 form lost is float32.
+    """Return a model in which some of its 16-bit variables are float32.
 
     Args:
-        form: The model and its float32 form.
-        painting: The painting of the latter.
-        context: What it knew.
+        flat: The model.
+        lows: The 16-bit types that it computes in.
+        lost: What becomes float32: what `lost_in` finds for each of these types.
+        target: The one that the result is for.
         wide_ends: Whether graph inputs and outputs become float32.
         weights: "convert" stores weights of what is raised as float32; "cast" leaves them as they
             are stored, behind a Cast.
@@ -84,13 +86,11 @@ def repaired(
     Raises:
         InvariantError: Something that was to be raised is not: a defect of this package.
     """
-    flat, low = form.given, form.context.type_graph.bases
     ends = (*flat.main.inputs, *flat.main.outputs) if wide_ends else ()
     converts = weights == "convert"
-    made = raising_context(flat, low, ends=ends, converts_weights=converts, target=context.target)
+    made = raising_context(flat, lows, ends=ends, converts_weights=converts, target=target)
     known = vertices_called(made.type_graph)
-    vertices = {known[lost] for lost in lost_in(form, painting, context, wide_ends=wide_ends)}
-    plan = plan_casts(made, raised(made, sorted(vertices)))
+    plan = plan_casts(made, raised(made, sorted(known[name] for name in lost)))
     result = Raised(flat, made, plan, noop_casts(made.type_graph, plan), mended)
     check_raised(result)
     return result

@@ -86,16 +86,26 @@ def test_the_json_form_has_every_danger() -> None:
     assert report.verdict in report._repr_html_()  # pyright: ignore[reportPrivateUsage] notebooks' name
 
 
-def test_of_two_types_of_16_bits_the_rarer_one_is_named_as_not_judged() -> None:
-    text = (
-        "g (float16[2] x) => (float16[2] y) { a = Relu(x) b = Cast<to = 16>(a) c = Cast<to = 10>(b)"
-        " y = Add(a, c) }"
-    )
-    report = amp.check(parse(text), run=False)
-    assert report.precision == "float16"
-    assert report.unjudged == {"bfloat16": 1}
-    assert "not judged: 1 result in bfloat16" in report.to_text()
-    assert report.to_dict()["unjudged"] == {"bfloat16": 1}
+TWO_TYPES = (
+    "g (float16[2] x) => (float16[2] y) { a = Relu(x) b = Cast<to = 16>(a) e = Exp(b)"
+    " c = Cast<to = 10>(e) y = Add(a, c) }"
+)
+
+
+def test_of_two_types_of_16_bits_each_is_judged_by_its_own_rules() -> None:
+    report = amp.check(parse(TWO_TYPES), run=False)
+    assert (report.precision, dict(report.others)) == ("float16", {"bfloat16": 2})
+    assert [danger.op for danger in report.dangers if "in bfloat16" in danger.words] == ["Exp"]
+    assert "and 2 in bfloat16, target" in report.to_text()
+    assert not report.unjudged
+    assert report.to_dict()["others"] == {"bfloat16": 2}
+
+
+def test_a_type_that_the_target_does_not_compute_in_is_named_as_not_judged() -> None:
+    report = amp.check(parse(TWO_TYPES), run=False, target="webgpu")
+    assert "bfloat16" in report.unjudged
+    assert "results in bfloat16, which cannot become float32" in report.to_text()
+    assert report.to_dict()["unjudged"] == dict(report.unjudged)
 
 
 def test_a_model_in_16_bits_is_run_on_a_provider() -> None:
