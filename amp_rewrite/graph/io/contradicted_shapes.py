@@ -20,7 +20,8 @@ def mend_shapes(model: ir.Model) -> tuple[str, ...]:
     """Give values of the main graph the shapes that inference finds, in place.
 
     That is done where a declared shape of an output or of a value inside contradicts the inferred
-    one: its rank, or a length, differs. Inputs are trusted. The large weights are not read.
+    one: its rank, or a length, differs. Inputs are trusted, and so is an initializer that is an
+    output as well: onnx reads no axes from one without a shape. The large weights are not read.
 
     Returns:
         The names of these values; none where inference fails without the declared shapes, too.
@@ -30,7 +31,8 @@ def mend_shapes(model: ir.Model) -> tuple[str, ...]:
     infos = (*graph.output, *graph.value_info)
     declared = {info.name: shape for info in infos if (shape := shape_of(info)) is not None}
     del graph.value_info[:]
-    for info in graph.output:
+    given = {value.name for value in (*graph.initializer, *graph.input)}
+    for info in (info for info in graph.output if info.name not in given):
         info.type.tensor_type.ClearField("shape")
     try:
         inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph

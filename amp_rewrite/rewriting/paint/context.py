@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from amp_rewrite.dtypes import DType
+from amp_rewrite.dtypes import BFLOAT16, DType
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.dataflow import TypeGraph, VertexKind
 from amp_rewrite.graph.elements import tensor, with_element
@@ -32,6 +32,12 @@ _CONSTANT = ("", "Constant")
 # has a TreeEnsemble, as attributes.
 _NEVER_LOW = having(Trait.OPAQUE) | {"MeanVarianceNormalization", "TreeEnsemble"}
 """What stays float32 whatever the schema admits: it would not be valid, or means another thing."""
+
+_INVALID_BODIES = {("Clip", BFLOAT16.name): 16}
+"""Operator and low type -> the opset from which the function that stands for the operator is valid.
+
+A runtime without a kernel takes the function: Clip's has a Where, which admits bfloat16 from opset
+16 on. ONNX Runtime 1.32.0 does not load such a model."""
 
 # operators: what ONNX Runtime does not load in float16.
 _NEVER_FORCED = having(Trait.RANDOM, Trait.CASTS) | {"Constant", "EyeLike", "MelWeightMatrix"}
@@ -343,7 +349,15 @@ class PaintContext:
             admitted = kind.schema.variables.get(schema_variable(variable), frozenset())
             if with_element(kind.known[variable], self.low) not in admitted:
                 return Reason.TYPE_UNSUPPORTED
+        if self.kernels is None and self._has_invalid_body(kind):
+            return Reason.TYPE_UNSUPPORTED
         return None if self._has_kernel(kind) else Reason.NO_KERNEL
+
+    def _has_invalid_body(self, kind: VertexKind) -> bool:
+        """Tell whether a runtime that has no kernel cannot take the operator's function either."""
+        domain, op_type, _ = kind.operator
+        valid_from = 0 if domain else _INVALID_BODIES.get((op_type, self.low.name), 0)
+        return kind.opset < valid_from
 
     def _has_kernel(self, kind: VertexKind) -> bool:
         if self.kernels is None:

@@ -101,3 +101,16 @@ def test_shapes_that_may_be_right_stay(output: str) -> None:
     assert mend_shapes(loaded) == ()
     assert loaded.graph.outputs[0].shape == before
     assert raise_opset(model(output), 22).mended == ()
+
+
+@pytest.mark.parametrize("where", ["int64[1] axes = {1}", "axes = Constant<value_ints = [1]>()"])
+def test_axes_that_are_an_output_as_well_are_read(where: str) -> None:
+    kept, made = (f"<{where}>", "") if "int64" in where else ("", where)
+    model = parse(
+        f"g (float[2,3] x) => (float[2,2] y, int64[1] axes) {kept} {{ {made}"
+        " a = Constant<value_ints = [0]>() b = Constant<value_ints = [2]>()"
+        " y = Slice(x, a, b, axes) }"
+    )
+    raised = amp.raise_opset(model, 23)
+    output = amp.to_proto(raised.model).graph.output[0]
+    assert [dim.dim_value for dim in output.type.tensor_type.shape.dim] == [2, 2]

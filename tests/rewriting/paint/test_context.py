@@ -205,3 +205,17 @@ def test_the_environment_adds_and_removes_operators(monkeypatch: pytest.MonkeyPa
 def test_the_environment_sets_the_level(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMP_REWRITE_LEVEL", "unsafe_force_all")
     assert rewritten(model("y = Exp(x)"), lists=None).report.level == "UNSAFE_FORCE_ALL"
+
+
+def test_clip_in_bfloat16_needs_an_opset_whose_where_admits_it() -> None:
+    text = """g (float[4,4] x, float a) => (float[4,4] y) {
+        h = MatMul(x, x) c = Clip(h, a) y = MatMul(c, c) }"""
+    for opset, precision, is_low in (
+        (15, "bfloat16", False),
+        (16, "bfloat16", True),
+        (15, "float16", True),
+    ):
+        header = f'<ir_version: 8, opset_import: ["" : {opset}]>'
+        result = rewritten(f"{header} {text}", precision=precision, target="schema")
+        clip = next(node for node in result.report.nodes if node.op == "Clip")
+        assert {v.dtype for v in clip.variables.values()} == {precision if is_low else "float32"}
