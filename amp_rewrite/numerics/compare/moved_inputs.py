@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from amp_rewrite.numerics.compare.chances import slack_of
 from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, Tolerances
 from amp_rewrite.numerics.compare.weights_alone import is_as_far
 from amp_rewrite.numerics.inputs.batches import Feeds
@@ -24,6 +25,9 @@ _SIZES = (2 / 3, 3 / 2)
 """Between how many times the norm of the original that of a rewritten output has to lie.
 
 An output that is as unsteady as it can be moves by 1.4 of its size; zeros would be nearer."""
+
+_SIZE_BY_CHANCE, _NEARLY_NONE = (2.0, 8.0), 4
+"""By how much more the norms of few numbers may differ, and of fewer than that many numbers."""
 
 
 def moved(feeds: Feeds, seed: int = 0) -> Feeds | None:
@@ -67,12 +71,14 @@ def judged(
     output = found.result(yardsticks)
     if output.ok or not moves.elements:
         return output
-    as_far = is_as_far(output, moves.result(), limits, ceiling=math.inf)
-    excused = as_far and _is_as_large(found)
+    slack = float(slack_of(output.elements))
+    as_far = is_as_far(output, moves.result(), limits, ceiling=math.inf, slack=slack)
+    by_chance = _SIZE_BY_CHANCE[output.elements < _NEARLY_NONE]
+    excused = as_far and _is_as_large(found, min(slack, by_chance))
     return replace(output, ok=True, fault="", as_original=True) if excused else output
 
 
-def _is_as_large(found: Comparer) -> bool:
-    least, most = _SIZES
+def _is_as_large(found: Comparer, slack: float) -> bool:
+    least, most = _SIZES[0] / slack, _SIZES[1] * slack
     size = found.size.mean_square * found.finite
     return least**2 * size <= found.norm**2 <= most**2 * size

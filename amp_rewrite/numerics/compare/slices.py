@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from amp_rewrite.base.printable import percent
+from amp_rewrite.numerics.compare.chances import slack_of
 from amp_rewrite.numerics.inputs.batches import Array
 
 WIDE = 8.0
@@ -27,11 +28,6 @@ ALLOWED = 4.0
 
 The norms of two noises of 32 numbers each differ by more once in 10,000 (F distribution), if one
 is twice the other: rounded weights bring about half of what rounded arithmetic does."""
-
-_NUMBERS = np.array([1.0, 2, 3, 4, 6, 8, 12, 16, 24, 32])
-_RATIOS = np.array([6366.2, 99.995, 25.68, 13.11, 6.701, 4.765, 3.338, 2.758, 2.236, 2.0])
-"""By how much the norms of two noises of so many numbers each differ once in 10,000: the root of
-what F(n, n) exceeds with a probability of 1e-4. Of a single number nothing can be said."""
 
 ENOUGH = 32
 """Of how many numbers a slice has to consist to be judged where no yardstick moves it."""
@@ -220,7 +216,7 @@ class _Axis:
         chosen = np.flatnonzero(enough | single | few)
         if chosen.size:
             off = self._distances(self.sums)
-            times = np.where(few, _times(self.sums), ALLOWED)
+            times = np.where(few, ALLOWED * slack_of(_numbers(self.sums)), ALLOWED)
             limit = np.maximum(self._limits(self.sums), times * self._moves(self.sums, self.noises))
             background = [_spread(noise, self.sums[_COUNT]) for noise in self.noises]
             loose = np.maximum(limit, ALLOWED * self._moves(self.sums, background))
@@ -241,7 +237,7 @@ class _Axis:
         enough = _numbers(pool)[0] >= ENOUGH_TOGETHER
         if not enough and (self.tiny or not self._is_moved(noises).any()):
             return []
-        times = ALLOWED if enough else _times(pool)
+        times = ALLOWED if enough else ALLOWED * slack_of(_numbers(pool))
         limit = np.maximum(self._limits(pool), times * self._moves(pool, noises))
         index = int(np.flatnonzero(small)[0]) if np.count_nonzero(small) == 1 else None
         return [(index, largest, float(self._distances(pool)[0]), float(limit[0]))]
@@ -281,12 +277,6 @@ def _sizes(sums: Array) -> Array:
 def _numbers(sums: Array) -> Array:
     """Return of how many numbers of one size each norm consists: (sum a^2)^2 / sum a^4."""
     return np.square(sums[_SQUARES]) / np.maximum(sums[_FOURTHS], np.finfo(np.float64).tiny)
-
-
-def _times(sums: Array) -> Array:
-    """Return how many times as far as a yardstick moves slices of few numbers they may be off."""
-    logs = np.interp(np.log(np.maximum(_numbers(sums), 1)), np.log(_NUMBERS), np.log(_RATIOS))
-    return ALLOWED * np.exp(logs) / _RATIOS[-1]
 
 
 def _pooled(sums: Array, chosen: Array) -> Array:

@@ -156,15 +156,16 @@ def is_as_far(
     control: OutputComparison,
     limits: Tolerances,
     ceiling: float = CEILING,
+    slack: float = 1.0,
 ) -> bool:
     """Tell whether the control does not hold either, and is about as far off.
 
-    Never of an output that is beyond a ceiling, or lost finite numbers.
+    "About" is AS_FAR times the slack that chance needs. Never of an output that is beyond a ceiling, or lost finite numbers.
     """
     off = _off(output, limits)
     if _lost(output) or control.ok or off > ceiling:
         return False
-    return off <= AS_FAR * _off(control, limits)
+    return off <= AS_FAR * slack * _off(control, limits)
 
 
 def share_of_limit(output: OutputComparison, limits: Tolerances) -> float:

@@ -46,6 +46,21 @@ def test_what_no_arithmetic_can_hold_is_judged_against_the_original_itself() -> 
     assert report.to_dict()["verdict"] == report.verdict
 
 
+@pytest.mark.parametrize("count", [4, 10])
+def test_few_numbers_are_as_far_off_as_chance_has_it(count: int) -> None:
+    for seed in range(6):
+        x = np.random.default_rng(seed).uniform(0.1, 0.9, count).astype(np.float32)
+        original, low, none = (chaotic(60, *o) for o in ((), (10,), (10, "Mul(w, zero)")))
+        assert verify(resized(original, count), resized(low, count), {"x": x}).ok
+        assert not verify(resized(original, count), resized(none, count), {"x": x}).ok
+
+
+def resized(model: onnx.ModelProto, count: int) -> onnx.ModelProto:
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = count
+    return model
+
+
 @pytest.mark.parametrize("rtol", [None, 1e-3])
 @pytest.mark.parametrize("last", ["Mul(w, zero)", "Mul(w, two)"])
 def test_numbers_of_another_size_are_no_answer_either(last: str, rtol: float | None) -> None:
