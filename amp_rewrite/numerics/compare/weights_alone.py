@@ -160,7 +160,8 @@ def is_as_far(
 ) -> bool:
     """Tell whether the control does not hold either, and is about as far off.
 
-    "About" is AS_FAR times the slack that chance needs. Never of an output that is beyond a ceiling, or lost finite numbers.
+    "About" is AS_FAR times the slack that chance needs. Never of an output that is beyond a
+    ceiling, or lost finite numbers.
     """
     off = _off(output, limits)
     if _lost(output) or control.ok or off > ceiling:
