@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import onnx
 
+from amp_rewrite import targets
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import LOW, OTHERS
 from amp_rewrite.errors import AmpWarning, InvariantError, OnlyError, OptionError, StrictError
@@ -70,8 +71,8 @@ class RewriteResult(Planned):
             something leaves the range.
         scaling: What was multiplied by powers of two, or None; `flat` is the scaled model then.
         refused: What leaves the range and is not scaled, where nothing is.
-        end_casts: How many Casts `flat` has before the plan, so that its inputs and outputs, which
-            were in 16 bits, are float32.
+        end_casts: How many Casts `flat` has before the plan, so that what was in 16 bits is
+            float32: inputs and outputs, and what keeps ONNX Runtime from loading the model.
     """
 
     flat: FlatProto
@@ -226,13 +227,22 @@ def rewrite_freely(model: Source, options: RewriteOptions) -> RewriteResult:
 def _with_ends(flat: FlatProto, options: RewriteOptions) -> tuple[FlatProto, int]:
     """Return a model with float32 inputs and outputs in the place of 16-bit ones, if asked for.
 
-    The number is how many Casts that took.
+    What is in 16 bits and keeps ONNX Runtime from loading the model is float32 in it, too. The
+    number is how many Casts that took.
     """
-    if not options.ends_are_float32 or not mentions(flat, LOW.values()):
+    if not mentions(flat, LOW.values()):
         return flat, 0
+    casts = 0
+    if options.makes_low and targets.find(options.chosen_target).meets_onnx_runtime:
+        from amp_rewrite.rewriting.mend_norms import with_wide_norms
+
+        flat, casts = with_wide_norms(flat, options.low)
+    if not options.ends_are_float32:
+        return flat, casts
     from amp_rewrite.rewriting.widen import with_float32_ends
 
-    return with_float32_ends(flat)
+    flat, of_ends = with_float32_ends(flat)
+    return flat, casts + of_ends
 
 
 def _single_precision(flat: FlatProto, options: RewriteOptions) -> FlatProto | None:

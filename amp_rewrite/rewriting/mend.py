@@ -96,7 +96,7 @@ def mend_types(flat: FlatProto) -> Mended:
         odd += [Odd(*_named(flat, c.node), "", c.types) for c in clashes]
         flat, casts = with_low_inputs(flat, types, clashes)
         types = infer(flat)
-        plan = _casts_around(flat, types, clashes_of(flat, types))
+        plan = casts_around(flat, types, clashes_of(flat, types))
         if plan.casts:
             casts, flat = casts + len(plan.casts), with_casts(flat, plan)
             types = infer(flat)
@@ -204,7 +204,7 @@ def _refused(flat: FlatProto, clash: Clash) -> GraphError:
     )
 
 
-def _casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[Clash]) -> CastPlan:
+def casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[Clash]) -> CastPlan:
     """Return the plan by which nodes compute in float32, and what they give stays what it was.
 
     Raises:

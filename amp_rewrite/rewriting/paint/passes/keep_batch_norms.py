@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.rewriting.paint.batch_norms import product_before
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import GivenNote, given_notes
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
-
-# operators: what the runtime looks through between the two.
-_LOOKED_THROUGH = frozenset({"Reshape", "Transpose", "Identity"})
 
 
 class KeepBatchNorms:
@@ -38,10 +37,13 @@ class KeepBatchNorms:
             mixed = [v != ABSENT and painting.is_allow(v) for v in reads]
             if not mixed[0] or (all(mixed) and not _was_mixed(graph, reads, notes.get(node))):
                 continue
-            product = _product(graph, flat.inputs_of(node)[0])
-            if product != ABSENT and painting.is_allow(product):
-                detail = f"ONNX Runtime would fuse it into {graph.node_name(product)}"
-                marks[reads[0]] = Mark(Color.NONE, Reason.RUNTIME_FUSION, product, detail)
+            product = product_before(flat, node, through_casts=True)
+            if product != ABSENT and _is_low(context, painting, product):
+                origin = graph.source[flat.outputs_of(product)[0]]
+                because = None if origin == ABSENT else origin
+                marks[reads[0]] = Mark(
+                    Color.NONE, Reason.RUNTIME_FUSION, because, flat.node_names[product]
+                )
         return painting.with_marks(marks)
 
 
@@ -52,14 +54,10 @@ def _was_mixed(graph: TypeGraph, reads: Sequence[int], note: GivenNote | None) -
     return any(not note.variables.issuperset(graph.kind_of(v).variables) for v in reads)
 
 
-def _product(graph: TypeGraph, value: int) -> int:
-    """Return the vertex of the MatMul that makes a value, moved or not; ABSENT if none does."""
-    flat = graph.flat
-    while value != ABSENT and (node := flat.producer[value]) != ABSENT:
-        called = flat.called(node)
-        if called[:2] == ("", "MatMul"):
-            return graph.source[value]
-        if called.domain or called.op_type not in _LOOKED_THROUGH:
-            break
-        value = flat.inputs_of(node)[0]
-    return ABSENT
+def _is_low(context: PaintContext, painting: Painting, product: int) -> bool:
+    """Tell whether a MatMul gives the low type, or came so."""
+    value = context.type_graph.flat.outputs_of(product)[0]
+    vertex = context.type_graph.source[value]
+    if vertex != ABSENT:
+        return painting.is_allow(vertex)
+    return context.type_graph.types[value] == tensor(context.low.number)
