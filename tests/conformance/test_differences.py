@@ -105,6 +105,31 @@ CODEBOOKS = {
 }
 
 
+SQUARED_CODES = {
+    "moved": "t = Transpose(rows) [cross] p = MatMul(h, t)",
+    "stored twice": "[cross] p = MatMul(h, columns)",
+    "stored square": "r = MatMul(h, square) [cross] p = MatMul(r, columns)",
+    "scaled": "[cross] p = MatMul(h, doubled)",
+}
+
+
+@pytest.mark.parametrize("spelling", SQUARED_CODES)
+def test_squares_of_codes_that_the_model_computes_are_known(spelling: str) -> None:
+    source = model(
+        f"{LAYERS} q = Mul(rows, rows) s = ReduceSum<keepdims = 0>(q, last) "
+        f"{SQUARED_CODES[spelling]} m = Mul(p, minus) d = Add(m, s) k = Softmax(d) "
+        "[behind] y = MatMul(k, v0) }",
+        **NUMBERS,
+        rows=CODES.T,
+        columns=CODES,
+        doubled=CODES * 2,
+        square=np.eye(32) * 3,
+        v0=RNG.standard_normal((64, 32)) / 8,
+    )
+    found = reasons(amp.rewrite(source))
+    assert (found["cross"], found["layer"]) == ("difference", "allow-list")
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("spelling", CODEBOOKS)
 def test_a_codebook_with_the_squares_of_its_codes_stays_float32(spelling: str, way: str) -> None:
@@ -190,6 +215,8 @@ LEFT_ALONE = {
     "a variance of a layer": "p = Mul(h, h) a = ReduceMean(p, last) m = ReduceMean(h, last) "
     "q = Mul(m, m) v = Sub(a, q) e = Add(v, small) r = Sqrt(e) s = Div(h, r)",
     "scores less their largest": "m = ReduceMax(h, last) c = Sub(h, m) e = Exp(c) s = Mul(e, h)",
+    "the squares of other weights": "q = Mul(other, other) a = ReduceSum<keepdims = 0>(q, last) "
+    "b = MatMul(h, w) s = Add(b, a)",
     "a bias of another size": "b = MatMul(h, w) s = Add(b, bias)",
     "a logarithm of a function": "p = Sigmoid(h) e = Sub(two, p) s = Log(e)",
 }
@@ -202,6 +229,7 @@ def test_products_are_left_alone(case: str) -> None:
         **NUMBERS,
         small=1e-3,
         bias=RNG.standard_normal(32),
+        other=RNG.standard_normal((32, 32)),
     )
     result = rewritten(source, target="cuda")
     products = {n.name for n in result.report.nodes if n.op == "MatMul"}

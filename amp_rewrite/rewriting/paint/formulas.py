@@ -69,9 +69,14 @@ class Formulas:
         return source != ABSENT and stored_tensor(self.flat, source) is not None
 
     def factor(self, node: int) -> tuple[int, int] | None:
-        """Return what a Mul or Div by a constant scales, and the constant; None for others."""
+        """Return what a Mul or Div by a constant scales, and the constant; None for others.
+
+        The product of two constants is none: it may be a square.
+        """
         called, read = self.flat.called(node), self.flat.inputs_of(node)
         if is_one(called, "Mul", "Div") and len(read) == 2:
+            if all(self.is_constant(v) for v in read):
+                return None
             if self.is_constant(read[1]):
                 return read[0], read[1]
             if called.op_type == "Mul" and self.is_constant(read[0]):

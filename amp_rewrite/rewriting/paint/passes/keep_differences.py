@@ -215,7 +215,7 @@ class _Search(Formulas):
             # The addend of a Gemm, or squares that stand beside what they are of in one operand.
             read = self.flat.inputs_of(reader)
             if value in read[2:]:
-                if any(self.base(v) == base for v in self.factors(reader)):
+                if any(self._is_of(v, base) for v in self.factors(reader)):
                     yield reader, []
             elif any(self._holds(v, base) for v in self.factors(reader)):
                 yield reader, []
@@ -226,9 +226,21 @@ class _Search(Formulas):
             for node, way in self.walk_back(
                 other, having(Trait.MOVES, Trait.CASTS) | _SUMS | {"Neg"}
             ):
-                if node != origin and any(self.base(v) == base for v in self.factors(node)):
+                if node != origin and any(self._is_of(v, base) for v in self.factors(node)):
                     yield node, way
                     break
+
+    def _is_of(self, value: int, base: int) -> bool:
+        """Tell whether a value is a base, moved or scaled, or a constant that holds its numbers."""
+        own = self.base(value)
+        if own == base or not (self.is_constant(own) and self.is_constant(base)):
+            return own == base
+        first, second = self._elements(own), self._elements(base)
+        if first is None or second is None or first.ndim != 2 or first.size != second.size:
+            return False
+        if first.shape != second.shape:
+            first = first.T
+        return first.shape == second.shape and _is_multiple(first, second)
 
     def _holds(self, value: int, base: int) -> bool:
         """Tell whether a Concat, perhaps moved, has `base` beside its squares."""
@@ -288,10 +300,8 @@ class _Search(Formulas):
         given = sums.astype(np.float64).reshape(-1)
         rows = (squares.sum(axis=-2), squares.sum(axis=-1), squares.reshape(len(matrix), -1).sum(1))
         for row in (row.reshape(-1) for row in rows):
-            if row.size == given.size and row.all():
-                factors = given / row
-                if abs(factors[0]) and np.allclose(factors, factors[0], rtol=1e-3, atol=0):
-                    return True
+            if row.size == given.size and row.all() and _is_multiple(given, row):
+                return True
         return False
 
     def _elements(self, value: int) -> Array | None:
@@ -305,6 +315,13 @@ class _Search(Formulas):
     def _marks(self, nodes: list[int], detail: str) -> dict[int, Mark]:
         mark = Mark(Color.NONE, Reason.DIFFERENCE, None, detail)
         return {v: mark for n in nodes for v in self.graph.vertices_of(n)}
+
+
+def _is_multiple(numbers: Array, others: Array) -> bool:
+    """Tell whether numbers are others of the same shape times one factor, but for rounding."""
+    largest = np.abs(others).argmax()
+    factor = numbers.flat[largest] / others.flat[largest] if others.flat[largest] else 0
+    return bool(factor) and np.allclose(numbers, factor * others, rtol=1e-3, atol=0)
 
 
 def _add(marks: dict[int, Mark], found: Mapping[int, Mark]) -> None:
