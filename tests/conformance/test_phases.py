@@ -112,6 +112,37 @@ def test_what_makes_the_signal_of_a_vocoder_is_float32_too() -> None:
     assert {"layer", "behind"} <= low(result)
 
 
+OPERATORS = {
+    "STFT": "f = Squeeze(k, one) z = STFT(f, step, window, length)",
+    "DFT": "f = Transpose<perm = [0,2,1]>(k) z = DFT<onesided = 1>(f)",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("transform", OPERATORS)
+def test_what_makes_the_signal_in_front_of_a_transform_is_float32(transform: str, way: str) -> None:
+    source = parse(
+        f"""<ir_version: 10, opset_import: ["" : 22]> g (float[1,9,256] x) => (float[1,8,L] y)
+        {{ [source] m = Conv(x, wm) k = Tanh(m) {OPERATORS[transform]}
+        re = Gather<axis = -1>(z, first) im = Gather<axis = -1>(z, second) q = Div(im, re)
+        a = Atan(q) r = Reshape(a, shape) [behind] y = Conv(r, wn) }}"""
+    )
+    for name, array in {
+        "wm": RNG.standard_normal((1, 9, 1)).astype(np.float32) / 3,
+        "wn": RNG.standard_normal((8, 1, 1)).astype(np.float32),
+        "window": np.hanning(32).astype(np.float32),
+        **{name: np.array(k) for name, k in {"first": 0, "second": 1}.items()},
+        **{name: np.array(k) for name, k in {"step": 8, "length": 32}.items()},
+        "one": np.array([1]),
+        "shape": np.array([1, 1, -1]),
+    }.items():
+        source.graph.initializer.append(numpy_helper.from_array(array, name))
+    result = rewritten(source, **WAYS[way])
+    assert {n.op for n in result.report.nodes if n.name in low(result)} <= {"Reshape", "Conv"}
+    assert "source" not in low(result)
+    assert "behind" in low(result)
+
+
 def test_an_arctangent_of_a_layer_is_no_phase() -> None:
     result = rewritten(
         """g (float[4,8] x) => (float[4,8] y) <float[8,8] w = {ROW}>

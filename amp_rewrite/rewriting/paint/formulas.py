@@ -28,6 +28,9 @@ _ARITHMETIC = having(
 # operators: products of com.microsoft that add up, as MatMul and Gemm do.
 _CONTRIBUTED_PRODUCTS = ("FusedMatMul", "FusedGemm", "TransposeMatMul")
 
+# operators: transforms, which are products with a matrix that they hold.
+TRANSFORMS = ("DFT", "STFT")
+
 FARTHEST = 64
 """Nodes that are followed back at most: behind so many there is a network, not a formula."""
 
@@ -135,7 +138,7 @@ class Formulas:
         """Return what computes a value, back to what no arithmetic gives.
 
         A product with weights is a layer: it is the last node on its way, unless the weights are
-        all equal, so that it is a sum. Values in `stops` end the way as well.
+        all equal, so that it is a sum. So is a transform. Values in `stops` end the way as well.
         """
         ends, found = set(stops), Behind([], {value})
         stack = [value]
@@ -145,10 +148,11 @@ class Formulas:
             if node == ABSENT or current in ends or self.is_constant(current):
                 continue
             called, factors = self.flat.called(node), self.factors(node)
-            if not factors and operator(called) not in _ARITHMETIC:
+            transforms = is_one(called, *TRANSFORMS)
+            if not (factors or transforms or operator(called) in _ARITHMETIC):
                 continue
             found.nodes.append(node)
-            if any(self.is_constant(v) and not self._is_even(v) for v in factors):
+            if transforms or any(self.is_constant(v) and not self._is_even(v) for v in factors):
                 continue
             read = [v for v in self.data(node) if v not in found.values]
             found.values.update(read)

@@ -16,7 +16,7 @@ from typing import ClassVar
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.formulas import FARTHEST, Formulas, is_one
+from amp_rewrite.rewriting.paint.formulas import FARTHEST, TRANSFORMS, Formulas, is_one
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.sum_lengths import count_terms
 
@@ -90,13 +90,14 @@ class _Search(Formulas):
         return [*nodes, *comparing, *self._signals(layers)]
 
     def _weighs(self, node: int) -> bool:
-        """Tell whether a node is a product with weights."""
-        return any(self.is_constant(v) for v in self.factors(node))
+        """Tell whether a node is a product with weights, or a transform."""
+        transforms = is_one(self.flat.called(node), *TRANSFORMS)
+        return transforms or any(self.is_constant(v) for v in self.factors(node))
 
     def _signals(self, layers: list[int]) -> list[int]:
         """Return what makes the signals that transforms read: functions and short sums."""
         found, seen = list[int](), set[int]()
-        stack = [v for n in layers for v in self.factors(n)]
+        stack = [v for n in layers for v in self.factors(n) or self.data(n)[:1]]
         while stack and len(found) < FARTHEST:
             value = stack.pop()
             node = self.flat.producer[value]
