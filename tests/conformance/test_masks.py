@@ -141,6 +141,7 @@ SPELLINGS = {
                  s = Add(scores, m)""",
     "Trilu": "t = Trilu<upper = 1>(full, above) f = Mul(pad, low) m = Min(t, f) s = Add(scores, m)",
     "Sub": "m = Mul(pad, most) s = Sub(scores, m)",
+    "Log": "e = Sub(one, pad) l = Log(e) m = Clip(l, low) s = Add(scores, m)",
     "Div": "f = Div(pad, tiny) m = Neg(f) s = Add(scores, m)",
     "two factors": """f = Cast<to = 9>(pad) a = Where(f, most, zero) n = Neg(one) m = Mul(a, n)
                       s = Add(scores, m)""",
@@ -153,6 +154,7 @@ SPELLINGS = {
 TRIANGLE = np.triu(np.ones((1, 8, 8), np.float32), 1)
 CONSTANTS: dict[str, Any] = {
     "zero": np.float32(0),
+    "half": np.float32(0.5),
     "one": np.float32(1),
     "low": np.float32(LOWEST),
     "most": np.float32(-LOWEST),
@@ -172,7 +174,8 @@ CONSTANTS: dict[str, Any] = {
 
 def _spelled(mask: str) -> onnx.ModelProto:
     model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 22]>
-    g (float[1,8,64] x, float[1,1,8] pad, float[1,1,8] given) => (float[1,8,64] y) {{
+    g (float[1,8,64] x, float[1,1,8] pad, float[1,1,8] pads,
+    float[1,1,8] given) => (float[1,8,64] y) {{
         q = MatMul(x, wq)
         k = MatMul(x, wk)
         v = MatMul(x, wv)
@@ -189,7 +192,7 @@ def _spelled(mask: str) -> onnx.ModelProto:
         for name, array in {**weights, **CONSTANTS}.items()
         if name in read
     )
-    for name in {"pad", "given"} - read:
+    for name in {"pad", "pads", "given"} - read:
         model.graph.input.remove(next(v for v in model.graph.input if v.name == name))
     return onnx.shape_inference.infer_shapes(model)
 
@@ -199,7 +202,8 @@ def _padded(model: onnx.ModelProto) -> dict[str, Array]:
     pad = np.zeros((1, 1, 8), np.float32)
     pad[..., :5] = 1
     x = np.random.default_rng(1).standard_normal((1, 8, 64)).astype(np.float32)
-    feeds = {"x": x, "pad": pad, "given": np.where(pad > 0, np.float32(LOWEST), np.float32(0))}
+    given = np.where(pad > 0, np.float32(LOWEST), np.float32(0))
+    feeds = {"x": x, "pad": pad, "pads": np.roll(given, 2), "given": given}
     return {v.name: feeds[v.name] for v in model.graph.input}
 
 
@@ -219,6 +223,62 @@ def test_the_lowest_number_masks_in_every_spelling(
         found, expected, atol=4 * dtype.rtol * np.abs(expected).max(), rtol=0
     )
     assert not amp.rewrite(result.model, precision=precision, target=target).changed
+
+
+SUMS_WITH_AN_INPUT = {
+    "a constant": "m = Add(given, causal) s = Add(scores, m)",
+    "half the lowest number": "h = Mul(causal, half) m = Sum(given, h) s = Add(m, scores)",
+    "another input": "f = Mul(pad, low) e = Add(pads, given) m = Add(e, f) s = Add(scores, m)",
+    "a sum along an axis": """e = Expand(given, square) c = Concat<axis = 0>(e, causal)
+                              m = ReduceSum<keepdims = 1>(c, first) s = Add(scores, m)""",
+}
+
+
+@pytest.mark.parametrize("mask", SUMS_WITH_AN_INPUT.values(), ids=SUMS_WITH_AN_INPUT)
+def test_a_sum_of_masks_with_one_of_the_caller_tells_what_both_mask(mask: str) -> None:
+    model = _spelled(mask)
+    feeds = _padded(model)
+    result = amp.rewrite(model, precision="bfloat16")
+    assert not _low(result, "Softmax")
+    assert result.report.summary.compute_converted == 1.0
+    expected, found = amp.evaluate(model, feeds)["y"], amp.evaluate(result.model, feeds)["y"]
+    atol = 4 * BFLOAT16.rtol * np.abs(expected).max()
+    np.testing.assert_allclose(found, expected, atol=atol, rtol=0)
+
+
+def test_masks_of_the_caller_that_are_added_in_turn_stay_low() -> None:
+    model = _spelled("r = Add(scores, given) s = Add(r, causal)")
+    feeds = _padded(model)
+    result = amp.rewrite(model, precision="bfloat16")
+    assert _low(result, "Softmax")
+    expected, found = amp.evaluate(model, feeds)["y"], amp.evaluate(result.model, feeds)["y"]
+    atol = 4 * BFLOAT16.rtol * np.abs(expected).max()
+    np.testing.assert_allclose(found, expected, atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize("mask", ["input", "Min", "Neg", "Clip", "Where of Where"])
+@pytest.mark.parametrize(("precision", "target"), TARGETS)
+def test_a_softmax_that_is_written_out_masks_as_well(
+    precision: Precision, target: str, mask: str
+) -> None:
+    model = _spelled(SPELLINGS[mask])
+    (softmax,) = [node for node in model.graph.node if node.op_type == "Softmax"]
+    place = list(model.graph.node).index(softmax)
+    written = onnx.parser.parse_graph("""g (float[1,8,8] s, int64[1] rows) => (float[1,8,8] p) {
+        peak = ReduceMax(s, rows) d = Sub(s, peak) e = Exp(d) t = ReduceSum(e, rows) p = Div(e, t)
+    }""")
+    model.graph.node.remove(softmax)
+    for node in reversed(written.node):
+        model.graph.node.insert(place, node)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2]), "rows"))
+    feeds = _padded(model)
+    result = amp.rewrite(model, precision=precision, target=target)
+    assert result.report.summary.compute_converted == 1.0
+    expected, found = amp.evaluate(model, feeds)["y"], amp.evaluate(result.model, feeds)["y"]
+    dtype = BFLOAT16 if precision == "bfloat16" else FLOAT16
+    np.testing.assert_allclose(
+        found, expected, atol=4 * dtype.rtol * np.abs(expected).max(), rtol=0
+    )
 
 
 def test_an_input_that_is_known_to_be_no_mask_stays_low() -> None:
@@ -252,6 +312,8 @@ BIASES = {
     "Where": "m = Where(keep, zero, low)",
     "product": "f = Cast<to = 1>(keep) g = Sub(one, f) m = Mul(g, low)",
     "positive": "f = Cast<to = 1>(keep) g = Sub(f, one) m = Mul(g, most)",
+    "Concat": """f = Cast<to = 1>(keep) g = Sub(one, f) h = Mul(g, low)
+                 a, b = Split<axis = 3, num_outputs = 2>(h) m = Concat<axis = 3>(a, b)""",
     "input": "m = Identity(given)",
 }
 

@@ -37,6 +37,9 @@ _HANDING_ON = having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN, Trait.ADDS) |
 # operators: those behind which what the caller gives is no mask any more.
 _SCALING = frozenset({"Clip", "CumSum", "Div", "Mean", "Mul", "ReduceSum", "Sub"})
 
+# operators: those that add up masks along an axis.
+_SUMMING = ("CumSum", "ReduceSum")
+
 
 class Fills(NamedTuple):
     """The fills of a value.
@@ -45,11 +48,15 @@ class Fills(NamedTuple):
         least: The smallest magnitude of one.
         is_open: Whether every row has an element without one.
         is_given: Whether the caller gives them all, if there are any: an input may be a mask.
+        has_given: Whether the caller gives some of them.
+        adds_given: Whether masks were added to each other, and the caller gives some of them.
     """
 
     least: float
     is_open: bool
     is_given: bool = False
+    has_given: bool = False
+    adds_given: bool = False
 
 
 @dataclass
@@ -127,10 +134,14 @@ class FillSearch:
         if not parts:
             return None
         stays_open = len(parts) == 1 and parts[0].is_open and _is(called, *_KEEPING_ROWS)
+        has_given = any(f.has_given for f in parts)
+        adds = len(parts) > 1 and _is(called, "Add", "Sub", "Sum")
         return Fills(
             min(f.least for f in parts),
             stays_open or self._is_triangle(node),
             all(f.is_given for f in parts),
+            has_given,
+            (has_given and (adds or _is(called, *_SUMMING))) or any(f.adds_given for f in parts),
         )
 
     def _given(self, value: int) -> Fills | None:
@@ -145,7 +156,7 @@ class FillSearch:
             return None
         readers = {operator(flat.called(node)) for node in flat.readers(value)}
         is_mask = readers <= _HANDING_ON - _SCALING
-        return Fills(FLOAT32.max, is_open=False, is_given=True) if is_mask else None
+        return Fills(FLOAT32.max, False, is_given=True, has_given=True) if is_mask else None
 
     def _is_triangle(self, node: int) -> bool:
         """Tell whether a node leaves fills above the diagonal alone."""

@@ -34,7 +34,7 @@ _SCORES = 1e30
 # operators: the arithmetic that masks are made of; no layer is among them.
 _ARITHMETIC = (
     having(Trait.MOVES, Trait.CASTS, Trait.ADDS, Trait.CHANGES_SIGN, Trait.HOLDS)
-    | {"Clip", "CumSum", "Div", "GlobalMaxPool", "Max", "MaxPool", "Mean", "Min", "Mul"}
+    | {"Clip", "CumSum", "Div", "GlobalMaxPool", "Log", "Max", "MaxPool", "Mean", "Min", "Mul"}
     | {"ReduceMax", "ReduceMin", "ReduceSum", "ScatterElements", "ScatterND", "Sub", "TopK"}
 ) - having(Trait.SEQUENCE, Trait.OPAQUE)
 
@@ -191,7 +191,7 @@ class MaskCasts:
         elif called.op_type in _SUMMING:
             most = sum(reach) * (count_terms(flat, flat.producer[value]) or math.inf)
         else:
-            most = math.inf if called.op_type == "Div" else max(reach)
+            most = math.inf if called.op_type in ("Div", "Log") else max(reach)
         return _Mask(min(most, bound), any(part.has_fills for part in parts))
 
     def _constant(self, value: int, elements: np.ndarray) -> _Mask:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -37,6 +37,9 @@ _PASSES = (MASKING | _HANDING_ON | having(Trait.HOLDS, Trait.SUBGRAPHS)) - havin
 # operators: those that hand on a mask if it is their first input.
 _FIRST_ONLY = ("Clip", "Div")
 
+# operators: those in which every element of a row counts.
+_SOFTMAX = ("LogSoftmax", "Softmax")
+
 # operators: those that make shares of what they read.
 SHARING = frozenset({"LogSoftmax", "ReduceLogSumExp", "Softmax"})
 
@@ -61,7 +64,7 @@ def ends_in_ordering(
     while stack:
         current = stack.pop()
         called = operator(type_graph.operator_of(current))
-        if called in ordering:
+        if called in ordering or (called == "Exp" and is_shift(type_graph, current)):
             continue
         consumers = type_graph.successors(current)
         passes = called in _PASSES or called in _ORDERING_ELEMENTS
@@ -74,6 +77,38 @@ def ends_in_ordering(
                 seen.add(consumer)
                 stack.append(consumer)
     return True
+
+
+def softmaxes(type_graph: TypeGraph) -> Iterator[tuple[int, int]]:
+    """Yield the nodes that make shares of scores, and the scores.
+
+    That is the Exp of a Softmax that is written out, as Sub of the largest, Exp, sum and quotient.
+    """
+    flat = type_graph.flat
+    for node in flat.nodes_of(*_SOFTMAX):
+        yield node, flat.inputs_of(node)[0]
+    for node in flat.nodes_of("Exp"):
+        scores = _shifted(type_graph, node)
+        if scores != ABSENT:
+            yield node, scores
+
+
+def is_shift(type_graph: TypeGraph, vertex: int) -> bool:
+    """Tell whether a vertex of an Exp reads scores less the largest of them."""
+    return _shifted(type_graph, type_graph.nodes[vertex]) != ABSENT
+
+
+def _shifted(type_graph: TypeGraph, exponential: int) -> int:
+    """Return the scores of which an Exp gets what they are less than their largest, or ABSENT."""
+    flat = type_graph.flat
+    difference = flat.producer[flat.inputs_of(exponential)[0]]
+    if difference == ABSENT or flat.called(difference)[:2] != ("", "Sub"):
+        return ABSENT
+    scores, largest = flat.inputs_of(difference)
+    maximum = flat.producer[largest]
+    if maximum == ABSENT or flat.called(maximum)[:2] != ("", "ReduceMax"):
+        return ABSENT
+    return scores if flat.inputs_of(maximum)[0] == scores else ABSENT
 
 
 def enters_as_mask(type_graph: TypeGraph, vertex: int, comes: Callable[[int], bool]) -> bool:

@@ -8,7 +8,9 @@ scores exceed. So no fill is right for every row. The sum stays float32, with th
 and the Softmax behind it.
 
 What is right stays low: a fill that Where puts in place of scores; masks of which every row has an
-element that is not masked; and, in bfloat16, fills that swallow every score in both types.
+element that is not masked; and, in bfloat16, fills that swallow every score in both types. Masks
+that were added to each other tell what both mask, which is minus infinity, from what one does. In
+bfloat16 constants that end at half the range keep that; what the caller gives cannot.
 """
 
 from __future__ import annotations
@@ -22,10 +24,9 @@ from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.fills import Fills, FillSearch
+from amp_rewrite.rewriting.paint.mask_casts import MaskCasts
+from amp_rewrite.rewriting.paint.masks import softmaxes
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
-
-# operators: those in which every element of a row counts.
-_SOFTMAX = ("LogSoftmax", "Softmax")
 
 _SWALLOWING = 2.0**40
 """A fill from here on leaves nothing of scores below 2^15 in float32, nor in a type as wide."""
@@ -40,8 +41,9 @@ class KeepMasks:
         """Return the painting without such vertices; nodes that the user allows stay."""
         graph, marks = context.type_graph, dict[int, Mark]()
         search = FillSearch(graph, context.values.inputs)
-        for node in graph.flat.nodes_of(*_SOFTMAX):
-            marks |= _marks(context, search, node)
+        casts = MaskCasts(context, painting)
+        for node, scores in softmaxes(graph):
+            marks |= _marks(context, search, casts, node, scores)
         names, allowed = graph.node_name, context.rules.allowed_by
         kept = {
             v: m for v, m in marks.items() if painting.is_allow(v) and allowed(names(v)) is None
@@ -49,18 +51,25 @@ class KeepMasks:
         return painting.with_marks(kept)
 
 
-def _marks(context: PaintContext, search: FillSearch, softmax: int) -> dict[int, Mark]:
+def _marks(
+    context: PaintContext, search: FillSearch, casts: MaskCasts, softmax: int, scores: int
+) -> dict[int, Mark]:
     """Return the marks of a Softmax and all with fills in front of it, if a mask is added there."""
     graph, flat = context.type_graph, context.type_graph.flat
-    masked = list(search.nodes_behind(flat.inputs_of(softmax)[0]))
+    masked = list(search.nodes_behind(scores))
     for node in masked:
         if not has(flat.called(node), Trait.ADDS) and flat.called(node)[:2] != ("", "Sub"):
             continue
         fills = [f for v in flat.inputs_of(node) if v != ABSENT and (f := search.of(v)) is not None]
         if all(f.is_given for f in fills) and not _adds_to_computed(context, search, node):
             continue
-        if any(_spoils(f, context.low) for f in fills):
-            detail = _detail(context, flat.node_names[node], fills)
+        sums = any(
+            (f := search.of(v)) is not None and f.adds_given and casts.is_mask(v)
+            for v in flat.inputs_of(node)
+            if v != ABSENT
+        )
+        if sums or any(_spoils(f, context.low) for f in fills):
+            detail = _detail(context, flat.node_names[node], fills, sums)
             mark = Mark(Color.NONE, Reason.MASK, None, detail)
             return {v: mark for n in (softmax, *masked) for v in graph.vertices_of(n)}
     return {}
@@ -75,9 +84,14 @@ def _adds_to_computed(context: PaintContext, search: FillSearch, node: int) -> b
     )
 
 
-def _detail(context: PaintContext, name: str, fills: list[Fills]) -> str:
+def _detail(context: PaintContext, name: str, fills: list[Fills], sums: bool) -> str:
     """Return a sentence on a node that adds fills."""
     low = context.low.name
+    if sums:
+        return (
+            f"{name} adds a sum of masks, of which the caller gives one; in {low} what both mask "
+            "would be as high as what one does"
+        )
     if all(f.is_given for f in fills):
         return (
             f"{name} adds an input that may be a mask; in {low} rows that it masks as a whole "

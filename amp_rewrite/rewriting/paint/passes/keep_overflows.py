@@ -175,13 +175,18 @@ class _Search:
         return is_mask or not step.is_whole or (not step.is_low and self._is_clamped(step.vertex))
 
     def _is_clamped(self, vertex: int) -> bool:
-        """Tell whether all that a vertex reads behind Casts ends where the low type does."""
+        """Tell whether all that a vertex reads behind Casts ends where the low type does.
+
+        Of what is low already, that was asked where it became so.
+        """
         graph, allow = self.type_graph, self.painting.allow
         node, flat = graph.nodes[vertex], graph.flat
         slots = range(flat.input_start[node], flat.input_start[node + 1])
         read = {flat.inputs[slot] for slot in slots if graph.reads[slot] == vertex}
         made = [v for v in read if (s := graph.source[v]) != ABSENT and not allow[s]]
-        return bool(made) and all(self._casts.limit(v) for v in made)
+        if not made:
+            return all(graph.source[v] != ABSENT for v in read)
+        return all(self._casts.limit(v) for v in made)
 
     def _is_mask(self, vertex: int) -> bool:
         if vertex not in self._masks:
