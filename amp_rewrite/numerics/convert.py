@@ -29,6 +29,7 @@ from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Data, batches
 from amp_rewrite.numerics.measured_conversion import Measurement, with_measured_target
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
+from amp_rewrite.numerics.ranges.calibrated_options import with_calibration
 from amp_rewrite.numerics.repaint.repaint import Repainter, read_lists
 from amp_rewrite.numerics.scaled_conversion import proved_rewrite, scaled_conversion
 from amp_rewrite.numerics.search.front import Estimate
@@ -244,7 +245,7 @@ class _Job:
 
     def _ruled(self, calibration: Calibration) -> RewriteOptions:
         """Return the options with what a calibration forbids."""
-        options = _with_rules(self.options, calibration.rules)
+        options = with_calibration(self.options, calibration)
         return replace(options, keep_io_types=_kept(self.options, calibration.ends))
 
     def _adopt(self, result: RewriteResult) -> None:

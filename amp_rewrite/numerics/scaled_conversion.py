@@ -18,6 +18,7 @@ from amp_rewrite.numerics.made_up import make_inputs
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely, scaled_by_measures
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
+from amp_rewrite.rewriting.scaling.needs import Measured
 from amp_rewrite.rewriting.scaling.scale_model import NO_SAVING, saved_by_scaling
 from amp_rewrite.rewriting.scaling.scaling import Proof, Scaling, Unscaled
 
@@ -69,8 +70,8 @@ def scaled_conversion(
         ruled: Gives options with rules.
     """
     low = options.low
-    measured = {name: found.largest for name, found in calibration.ranges.items()}
-    if options.overflow == KEEP or max(measured.values(), default=0.0) < low.max / 2:
+    measured = measured_by(calibration)
+    if options.overflow == KEEP or measured.peak < low.max / 2:
         return ()
     scaling = scaled_by_measures(model, options, measured)
     if scaling is None or not scaling.sets:
@@ -87,6 +88,12 @@ def scaled_conversion(
     if saved is None:
         return scaling.refused(NO_SAVING)
     return ScaledConversion(scaled, anew, replace(saved, proof=proof))
+
+
+def measured_by(calibration: Calibration) -> Measured:
+    """Return the magnitudes that a calibration met."""
+    largest = {name: found.largest for name, found in calibration.ranges.items()}
+    return Measured(largest, calibration.sums)
 
 
 def proved_rewrite(model: Source, result: RewriteResult, options: RewriteOptions) -> RewriteResult:

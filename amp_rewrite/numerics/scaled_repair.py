@@ -9,8 +9,8 @@ from amp_rewrite.errors import AmpWarning
 from amp_rewrite.graph.keys import EXPONENTS_KEY
 from amp_rewrite.numerics.inputs.batches import Data, batches
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
-from amp_rewrite.numerics.repaint.repaint import read_lists
-from amp_rewrite.numerics.scaled_conversion import NO_PROOF, proof_of
+from amp_rewrite.numerics.ranges.calibrated_options import with_calibration
+from amp_rewrite.numerics.scaled_conversion import NO_PROOF, measured_by, proof_of
 from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
 from amp_rewrite.rewriting.plan.options import KEEP, SCALE, RewriteOptions
 from amp_rewrite.rewriting.plan.overflows import overflows
@@ -56,7 +56,7 @@ def scaled_form(
         return ()
     found = None if data is None else calibrate(form.model, data, options)
     before = _judged(form, options, found)
-    measured = None if found is None else {n: r.largest for n, r in found.ranges.items()}
+    measured = None if found is None else measured_by(found)
     if measured is None and not overflows(before.painting):
         return ()
     plain = before if found is None else _judged(form, options, None)
@@ -89,8 +89,7 @@ def _judged(
     form: WideForm, options: RewriteOptions, calibration: Calibration | None
 ) -> RewriteResult:
     """Return what rules, and ranges that were measured, leave of the painting of a form."""
-    rules = () if calibration is None else calibration.rules
-    lists = read_lists(options)
-    lists = replace(lists, node_rules=(*lists.node_rules, *rules))
+    if calibration is not None:
+        options = with_calibration(options, calibration)
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # said of what is taken
-        return rewrite_freely(form.model, replace(options, lists=lists, overflow=KEEP))
+        return rewrite_freely(form.model, replace(options, overflow=KEEP))

@@ -50,6 +50,8 @@ class OpLists:
         level: One of LEVELS.
         only_low: Whether nothing may stay float32 because of its list, as devices without float32
             need it; what numbers forbid stays.
+        measured: Whether data have shown what values reach, so that with `only_low` no estimate
+            forbids anything.
         force_all: Level UNSAFE_FORCE_ALL, or `only_low`: paint every operator, whatever its list.
         files: The files that the lists came from, in the order of application.
     """
@@ -60,6 +62,7 @@ class OpLists:
     node_rules: tuple[NodeRule, ...] = ()
     level: str = "default"
     only_low: bool = False
+    measured: bool = False
     files: tuple[str, ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
@@ -120,6 +123,11 @@ class OpLists:
     def force_all(self) -> bool:
         """Whether every operator is painted, whatever its list."""
         return self.is_unsafe or self.only_low
+
+    @property
+    def estimates_count(self) -> bool:
+        """Whether what a value is likely to reach may keep something in float32."""
+        return not (self.only_low and self.measured)
 
     @property
     def is_unsafe(self) -> bool:

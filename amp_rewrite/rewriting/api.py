@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
     from amp_rewrite.rewriting.report.explain import Reported
     from amp_rewrite.rewriting.report.rewrite_report import Report
-    from amp_rewrite.rewriting.scaling.needs import Magnitudes
+    from amp_rewrite.rewriting.scaling.needs import Measured
     from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
 
 
@@ -255,14 +255,14 @@ def _single_precision(flat: FlatProto, options: RewriteOptions) -> FlatProto | N
 
 
 def scaled_by_measures(
-    model: Source, options: RewriteOptions, measured: Magnitudes
+    model: Source, options: RewriteOptions, measured: Measured
 ) -> Scaling | None:
     """Return a model scaled by what was measured of it; None if nothing has to be scaled.
 
     Args:
         model: A model, as for `rewrite`.
         options: How it is to be rewritten, without rules of a calibration.
-        measured: Name of a value -> its largest magnitude.
+        measured: What was measured of its values.
     """
     with paused_gc():
         flat = read_source(model, inline_functions=options.inline_functions)
@@ -332,7 +332,7 @@ def _planned(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> Rewrite
         )
 
 
-def _scaling(before: RewriteResult, measured: Magnitudes | None) -> Scaling | None:
+def _scaling(before: RewriteResult, measured: Measured | None) -> Scaling | None:
     """Return a model scaled by what was measured, else by bounds and estimates; None if none is."""
     # imported here: few models leave the range
     from amp_rewrite.rewriting.scaling.scale_model import scale_model

@@ -113,7 +113,7 @@ def test_an_output_beyond_the_range_is_named() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["cuda", "cpu-arm64"])
+@pytest.mark.parametrize("target", ["cuda", "cpu-arm64", "webgpu"])
 @pytest.mark.parametrize("name", ["nanochat", "whisper"])
 def test_repair_leaves_no_float32(name: str, target: Any) -> None:
     model = low_models.MODELS[name]()
@@ -124,6 +124,45 @@ def test_repair_leaves_no_float32(name: str, target: Any) -> None:
     graph = amp.to_proto(made.model).graph
     assert [v.type for v in graph.input] == [v.type for v in model.graph.input]
     assert [v.type for v in graph.output] == [v.type for v in model.graph.output]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nanochat", "whisper"])
+def test_means_of_squares_are_float16_where_kernels_add_in_it(name: str) -> None:
+    """Norms of 96 channels are written out; a Mul keeps their epsilons from vanishing."""
+    make = {"nanochat": low_models.nanochat_decoder, "whisper": low_models.whisper_encoder}[name]
+    given = {
+        n: a.astype(np.float32) for n, a in low_models.feeds(name).items() if a.dtype.kind == "f"
+    }
+    model, feeds = make(TensorProto.FLOAT), low_models.feeds(name) | given
+    made = amp.convert(model, [feeds], only="float16", target="webgpu", stress=False)
+    assert made.ok
+    assert all((output.cosine or 0) > 0.9995 for output in made.verification.outputs)
+    with pytest.raises(OnlyError, match="cannot be float16"):
+        amp.convert(model, [feeds], only="float16", target="webgpu", overflow="keep")
+
+
+MEAN = onnx.parser.parse_model(
+    '<ir_version: 8, opset_import: ["" : 17]> m (float[2,512] x) => (float[2,1] z) '
+    "{ [r] z = ReduceMean<axes: ints = [-1]>(x) }"
+)
+REFUSED = "ReduceMean cannot be float16"
+
+
+def test_a_long_mean_is_float16_unless_its_sum_is_likely_to_overflow() -> None:
+    found = amp.rewrite(MEAN, only="float16", target="webgpu", input_ranges={"x": (0.0, 50.0)})
+    assert not wide_values(found.model)
+    with pytest.raises(OnlyError, match=REFUSED):
+        amp.rewrite(MEAN, only="float16", target="webgpu", input_ranges={"x": (150.0, 250.0)})
+
+
+def test_a_long_mean_is_float16_unless_its_sum_overflows_on_data() -> None:
+    feeds = [{"x": np.full((2, 512), 50, np.float32)}]
+    found = amp.convert(MEAN, feeds, only="float16", target="webgpu", stress=False)
+    assert not wide_values(found.model)
+    large = [{"x": feeds[0]["x"] * 4}]
+    with pytest.raises(OnlyError, match=REFUSED):
+        amp.convert(MEAN, large, only="float16", target="webgpu", overflow="keep", stress=False)
 
 
 def test_repair_names_an_epsilon_that_no_float16_holds_and_writes_nothing(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import helper, numpy_helper
 from page_models import bare_evidence
@@ -384,3 +385,41 @@ def test_a_repair_says_what_it_does_not_scale():
     made = amp.repair(model, [residual_feeds(np.float16)])
     assert made.scaling is None
     assert f"{stream} is an output of the model" in made.to_text()
+
+
+def summed(target: Any, *, magnitude: float = 300.0) -> amp.Conversion:
+    """Convert three products; the terms of the second nearly cancel, so that results are small."""
+    rng = np.random.default_rng(0)
+    held = {
+        "a": np.eye(512, dtype=np.float32),
+        "b": rng.choice([-1.0, 1.0], (512, 64)).astype(np.float32),
+        "c": rng.normal(0, 0.125, (64, 8)).astype(np.float32),
+        "s": np.ones(64, np.float32),
+        "t": np.zeros(64, np.float32),
+    }
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 17]> m (float[2,512] x) => (float[2,8] z) '
+        "{ [o] u = MatMul(x, a) [p] v = MatMul(u, b) [r] r = Relu(v) "
+        "[n] n = LayerNormalization(r, s, t) [q] z = MatMul(n, c) }"
+    )
+    model.graph.initializer.extend(numpy_helper.from_array(x, n) for n, x in held.items())
+    feeds = {"x": (magnitude + rng.normal(size=(2, 512))).astype(np.float32)}
+    return amp.convert(model, [feeds], target=target, stress=False)
+
+
+@pytest.mark.parametrize("target", ["webgpu", "cpu-arm64"])
+def test_partial_sums_that_leave_float16_are_scaled(target: Any):
+    found = summed(target)
+    assert found.ok
+    assert found.report.scaling is not None
+    (scaled,) = found.report.scaling.sets
+    assert scaled.top == "v"
+    assert scaled.largest > 1.4e5  # the results themselves end at 2e4
+    assert scaled.after <= 65504 / 4
+    kinds = {n.name: n.variables["T"].dtype for n in found.report.nodes if "T" in n.variables}
+    assert kinds["p"] == "float16"
+
+
+def test_partial_sums_count_only_where_kernels_keep_them_in_float16():
+    assert summed("cuda").report.scaling is None
+    assert summed("webgpu", magnitude=20.0).report.scaling is None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Unpack
 
 from amp_rewrite import targets
@@ -25,7 +25,7 @@ from amp_rewrite.numerics.inputs.batches import Data, batches, count
 from amp_rewrite.numerics.ranges.bounds import ACCUMULATING, POOLS, PRODUCTS
 from amp_rewrite.numerics.ranges.value_ranges import Range, RangeMeter
 from amp_rewrite.numerics.repaint.overlay import overlay_text, write_overlay
-from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
+from amp_rewrite.numerics.repaint.repaint import Repainter, Slot, read_lists
 from amp_rewrite.oplists import ListName, NodeRule
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
 
@@ -53,6 +53,8 @@ class Calibration:
             reading all of them would tell.
         options: The options of the rewrite that it was made for.
         model: The model as the file's comment calls it.
+        sums: Name of a result -> the largest sum of magnitudes that its node formed, which bounds
+            its partial sums; of the operators that were asked for.
     """
 
     rules: tuple[NodeRule, ...]
@@ -63,6 +65,7 @@ class Calibration:
     options: RewriteOptions
     model: str
     total: int | None = None
+    sums: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -138,7 +141,7 @@ def calibrate(
     progress = arguments.function("progress", progress)
     if accumulate_low is not None:
         accumulate_low = arguments.texts("accumulate_low", accumulate_low)
-    painter = Repainter.of(model, changed(options, **changes))
+    painter = Repainter.of(model, _judging(changed(options, **changes)))
     sums = _sums(painter.options) if accumulate_low is None else accumulate_low
     meter = RangeMeter.of(painter, sums)
     total = count(data)
@@ -164,7 +167,20 @@ def calibrate(
         total=total,
         options=painter.options,
         model=os.path.basename(model) if isinstance(model, str | os.PathLike) else "a model",
+        sums=_sums_by_result(meter),
     )
+
+
+def _judging(options: RewriteOptions) -> RewriteOptions:
+    """Return options with which what an estimate alone would keep is asked about as well."""
+    if options.only is None:
+        return options
+    return replace(options, lists=replace(read_lists(options), measured=True))
+
+
+def _sums_by_result(meter: RangeMeter) -> dict[str, float]:
+    nodes, found = meter.painter.nodes, meter.partial_sums()
+    return {nodes[node].outputs[0].name or "": largest for node, largest in found.items()}
 
 
 def _sums(options: RewriteOptions) -> tuple[str, ...]:

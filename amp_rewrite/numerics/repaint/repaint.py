@@ -27,11 +27,15 @@ from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.paint.absorbed import Absorbed, absorbed_fills
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
+from amp_rewrite.rewriting.plan.overflows import OVERFLOWS
 from amp_rewrite.rewriting.plan.paint_context import lists_of, low_ends, paint_context
 
 _PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
+
+_SCALABLE = OVERFLOWS | {Reason.LIKELY_OVERFLOW}
 
 
 class Slot(NamedTuple):
@@ -139,8 +143,14 @@ class Repainter:
         )
 
     def paintable(self, result: RewriteResult) -> frozenset[Slot]:
-        """Return the slots that some node rules or other could leave low: a superset."""
+        """Return the slots that some node rules or other, or scaling, could leave low: a superset.
+
+        Scaling counts where the options let it add nodes: what leaves the range may fit then.
+        """
         context, graph = result.context, result.context.type_graph
+        if self.options.adds_nodes:
+            kept = {v: m for v, m in context.excluded.items() if m.reason not in _SCALABLE}
+            context = replace(context, excluded=kept)
         found: set[Slot] = set()
         for vertex in vertices_in(context.supported & context.processable):
             listed = context.entry(graph.nodes[vertex])

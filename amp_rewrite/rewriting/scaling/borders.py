@@ -29,7 +29,9 @@ _NEVER, _MUL, _WANTED = 1 << 40, 1, 1 << 20
 """Costs: of what must not be, of one Mul, and what is gained where a part fits."""
 
 
-def solve_with_borders(system: System, limits: Mapping[int, float]) -> Solution:
+def solve_with_borders(
+    system: System, limits: Mapping[int, float], of_read: Mapping[int, float] | None = None
+) -> Solution:
     """Return exponents with which elements fit, and as few Muls as that takes.
 
     A Mul is where `system.links` says that a value is read, and the two have other exponents.
@@ -37,8 +39,11 @@ def solve_with_borders(system: System, limits: Mapping[int, float]) -> Solution:
     Args:
         system: What ties the elements together, with links; it is settled in place.
         limits: Element -> the largest exponent with which it fits.
+        of_read: The same of values where nodes read them, which may be larger: what a value is
+            summed from need not fit there; None if it is the same.
     """
-    of_reads = {read: limits[value] for value, read in system.links if value in limits}
+    given = limits if of_read is None else of_read
+    of_reads = {read: given[value] for value, read in system.links if value in given}
     solver = Solver(system, {**of_reads, **limits})
     parts = _Parts(solver)
     numbers = parts.numbers()

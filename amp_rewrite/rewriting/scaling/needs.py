@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,8 +24,30 @@ MARGIN = 4.0
 _UNKNOWN = 4.0
 """The largest exponent of a value of which nothing is known."""
 
+_NOT_THE_SUM = frozenset({"ReduceL2", "ReduceLogSum"})
+"""What gives another number than the sum that it forms, with another exponent."""
+
 Magnitudes = Mapping[str, float]
-"""Value -> the largest magnitude that was measured of it."""
+"""Value -> a magnitude."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of a model in float32.
+
+    Attributes:
+        largest: Value -> its largest magnitude.
+        sums: Result -> what the partial sums of its node reached, where kernels may keep these in
+            the low type.
+    """
+
+    largest: Magnitudes
+    sums: Magnitudes = field(default_factory=dict[str, float])
+
+    @property
+    def peak(self) -> float:
+        """The largest of all."""
+        return max((*self.largest.values(), *self.sums.values()), default=0.0)
 
 
 class Needs:
@@ -33,15 +55,18 @@ class Needs:
 
     Attributes:
         context: What a painting of the model knows.
-        largest: Value -> its largest magnitude, of those that would be low if all fitted.
+        largest: Value -> its largest magnitude, that of partial sums included, of those that would
+            be low if all fitted.
     """
 
-    def __init__(self, context: PaintContext, measured: Magnitudes | None) -> None:
+    def __init__(self, context: PaintContext, measured: Measured | None) -> None:
         """Look at the values; `measured` takes the place of bounds and estimates."""
         self.context, self._measured = context, measured
         self._flat = context.type_graph.flat
         self.largest: dict[int, float] = {}
+        self._own: dict[int, float] = {}
         self._roofs: dict[int, float] = {}
+        self._low = self._fitting()
         for value in np.flatnonzero(self._counted()).tolist():
             if constant_tensor(context.type_graph, value) is None:
                 self._look_at(value)
@@ -50,7 +75,8 @@ class Needs:
         """Note the largest magnitude of a value; of one that fits, what it is at most."""
         known, roof = self._known(value), self._roof(value)
         if known is not None and known:
-            self.largest[value] = known
+            self._own[value] = known
+            self.largest[value] = max(known, self._summed(value))
         elif roof is None or not math.isfinite(roof):
             self._roofs[value] = _UNKNOWN
         elif roof:
@@ -61,14 +87,18 @@ class Needs:
 
         What the lists keep in float32, the squares of a norm, may be as large as it is.
         """
-        graph, context = self.context.type_graph, self.context
-        fitting = replace(context, values=replace(context.values, fits=True), excluded={})
-        allow = np.append(paint(fitting).painting.allow, np.False_)
+        graph, allow = self.context.type_graph, self._low
         counted = allow[np.array(graph.source, np.int64)]
         reads = allow[np.array(graph.reads, np.int64)] if graph.reads else np.zeros(0, np.bool_)
         values = np.array(self._flat.inputs, np.int64)
         counted[values[reads]] = True
         return counted
+
+    def _fitting(self) -> Array:
+        """Return a mask of the vertices that would be low if all fitted; and False."""
+        context = self.context
+        fitting = replace(context, values=replace(context.values, fits=True), excluded={})
+        return np.append(paint(fitting).painting.allow, np.False_)
 
     def _known(self, value: int) -> float | None:
         """Return a magnitude that a value reaches: it was measured, or is bound to leave the range.
@@ -90,19 +120,34 @@ class Needs:
 
     def _measured_of(self, value: int) -> float | None:
         """Return what was measured of a value, or of what it is moved from."""
-        flat, names = self._flat, self._flat.value_names
-        while names[value] not in (self._measured or {}):
+        assert self._measured is not None, "something was measured"
+        largest, flat, names = self._measured.largest, self._flat, self._flat.value_names
+        while names[value] not in largest:
             node = flat.producer[value]
             if node == ABSENT or not has(flat.called(node), Trait.REARRANGES):
                 return None
             value = flat.inputs_of(node)[0]
-        return (self._measured or {})[names[value]]
+        return largest[names[value]]
+
+    def _summed(self, value: int) -> float:
+        """Return what partial sums reached, if they are low and have the exponent of the value."""
+        flat, node = self._flat, self._flat.producer[value]
+        if self._measured is None or node == ABSENT or flat.called(node).op_type in _NOT_THE_SUM:
+            return 0.0
+        is_low = bool(self._low[self.context.type_graph.source[value]])
+        return self._measured.sums.get(flat.value_names[value], 0.0) if is_low else 0.0
 
     def limits(self) -> dict[int, float]:
-        """Return, by value, the largest exponent with which it fits."""
+        """Return, by value, the largest exponent with which it fits where it is read."""
+        return self._limits(self._own)
+
+    def limits_of_results(self) -> dict[int, float]:
+        """Return, by value, the largest exponent with which it fits, and what it is summed from."""
+        return self._limits(self.largest)
+
+    def _limits(self, magnitudes: Mapping[int, float]) -> dict[int, float]:
         low = self.context.low
-        known = {v: limit_of(largest, low, MARGIN) for v, largest in self.largest.items()}
-        return self._roofs | known
+        return self._roofs | {v: limit_of(m, low, MARGIN) for v, m in magnitudes.items()}
 
     def kept(self) -> frozenset[int]:
         """Return the constants that keep a reader in float32, since they do not fit."""

@@ -19,7 +19,7 @@ from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.scaling.borders import solve_with_borders
-from amp_rewrite.rewriting.scaling.needs import Magnitudes, Needs, limits_of_constants
+from amp_rewrite.rewriting.scaling.needs import Measured, Needs, limits_of_constants
 from amp_rewrite.rewriting.scaling.noted_exponents import exponents_noted
 from amp_rewrite.rewriting.scaling.scaled_model import scaled_flat
 from amp_rewrite.rewriting.scaling.scaling import ScaledSet, Scaling, Unscaled
@@ -39,7 +39,7 @@ normal weights have a standard deviation of a fifth of that, above the smallest 
 def scale_model(
     flat: FlatProto,
     context: PaintContext,
-    measured: Magnitudes | None = None,
+    measured: Measured | None = None,
     preserved: Iterable[int] = (),
     *,
     adds_nodes: bool = False,
@@ -53,7 +53,7 @@ def scale_model(
     Args:
         flat: The model.
         context: What its painting knows.
-        measured: Value -> the largest magnitude that was measured; None asks bounds and estimates.
+        measured: What was measured of its values; None asks bounds and estimates.
         preserved: Nodes that nobody may touch.
         adds_nodes: Whether a Mul may be added where a set that is scaled ends.
     """
@@ -61,7 +61,8 @@ def scale_model(
         return None  # gradients of a scaled value carry the inverse factor
     needs, graph = Needs(context, measured), context.type_graph
     choice = _Choice(flat, graph, context.values, context.low, [*preserved], adds_nodes)
-    choice.limits, choice.largest, choice.kept = needs.limits(), needs.largest, needs.kept()
+    choice.limits, choice.read_limits = needs.limits_of_results(), needs.limits()
+    choice.largest, choice.kept = needs.largest, needs.kept()
     return choice.made()
 
 
@@ -69,7 +70,7 @@ def scale_given(
     flat: FlatProto,
     own: TypeGraph,
     form: PaintContext,
-    measured: Magnitudes | None = None,
+    measured: Measured | None = None,
     *,
     adds_nodes: bool = False,
 ) -> Scaling | None:
@@ -81,7 +82,7 @@ def scale_given(
         flat: The model.
         own: Its type graph, whose vertices are those of its 16-bit type.
         form: What a painting of its float32 form knows; values of one name are the same.
-        measured: The largest magnitudes of values of the form; None asks bounds.
+        measured: The same of the form; None asks bounds.
         adds_nodes: As for `scale_model`.
     """
     needs, facts = Needs(form, measured), ValueFacts(own, form.low)
@@ -89,7 +90,8 @@ def scale_given(
     known = {name: value for value, name in enumerate(flat.value_names) if name}
     numbers = {v: known[name] for v, name in enumerate(of_form) if name in known}
     choice = _Choice(flat, own, facts, form.low, [], adds_nodes)
-    choice.limits = {numbers[v]: k for v, k in needs.limits().items() if v in numbers}
+    choice.limits = {numbers[v]: k for v, k in needs.limits_of_results().items() if v in numbers}
+    choice.read_limits = {numbers[v]: k for v, k in needs.limits().items() if v in numbers}
     choice.largest = {numbers[v]: k for v, k in needs.largest.items() if v in numbers}
     choice.kept = frozenset(numbers[v] for v in needs.kept() if v in numbers)
     return choice.made()
@@ -148,7 +150,8 @@ class _Choice:
         low: The type whose range counts.
         preserved: Nodes that nobody may touch.
         adds_nodes: Whether a Mul may be added where a set that is scaled ends.
-        limits: Value -> the largest exponent with which it fits.
+        limits: Value -> the largest exponent with which it, and what it is summed from, fits.
+        read_limits: Value -> the largest exponent with which it fits where it is read.
         largest: Value -> its largest magnitude, where that is known.
         kept: Constants that keep a reader in float32, since they do not fit.
     """
@@ -160,6 +163,7 @@ class _Choice:
     preserved: list[int]
     adds_nodes: bool
     limits: Mapping[int, float] = field(default_factory=dict[int, float])
+    read_limits: Mapping[int, float] = field(default_factory=dict[int, float])
     largest: Mapping[int, float] = field(default_factory=dict[int, float])
     kept: frozenset[int] = frozenset()
 
@@ -172,12 +176,15 @@ class _Choice:
         is_enough = plain is not None and not plain.unscaled
         if not self.adds_nodes or is_enough or all(k >= 0 for k in self.limits.values()):
             return plain
-        cut = self._made(adds_nodes=True)
+        cut = self._made(adds_nodes=True, spares_numbers=True)
+        if cut is None or cut.unscaled:
+            cut = self._made(adds_nodes=True)
         if cut is None or (plain is not None and len(plain.unscaled) <= len(cut.unscaled)):
             return plain
         return cut
 
-    def _made(self, *, adds_nodes: bool) -> Scaling | None:
+    def _made(self, *, adds_nodes: bool, spares_numbers: bool = False) -> Scaling | None:
+        """Return a scaling; with `spares_numbers` no epsilon vanishes that a Mul saves."""
         given_up: dict[int, str] = {}
         for _ in range(_ATTEMPTS):
             system = scale_system(self.flat, self.graph.types, self.preserved, borders=adds_nodes)
@@ -185,8 +192,11 @@ class _Choice:
                 system.exponents.pin(element, why)
             held = limits_of_constants(system, self.graph, self.facts, self.low, self.kept)
             limits = {**self.limits, **held}
-            found = solve_with_borders(system, limits) if adds_nodes else solve(system, limits)
-            unfit = self._unfit(system, found)
+            if adds_nodes:
+                found = solve_with_borders(system, limits, self.read_limits)
+            else:
+                found = solve(system, limits)
+            unfit = self._unfit(system, found, spares_numbers=spares_numbers)
             if not unfit:
                 return self._scaling(system, found)
             given_up |= unfit
@@ -200,7 +210,7 @@ class _Choice:
         left = Unscaled(self.flat.value_names[top], self.largest[top], why)
         return Scaling(self.flat, "", (), (left,))
 
-    def _unfit(self, system: System, found: Solution) -> dict[int, str]:
+    def _unfit(self, system: System, found: Solution, *, spares_numbers: bool) -> dict[int, str]:
         """Return an element of each set that some constant speaks against, and why."""
         low, facts, unfit = self.low, self.facts, dict[int, str]()
         for element in sorted(system.constants & found.exponents.keys()):
@@ -211,6 +221,8 @@ class _Choice:
             why = _refusal(facts.stats(value, tensor), exponent, low)
             if why is None and element in found.derived:
                 why = _lost_digits(facts.stats(value, tensor), exponent, low)
+            if why is None and spares_numbers and tensor.size == 1:
+                why = _rounded(facts.stats(value, tensor).max_abs, exponent, low)
             if why is not None:
                 told = f"the constant {self.flat.value_names[value]} {why}"
                 unfit |= dict.fromkeys(self._involved(system, found, element), told)
@@ -304,6 +316,15 @@ def _lost_digits(stats: WeightStats, exponent: int, low: DType) -> str | None:
     """Return that weights would become subnormal, if they would lose digits for it."""
     is_cut = stats.max_abs * 2.0**exponent < _DIGITS * low.smallest_normal
     return "would become subnormal" if stats.max_abs and is_cut and exponent < 0 else None
+
+
+def _rounded(number: float, exponent: int, low: DType) -> str | None:
+    """Return that a single number would become subnormal, if the type does not hold it then."""
+    scaled = math.ldexp(number, exponent)
+    is_cut = (
+        exponent < 0 and scaled < low.smallest_normal and math.fmod(scaled, low.smallest_subnormal)
+    )
+    return "would become subnormal" if is_cut else None
 
 
 def _refusal(stats: WeightStats, exponent: int, low: DType) -> str | None:

@@ -42,7 +42,9 @@ class KeepInRange:
 
 
 def _is_overruled(context: PaintContext, vertex: int, reason: Reason) -> bool:
-    """Tell whether the user allows a node by name against an estimate, not a fact."""
+    """Tell whether the user, or data, know better than an estimate; no fact is overruled."""
+    if reason is Reason.LIKELY_OVERFLOW and not context.lists.estimates_count:
+        return True
     if reason is Reason.CERTAIN_OVERFLOW or not context.rules.allow:
         return False
     return context.rules.allowed_by(context.type_graph.node_name(vertex)) is not None

@@ -4,7 +4,8 @@ In float16 a running sum of ones stops at 2,048, where the next one is half a un
 place. Added one by one, 1,024 terms of random signs are off by 0.5 % of the sum's size, and 1,024
 positive ones (magnitudes of a normal distribution) by 1.8 % at worst; 4,096 positive ones by 11 %,
 and equal ones by half. A mean overflows before it loses digits: the sum of 64 elements of 1,000 is
-64,000.
+64,000. Where nothing may be float32, a mean may have as many elements as a product, if its
+sum is not likely to overflow: calibrate keeps those in float32 whose sums do so on data.
 
 The kernels of Conv keep one running sum over the whole window as well (docs/webgpu.md), but their
 weights are in the file. Where they nearly cancel on the way through each output channel, partial
@@ -58,8 +59,8 @@ class KeepLongSums:
             called = flat.operators[operator]
             if called[:2] not in context.adds_low or self._allowed(context, node):
                 continue
-            limit = LONGEST_PRODUCT if has(called, Trait.CONTRACTS) else LONGEST_MEAN
             terms = count_terms(flat, node)
+            limit = _limit(context, node, terms)
             if terms is None or (terms > limit and not _is_balanced(context, node, terms)):
                 mark = _mark(context, terms, limit)
                 marks |= dict.fromkeys(graph.vertices_of(node), mark)
@@ -69,6 +70,19 @@ class KeepLongSums:
     def _allowed(context: PaintContext, node: int) -> bool:
         name = context.type_graph.flat.node_names[node]
         return bool(context.rules.allow) and context.rules.allowed_by(name) is not None
+
+
+def _limit(context: PaintContext, node: int, terms: int | None) -> int:
+    """Return how many terms the sums of a node may have."""
+    flat = context.type_graph.flat
+    if has(flat.called(node), Trait.CONTRACTS):
+        return LONGEST_PRODUCT
+    if terms is None or not context.lists.only_low:
+        return LONGEST_MEAN
+    known = context.lists.estimates_count
+    found = context.values.estimates[flat.inputs_of(node)[0]] if known else None
+    reached = 0.0 if found is None else (abs(found.mean) + found.spread) * terms
+    return LONGEST_PRODUCT if reached < context.low.overflow else LONGEST_MEAN
 
 
 def _is_balanced(context: PaintContext, node: int, terms: int) -> bool:
