@@ -146,7 +146,8 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, AmpError):
         text = in_flags(str(error)) if isinstance(error, OptionError) else str(error)
         return f"amp-rewrite: {text}"
-    what = " ".join(f"{type(error).__name__}: {error}".split())
+    said = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
     return f"amp-rewrite: internal error: {what}; please report it with the model and --debug"
 
 

@@ -277,6 +277,17 @@ def test_a_defect_of_the_package_is_one_line_as_well(
         main(["--debug", "convert", str(folder / "plain.onnx"), "-o", str(folder / "out.onnx")])
 
 
+def test_a_defect_without_words_is_told_by_its_type(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise StopIteration
+
+    monkeypatch.setattr("amp_rewrite.numerics.file_conversion.rewrite", fail)
+    _, _, err = convert(capsys, folder)
+    assert err.startswith("amp-rewrite: internal error: StopIteration; please report it")
+
+
 def test_explain_prints_one_line_per_node(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     status, out, err = run(capsys, "explain", folder / "plain.onnx")
     assert (status, err) == (0, "")
