@@ -360,6 +360,19 @@ def _lacks_einsum(options: RewriteOptions, opset: int) -> bool:
     return kernels is not None and not kernels.has_kernel("", "Einsum", opset, types)
 
 
+def _share(raised: RaisedModel, options: RewriteOptions) -> float:
+    """Return the share of a raised model's arithmetic that a rewrite converts.
+
+    It is 0 where the options name operators or nodes that the model does not have any more.
+    """
+    with warnings.catch_warnings(action="ignore", category=AmpWarning):
+        try:
+            found = rewrite_freely(raised.model, replace(options, strict=False))
+        except OptionError:
+            return 0.0
+    return found.report.summary.compute_converted
+
+
 def _moved(model: Path, opset: int, options: RewriteOptions) -> RaisedModel:
     from amp_rewrite.numerics.raise_opset import (
         raise_opset,
@@ -369,5 +382,7 @@ def _moved(model: Path, opset: int, options: RewriteOptions) -> RaisedModel:
 
     raised = raise_opset(model, opset, inline_functions=options.inline_functions)
     if options.low is not FLOAT16 and _lacks_einsum(options, raised.opset):
-        raised = with_products(raised)
+        products = with_products(raised)
+        gains = products is not raised and _share(products, options) > _share(raised, options)
+        raised = products if gains else raised
     return with_folded_factors(raised, options.low) if _cuts_factors(options) else raised

@@ -9,6 +9,7 @@ several of a kind are one axis, whose length has to be recorded.
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,9 @@ from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.rewriting.constant_inputs import replace
 
 EINSUM = "Einsum"
+
+_REST = "..."
+"""In an equation: all axes that have no letter."""
 
 
 def spell_einsums(model: ir.Model) -> int:
@@ -44,12 +48,41 @@ def _terms(node: ir.Node) -> tuple[str, str, str] | None:
     equation = node.attributes.get_string("equation", "") or ""
     left, arrow, result = equation.replace(" ", "").partition("->")
     first, comma, second = left.partition(",")
-    if "." in equation or not (comma and first and second):
+    if not (comma and first and second):
         return None
     if not arrow:
-        result = "".join(sorted(c for c in {*first, *second} if (first + second).count(c) == 1))
+        letters = {*first, *second} - {"."}
+        found = sorted(c for c in letters if (first + second).count(c) == 1)
+        result = "".join([_REST * (_REST in left), *found])
+    terms = _spelled_out(node, first, second, result)
+    if terms is None:
+        return None
+    first, second, result = terms
     repeats = any(len(set(term)) < len(term) for term in (first, second, result))
     return None if repeats or not set(result) <= {*first, *second} else (first, second, result)
+
+
+def _spelled_out(node: ir.Node, *terms: str) -> tuple[str, str, str] | None:
+    """Return terms with a letter for each axis of an ellipsis; None if that is not possible.
+
+    Of two operands one may have an ellipsis: what two of them have in common is broadcast.
+    """
+    first, second, result = terms
+    if "." not in "".join(terms):
+        return first, second, result
+    given = [k for k, term in enumerate((first, second)) if _REST in term]
+    if len(given) != 1 or _REST not in result:
+        return None
+    value = node.inputs[given[0]]
+    shape = None if value is None else value.shape
+    if shape is None:
+        return None
+    rest = len(shape) - len(terms[given[0]].replace(_REST, ""))
+    free = [c for c in string.ascii_letters if c not in "".join(terms)]
+    if not 0 <= rest <= len(free):
+        return None
+    found = [term.replace(_REST, "".join(free[:rest])) for term in terms]
+    return None if "." in "".join(found) else (found[0], found[1], found[2])
 
 
 @dataclass

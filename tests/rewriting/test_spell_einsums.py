@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -39,6 +40,10 @@ def _model(equation: str, first: str, second: str) -> onnx.ModelProto:
         ("bij,bjk->bik", "2,3,4", "2,4,5"),
         ("ij, jk", "3,4", "4,5"),
         ("kb,kn->nb", "3,2", "3,5"),
+        ("...k,kn->...n", "2,3", "3,5"),
+        ("...k,kn->...n", "2,4,3", "3,5"),
+        ("k...,kn->n...", "3,2,4", "3,5"),
+        ("...k,kn", "2,4,3", "3,5"),
     ],
 )
 def test_a_matrix_product_is_one(equation: str, first: str, second: str) -> None:
@@ -60,7 +65,10 @@ def test_a_matrix_product_is_one(equation: str, first: str, second: str) -> None
     [
         ("bi,bj->bij", "2,3", "2,4"),
         ("ii,ij->ij", "3,3", "3,4"),
-        ("...k,kn->...n", "2,3", "3,5"),
+        ("...ij,...jk->...ik", "2,3,4", "2,4,5"),
+        ("...k,kn->n", "2,3", "3,5"),
+        (".k,kn->.n", "2,3", "3,5"),
+        ("...k,kn->...n", "3", "3,5"),
         ("bij,jk->ik", "2,3,4", "4,5"),
         ("bk,k->b", "2,3", "3"),
         ("bsk,khd->bshd", "2,4,6", "6,h,d"),
@@ -94,6 +102,18 @@ def test_a_target_without_a_kernel_in_bfloat16_gets_products(tmp_path: Path) -> 
     report = with_gain(raised, amp.rewrite(raised.model, options).report, path, options)
     assert report.summary.compute_converted == 1.0
     assert "2 Einsums written as matrix products (same outputs in float32)" in report.to_text()
+
+
+@pytest.mark.parametrize(
+    "options", [{"target": "openvino"}, {"target": "cuda", "deny_ops": ["Einsum"]}]
+)
+def test_einsums_are_left_alone_where_nothing_more_becomes_low(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(_dense(), path)
+    raised = raised_model(path, "auto", amp.RewriteOptions(precision="bfloat16", **options))
+    assert raised is None or raised.spelled == 0
 
 
 def test_float16_and_an_opset_that_is_kept_leave_einsums_alone(tmp_path: Path) -> None:
