@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from amp_rewrite.errors import RunError
+from amp_rewrite.errors import OutOfTimeError, RunError
 from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, Tolerances
 from amp_rewrite.numerics.compare.verify_records import DeviceComparison
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
@@ -84,6 +84,8 @@ class DeviceChecks:
         self._error: str | None = None
         try:
             self._rewritten = Evaluator(after, **self._options)
+        except OutOfTimeError:
+            raise
         except RunError as error:
             self._error, self._departs = _reason(error), True
 
@@ -97,6 +99,8 @@ class DeviceChecks:
     def _run(self, fitted: Feeds, original: Outputs, emulated: Outputs) -> None:
         try:
             real = self._rewritten.run(fitted)
+        except OutOfTimeError:
+            raise
         except RunError as error:
             self._error, self._departs = _reason(error), True
             return
@@ -107,6 +111,8 @@ class DeviceChecks:
     def _run_original(self, feeds: Feeds, original: Outputs) -> None:
         try:
             self._itself.add(original, self._original_there.run(feeds))
+        except OutOfTimeError:
+            raise
         except RunError as error:
             self._itself_error = _reason(error)
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite import dtypes
-from amp_rewrite.errors import DataError, OptionError, RunError
+from amp_rewrite.errors import DataError, OptionError, OutOfTimeError, RunError
 from amp_rewrite.graph.infer import Types, infer_types
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, feed_specs
@@ -145,12 +145,15 @@ class PlausibleInputs:
 
         Raises:
             DataError: The model runs on none of them; the user has to say what it is fed.
+            OutOfTimeError: A time limit ended a run, which says nothing of the sizes.
         """
         error: RunError | None = None
         for attempt in attempts(cached=bool(self.links.caches)):
             feeds = self.feeds(FreeSizes(attempt))
             try:
                 run(feeds)
+            except OutOfTimeError:
+                raise
             except RunError as caught:
                 error = error or caught
             else:

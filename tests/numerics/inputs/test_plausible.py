@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 import amp_rewrite as amp
-from amp_rewrite.errors import DataError, OptionError
+from amp_rewrite.errors import DataError, OptionError, OutOfTimeError
 from amp_rewrite.numerics.emulate import Evaluator
 from amp_rewrite.numerics.inputs.free_sizes import FreeSizes
 from amp_rewrite.numerics.inputs.index_limits import index_limits
@@ -130,6 +130,17 @@ def test_a_model_that_runs_on_nothing_made_up_asks_for_data() -> None:
     )
     with pytest.raises(DataError, match=r"no made-up inputs fit.*--data"):
         PlausibleInputs.of(model).runnable(Evaluator(model).run)
+
+
+def test_a_run_that_a_time_limit_ends_says_nothing_of_the_sizes() -> None:
+    def run(_: object) -> None:
+        raise OutOfTimeError("the time is over")
+
+    model = amp.load(
+        onnx.parser.parse_model(HEADER + "g (float[N] x) => (float[N] y) { y = Relu(x) }")
+    )
+    with pytest.raises(OutOfTimeError):
+        PlausibleInputs.of(model).runnable(run)
 
 
 INDEXED = '<ir_version: 9, opset_import: ["" : 17, "com.microsoft" : 1]>'
