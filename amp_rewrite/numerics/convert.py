@@ -27,6 +27,7 @@ from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.conversion import Conversion
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Data, batches
+from amp_rewrite.numerics.made_up import make_inputs
 from amp_rewrite.numerics.measured_conversion import Measurement, with_measured_target
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.numerics.ranges.calibrated_options import with_calibration
@@ -94,7 +95,7 @@ def convert(
     overflows, the smallest set of nodes is looked for that has to stay float32 as well, or, on a
     target whose costs were measured, the fastest painting that holds. Without data the model is
     rewritten and verified with made-up inputs, which take their place only where the rounded
-    weights are to blame.
+    weights are to blame or a value inside overflows on them.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
@@ -203,25 +204,27 @@ class _Job:
             made = rewrite(self.model, self.options) if result is None else result
             made = proved_rewrite(self.model, made, self.options)
             self._adopt(made)
-            return self._mended(self.options, self.judged(made))
+            first = self.judged(made)
+            return self._fitted(first) or self._mended(self.options, first)
         self.progress("calibrating")
-        calibration = self._calibrated()
+        calibration = self._calibrated(self.data)
         options = self.options if calibration is None else self._ruled(calibration)
         return self._mended(options, self._rewritten(options, calibration))
 
-    def _calibrated(self) -> Calibration | None:
+    def _calibrated(self, data: Data) -> Calibration | None:
         """Return what the data forbid, and go on with the scaled model if there is to be one.
 
         None if the time for that was over before one batch was seen.
         """
-        assert self.data is not None, "there is something to calibrate on"
         lenient = replace(self.options, strict=False)
         try:
             with time_limit(self.started + self.budget * _CALIBRATION_SHARE):
-                calibration = calibrate(self.model, self.data, lenient)
+                calibration = calibrate(self.model, data, lenient)
                 self.options = replace(self.options, target=calibration.options.target)
                 ruled = self._ruled
-                found = scaled_conversion(self.model, self.data, lenient, calibration, ruled)
+                if self.scaling is not None:  # by bounds
+                    return calibration
+                found = scaled_conversion(self.model, data, lenient, calibration, ruled)
         except OutOfTimeError:
             return None
         if isinstance(found, tuple):
@@ -229,6 +232,24 @@ class _Job:
         else:
             self.model, self.scaling, calibration = found.model, found.scaling, found.calibration
         return calibration
+
+    def _fitted(self, first: Conversion) -> Conversion | None:
+        """Return what is made of a model that overflows on made-up inputs by what these reach.
+
+        None if nothing overflows on them, or the result does not pass either.
+        """
+        found = first.verification
+        if found.unfinished is not None or not found.infinities or self.options.only is not None:
+            return None
+        self.progress("calibrating on made-up inputs")
+        kept, last = (self.model, self.scaling, self.refused), self.last
+        calibration = self._calibrated(make_inputs(self.model, ranges=self.options.ranges).batches)
+        if calibration is not None:
+            made = self._rewritten(self._ruled(calibration), calibration)
+            if made.ok and made.is_low:
+                return made
+        (self.model, self.scaling, self.refused), self.last = kept, last
+        return None
 
     def measured(self) -> Conversion:
         """Take the same steps, and then the fastest form on the first provider."""

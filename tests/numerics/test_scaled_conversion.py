@@ -423,3 +423,43 @@ def test_partial_sums_that_leave_float16_are_scaled(target: Any):
 def test_partial_sums_count_only_where_kernels_keep_them_in_float16():
     assert summed("cuda").report.scaling is None
     assert summed("webgpu", magnitude=20.0).report.scaling is None
+
+
+@pytest.fixture(scope="module")
+def biased() -> onnx.ModelProto:
+    """A stream to which biases add up beyond float16, though no bound says so."""
+    rng = np.random.default_rng(0)
+    outlier = np.zeros(64, np.float32)
+    outlier[5] = 50_000
+    held = {
+        "a": rng.normal(0, 0.125, (64, 64)).astype(np.float32),
+        "b": outlier,
+        "s": np.ones(64, np.float32),
+        "t": np.zeros(64, np.float32),
+    }
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 17]> m (float[2,64] x) => (float[2,64] z) '
+        "{ [o] u = MatMul(x, a) [p] v = Add(u, b) [q] w = MatMul(x, a) [r] y = Add(w, b) "
+        "[k] k = Add(v, y) [n] n = LayerNormalization(k, s, t) [l] z = MatMul(n, a) }"
+    )
+    model.graph.initializer.extend(numpy_helper.from_array(x, n) for n, x in held.items())
+    return model
+
+
+def test_without_data_what_overflows_on_made_up_inputs_is_scaled(biased: onnx.ModelProto):
+    found = amp.convert(biased, stress=False)
+    assert found.ok, found.verdict
+    assert "made-up batch" in found.verdict
+    assert found.report.scaling is not None
+    assert found.report.scaling.sets
+    assert found.report.summary.casts_added == 2
+
+
+def test_made_up_inputs_decide_nothing_if_the_result_does_not_pass_either(
+    biased: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(amp.Conversion, "is_low", False)
+    found = amp.convert(biased, stress=False)
+    assert not found.ok
+    assert found.calibration is None
+    assert found.report.scaling is None
