@@ -35,6 +35,7 @@ def calibrate(
 ) -> None:
     """Run MODEL in float32 over data and find the nodes that do not fit the low type's range."""
     check_output_path(model, output)
+    common.refuse_data(data, output)
     with progress_bar("calibrating", quiet=quiet) as progress:
         found = run(
             model,

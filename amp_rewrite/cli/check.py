@@ -62,6 +62,7 @@ def check(
     """
     common.use_arm64(context, arm64_folder, provider)
     common.check_reports([model], report, html)
+    common.refuse_data(data, report, html)
     if not run and (data or stress or provider):
         remedy = "leave --data, --stress and --provider away"
         raise OptionError("--no-run runs nothing", remedy=remedy)

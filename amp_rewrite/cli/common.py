@@ -214,6 +214,20 @@ def check_reports(models: Iterable[Path], report: Path | None, html: Path | None
         taken.append(path.resolve())
 
 
+def refuse_data(data: Iterable[Path] | None, *written: Path | None) -> None:
+    """Refuse to write over data that are read: a file, or an .npz file of a folder.
+
+    Raises:
+        SaveError: Something would be written over them.
+    """
+    from amp_rewrite.graph.io.model_files import refuse_same
+
+    for path in [path for path in written if path is not None]:
+        for given in data or ():
+            read = sorted(given.glob("*.npz")) if given.is_dir() else [given]
+            refuse_same(str(path), map(str, read), "the output is a file of the data")
+
+
 NOT_OF_GIVEN = (
     *("keep_io_types", "preserve", "weights", "store", "infer_after_allow", "inline_functions"),
     *("move_casts", "variables", "strict"),

@@ -169,6 +169,7 @@ def convert(
         return
     _check_one(model, output, replaces=replace)
     common.check_reports((model, output), report, html)
+    common.refuse_data(data, output, report, html, save_costs)
     _check_costs(save_costs, [model, output, report, html], measure=measure)
     if not options.makes_low:
         beside = {**of_one_model, **of_verdict, "--report": report}

@@ -89,6 +89,7 @@ def repair(
         return
     check_output_path(model, output)
     common.check_reports((model, output), report, html)
+    common.refuse_data(data, output, report, html)
     with progress_bar("repairing", quiet=quiet) as progress:
         made = run_repair(
             model,

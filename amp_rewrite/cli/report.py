@@ -73,6 +73,7 @@ def report(
 ) -> None:
     """Write a page that shows in a browser what a rewrite of MODEL does, and why."""
     _check_outputs([output, model_explorer], [model, rewritten, compare])
+    common.refuse_data(data, output, model_explorer)
     if compare is not None and output is None:
         raise OptionError("the page alone compares two files", remedy="-o report.html")
     runs = bool(data or rewritten or compare) if verify is None else verify

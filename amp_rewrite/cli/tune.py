@@ -47,6 +47,7 @@ def tune(
     """
     limit = common.seconds(budget)
     check_output_path(model, output)
+    common.refuse_data(data, output)
     default = Tolerance.default(metric, options.low.rtol)
     tolerance = default if rtol is None else Tolerance(metric, rtol)
     with progress_bar("tuning", quiet=quiet) as progress:

@@ -79,6 +79,7 @@ def verify(
     """Emulate REWRITTEN in its low precision and compare it with ORIGINAL; exit 1 if it differs."""
     if report is not None and report.resolve() in (original.resolve(), rewritten.resolve()):
         raise OptionError("the report would overwrite a model", where=report)
+    common.refuse_data(data, report)
     common.use_arm64(context, arm64_folder, provider)
     paths = data[0] if data and len(data) == 1 else data
     budget = None if stress_budget is None else common.seconds(stress_budget)
