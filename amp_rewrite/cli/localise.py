@@ -50,6 +50,9 @@ def localise(
     Exit status 1 means that an output departs or that an infinity was absorbed.
     """
     limit = common.seconds(budget)
+    models = [original] if rewritten is None else [original, rewritten]
+    common.check_reports(models, report, None)
+    common.refuse_data(data, report)
     made_up = () if data else make_inputs(original, ranges=options.ranges).batches
     with progress_bar("trying nodes alone", quiet=quiet) as progress:
         found = run(

@@ -26,6 +26,7 @@ TEXT = "g (float[2,2] x) => (float[2,2] y) { h = MatMul(x, x) y = Exp(h) }"
         "check MODEL --data DATA --report OUT",
         "verify MODEL MODEL --data DATA --report OUT",
         "report MODEL --data DATA -o OUT",
+        "localise MODEL --data DATA --report OUT",
     ],
 )
 def test_data_are_not_written_over(
@@ -50,3 +51,15 @@ def test_data_are_not_written_over(
     assert leaving.value.code == 1
     assert "is a file of the data" in capsys.readouterr().err
     assert Path(output).read_bytes() == before
+
+
+def test_the_report_of_localise_is_not_written_over_a_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(parse(TEXT).SerializeToString())
+    before = model.read_bytes()
+    with pytest.raises(SystemExit):
+        main(["localise", str(model), "--report", str(model)])
+    assert "would overwrite a model" in capsys.readouterr().err
+    assert model.read_bytes() == before
