@@ -76,7 +76,10 @@ def verify(
     report: common.ReportFile = None,
     quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
 ) -> None:
-    """Emulate REWRITTEN in its low precision and compare it with ORIGINAL; exit 1 if it differs."""
+    """Emulate REWRITTEN in its low precision and compare it with ORIGINAL.
+
+    Exit 1 if it differs, 4 in doubt.
+    """
     if report is not None and report.resolve() in (original.resolve(), rewritten.resolve()):
         raise OptionError("the report would overwrite a model", where=report)
     common.refuse_data(data, report)
@@ -105,4 +108,4 @@ def verify(
         common.say_cpu_provider(provider, common.console(), target=target)
         print_verify(found, common.console())
     if not found.ok:
-        raise typer.Exit(common.FAILED)
+        raise typer.Exit(common.FAILED if found.doubt is None else common.IN_DOUBT)

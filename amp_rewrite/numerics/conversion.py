@@ -79,8 +79,8 @@ class Conversion:
         excused, or if a tolerance was asked for, which tuning meets if need be.
         """
         report = self.verification
-        if report.unfinished is not None and not report.failures:
-            return report.unfinished
+        if report.unjudged is not None and not report.failures:
+            return report.unjudged
         return None if report.tolerances.strict else report.doubt
 
     @property
@@ -206,7 +206,7 @@ class Conversion:
             more = f" (and {len(others)} more)" if others else ""
             doubt = "" if self.doubt is None else f", in doubt: {self.doubt}"
             return f"does not hold: {first}{more}{doubt}"
-        if report.unfinished is not None:
+        if report.unjudged is not None:
             so_far = f"off by at most {report.worst:.2g} of an output's largest magnitude so far"
             return f"{report.verdict}{f'; {so_far}' if report.has_outputs else ''}"
         if not report.has_outputs:

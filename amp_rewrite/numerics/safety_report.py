@@ -92,8 +92,9 @@ class SafetyReport:
     @property
     def unrun(self) -> str | None:
         """Why a run showed nothing, as the float32 form is not finite either; None if it did."""
-        why = None if self.run is None else self.run.uncompared
-        return why if self.run is not None and why in self.run.failures else None
+        if self.run is None or self.run.unjudged is None:
+            return None
+        return self.run.uncompared
 
     @property
     def doubt(self) -> str | None:
@@ -105,7 +106,7 @@ class SafetyReport:
         """What the run showed to go wrong, one line each."""
         if self.run is None:
             return ()
-        return tuple(line for line in self.run.failures if line != self.unrun)
+        return self.run.failures
 
     @property
     def roots(self) -> tuple[Danger, ...]:

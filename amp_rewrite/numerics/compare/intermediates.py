@@ -158,6 +158,7 @@ class IntermediateComparer:
     """Compares all values inside two models feed by feed.
 
     Attributes:
+        names: The floats of the original's main graph: what takes memory, compared or not.
         pairs: Name in the rewritten model -> name in the original of what is compared.
         sizes: Name in the rewritten model -> bytes that it takes in the original, as of late.
         shapes: Name in the original -> the shape of the value for the first feed.
@@ -166,6 +167,7 @@ class IntermediateComparer:
     def __init__(self, original: TypedModel, rewritten: TypedModel) -> None:
         """Find what can be compared."""
         self._graph = rewritten.model.graph
+        self.names = tuple(floats_of(original))
         self.pairs = counterparts(original, rewritten)
         self.sizes: dict[str, int] = {}
         self.shapes: dict[str, Shape] = {}
@@ -193,16 +195,16 @@ class IntermediateComparer:
                     self._deviations[name].add(a, b)
 
     def measured(self, run_original: Run) -> dict[str, Dimensions]:
-        """Return the dimensions of the original's values for one feed, by names in `pairs`.
+        """Return the dimensions of all `names` for one feed.
 
         The last one is the size of an element.
         """
         found: dict[str, Dimensions] = {}
-        chunks = Chunks(list(self.pairs))
+        chunks = Chunks(self.names)
         for chunk in chunks:
-            before = run_original({self.pairs[name] for name in chunk})
+            before = run_original(set(chunk))
             chunks.held = _nbytes(before)
-            found |= {name: in_bytes(before[self.pairs[name]]) for name in chunk}
+            found |= {name: in_bytes(before[name]) for name in chunk}
         return found
 
     def all_finite(self, run_rewritten: Run, sizes: Mapping[str, int] | None) -> bool:
@@ -284,13 +286,18 @@ def _nbytes(values: Mapping[str, Any]) -> int:
     return sum(int(np.asarray(value).nbytes) for value in values.values())
 
 
+def floats_of(model: TypedModel) -> list[str]:
+    """Return the floating-point tensors of the main graph that a node or an input makes."""
+    values = _values(model.model.graph)
+    return [v.name for v in values if v.name and model.types.get(v) in _FLOATS]
+
+
 def counterparts(original: TypedModel, rewritten: TypedModel) -> dict[str, str]:
     """Return value name in the rewritten main graph -> that of the same value in the original.
 
     Only floating-point tensors that a node or an input makes are in it, in topological order.
     """
-    types = original.types
-    known = {v.name for v in _values(original.model.graph) if types.get(v) in _FLOATS}
+    known = set(floats_of(original))
     pairs: dict[str, str] = {}
     for value in _values(rewritten.model.graph):
         if value.name and rewritten.types.get(value) in _FLOATS:

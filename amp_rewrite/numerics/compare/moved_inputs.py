@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.numerics.compare.chances import slack_of
-from amp_rewrite.numerics.compare.distance import Comparer, OutputComparison, Tolerances
+from amp_rewrite.numerics.compare.distance import (
+    DISTANCE,
+    Comparer,
+    OutputComparison,
+    Tolerances,
+)
 from amp_rewrite.numerics.compare.weights_alone import is_as_far
 from amp_rewrite.numerics.inputs.batches import Feeds
 
@@ -71,8 +76,10 @@ def judged(
     output = found.result(yardsticks)
     if output.ok or not moves.elements:
         return output
-    slack = float(slack_of(output.elements))
-    as_far = is_as_far(output, moves.result(), limits, ceiling=math.inf, slack=slack)
+    itself = moves.result()
+    is_far = itself.distance is not None and itself.distance > DISTANCE
+    slack = float(slack_of(output.elements)) if is_far else 1.0
+    as_far = is_as_far(output, itself, limits, ceiling=math.inf, slack=slack)
     by_chance = _SIZE_BY_CHANCE[output.elements < _NEARLY_NONE]
     excused = as_far and _is_as_large(found, min(slack, by_chance))
     return replace(output, ok=True, fault="", as_original=True) if excused else output

@@ -112,7 +112,8 @@ class Verification:
         self.outputs = {name: Comparer(name, self.tolerances) for name in names}
         self.inside = IntermediateComparer(before, after) if inside else None
         pairs = {} if self.inside is None else self.inside.pairs
-        self._masked = MaskedRows(before.model, set(pairs.values()))
+        floats = [] if self.inside is None else self.inside.names
+        self._masked = MaskedRows(before.model, set(floats))
         fetched = [*names, *pairs]
         emulated = _raised_for_sums(after, fetched, target, self.low)
         self.weights_alone = WeightsAlone(before, after.model, threads)
@@ -134,7 +135,7 @@ class Verification:
         selections = selections_of(before, emulated.model)
         self.told = ToldModels(selections, before, control, load, self.run_original, threads)
         self.unrolled = UnrolledModels(before, emulated, control, load, names, threads)
-        read = [*names, *pairs.values(), *self._masked.names, *self.told.names, *self.told.read]
+        read = [*names, *floats, *self._masked.names, *self.told.names, *self.told.read]
         self.original = Evaluator(before, outputs=read, threads=threads)
         self.rewritten = load(lambda model: model, self.told.names)
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)

@@ -108,14 +108,21 @@ class VerifyReport:
         """Whether every output is within tolerance and nothing became infinite or NaN.
 
         Feeds on which the original is not finite do not count; with no other one nothing is ok, nor
-        is what nobody had the time to compare.
+        is what nobody had the time to compare: `unjudged` says which.
         """
-        return not self.failures and self.unfinished is None
+        return not self.failures and self.unjudged is None
+
+    @property
+    def unjudged(self) -> str | None:
+        """Why nobody can tell: the time was over, or the original is finite on no feed; or None."""
+        if self.unfinished is not None or self.feeds or not self.left_out:
+            return self.unfinished
+        return self.uncompared
 
     @property
     def holds(self) -> bool | None:
         """Whether it holds; None where nothing was compared, so that nobody knows."""
-        if self.unfinished is not None and not self.failures:
+        if self.unjudged is not None and not self.failures:
             return None
         return self.ok if self.compared else None
 
@@ -124,8 +131,8 @@ class VerifyReport:
         """Whether it holds, in a few words, or why that is not known."""
         if self.failures:
             return "does not hold" if self.refused is None else f"{self.refused}; does not hold"
-        if self.unfinished is not None:
-            return f"in doubt: {self.unfinished}"
+        if self.unjudged is not None:
+            return f"in doubt: {self.unjudged}"
         if self.compared and not self.has_outputs:
             return "holds on stress inputs; on the others nothing was compared"
         return self.uncompared or f"holds{self._on_what}{self._against_itself}"
@@ -173,10 +180,10 @@ class VerifyReport:
 
         That is where all outputs that do not hold are about as far off if the weights alone are
         rounded, or depend on choices that could not be compared, and everything else holds; or
-        where the time was over.
+        where nobody can tell.
         """
-        if self.unfinished is not None and not self.failures:
-            return self.unfinished
+        if self.unjudged is not None and not self.failures:
+            return self.unjudged
         failed = [output for output in self.outputs if not output.ok]
         if not failed or self.refused is not None or self._failures_elsewhere():
             return None
@@ -191,7 +198,7 @@ class VerifyReport:
 
     def _failures_elsewhere(self) -> tuple[str, ...]:
         """Return what does not hold besides the outputs: values inside, stress, a device."""
-        is_empty = self.unfinished is None and not self.feeds
+        is_empty = self.unjudged is None and not self.feeds
         lines = [self.uncompared] if is_empty and self.uncompared is not None else []
         if self.infinities:
             lines.append(texts.overflow_line(self.infinities, self.outputs))
@@ -309,6 +316,6 @@ def print_verify(report: VerifyReport, console: Console) -> None:
         console.print(f"failed: {failure}")
     if report.failures and report.doubt is not None:
         console.print(f"in doubt: {report.doubt}")
-    if report.ok or (report.unfinished is not None and not report.failures):
+    if report.ok or (report.unjudged is not None and not report.failures):
         style = "green" if report.ok and report.compared else "yellow"
         console.print(report.verdict, style=style)

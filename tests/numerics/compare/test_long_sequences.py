@@ -7,7 +7,10 @@ import onnx
 import pytest
 
 from amp_rewrite.numerics.compare import stress_checks
+from amp_rewrite.numerics.compare.intermediates import IntermediateComparer
 from amp_rewrite.numerics.compare.verify import verify
+from amp_rewrite.numerics.emulate.evaluator import Evaluator
+from amp_rewrite.numerics.emulate.typed_model import TypedModel
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +86,16 @@ def test_steps_are_fewer_where_time_is_short() -> None:
     report = verify(model, model, stress_budget=1e-6)
     assert report.stress is not None
     assert {result.outcome for result in report.stress.results} == {"left out"}
+
+
+def test_values_without_a_counterpart_count_for_the_memory_too() -> None:
+    """Else the scores of attention of 131,072 tokens are made, which ends the process."""
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (float[n,4] x) => (float[n,4] y) {
+      %s = Transpose(x) %s = MatMul(x, %s) y = MatMul(%s, x) }"""
+    models = [onnx.parser.parse_model(text % (a, b, a, b)) for a, b in ("ts", "uv")]
+    original, renamed = (TypedModel.of(model) for model in models)
+    inside = IntermediateComparer(original, renamed)
+    run = Evaluator(original, outputs=inside.names)
+    x = {"x": np.ones((6, 4), np.float32)}
+    measured = inside.measured(lambda names: run.run(x, names))
+    assert measured["s"] == (6, 6, 4)

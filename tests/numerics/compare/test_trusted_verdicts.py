@@ -57,10 +57,14 @@ def test_data_on_which_the_original_is_not_finite_are_no_agreement(
     report = verify(product(), amp.rewrite(product()).model, batch(number))
     assert not report.ok
     assert report.feeds == 0
-    [line] = report.failures
+    assert (report.failures, report.holds) == ((), None)
+    line = report.unjudged
+    assert line is not None
     assert line.startswith("nothing was compared: feed 1: the original gives ")
     assert line.endswith(f"; input x holds {kind} in 1 elements")
-    assert f"failed: {line}" in report.to_text(width=200)
+    assert report.verdict == f"in doubt: {line}"
+    assert report.doubt == line
+    assert report.verdict in report.to_text(width=200)
 
 
 @NONFINITE
