@@ -314,7 +314,7 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
             yield from node.outputs
 
 
-def _counterpart(value: ir.Value, known: set[str | None]) -> str | None:
+def _counterpart(value: ir.Value, known: Collection[str | None]) -> str | None:
     """Return the name under which the original has a value, looking through casts."""
     current: ir.Value | None = value
     while current is not None:
