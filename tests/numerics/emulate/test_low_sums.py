@@ -167,6 +167,21 @@ def test_a_fused_sum_is_rounded_once() -> None:
 BIASES = np.linspace(-7, 9, 16).astype(np.float16)
 
 
+def test_a_fused_sum_below_the_normal_numbers_is_rounded_once() -> None:
+    """Products of many bits: rounded to 11 of them first, some would go to the wrong side."""
+    rng = np.random.default_rng(3)
+    x = (rng.uniform(1, 2, (64, 8)) * 2.0**-9).astype(np.float16)
+    w = (rng.uniform(-2, 2, (8, 16)) * 2.0**-9).astype(np.float16)
+    feeds = {"x": x, "w": w}
+    model = onnx.parser.parse_model(
+        f"{HEADER} g (float16[64,8] x, float16[8,16] w) => (float16[64,16] y){{ y = MatMul(x, w) }}"
+    )
+    found = amp.evaluate(model, feeds, accumulate_low=ARM_SUMS)["y"]
+    expected = fused(x, w)
+    assert 0 < np.abs(expected).max() < FLOAT16.smallest_normal
+    np.testing.assert_array_equal(found, expected)
+
+
 def constant(name: str, shape: str, numbers: Array) -> str:
     bits = ",".join(str(int(each)) for each in numbers.view(np.uint16))
     return f"{name} = Constant <value = float16[{shape}] {{{bits}}}> ()"
