@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -177,6 +177,14 @@ class Slices:
         self.rank = other.rank
         self.tiny &= other.tiny
         self.largest = max(self.largest, other.largest)
+
+    def scaled(self, times: float) -> Slices:
+        """Return the same slices, off by `times` as much."""
+        axes = {key: sums.copy() for key, sums in self.axes.items()}
+        for sums in axes.values():
+            sums[_ERRORS] *= times**2
+            sums[_WORST] *= times
+        return replace(self, axes=axes)
 
     def worst(self, limits: Limits, yardsticks: Sequence[Slices] = ()) -> SliceComparison | None:
         """Return the slice that is furthest beyond its limit, or nearest to it; None without one.

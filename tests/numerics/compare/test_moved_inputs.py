@@ -9,7 +9,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from amp_rewrite.numerics.compare.moved_inputs import STEP, moved
+from amp_rewrite.dtypes import BFLOAT16
+from amp_rewrite.numerics.compare.distance import Comparer, Tolerances
+from amp_rewrite.numerics.compare.moved_inputs import STEP, judged, moved
 from amp_rewrite.numerics.compare.verify import verify
 
 HEADER = '<ir_version: 9, opset_import: ["" : 18]>'
@@ -116,3 +118,16 @@ def test_models_without_numbers_to_move_have_no_such_yardstick() -> None:
     model.graph.initializer.append(numpy_helper.from_array(table, "t"))
     report = verify(model, model, {"i": np.arange(4)})
     assert (report.ok, report.moves) == (True, ())
+
+
+def test_a_control_that_rounds_nothing_is_no_yardstick_of_small_numbers() -> None:
+    """So in `check`, where the weights are the same: a number that is small by chance is noise."""
+    right = np.array([[0.16, 0.00067, 0.82, 0.23, 0.55, 0.41]])
+    small = np.eye(1, 6, 1)
+    limits = Tolerances.of(BFLOAT16)
+    for error, ok in ((0.0017, True), (0.02, False)):
+        found, control, moves = (Comparer("y", limits) for _ in range(3))
+        found.add(right, right + error * small)
+        control.add(right, right)
+        moves.add(right, right + 6e-7 * small)
+        assert judged(found, control, moves, limits).ok is ok
