@@ -1,13 +1,14 @@
 """What onnx's checker gets of a model that is about to be written: all but its large weights.
 
-Those are graph inputs for it, so that nothing of them is read. Of many nodes, one of each kind is
-given to its inference, and all of them to the rest of it.
+Those are graph inputs for it, those of Constants too, so that nothing of them is read. Of many
+nodes, one of each kind is given to its inference, and all of them to the rest of it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 import onnx
 from onnx import TensorProto
@@ -34,9 +35,33 @@ MANY_NODES = 2_000
 _NOTHING = CastPlan(FLOAT32, (), (), (), {}, (), (), {})
 
 
+class Nodes(NamedTuple):
+    """The nodes of a graph as its message holds them.
+
+    Attributes:
+        content: The messages.
+        count: How many nodes they are.
+        constants: Where Constants of many elements stand in them, and what these make.
+    """
+
+    content: bytes
+    count: int
+    constants: list[tuple[slice, onnx.ValueInfoProto]]
+
+    def without_constants(self, kept: Collection[str]) -> tuple[bytes, list[onnx.ValueInfoProto]]:
+        """Return the nodes without the long Constants, and what those make, but for some values."""
+        left, start, made = list[bytes](), 0, list[onnx.ValueInfoProto]()
+        for place, info in self.constants:
+            if info.name not in kept:
+                left.append(self.content[start : place.start])
+                start = place.stop
+                made.append(info)
+        return b"".join([*left, self.content[start:]]), made
+
+
 def fault_of(
     header: bytes,
-    nodes: bytes,
+    nodes: Nodes,
     rest: onnx.GraphProto,
     weights: Iterable[Weight],
     samples: onnx.GraphProto | None = None,
@@ -45,12 +70,14 @@ def fault_of(
 
     Args:
         header: The serialized model without its main graph.
-        nodes: The serialized nodes of that.
+        nodes: The nodes of that.
         rest: All else of it but its dense initializers.
         weights: Those.
         samples: The nodes that inference of types is to be tried on, if not all.
     """
     more, fed = onnx.GraphProto(), {info.name for info in rest.input}
+    content, made = nodes.without_constants({info.name for info in rest.output})
+    more.input.extend(made)
     for weight in weights:
         message = weight.message
         if math.prod(message.dims) > _READ or (weight.stream is None and _is_elsewhere(message)):
@@ -64,9 +91,10 @@ def fault_of(
             held = without_data(message)
             held.raw_data = b"".join(block.tobytes() for block in weight.stream.blocks())
             more.initializer.append(held)
-    graph = nodes + rest.SerializeToString() + more.SerializeToString()
+    graph = content + rest.SerializeToString() + more.SerializeToString()
     fault = checker_fault(_model(header, graph), types=samples is None)
     if fault is None and samples is not None:
+        _take_out_constants(samples)
         return type_fault(_model(header, samples.SerializeToString()))
     return fault
 
@@ -81,18 +109,41 @@ def fault_of_source(flat: FlatProto, type_graph: TypeGraph, header: bytes) -> st
     weights = [list(graph.weights(number)) for number in range(len(flat.bodies))]
     made = list(graph.nodes(MAIN, weights))
     rest = graph.without_nodes(MAIN, [read for _, outputs in made for read in outputs])
-    nodes, _ = serialized(node for node, _ in made)
-    return fault_of(header, nodes, rest, weights[MAIN])
+    return fault_of(header, serialized(node for node, _ in made), rest, weights[MAIN])
 
 
-def serialized(nodes: Iterable[onnx.NodeProto]) -> tuple[bytes, int]:
-    """Return the nodes of a graph as its message holds them, and how many they are."""
-    found, count = bytearray(), 0
+def serialized(nodes: Iterable[onnx.NodeProto]) -> Nodes:
+    """Return the nodes of a graph as its message holds them."""
+    found, count, constants = bytearray(), 0, list[tuple[slice, onnx.ValueInfoProto]]()
     for message in nodes:
         node = message.SerializeToString(deterministic=True)
+        start = len(found)
         found += _NODE + varint(len(node)) + node
         count += 1
-    return bytes(found), count
+        if len(node) > _READ:
+            info = _long_constant(message)
+            if info is not None:
+                constants.append((slice(start, len(found)), info))
+    return Nodes(bytes(found), count, constants)
+
+
+def _take_out_constants(graph: onnx.GraphProto) -> None:
+    """Make graph inputs of what Constants of many elements make, in place."""
+    found = [(node, info) for node in graph.node if (info := _long_constant(node)) is not None]
+    for node, info in found:
+        graph.node.remove(node)
+        graph.input.append(info)
+
+
+def _long_constant(node: onnx.NodeProto) -> onnx.ValueInfoProto | None:
+    """Return what a Constant with a tensor of many elements makes; None for another node."""
+    if node.op_type != "Constant" or node.domain:
+        return None
+    tensors = [a.t for a in node.attribute if a.name == "value"]
+    if len(tensors) != 1 or math.prod(tensors[0].dims) <= _READ:
+        return None
+    dims, kind = list(tensors[0].dims), tensors[0].data_type
+    return onnx.helper.make_tensor_value_info(node.output[0], kind, dims)
 
 
 def _unplanned(weight: PlannedWeight) -> Weight:

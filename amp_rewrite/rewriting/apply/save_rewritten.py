@@ -80,14 +80,14 @@ def save_rewritten(
         placed = [[_placed(w, left) for w in body] for body in weights]
         head = header(flat, plan, metadata).SerializeToString(deterministic=True)
         made = list[Read]()
-        nodes, count = serialized(_noted(graph.nodes(MAIN, placed), made))
+        nodes = serialized(_noted(graph.nodes(MAIN, placed), made))
         rest = graph.without_nodes(MAIN, made)
         if not plan.is_empty:
             of_source = partial(fault_of_source, flat, type_graph, head)
-            samples = graph.samples(rest, placed) if count > MANY_NODES else None
+            samples = graph.samples(rest, placed) if nodes.count > MANY_NODES else None
             fault = fault_of(head, nodes, rest, placed[MAIN], samples)
             refuse_faults(fault, of_source, output)
-        return _parts(head, nodes, rest, placed[MAIN])
+        return _parts(head, nodes.content, rest, placed[MAIN])
 
     try:
         replace_model(output, external, parts, Meter(sum(sizes), progress), sources)

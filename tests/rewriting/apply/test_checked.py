@@ -14,7 +14,7 @@ from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.errors import InvariantError
-from amp_rewrite.graph.invariants.checker import type_fault
+from amp_rewrite.graph.invariants.checker import checker_fault, type_fault
 
 GRAPH = """g (float[2, 8] x) => (float[2, 8] y) {
     m = MatMul (x, w)
@@ -58,6 +58,32 @@ def test_an_invalid_result_is_not_written(
         spoiled(source).save(output)
     assert output.read_bytes() == before
     assert sorted(tmp_path.iterdir()) == files
+
+
+HOLDING = """g (float[2,32] x) => (float[2,32] y, float[32,32] k) {{
+    k = Constant<value = float[32,32] {{{numbers}}}>() w = Constant<value = float[32,32] {{{numbers}}}>()
+    a = MatMul(x, w) b = Relu(a) y = MatMul(b, k) }}"""
+
+
+@pytest.mark.parametrize("many", [2_000, 0], ids=["all nodes", "one of each kind"])
+def test_long_constants_are_inputs_for_the_checker(
+    many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = list[int]()
+
+    def fault(content: bytes, **_: bool) -> str | None:
+        sizes.append(len(content))
+        return checker_fault(content, **_)
+
+    monkeypatch.setattr("amp_rewrite.rewriting.apply.checked.checker_fault", fault)
+    monkeypatch.setattr("amp_rewrite.rewriting.apply.save_rewritten.MANY_NODES", many)
+    source, output = tmp_path / "m.onnx", tmp_path / "out.onnx"
+    onnx.save(parse(HOLDING.format(numbers=", ".join(["0.5"] * 1024))), source)
+    amp.rewrite(source, target="schema").save(output)
+    assert sizes[-1] < 1024 * 4 + 1000  # the output k stays
+    onnx.checker.check_model(onnx.load(output), full_check=True)
+    with pytest.raises(InvariantError, match=r"the rewritten model is not valid: .*MatMul"):
+        spoiled(source).save(output)
 
 
 def test_the_fault_of_the_source_is_no_fault_of_the_result(tmp_path: Path) -> None:
