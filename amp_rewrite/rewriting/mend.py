@@ -117,12 +117,13 @@ def check_bindings(flat: FlatProto, types: FlatTypes) -> None:
 
 def _declarations(flat: FlatProto, types: FlatTypes) -> Iterator[Odd]:
     """Declare values as what they are; yield those that were not."""
+    ends = {*flat.main.outputs}
     for value, (found, recorded) in enumerate(zip(types, flat.recorded, strict=True)):
         if found is None or recorded is None or found == recorded:
             continue
         if not (found.startswith(DENSE) and recorded.startswith(DENSE)):
             continue
-        if flat.home[value] == MAIN and value in flat.main.outputs:
+        if flat.home[value] == MAIN and value in ends:
             raise GraphError(
                 "an output of the model has another type than the file declares",
                 where=f"output {flat.value_names[value]!r}",
@@ -229,9 +230,12 @@ def casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[Clash]) ->
         for v, uses in wide.items()
         if v not in narrowed
     ]
+    results = _results(flat) if narrowed else {}
     for value, dtype in narrowed.items():
         own = {(use.node, use.index) for use in wide.get(value, ())}  # they read float32 now
-        uses = tuple(use for use in _uses(flat, value) if (use.node, use.index) not in own)
+        read = (Use(flat.reader(slot), flat.index(slot)) for slot in flat.uses(value))
+        uses = tuple(use for use in read if (use.node, use.index) not in own)
+        uses += tuple(results.get(value, ()))
         if uses:
             name = names.cast(flat.value_names[value], dtype)
             casts.append(PlannedCast(value, dtype, uses, name))
@@ -243,8 +247,10 @@ def casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[Clash]) ->
     return CastPlan(FLOAT32, tuple(casts), (), (), {}, tuple(narrowed), (), inner)
 
 
-def _uses(flat: FlatProto, value: int) -> Iterator[Use]:
-    """Yield what reads a value: nodes, and the graphs whose output it is."""
-    yield from (Use(flat.reader(slot), flat.index(slot)) for slot in flat.uses(value))
+def _results(flat: FlatProto) -> dict[int, list[Use]]:
+    """Return, by value, the graphs whose outputs it is."""
+    found: dict[int, list[Use]] = {}
     for number, body in enumerate(flat.bodies):
-        yield from (Use(ABSENT, i, number) for i, v in enumerate(body.outputs) if v == value)
+        for index, value in enumerate(body.outputs):
+            found.setdefault(value, []).append(Use(ABSENT, index, number))
+    return found

@@ -17,10 +17,11 @@ from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.infer import FlatTypes, infer
 from amp_rewrite.graph.ports import ports_of
 from amp_rewrite.graph.proto.flat_proto import FlatProto
-from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.rewriting.clashes import LOW_TYPES, WIDE, Clash, reads
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, Use
 
+_CHOOSING = ("Concat", "Where")  # operators: those of whose data all are in the result
 _WAVES = ("Sin", "Cos")  # operators: what embeds a time step, and nothing else bounded
 
 
@@ -135,6 +136,11 @@ class _Following:
         return low
 
 
+def _is_single(flat: FlatProto, value: int) -> bool:
+    stored = stored_tensor(flat, value)
+    return stored is not None and stored.size == 1
+
+
 def _fits(flat: FlatProto, value: int, low: DType) -> bool:
     """Tell whether a value is a single constant that a low type holds as a normal number."""
     stored = stored_tensor(flat, value)
@@ -193,12 +199,12 @@ def _is_given(flat: FlatProto, value: int) -> bool:
         called, inputs = flat.called(producer), flat.inputs_of(producer)
         if not called.domain and called.op_type in _WAVES:
             continue
-        if not called.domain and called.op_type == "Concat":
-            more = inputs
-        elif has(called, Trait.MOVES):
-            more = inputs[:1]
-        else:
+        if not has(called, Trait.MOVES):
             return False
+        chooses = not called.domain and called.op_type in _CHOOSING
+        data = row_of(called).data if chooses else (0,)
+        moved = [v for k, v in enumerate(inputs) if data is None or k in data]
+        more = [v for v in moved if not (chooses and _is_single(flat, v))]
         waiting += [v for v in more if v not in seen]
         seen.update(more)
     return True

@@ -61,7 +61,8 @@ def test_an_invalid_result_is_not_written(
 
 
 HOLDING = """g (float[2,32] x) => (float[2,32] y, float[32,32] k) {{
-    k = Constant<value = float[32,32] {{{numbers}}}>() w = Constant<value = float[32,32] {{{numbers}}}>()
+    k = Constant<value = float[32,32] {{{numbers}}}>()
+    w = Constant<value = float[32,32] {{{numbers}}}>()
     a = MatMul(x, w) b = Relu(a) y = MatMul(b, k) }}"""
 
 
