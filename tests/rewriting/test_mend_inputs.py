@@ -88,3 +88,17 @@ def test_what_is_computed_from_an_input_is_not_cast_for_a_weight() -> None:
       h = Mul(x, x) y = MatMul(h, w) }"""
     made = repaired(with_weights(text, w=np.eye(8, dtype=np.float16)))
     assert casts_of(made) == [("w", TensorProto.FLOAT)], "squares may leave float16"
+
+
+def test_what_a_condition_of_the_caller_chooses_is_not_given_by_it() -> None:
+    text = """g (float[1,4,8] x, bool[1,4,8] keep) => (float[1,4,8] y) <float zero = {0}> {
+      h = Mul(x, x) s = Where(keep, h, zero) y = MatMul(s, w) }"""
+    made = repaired(with_weights(text, w=np.eye(8, dtype=np.float16)))
+    assert casts_of(made) == [("w", TensorProto.FLOAT)]
+
+
+def test_an_input_of_which_a_condition_chooses_is_cast() -> None:
+    text = """g (float[1,4,8] x, bool[1,4,8] keep) => (float[1,4,8] y) <float zero = {0}> {
+      s = Where(keep, x, zero) y = MatMul(s, w) }"""
+    made = repaired(with_weights(text, w=np.eye(8, dtype=np.float16)))
+    assert ("s", TensorProto.FLOAT16) in casts_of(made)
