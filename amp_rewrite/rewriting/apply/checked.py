@@ -40,12 +40,12 @@ class Nodes(NamedTuple):
 
     Attributes:
         content: The messages.
-        count: How many nodes they are.
+        total: How many nodes they are.
         constants: Where Constants of many elements stand in them, and what these make.
     """
 
     content: bytes
-    count: int
+    total: int
     constants: list[tuple[slice, onnx.ValueInfoProto]]
 
     def without_constants(self, kept: Collection[str]) -> tuple[bytes, list[onnx.ValueInfoProto]]:

@@ -84,7 +84,7 @@ def save_rewritten(
         rest = graph.without_nodes(MAIN, made)
         if not plan.is_empty:
             of_source = partial(fault_of_source, flat, type_graph, head)
-            samples = graph.samples(rest, placed) if nodes.count > MANY_NODES else None
+            samples = graph.samples(rest, placed) if nodes.total > MANY_NODES else None
             fault = fault_of(head, nodes, rest, placed[MAIN], samples)
             refuse_faults(fault, of_source, output)
         return _parts(head, nodes.content, rest, placed[MAIN])
