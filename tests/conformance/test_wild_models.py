@@ -21,8 +21,10 @@ WORKER = Path(wild_laws.__file__).with_name("wild_worker.py")
 FAST, SLOW = 40, 3000
 
 FOUND: tuple[tuple[str, int], ...] = (
+    ("convert", 768),
     ("convert for openvino", 193),
-    *(("repair", seed) for seed in (77, 220, 2026112512, 2026112637)),
+    ("raise opset", 1403),
+    *(("repair", seed) for seed in (77, 220, 847, 2064, 2026112512, 2026112637)),
 )
 """Jobs and seeds that have failed once."""
 
