@@ -18,6 +18,7 @@ NO_ROOMS = frozenset(
 """Folders that do not test a room: other kinds of tests, and tests of what is not the package."""
 
 OF_MORE_THAN_ONE_MODULE = {
+    "cli/test_data_kept": "no command that reads data writes over them",
     "cli/test_mutants": "every command that reads a model, on mutants of models",
     "cli/test_first_commands": "what a newcomer types first: convert, inputs, explain, verify",
     "cli/test_completion": "what shells are offered: main, command_table and the options",
