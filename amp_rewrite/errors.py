@@ -117,7 +117,7 @@ class OnlyError(StrictError):
 
 
 class VerdictError(AmpError):
-    """A converted model does not hold, and it was not said that it is to be written all the same.
+    """A converted model failed, and `write_failed` was not given.
 
     Attributes:
         conversion: What was converted and found.
@@ -127,9 +127,9 @@ class VerdictError(AmpError):
         """Keep the conversion and say what does not hold."""
         self.conversion = conversion
         super().__init__(
-            "the converted model does not hold",
+            "the converted model failed verification",
             found="; ".join(failures),
-            remedy="look at the verdict, or pass write_failed=True to write it all the same",
+            remedy="look at the verdict, or pass write_failed=True to write it anyway",
         )
 
 

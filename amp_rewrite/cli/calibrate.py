@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from amp_rewrite.base.printable import counted
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
@@ -26,14 +27,14 @@ def calibrate(
     output: common.ListFile,
     options: RewriteOptions,
     margin: Annotated[
-        float, typer.Option(help="How many times larger than measured a value may become.")
+        float, typer.Option(help="Safety factor: values may be N times larger than measured.")
     ] = MARGIN,
     subnormal_share: Annotated[
-        float, typer.Option(help="The share of a value's magnitude that may be subnormal.")
+        float, typer.Option(help="Largest share of a value's magnitude that may be subnormal.")
     ] = SUBNORMAL_SHARE,
-    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    quiet: common.Quiet = False,
 ) -> None:
-    """Run MODEL in float32 over data and find the nodes that do not fit the low type's range."""
+    """Run MODEL in float32 on data and list the nodes whose values overflow the 16-bit type."""
     check_output_path(model, output)
     common.refuse_data(data, output)
     with progress_bar("calibrating", quiet=quiet) as progress:
@@ -53,6 +54,11 @@ def calibrate(
 
 def _print(found: Calibration, output: Path) -> None:
     out = common.console()
+    batches = "1 batch" if found.batches == 1 else f"{found.batches} batches"
+    out.print(
+        f"{counted(len(found.nodes), 'node')} must stay float32; "
+        f"{counted(len(found.ranges), 'value')} measured on {batches}"
+    )
     for rule in found.rules[:_SHOWN]:
         variable = "" if rule.variable is None else f"/{rule.variable}"
         out.print(f"{rule.node}{variable}: {rule.why}")
@@ -61,8 +67,6 @@ def _print(found: Calibration, output: Path) -> None:
     if found.ends:
         out.print(f"inputs and outputs to keep float32: {', '.join(found.ends)}")
     if found.unmeasured:
-        out.print(f"{len(found.unmeasured)} values inside opaque bodies were not measured")
-    out.print(
-        f"{len(found.ranges)} values measured over {found.batches} batches, "
-        f"{len(found.nodes)} nodes stay float32; wrote {delivered(output)}",
-    )
+        count = counted(len(found.unmeasured), "value")
+        out.print(f"{count} inside function bodies could not be measured")
+    out.print(f"wrote {delivered(output)}")

@@ -30,41 +30,41 @@ def check(
     data: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Run it on these data: an .npz file (one batch), or a folder of them; repeat. "
-            "Without it plausible inputs are made up, and stress inputs tried."
+            help="Run the model on these data: an .npz file (one batch), or a folder of .npz "
+            "files; repeatable. Default: made-up inputs and stress inputs."
         ),
     ] = None,
     run: Annotated[
-        bool, typer.Option("--run/--no-run", help="Run the model; --no-run asks the rules alone.")
+        bool, typer.Option("--run/--no-run", help="Run the model; --no-run applies rules only.")
     ] = True,
     stress: Annotated[
         bool | None,
         typer.Option(
-            "--stress/--no-stress", help="Try stress inputs as well. Default: if there are no data."
+            "--stress/--no-stress", help="Also run stress inputs. Default: without --data."
         ),
     ] = None,
     provider: common.RunOn = None,
     arm64_folder: common.ArmFolder = None,
     report: common.ReportFile = None,
     html: common.Page = None,
-    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    quiet: common.Quiet = False,
     *,
     every_target: bool,
 ) -> None:
-    """Tell whether MODEL, in 16 bits, is safe in the types that it has.
+    """Check whether a 16-bit model is numerically safe.
 
-    First what a run shows, emulated in the arithmetic of the target, against the model's own
-    float32 form; then what the rules flag. Exit status 3 means that it is not safe, or that nobody
-    knows. Of a float32 model it is said what a conversion to --precision would have to keep.
-    --target all prints a row for each target: whether the file loads, its share in 16 bits, whether
-    it is right. Of a folder every model in 16 bits is asked, and whether connected inputs and
-    outputs have one type.
+    Emulates the target's 16-bit arithmetic and compares the outputs with the same model in float32,
+    then reports what static rules flag. Exit status 3: unsafe, or not known.
+    For a float32 model, lists what a conversion to --precision would keep in float32.
+    --target all prints one row for each target: whether the file loads, its 16-bit share, whether
+    it is right. If MODEL is a folder, every 16-bit model in it is checked, and whether connected
+    inputs and outputs have the same type.
     """
     common.use_arm64(context, arm64_folder, provider)
     common.check_reports([model], report, html)
     common.refuse_data(data, report, html)
     if not run and (data or stress or provider):
-        remedy = "leave --data, --stress and --provider away"
+        remedy = "omit --data, --stress and --provider"
         raise OptionError("--no-run runs nothing", remedy=remedy)
     if every_target:
         _check_targets(

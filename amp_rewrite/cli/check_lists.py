@@ -23,16 +23,19 @@ class Format(StrEnum):
 def check_lists(
     files: Annotated[
         list[str] | None,
-        typer.Argument(help="Op list files, built-in names or models; all built-in lists if none."),
+        typer.Argument(
+            help="Op list files, built-in names or models. Default: all built-in lists."
+        ),
     ] = None,
     model: Annotated[
-        list[Path] | None, typer.Option("--model", help="A model whose operators must be listed.")
+        list[Path] | None,
+        typer.Option("--model", help="A model whose operators must be on the lists."),
     ] = None,
     format_: Annotated[
-        Format, typer.Option("--format", help="text, json, or github for annotations.")
+        Format, typer.Option("--format", help="text, json, or github (annotations).")
     ] = Format.TEXT,
 ) -> None:
-    """Check op lists against schemas and kernel tables, and models against the lists."""
+    """Check op lists against ONNX schemas and kernel tables, and models against op lists."""
     with progress_bar("checking"):
         report = list_check.check_lists(files or None, models=model or ())
     forms = {

@@ -10,49 +10,34 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from amp_rewrite.cli.help_examples import EXAMPLES, epilog
+from amp_rewrite.cli.help_groups import SETTINGS, GroupedCommand
 from amp_rewrite.cli.other_names import with_other_names
 from amp_rewrite.cli.streams import with_streams
 
 COMMANDS: Mapping[str, str] = {
-    "convert": "Rewrite MODEL to mixed precision.",
-    "check": "Tell whether MODEL, in 16 bits, is safe in the types that it has.",
-    "repair": "Raise to float32 what is dangerous in MODEL, which is in 16 bits, and no more.",
-    "explain": "Print why each NODE of MODEL becomes low precision or stays float32.",
-    "report": "Write a page that shows in a browser what a rewrite of MODEL does, and why.",
-    "inputs": (
-        "Make up inputs for MODEL, by what each of them is, for --data; change them as you like."
-    ),
-    "verify": (
-        "Emulate REWRITTEN in its low precision and compare it with ORIGINAL; exit 1 if it differs."
-    ),
+    "convert": "Convert MODEL to mixed precision.",
+    "check": "Check whether a 16-bit model is numerically safe.",
+    "repair": "Repair a 16-bit model: raise to float32 only what is unsafe.",
+    "explain": "Explain why each NODE of MODEL becomes 16-bit or stays float32.",
+    "report": "Write a page for a browser that shows what a conversion of MODEL does, and why.",
+    "inputs": "Generate plausible inputs for MODEL, for --data; edit them as you like.",
+    "verify": "Emulate REWRITTEN in its 16-bit type and compare it with ORIGINAL.",
     "calibrate": (
-        "Run MODEL in float32 over data and find the nodes that do not fit the low type's range."
+        "Run MODEL in float32 on data and list the nodes whose values overflow the 16-bit type."
     ),
-    "localise": (
-        "Name the node of REWRITTEN that departs first from ORIGINAL, and the one that matters "
-        "most."
-    ),
-    "tune": (
-        "Find the smallest set of nodes of MODEL to keep float32; OUTPUT always holds the best so "
-        "far."
-    ),
+    "localise": "Find the node where the error starts, and the node that matters most.",
+    "tune": "Find the smallest set of nodes to keep float32, so that MODEL passes.",
     "check-lists": (
-        "Check op lists against schemas and kernel tables, and models against the lists."
+        "Check op lists against ONNX schemas and kernel tables, and models against op lists."
     ),
-    "kernels": "Write the kernels that PROVIDER of ONNX Runtime has as a table, for --target.",
-    "measure-costs": "Measure what operators and casts take on a provider, for --costs.",
-    "run": ("Run MODEL on an execution provider; say how long it takes and which nodes it took."),
-    "train-step": (
-        "Build a training step for FORWARD: an ordinary ONNX model that any runtime can run."
-    ),
+    "kernels": "Write a table of the kernels of an ONNX Runtime PROVIDER, for --target.",
+    "measure-costs": "Measure the time of operators and casts on a provider, for --costs.",
+    "run": "Run MODEL on an execution provider; print the time and which nodes ran there.",
+    "train-step": "Build a training step for FORWARD: an ONNX model that any runtime can run.",
     "train": "Train STEP on data, with checkpoints, metrics and evaluation.",
-    "doctor": (
-        "Train STEP until something is not finite; name the value it begins with, and underflow."
-    ),
-    "inject": (
-        "Scale the seed of a training graph, unscale its gradients, make updates conditional."
-    ),
-    "demo": "Make a small image classifier, rewrite it, and compare it with float32.",
+    "doctor": "Train STEP until a value is not finite; name its source, and values that underflow.",
+    "inject": "Add loss scaling to a training graph: scaled gradients, conditional updates.",
+    "demo": "Build a small image classifier, convert it, and compare it with float32.",
 }
 """Name -> the first line of the command's docstring, which the list of commands shows.
 
@@ -60,16 +45,14 @@ The command `train-step` is the function `train_step` of the file `train_step.py
 """
 
 
-SETTINGS = {"help_option_names": ["-h", "--help"]}
-"""What all commands have in common."""
-
-
 def command(name: str) -> Any:
     """Import a command and return it."""
     function = name.replace("-", "_")
     module = import_module(f"{__package__}.{function}")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={**SETTINGS})
-    alone.command(name, epilog=epilog(EXAMPLES[name]))(getattr(module, function))
+    alone.command(name, cls=GroupedCommand, epilog=epilog(EXAMPLES[name]))(
+        getattr(module, function)
+    )
     return with_other_names(with_streams(typer.main.get_command(alone)))
 
 

@@ -136,63 +136,64 @@ def seconds(text: str) -> float:
 
 
 FileOrFolder = Annotated[
-    Path, typer.Argument(help="The ONNX model, or a folder; - is standard input.")
+    Path, typer.Argument(help="ONNX model, or a folder of models; - reads standard input.")
 ]
 Data = Annotated[
-    list[Path], typer.Option(help="An .npz file (one batch), or a folder of them; repeat.")
+    list[Path],
+    typer.Option(help="An .npz file (one batch), or a folder of .npz files; repeatable."),
 ]
 ListFile = Annotated[
-    Path, typer.Option("--output", "-o", help="Where to write the op list, for convert --lists.")
+    Path, typer.Option("--output", "-o", help="The op list to write, for convert --lists.")
 ]
 Rtol = Annotated[
     float | None,
     typer.Option(
-        help="The largest error of an output relative to its largest magnitude; what verify asks "
-        "for if unset."
+        help="The largest allowed error of an output, relative to the output's peak. Default: "
+        "the test of `verify`."
     ),
 ]
 Verify = Annotated[
     bool,
     typer.Option(
         "--verify",
-        help="Verify the result, without --data on made-up and stress inputs, and write it only if "
-        "it holds.",
+        help="Verify the result, and write it only if it passes. Without --data, on made-up and "
+        "stress inputs.",
     ),
 ]
 RunOn = Annotated[
     str | None,
     typer.Option(
         "--provider",
-        help="Run what is judged on this execution provider too, or on that of a target: what it "
-        "computes must hold.",
+        help="Also run the model on this execution provider (or the provider of this target); "
+        "its outputs must pass too.",
     ),
 ]
 ArmFolder = Annotated[
     Path | None,
     typer.Option(
         "--arm64-folder",
-        help="For --provider cpu-arm64 on x86-64: the folder of tools/arm64/make_arm64.py, whose "
-        "emulated processor runs the model. Default: what AMP_REWRITE_ARM64 names.",
+        help="For --provider cpu-arm64 on x86-64: the folder with the emulated Arm processor, made "
+        "by tools/arm64/make_arm64.py. Default: the environment variable AMP_REWRITE_ARM64.",
     ),
 ]
 WriteFailed = Annotated[
-    bool, typer.Option("--write-failed", help="Write the model even if it does not hold.")
+    bool, typer.Option("--write-failed", help="Write the model even if it fails.")
 ]
-ReportFile = Annotated[Path | None, typer.Option("--report", help="Write the JSON report here.")]
-Page = Annotated[
-    Path | None, typer.Option("--html", help="Write a page that shows the rewrite in a browser.")
+ReportFile = Annotated[Path | None, typer.Option("--report", help="Write a JSON report here.")]
+Page = Annotated[Path | None, typer.Option("--html", help="Write a report page for a browser.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Print every detail: casts, constants, GPU types.")
 ]
 Conditional = Annotated[
     str,
     typer.Option(
-        help="How a step is skipped: if, or select, which holds no control flow (CUDA graphs)."
+        help="How a step is skipped: if (control flow), or select (none, for CUDA graphs)."
     ),
 ]
 MaxSkips = Annotated[
     int,
-    typer.Option(
-        min=0, help="Give up after so many skipped steps in a row at loss scale 1; 0: never."
-    ),
+    typer.Option(min=0, help="Stop after N skipped steps in a row at loss scale 1 (0 = never)."),
 ]
 
 
@@ -238,16 +239,15 @@ AUTO = "auto"
 Opset = Annotated[
     str,
     typer.Option(
-        help="Move the model to this opset of ai.onnx first, with onnx's converter; the result "
-        "is checked and compared with the model before. keep: never. auto: for bfloat16, where "
-        "more can be low and outputs in float32 stay the same."
+        help="Convert the model to this ai.onnx opset first; the float32 outputs must stay the "
+        "same. auto: only for bfloat16, where that converts more. keep: never."
     ),
 ]
 ExplainCasts = Annotated[
     bool,
     typer.Option(
         "--explain-casts",
-        help="List the casts that move most in a run, and why each is there, with inferred shapes.",
+        help="List the casts that move the most bytes per run, with the reason for each.",
     ),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +24,6 @@ from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.report.cast_table import explain_casts as cast_table
 from amp_rewrite.rewriting.report.file_sizes import sizes_of
-from amp_rewrite.rewriting.report.gains import Sizes
 from amp_rewrite.rewriting.report.next_steps import (
     Names,
     longer_search,
@@ -46,28 +46,29 @@ _STEPS = 3
 def convert(
     context: typer.Context,
     model: common.FileOrFolder,
-    options: RewriteOptions,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Where to write the result; - is standard output."),
+        typer.Option("--output", "-o", help="The file to write; - writes to standard output."),
     ] = None,
     data: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Calibrate on these data, verify and, if needed, tune: an .npz file (one batch), "
-            "or a folder of them; repeat."
+            help="Calibrate, verify and, if needed, tune on these data: an .npz file (one batch), "
+            "or a folder of .npz files; repeatable."
         ),
     ] = None,
     rtol: common.Rtol = None,
+    *,
+    options: RewriteOptions,
     budget: Annotated[
-        str, typer.Option(help="For calibrating, verifying and tuning: 90s, 10m, 1h.")
+        str, typer.Option(help="Time for calibration, verification and tuning: 90s, 10m, 1h.")
     ] = "10m",
     verify: common.Verify = False,
     stress: Annotated[
         bool | None,
         typer.Option(
             "--stress/--no-stress",
-            help="Verify with stress inputs as well. Default: with --strict.",
+            help="Also verify on stress inputs. Default: with --strict.",
         ),
     ] = None,
     provider: common.RunOn = None,
@@ -76,19 +77,19 @@ def convert(
         bool,
         typer.Option(
             "--measure",
-            help="Time forms of the model on --provider with the first batch of --data, and write "
-            "the fastest that holds.",
+            help="Time variants of the model on --provider with the first batch of --data; write "
+            "the fastest one that passes.",
         ),
     ] = False,
     save_costs: Annotated[
         Path | None,
-        typer.Option(help="With --measure: write what nodes and casts took here, for --costs."),
+        typer.Option(help="With --measure: save the measured costs here, for --costs."),
     ] = None,
     write_slower: Annotated[
         bool,
         typer.Option(
             "--write-slower",
-            help="With --measure: write the model even if it is not faster than float32 by 3 %.",
+            help="With --measure: write the model even if it is less than 3 % faster than float32.",
         ),
     ] = False,
     write_failed: common.WriteFailed = False,
@@ -98,8 +99,7 @@ def convert(
         bool,
         typer.Option(
             "--annotate",
-            help="Note in every node of the result what it computes in, and why, for viewers such "
-            "as Netron.",
+            help="Add type and reason to every node of the result, for viewers such as Netron.",
         ),
     ] = False,
     opset: common.Opset = common.AUTO,
@@ -107,22 +107,24 @@ def convert(
         bool,
         typer.Option(
             "--replace",
-            help="Of a folder: write results in place of forms that are there already, as "
-            "onnx/model_fp16.onnx.",
+            help="For a folder: overwrite existing variants such as onnx/model_fp16.onnx.",
         ),
     ] = False,
     explain_casts: common.ExplainCasts = False,
-    dry_run: Annotated[bool, typer.Option(help="Say what would change; write no model.")] = False,
-    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would change; write no model.")
+    ] = False,
+    verbose: common.Verbose = False,
+    quiet: common.Quiet = False,
 ) -> None:
-    """Rewrite MODEL to mixed precision.
+    """Convert MODEL to mixed precision.
 
-    A MODEL in other float types is read as the float32 model that it stands for. Of a folder every
-    model is converted, all else copied, and OUTPUT is a new folder.
-    With --data, --verify, --stress, --provider or --strict the result is verified, and written only
-    if it holds; a training step only with one of the first four. Exit status 1: it does not hold;
-    3: nothing is left in 16 bits, or --measure finds nothing faster than float32; 4: in doubt,
-    since the rounded weights alone are as far off.
+    If MODEL is a folder, every model in it is converted and other files are copied; OUTPUT is a new
+    folder.
+    With --data, --verify, --stress, --provider or --strict, the result is verified, and written
+    only if it passes. (--strict alone does not verify a training step.)
+    Exit status: 0 written; 1 verification failed; 3 nothing is left in 16 bits, or --measure found
+    nothing faster than float32; 4 in doubt: rounding the weights alone gives the same error.
     """
     common.use_arm64(context, arm64_folder, provider)
     output = _output(model, output, options, dry_run=dry_run)
@@ -208,11 +210,12 @@ def convert(
     if found is not None and not quiet:
         sizes = sizes_of(model, done.result.flat, done.result.plan, output if written else None)
         _print_unmet(done, found, output)
+        _print_verdict(done, found, output, written=written)
         common.say_target(options, found.target, common.console())
         common.say_cpu_provider(provider, common.console(), target=options.target)
         left = None if done.made is None else done.made.nothing_left
-        _print_rewrite(found, sizes, left, explain_casts=explain_casts)
-        _print_outcome(done, found, output, written=written)
+        print_report(found, common.console(), sizes, left, verbose=verbose)
+        _print_outcome(done, found, output, written=written, explain_casts=explain_casts)
         _print_next(found, done, output, written=written)
     if done.missing is not None:
         raise done.missing
@@ -234,10 +237,7 @@ def _output(model: Path, given: Path | None, options: RewriteOptions, *, dry_run
         OptionError: Nothing is said of it, and it is to be written.
     """
     if given is None and not dry_run:
-        raise OptionError(
-            "it is not said where to write the result",
-            remedy="-o MODEL.onnx; or --dry-run, which writes none",
-        )
+        raise OptionError("missing -o OUTPUT", remedy="name the file to write, or use --dry-run")
     return model.with_suffix(f".{options.precision}.onnx") if given is None else given
 
 
@@ -266,7 +266,7 @@ def _check_costs(costs: Path | None, taken: list[Path | None], *, measure: bool)
         return
     if not measure:
         raise OptionError(
-            "--save-costs is about what was measured", remedy="give --measure as well, or omit it"
+            "--save-costs needs --measure", remedy="add --measure, or omit --save-costs"
         )
     common.check_reports([path for path in taken if path is not None], costs, None)
 
@@ -280,7 +280,7 @@ def _check_one(model: Path, output: Path, *, replaces: bool) -> None:
     """
     if replaces:
         raise OptionError(
-            "--replace is about the forms in a folder", remedy="omit it, or name a folder"
+            "--replace is only for a folder", remedy="omit it, or name a folder as MODEL"
         )
     check_output_path(model, output)
 
@@ -314,12 +314,21 @@ def _write_page(
     write_page(page, done.result, report, evidence_of(done, output, written=written))
 
 
-def _print_rewrite(report: Report, sizes: Sizes, left: str | None, *, explain_casts: bool) -> None:
-    """Print what was gained, the figures, the reasons and, if asked for, the dearest casts."""
+def _print_verdict(done: FileConversion, report: Report, output: Path, *, written: bool) -> None:
+    """Print the answer first: whether the result passed, or how to find out."""
     out = common.console()
-    print_report(report, out, sizes, left)
-    if explain_casts:
-        out.print_lines(cast_table(report))
+    if done.made is not None:
+        passes = done.made.writable
+        out.print(done.made.verdict, style="green" if passes else "red")
+    elif _as_it_came(done, report):
+        return  # the next line says that nothing was converted
+    elif not written:
+        out.print("Not verified: nothing was written.")
+    elif STREAM in (shown(done.model), shown(output)):
+        out.print("Not verified: add --data or --verify.")
+    else:
+        both = f"{shlex.quote(str(done.model))} {shlex.quote(str(output))}"
+        out.print(f"Not verified: run `amp-rewrite verify {both}`, or add --data or --verify.")
 
 
 def _print_unmet(done: FileConversion, report: Report, output: Path) -> None:
@@ -334,31 +343,34 @@ def _print_unmet(done: FileConversion, report: Report, output: Path) -> None:
         out.print(line)
 
 
-def _print_outcome(done: FileConversion, report: Report, output: Path, *, written: bool) -> None:
-    """Print the verdict if there is one, and what was written."""
+def _print_outcome(
+    done: FileConversion, report: Report, output: Path, *, written: bool, explain_casts: bool
+) -> None:
+    """Print the dearest casts if asked for, what the verdict rests on, and what was written."""
     out, made = common.console(), done.made
+    if explain_casts:
+        out.print_lines(cast_table(report))
     fails = made is not None and not made.writable
     if made is not None:
         device = made.verification.device
         measured = () if made.choice is None else made.choice.lines
-        lines = *made.verification.notes(), *(device.lines if device else ()), *measured
+        lines = *made.verification.remarks, *(device.lines if device else ()), *measured
         for line in lines:
             out.print(line)
-        out.print(made.verdict)
     if written:
         though = _as_it_came(done, report) if made is None else _though(made)
         out.print(f"wrote {delivered(output)}{though}")
     else:
         slow = made is not None and made.is_slow and made.ok and made.nothing_left is None
         flag = "--write-slower" if slow else "--write-failed"
-        note = f"; {flag} writes it all the same" if fails else ""
+        note = f"; {flag} writes it anyway" if fails else ""
         out.print(f"nothing was written{note}")
 
 
 def _as_it_came(done: FileConversion, report: Report) -> str:
     """Return that a model was written unchanged, if it was."""
     changed = done.result.changed or report.opset_raised is not None
-    return "" if changed else ": the model as it came, nothing was converted"
+    return "" if changed else ", unchanged: nothing was converted"
 
 
 def _though(made: Conversion) -> str:
@@ -366,10 +378,10 @@ def _though(made: Conversion) -> str:
     if made.doubt is not None:
         return ", in doubt"
     if not made.ok:
-        return ", though it does not hold"
+        return ", although it failed"
     if made.nothing_left is None and made.is_slow:
-        return ", though it is not faster than float32"
-    return "" if made.writable else ", in which nothing is low"
+        return ", although it is not faster than float32"
+    return "" if made.writable else ", with nothing in 16 bits"
 
 
 def _names(done: FileConversion, output: Path, *, written: bool) -> Names:
@@ -400,8 +412,8 @@ def _refuse_beside(options: RewriteOptions, beside: Mapping[str, object]) -> Non
     extra += [flag for flag, value in beside.items() if value]
     if extra:
         raise OptionError(
-            f"{extra[0]} says nothing of a float32 form, in which nothing is low",
-            remedy="omit it, or ask for --precision float16 or bfloat16",
+            f"{extra[0]} has no effect with --precision float32",
+            remedy="omit it, or use --precision float16 or bfloat16",
         )
 
 

@@ -48,12 +48,12 @@ _IR_VERSION = 8
 def demo(
     folder: Annotated[
         Path | None,
-        typer.Option(help="Where to write the two models and the data; a new temporary folder."),
+        typer.Option(help="Folder for the models and the data. Default: a new temporary folder."),
     ] = None,
     *,
     options: RewriteOptions,
 ) -> None:
-    """Make a small image classifier, rewrite it, and compare it with float32."""
+    """Build a small image classifier, convert it, and compare it with float32."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         _show(folder, options)
@@ -79,7 +79,7 @@ def _show(folder: Path, options: RewriteOptions) -> None:
     result = rewrite(before, options)
     result.save(after)
     sizes = before.stat().st_size, after.stat().st_size
-    print_report(result.report, out, Sizes(*sizes, exact=True))
+    print_report(result.report, out, Sizes(*sizes, exact=True), verbose=False)
     out.print(f"file: {sizes[0]:,} -> {sizes[1]:,} bytes ({sizes[1] / sizes[0]:.0%})")
     out.print()
 

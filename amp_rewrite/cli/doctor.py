@@ -18,42 +18,39 @@ from amp_rewrite.training.diagnosis.diagnosis import Diagnosis, LayerUnderflow
 
 
 def doctor(
-    step: Annotated[Path, typer.Argument(help="The step that amp-rewrite train-step wrote.")],
-    data: Annotated[Path, typer.Option(help="What it is trained on, as for train.")],
-    batch: Annotated[int, typer.Option(help="Examples in a step.")] = 32,
+    step: Annotated[Path, typer.Argument(help="The step from `amp-rewrite train-step`.")],
+    data: Annotated[Path, typer.Option(help="The training data, as for train.")],
+    batch: Annotated[int, typer.Option(help="Batch size.")] = 32,
     steps: Annotated[
-        int, typer.Option(help="How many steps to take; the last is looked at if all are well.")
+        int, typer.Option(help="Steps to run; the last one is examined if all values are finite.")
     ] = 20,
-    skips: Annotated[int, typer.Option(help="How many skipped updates in a row are too many.")] = 5,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Go on from this checkpoint instead of from the beginning.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Decides the order of the examples, as in train.")] = 0,
+    skips: Annotated[int, typer.Option(help="Stop after N skipped updates in a row.")] = 5,
+    checkpoint: Annotated[Path | None, typer.Option(help="Start from this checkpoint.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the order of examples, as in train.")] = 0,
     shuffle: Annotated[
-        bool, typer.Option("--shuffle/--no-shuffle", help="Give the epoch an order of its own.")
+        bool, typer.Option("--shuffle/--no-shuffle", help="Shuffle the examples.")
     ] = True,
     provider: Annotated[
         list[str] | None,
         typer.Option(
             "--provider",
-            help="Where to train: an execution provider, or the name of its target; repeat.",
+            help="Execution provider, or a target's name; repeatable.",
         ),
     ] = None,
     emulate: Annotated[
         bool | None,
         typer.Option(
             "--emulate/--no-emulate",
-            help="Round as a device with float16 or bfloat16 does while training, too. Default: "
-            "without --provider.",
+            help="Emulate 16-bit rounding during training. Default: without --provider.",
         ),
     ] = None,
-    top: Annotated[int, typer.Option(help="How many layers to print.", min=0)] = 10,
+    top: Annotated[int, typer.Option(help="Layers to print.", min=0)] = 10,
     report: common.ReportFile = None,
-    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    quiet: common.Quiet = False,
 ) -> None:
-    """Train STEP until something is not finite; name the value it begins with, and underflow.
+    """Train STEP until a value is not finite; name its source, and values that underflow.
 
-    Exit status 1 means that something is not finite, or that too many updates were skipped.
+    Exit status 1: a value is not finite, or too many updates were skipped.
     """
     if report is not None and report.resolve() in (step.resolve(), data.resolve()):
         raise OptionError("the report would overwrite an input", where=report)

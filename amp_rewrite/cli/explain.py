@@ -21,14 +21,14 @@ from amp_rewrite.rewriting.report.explain import explain as explain_node
 def explain(
     model: Annotated[Path, typer.Argument(help="The ONNX model, before rewriting.")],
     nodes: Annotated[
-        list[str] | None, typer.Argument(help="Node names; without any, every float32 node.")
+        list[str] | None, typer.Argument(help="Node names. Default: every node that stays float32.")
     ] = None,
     *,
     explain_casts: common.ExplainCasts = False,
     opset: common.Opset = common.AUTO,
     options: RewriteOptions,
 ) -> None:
-    """Print why each NODE of MODEL becomes low precision or stays float32."""
+    """Explain why each NODE of MODEL becomes 16-bit or stays float32."""
     out = common.console()
     with progress_bar("rewriting"):
         raised = moved(model, options, opset)

@@ -27,34 +27,34 @@ from amp_rewrite.training.step.step_info import StepInfo
 def inject(
     graph: Annotated[
         Path,
-        typer.Argument(help="A training graph, or a step of amp-rewrite train-step."),
+        typer.Argument(help="A training graph, or a step from `amp-rewrite train-step`."),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the step.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The step to write.")],
     loss: Annotated[
-        str | None, typer.Option(help="The loss. A step knows this and the next three itself.")
+        str | None, typer.Option(help="Name of the loss. Not needed for a step of train-step.")
     ] = None,
     seed: Annotated[
-        str | None, typer.Option(help="The value at which the backward pass begins.")
+        str | None, typer.Option(help="Name of the value where the backward pass starts.")
     ] = None,
     gradient: Annotated[
         list[str] | None,
-        typer.Option("--gradient", help="VARIABLE=VALUE that carries its gradient; repeat."),
+        typer.Option("--gradient", help="VARIABLE=NAME of its gradient; repeatable."),
     ] = None,
     update: Annotated[
         list[str] | None,
-        typer.Option("--update", help="STATE=VALUE that it has after the step; repeat."),
+        typer.Option("--update", help="STATE=NAME of its value after the step; repeatable."),
     ] = None,
     loss_scale: Annotated[
-        str, typer.Option(help="dynamic, or a number for a fixed one.")
+        str, typer.Option(help="dynamic, or a number for a fixed loss scale.")
     ] = "dynamic",
     conditional: common.Conditional = "if",
     max_skips: common.MaxSkips = 20,
     precision: Annotated[
-        str, typer.Option(help="float16 or bfloat16 rewrite forward and backward pass too.")
+        str, typer.Option(help="float16 or bfloat16: also convert the forward and backward pass.")
     ] = FLOAT32.name,
-    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    quiet: common.Quiet = False,
 ) -> None:
-    """Scale the seed of a training graph, unscale its gradients, make updates conditional."""
+    """Add loss scaling to a training graph: scaled gradients, conditional updates."""
     check_output_path(graph, output)
     with progress_bar("injecting", quiet=quiet) as progress:
         step = inject_loss_scaling(

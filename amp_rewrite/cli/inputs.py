@@ -26,28 +26,30 @@ _FEW = 4
 
 
 def inputs(
-    model: Annotated[Path, typer.Argument(help="The ONNX model; - is standard input.")],
+    model: Annotated[Path, typer.Argument(help="ONNX model; - reads standard input.")],
     output: Annotated[
         Path,
         typer.Option(
             "--output",
             "-o",
-            help="Where to write them: NAME.npz (one batch), or a folder of such files; "
-            "- is standard output.",
+            help="Where to write: NAME.npz (one batch), or a folder of .npz files; - writes to "
+            "standard output.",
         ),
     ],
     batches: Annotated[
         int | None,
-        typer.Option(min=1, help=f"How many; in a folder {_FEW} if unset."),
+        typer.Option(min=1, help=f"Number of batches. Default: {_FEW} in a folder, else 1."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Where random numbers begin.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 0,
     input_range: Annotated[
         list[str] | None,
-        typer.Option("--input-range", help="What an input holds, NAME=LOW:HIGH; repeat."),
+        typer.Option(
+            "--input-range", help="NAME=LOW:HIGH: the range of an input's values; repeatable."
+        ),
     ] = None,
-    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    quiet: common.Quiet = False,
 ) -> None:
-    """Make up inputs for MODEL, by what each of them is, for --data; change them as you like."""
+    """Generate plausible inputs for MODEL, for --data; edit them as you like."""
     files = _files(output, batches)
     with progress_bar("making inputs", quiet=quiet):
         made = make_inputs(model, len(files), seed=seed, ranges=input_ranges(input_range or ()))
@@ -100,12 +102,12 @@ def _print(made: MadeUpInputs, model: Path, output: Path, first: Path) -> None:
         return
     name = next(iter(made.batches[0]), None)
     if name is not None:
-        out.print("These are made up. Put real ones in their place where you have them:")
+        out.print("These inputs are made up. Replace them by real ones where you can:")
         out.print(f"  batch = dict(numpy.load({str(first)!r}))")
         out.print(f"  batch[{name!r}] = ...")
         out.print(f"  numpy.savez({str(first)!r}, **batch)")
     data = f"{shlex.quote(str(model))} -o {shlex.quote(str(model.with_suffix('.fp16.onnx')))}"
-    out.print("next: Convert with them: it is verified, and written only if it holds.")
+    out.print("next: Convert with these inputs; the result is written only if it passes.")
     out.print(f"  amp-rewrite convert {data} --data {shlex.quote(str(output))}")
 
 

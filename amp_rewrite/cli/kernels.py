@@ -15,20 +15,20 @@ from amp_rewrite.rewriting.report.write_text import write_text
 
 
 def kernels(
-    provider: Annotated[str, typer.Argument(help="Execution provider, or the name of its target.")],
+    provider: Annotated[str, typer.Argument(help="Execution provider, or a target's name.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The table, for --target; ends in .json.")
+        Path, typer.Option("--output", "-o", help="The table to write (.json), for --target.")
     ],
     package: Annotated[
         str | None,
         typer.Option(
-            help="Python package that brings the provider and has get_library_path(), if no "
-            "target knows the provider."
+            help="Python package with get_library_path() that contains the provider; only for "
+            "providers without a target."
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    quiet: common.Quiet = False,
 ) -> None:
-    """Write the kernels that PROVIDER of ONNX Runtime has as a table, for --target."""
+    """Write a table of the kernels of an ONNX Runtime PROVIDER, for --target."""
     targets.check_table_name(str(output))
     named = targets.provider_named(provider)
     table = table_for(ask_runtime(named, package), named)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from amp_rewrite.base.printable import counted, percent
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
@@ -24,30 +25,34 @@ def localise(
     data: Annotated[
         list[Path] | None,
         typer.Option(
-            help="An .npz file (one batch), or a folder of them; repeat. Without it plausible "
-            "inputs are made up."
+            help="An .npz file (one batch), or a folder of .npz files; repeatable. Default: "
+            "made-up inputs."
         ),
     ] = None,
     rewritten: Annotated[
         Path | None,
-        typer.Argument(help="What convert made of it; left away, what it makes with the options."),
+        typer.Argument(
+            help="The converted model; if omitted, ORIGINAL is converted with the given options."
+        ),
     ] = None,
     tolerance: Annotated[
         float | None,
         typer.Option(
-            help="Relative distance from which an output departs; from the type if unset."
+            help="Relative error from which a value counts as wrong. Default: from the type."
         ),
     ] = None,
-    budget: Annotated[str, typer.Option(help="Time for trying nodes alone: 90s, 10m, 1h.")] = "60s",
-    top: Annotated[int, typer.Option(help="How many nodes of the ranking to print.", min=0)] = 10,
+    budget: Annotated[
+        str, typer.Option(help="Time for testing single nodes: 90s, 10m, 1h.")
+    ] = "60s",
+    top: Annotated[int, typer.Option(help="Nodes of the ranking to print.", min=0)] = 10,
     *,
     options: RewriteOptions,
     report: common.ReportFile = None,
-    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    quiet: common.Quiet = False,
 ) -> None:
-    """Name the node of REWRITTEN that departs first from ORIGINAL, and the one that matters most.
+    """Find the node where the error starts, and the node that matters most.
 
-    Exit status 1 means that an output departs or that an infinity was absorbed.
+    Exit status 1: an output is wrong, or an infinite value was absorbed.
     """
     limit = common.seconds(budget)
     models = [original] if rewritten is None else [original, rewritten]
@@ -76,29 +81,30 @@ def localise(
 def _print(found: Localisation, top: int, *, made_up: bool) -> None:
     out = common.console()
     if made_up:
-        out.print("on made-up inputs; --data takes real ones")
+        out.print("These inputs are made up; use --data for real ones.")
     for name, distance in found.outputs.items():
-        verdict = "holds" if distance <= found.tolerance else "departs"
+        verdict = "ok" if distance <= found.tolerance else "FAILED"
         out.print(
-            f"output {name}: distance {distance:.3g}, {verdict} ({found.tolerance:.3g})",
+            f"output {name}: error {percent(distance)} of its size, at most "
+            f"{percent(found.tolerance)}: {verdict}"
         )
     if found.absorbed:
         out.print(
-            f"{len(found.absorbed)} nodes overflow although every output is finite, "
-            f"the first is {found.absorbed[0]}",
+            f"{counted(len(found.absorbed), 'node')} overflowed although every output is finite; "
+            f"first {found.absorbed[0]}",
         )
     if found.first is None and not found.holds:
-        out.print("no node in 16 bits departs by itself: float32 nodes magnify what comes to them")
+        out.print("no 16-bit node is wrong by itself: float32 nodes magnify their input errors")
     if found.first is not None:
-        out.print(f"first to depart: {_line(found.first)}")
+        out.print(f"the error starts at: {_line(found.first)}")
     if found.most is not None:
-        out.print(f"contributes most: {_line(found.most)}")
+        out.print(f"largest contribution: {_line(found.most)}")
     for rank, error in enumerate(found.ranking[:top], 1):
         out.print(f"{rank:4}. {_line(error)}")
 
 
 def _line(error: NodeError) -> str:
     return (
-        f"{error.node} ({error.op}): distance {error.distance:.3g}, "
-        f"alone {error.contribution:.3g} at the outputs"
+        f"{error.node} ({error.op}): error {percent(error.distance)} of its size; alone it changes "
+        f"the outputs by {percent(error.contribution)}"
     )

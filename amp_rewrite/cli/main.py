@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from amp_rewrite.base.version import __version__
-from amp_rewrite.cli.command_table import SETTINGS, Commands
+from amp_rewrite.cli.command_table import Commands
 from amp_rewrite.cli.common import (
     FAILED,
     INTERRUPTED,
@@ -27,6 +27,7 @@ from amp_rewrite.cli.common import (
 )
 from amp_rewrite.cli.ctrl_c import wait_for_imports
 from amp_rewrite.cli.help_examples import FIRST, epilog
+from amp_rewrite.cli.help_groups import SETTINGS
 from amp_rewrite.cli.other_names import understood
 from amp_rewrite.cli.own_process import run_apart
 from amp_rewrite.cli.standard_output import check_standard_output

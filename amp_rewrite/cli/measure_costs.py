@@ -20,33 +20,33 @@ def measure_costs(
     provider: Annotated[
         str,
         typer.Option(
-            help="Execution provider, or the name of its target; openvino is that engine."
+            help="Execution provider, or a target's name; openvino is the OpenVINO engine."
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The table of costs, for --costs.")
+        Path, typer.Option("--output", "-o", help="The cost table to write, for --costs.")
     ],
     precision: Annotated[
         str | None,
-        typer.Option(help="float16 or bfloat16. Default: the first that the target computes in."),
+        typer.Option(help="float16 or bfloat16. Default: the first that the target supports."),
     ] = None,
-    threads: Annotated[int, typer.Option(min=0, help="Threads inside an operator; 0 is all.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="Threads per operator (0 = all cores).")] = 0,
     sessions: Annotated[
         int,
-        typer.Option(min=1, help="How often each small model is loaded; the least time counts."),
+        typer.Option(min=1, help="Sessions per small model; the shortest time counts."),
     ] = 4,
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="Measure this family of operators only, or pairs: the casts; repeat. The rest is "
-            "taken from OUTPUT, if it is there."
+            help="Measure only this family of operators (pairs = casts); repeatable. Other costs "
+            "come from OUTPUT if it exists."
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    quiet: common.Quiet = False,
 ) -> None:
-    """Measure what operators and casts take on a provider, for --costs.
+    """Measure the time of operators and casts on a provider, for --costs.
 
-    Small models run in float32 and in 16 bits. Takes minutes; nothing else should run meanwhile.
+    Runs small models in float32 and in 16 bits. This takes minutes; nothing else should run.
     """
     before = read_table(str(output)) if only and output.exists() else None
     with progress_bar("measuring", quiet=quiet) as progress:

@@ -29,45 +29,45 @@ def repair(
     options: RewriteOptions,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="Where to write the result; - is standard output."),
+        typer.Option("--output", "-o", help="The file to write; - writes to standard output."),
     ],
     data: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Raise what overflows on these data, verify, and raise more until it holds: an "
-            ".npz file (one batch), or a folder of them; repeat."
+            help="Raise what overflows on these data, verify, and raise more until the model "
+            "passes: an .npz file (one batch), or a folder of .npz files; repeatable."
         ),
     ] = None,
     keep_io: Annotated[
         str,
         typer.Option(
-            help="given: inputs and outputs keep their types; float32: 16-bit ones become float32.",
+            help="Types of inputs and outputs. given: unchanged; float32: 16-bit ones become "
+            "float32.",
             autocompletion=common.completing(get_args(KeepIO)),
         ),
     ] = "given",
     weights: Annotated[
         str,
         typer.Option(
-            help="cast: weights of what is raised stay stored as they are, behind a Cast; convert: "
-            "they are stored as float32.",
+            help="Weights of raised nodes. cast: keep the 16-bit weights and add Casts; convert: "
+            "store them as float32.",
             autocompletion=common.completing(get_args(Weights)),
         ),
     ] = "cast",
     rtol: common.Rtol = None,
-    budget: Annotated[str, typer.Option(help="For tuning: 90s, 10m, 1h.")] = "10m",
+    budget: Annotated[str, typer.Option(help="Time for tuning: 90s, 10m, 1h.")] = "10m",
     verify: common.Verify = False,
     write_failed: common.WriteFailed = False,
     report: common.ReportFile = None,
     html: common.Page = None,
-    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    quiet: common.Quiet = False,
 ) -> None:
-    """Raise to float32 what is dangerous in MODEL, which is in 16 bits, and no more.
+    """Repair a 16-bit model: raise to float32 only what is unsafe.
 
-    All else stays byte for byte. With --data or --verify the result, emulated, is compared with the
-    model's own float32 form, and written only if it passes. Before it takes its place, ONNX Runtime
-    loads it in a process of its own; what does not load is not written. Exit status 3 means that it
-    was not written, or that a danger stays. Of a folder every model in 16 bits is
-    repaired, all else copied, and OUTPUT is a new folder.
+    Everything else stays byte for byte. With --data or --verify, the result is emulated, compared
+    with the same model in float32, and written only if it passes. A file that ONNX Runtime cannot
+    load is not written. Exit status 3: not written, or a danger stays. If MODEL is a folder, every
+    16-bit model in it is repaired and other files are copied; OUTPUT is a new folder.
     """
     _check_verdict(data, rtol, verify=verify)
     if model.is_dir():
@@ -144,19 +144,19 @@ def _check_verdict(data: list[Path] | None, rtol: float | None, *, verify: bool)
     """Refuse what is said about a verdict where there is none."""
     if rtol is not None and not (data or verify):
         raise OptionError(
-            "--rtol is about a verdict, and nothing is verified",
-            remedy="give --data or --verify as well",
+            "--rtol has no effect without verification",
+            remedy="add --data or --verify",
         )
 
 
 def _print(made: Repair, output: Path, refused: VerdictError | None, *, written: bool) -> None:
     out = common.console()
     if refused is not None:
-        out.print(f"does not load: {refused.what}")
+        out.print(f"FAILED: ONNX Runtime does not load the result: {refused.what}")
     for line in made.to_text().splitlines():
         out.print(line)
     if written:
         note = "" if made.changed or made.raised.flat.mended.words() else ", a copy"
         out.print(f"wrote {delivered(output)}{note}")
     else:
-        out.print("nothing was written; --write-failed writes it all the same")
+        out.print("nothing was written; --write-failed writes it anyway")

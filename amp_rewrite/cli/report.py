@@ -35,43 +35,43 @@ if TYPE_CHECKING:
 def report(
     model: Annotated[Path, typer.Argument(help="The ONNX model, before rewriting.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write the page.")
+        Path | None, typer.Option("--output", "-o", help="The page to write.")
     ] = None,
     rewritten: Annotated[
         Path | None,
-        typer.Argument(help="What convert made of it with the same options; left away, nothing."),
+        typer.Argument(help="The output of convert with the same options, if you have it."),
     ] = None,
     *,
     options: RewriteOptions,
     data: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Measure magnitudes and errors on these: an .npz file (one batch), or a folder of "
-            "them; repeat."
+            help="Measure magnitudes and errors on these data: an .npz file (one batch), or a "
+            "folder of .npz files; repeatable."
         ),
     ] = None,
     verify: Annotated[
         bool | None,
         typer.Option(
             "--verify/--no-verify",
-            help="Run the model before and after and compare them, without --data on made-up "
-            "inputs. Default: with --data, REWRITTEN or --compare.",
+            help="Run both models and compare them; without --data, on made-up inputs. Default: "
+            "with --data, REWRITTEN or --compare.",
         ),
     ] = None,
     compare: Annotated[
         Path | None,
-        typer.Option(help="What another tool made of MODEL: shown beside this, node by node."),
+        typer.Option(help="Another tool's conversion of MODEL, to show side by side."),
     ] = None,
     model_explorer: Annotated[
         Path | None,
         typer.Option(
-            help="Write node data for Google's Model Explorer: precision here, reasons, errors and "
-            "ranges beside it."
+            help="Write node data for Google's Model Explorer here: types; reasons, errors and "
+            "ranges go to files next to it."
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    quiet: common.Quiet = False,
 ) -> None:
-    """Write a page that shows in a browser what a rewrite of MODEL does, and why."""
+    """Write a page for a browser that shows what a conversion of MODEL does, and why."""
     _check_outputs([output, model_explorer], [model, rewritten, compare])
     common.refuse_data(data, output, model_explorer)
     if compare is not None and output is None:

@@ -20,12 +20,12 @@ from amp_rewrite.targets import CPU
 
 def run(
     context: typer.Context,
-    model: Annotated[Path, typer.Argument(help="The model; it runs as it is.")],
+    model: Annotated[Path, typer.Argument(help="The model to run, unchanged.")],
     data: Annotated[Path, typer.Option(help="An .npz file with one array per input.")],
     provider: Annotated[
         str | None,
         typer.Option(
-            help="Execution provider, or the name of its target; openvino is that engine, "
+            help="Execution provider, or a target's name; openvino is the OpenVINO engine, "
             f"cpu-arm64 an Arm processor. Default: {CPU}."
         ),
     ] = None,
@@ -33,21 +33,19 @@ def run(
     original: Annotated[
         Path | None,
         typer.Option(
-            help="The model before; it runs in turn with MODEL, and once more in the types that "
-            "the engine would choose."
+            help="The float32 model, to compare times: both run in turn, and ORIGINAL once more "
+            "in the types that the engine chooses."
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the outputs here (.npz).")
+        Path | None, typer.Option("--output", "-o", help="Save the outputs here (.npz).")
     ] = None,
-    repeat: Annotated[
-        int, typer.Option(min=0, help="How often it runs after the first time, for the times.")
-    ] = 10,
-    threads: Annotated[int, typer.Option(min=0, help="Threads inside an operator; 0 is all.")] = 0,
+    repeat: Annotated[int, typer.Option(min=0, help="Timed runs after the first run.")] = 10,
+    threads: Annotated[int, typer.Option(min=0, help="Threads per operator (0 = all cores).")] = 0,
     report: common.ReportFile = None,
-    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    quiet: common.Quiet = False,
 ) -> None:
-    """Run MODEL on an execution provider; say how long it takes and which nodes it took."""
+    """Run MODEL on an execution provider; print the time and which nodes ran there."""
     _check_paths([model, data, *([original] if original else [])], [output, report])
     common.use_arm64(context, arm64_folder, provider)
     named = CPU if provider is None else targets.provider_named(provider)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -27,12 +26,11 @@ from amp_rewrite.training.session.partial_restore import Restored
 def train(
     context: typer.Context,
     options: RunOptions,
-    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    quiet: common.Quiet = False,
 ) -> None:
     """Train STEP on data, with checkpoints, metrics and evaluation.
 
-    Ctrl-C ends training after the present step, or the update that it is a part of; with
-    --checkpoint it can be resumed from there.
+    Ctrl-C stops training after the current update; with --checkpoint, --resume continues there.
     """
     check_options(given_options(context))
     with TrainingRun(options) as run:
@@ -92,7 +90,7 @@ def _print_fresh(run: TrainingRun, options: RunOptions) -> None:
     """Say that there is nothing to go on from, if that was asked for."""
     if options.resume and not run.resumes:
         common.error_console().print(
-            f"{options.checkpoint} is not there yet: training begins afresh"
+            f"{options.checkpoint} does not exist yet: training starts from the beginning"
         )
 
 

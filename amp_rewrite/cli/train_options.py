@@ -18,88 +18,89 @@ from amp_rewrite.loop.recipe.training_run import RunOptions
 
 OPTIONS: Mapping[str, ArgumentInfo | OptionInfo] = {
     "step": typer.Argument(
-        help="The step that amp-rewrite train-step wrote, or a model with training_info."
+        help="The step from `amp-rewrite train-step`, or a model with training_info."
     ),
     "data": typer.Option(
-        help="An .npz file or a folder of .npy files, an array per input, the first axis over "
-        "examples; CSV, Parquet or Arrow files, a column per input; a folder of images by class; "
-        "- is standard input."
+        help="Training data: .npz or a folder of .npy files (one array per input, examples along "
+        "the first axis); CSV, Parquet or Arrow (one column per input); a folder of images by "
+        "class; - reads standard input."
     ),
-    "epochs": typer.Option(help="How often every example is seen, in all."),
-    "batch": typer.Option(help="Examples in a step, of all shards."),
-    "output": typer.Option("--output", "-o", help="Where to write the trained inference model."),
+    "epochs": typer.Option(help="Epochs in all."),
+    "batch": typer.Option(help="Batch size over all shards."),
+    "output": typer.Option("--output", "-o", help="The trained inference model to write."),
     "adapters": typer.Option(
-        help="Write the adapters of train-step --lora alone into this folder, as PEFT does."
+        help="Write only the adapters of train-step --lora into this folder, as PEFT does."
     ),
-    "checkpoint": typer.Option(help="Save the state here (safetensors) after every epoch."),
-    "checkpoint_every": typer.Option(
-        help="Save after so many steps too, or after their update; 0 does not."
+    "checkpoint": typer.Option(
+        help="Save the training state here (safetensors) after every epoch."
     ),
-    "resume": typer.Option("--resume", help="Go on from the checkpoint, bit for bit."),
-    "restore": typer.Option(help="Begin with the states of this checkpoint."),
+    "checkpoint_every": typer.Option(help="Also save every N steps (0 = off)."),
+    "resume": typer.Option("--resume", help="Continue from --checkpoint, bit for bit."),
+    "restore": typer.Option(help="Start with the states of this checkpoint."),
     "strict": typer.Option(
         "--strict/--no-strict",
-        help="--no-strict takes of --restore what fits by name, shape and type, across "
-        "freezing, and says what that is not.",
+        help="--no-strict restores what fits by name, shape and type, and prints the rest.",
     ),
-    "held_out": typer.Option("--eval", help="Held-out data to evaluate after every epoch."),
-    "eval_every": typer.Option(
-        help="Evaluate after so many steps instead, or their update; 0 does not."
-    ),
+    "held_out": typer.Option("--eval", help="Held-out data, evaluated after every epoch."),
+    "eval_every": typer.Option(help="Evaluate every N steps (0 = after every epoch)."),
     "metric": typer.Option(
         "--metric",
-        help=f"What to measure there: {', '.join(NAMES)}, or METRIC:PREDICTIONS:LABELS; "
-        "repeat. Default: the accuracy if it is known.",
+        help=f"Metric of the evaluation: {', '.join(NAMES)}, or METRIC:PREDICTIONS:LABELS; "
+        "repeatable. Default: accuracy, if the loss has labels.",
         autocompletion=common.completing(NAMES),
     ),
-    "best": typer.Option(help="Keep the checkpoint of the best evaluation here."),
+    "best": typer.Option(help="Save the checkpoint of the best evaluation here."),
     "restore_best": typer.Option(
         "--restore-best",
-        help="Write the model of --best, not that of the last step.",
+        help="Write the model of --best, not of the last step.",
     ),
     "patience": typer.Option(
-        min=0, help="End after so many evaluations that are not better; 0 never."
+        min=0, help="Stop after N evaluations without improvement (0 = never)."
     ),
-    "min_delta": typer.Option(min=0, help="What is better for --patience is so by more than this."),
-    "mode": typer.Option(help="What is better: min or max. Default: min for losses and errors."),
+    "min_delta": typer.Option(min=0, help="Smallest improvement that counts."),
+    "mode": typer.Option(
+        help="min or max: which value is better. Default: min for losses and errors."
+    ),
     "averaged": typer.Option(
         "--averaged",
-        help="Evaluate and write the averages of the weights that train-step --average keeps.",
+        help="Evaluate and write the averaged weights of train-step --average.",
     ),
-    "monitor": typer.Option(help="What --best and --patience watch: eval_loss, eval_accuracy, ..."),
-    "metrics": typer.Option(help="Write a row per step here: .csv or .jsonl."),
+    "monitor": typer.Option(
+        help="Value that --best and --patience watch: eval_loss, eval_accuracy, ..."
+    ),
+    "metrics": typer.Option(help="Write one row per step here (.csv or .jsonl)."),
     "tensorboard": typer.Option(
-        help="Write the run into this folder for TensorBoard: scalars, histograms, hyperparameters."
+        help="Folder for TensorBoard: scalars, histograms, hyperparameters."
     ),
-    "learning_rate": typer.Option(help="Another learning rate than the step's."),
+    "learning_rate": typer.Option(help="Learning rate. Default: the step's own."),
     "find_learning_rate": typer.Option(
-        "--find-learning-rate", help="Only try growing learning rates, and suggest one."
+        "--find-learning-rate", help="Only run a learning-rate range test, and suggest a rate."
     ),
-    "seed": typer.Option(help="Decides the order of the examples."),
-    "shuffle": typer.Option("--shuffle/--no-shuffle", help="Give each epoch an order of its own."),
+    "seed": typer.Option(help="Seed of the order of examples."),
+    "shuffle": typer.Option("--shuffle/--no-shuffle", help="Shuffle the examples in every epoch."),
     "provider": typer.Option(
-        "--provider", help="Execution provider, or the name of its target; repeat."
+        "--provider", help="Execution provider, or a target's name; repeatable."
     ),
-    "target": typer.Option(help="Whose kernels --emulate emulates. Default: that of the provider."),
+    "target": typer.Option(
+        help="Target whose kernels --emulate emulates. Default: the provider's."
+    ),
     "threads": typer.Option(
-        min=0, help="Threads inside an operator; 0 is all, or a shard's share."
+        min=0, help="Threads per operator (0 = all cores, or a shard's share)."
     ),
     "shards": typer.Option(
-        help="mpi or torch: this process is one of those that mpiexec or torchrun has started; "
-        "each takes its part of every batch."
+        help="mpi or torch: train in the processes started by mpiexec or torchrun; each takes its "
+        "part of every batch."
     ),
-    "emulate": typer.Option(
-        help="Round as a device with float16 or bfloat16 does; the CPU provider does not."
-    ),
+    "emulate": typer.Option(help="Emulate 16-bit rounding, which the CPU provider does not do."),
     "cuda_graph": typer.Option(
         "--cuda-graph",
-        help="Capture each step as a CUDA graph; its loss scale needs --conditional select.",
+        help="Capture each step as a CUDA graph; needs a step with --conditional select.",
     ),
     "non_finite": typer.Option(
-        help="NaN and infinities in the data: allow, count (and print) or refuse."
+        help="NaN and infinite values in the data: allow, count (and print) or refuse."
     ),
     "ahead": typer.Option(
-        help="Batches to read ahead on a thread. Default: 2 for data not in memory."
+        help="Batches to prefetch on a thread. Default: 2 for data not in memory."
     ),
 }
 """Field of RunOptions -> what it is on the command line."""
@@ -170,13 +171,13 @@ def check_options(given: Collection[str]) -> None:
             raise OptionError(
                 f"--{_SEARCH} trains nothing and writes nothing",
                 found=_listed(useless),
-                remedy="leave them out" if useless[1:] else "leave it out",
+                remedy="omit them" if useless[1:] else "omit it",
             )
     for name, needed in _NEEDS.items():
         if name in given and not set(needed) & set(given):
             raise OptionError(
                 f"--{name} does nothing without {_listed(needed, ' or ')}",
-                remedy=f"add {_listed(needed, ' or ')}, or leave --{name} out",
+                remedy=f"add {_listed(needed, ' or ')}, or omit --{name}",
             )
 
 

@@ -45,18 +45,19 @@ from amp_rewrite.training.step.step_info import StepInfo
 @with_rewrite_options("precision", "keep_io_types", "variables", "overflow", "only")
 def train_step(
     forward: Annotated[Path, typer.Argument(help="The ONNX model to train.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the step.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The step to write.")],
     loss: Annotated[
         str,
         typer.Option(
-            help="The name of the model's own loss, or a loss to add, KIND:LOGITS:LABELS; labels "
-            f"that the model lacks become an input. Kinds: {', '.join(KINDS)}."
+            help="Name of a loss in the model, or a loss to add: KIND:LOGITS:LABELS. Labels that "
+            f"the model lacks become an input. Kinds: {', '.join(KINDS)}."
         ),
     ],
     loss_option: Annotated[
         list[str] | None,
         typer.Option(
-            "--loss-option", help="An argument of the loss, such as label-smoothing=0.1; repeat."
+            "--loss-option",
+            help="An argument of the loss, for example label-smoothing=0.1; repeatable.",
         ),
     ] = None,
     optimizer: Annotated[
@@ -64,120 +65,124 @@ def train_step(
         typer.Option(help=f"One of {', '.join(NAMES)}.", autocompletion=common.completing(NAMES)),
     ] = "adam",
     learning_rate: Annotated[
-        float | None, typer.Option(help="The optimizer's default if none is given.")
+        float | None, typer.Option(help="Learning rate. Default: the optimizer's.")
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", help="An argument of the optimizer, KEY=VALUE; repeat."),
+        typer.Option("--option", help="KEY=VALUE: an argument of the optimizer; repeatable."),
     ] = None,
     group: Annotated[
         list[str] | None,
         typer.Option(
             "--group",
-            help="Variables that are trained otherwise: 'PATTERNS KEY=NUMBER ...' with "
+            help="Other settings for some variables: 'PATTERNS KEY=NUMBER ...' with "
             "learning_rate, rate_multiplier, weight_decay, clipnorm, clipvalue or "
-            "global_clipnorm, for example 'encoder.*|embedding rate_multiplier=0.1'; repeat.",
+            "global_clipnorm, for example 'encoder.*|embedding rate_multiplier=0.1'; repeatable.",
         ),
     ] = None,
     no_decay: Annotated[
         str | None,
-        typer.Option(help="Variables whose weights do not decay: patterns, or bias,norm."),
+        typer.Option(help="Variables without weight decay: patterns, or bias,norm."),
     ] = None,
     schedule: Annotated[
-        str, typer.Option(help="constant, step:STEPS[:RATE] or cosine:STEPS[:ALPHA].")
+        str,
+        typer.Option(
+            help="Learning-rate schedule: constant, step:STEPS[:RATE] or cosine:STEPS[:ALPHA]."
+        ),
     ] = "constant",
     warm_up: Annotated[
-        int, typer.Option(min=0, help="Steps over which the learning rate grows from 0.")
+        int, typer.Option(min=0, help="Warm-up steps, in which the learning rate grows from 0.")
     ] = 0,
     clip_norm: Annotated[
         float | None,
-        typer.Option(help="The largest global norm of the gradients; larger ones are scaled down."),
+        typer.Option(help="Clip the gradients to this global norm."),
     ] = None,
     accumulate: Annotated[
-        int, typer.Option(min=1, help="The mean gradient of so many batches makes one update.")
+        int, typer.Option(min=1, help="Accumulate the gradients of N batches for one update.")
     ] = 1,
     average: Annotated[
         str | None,
         typer.Option(
-            help="Keep averages of the weights, for train --averaged: ema[:DECAY], exponential, or "
-            "swa[:START[:EVERY]], of all steps after START alike."
+            help="Average the weights, for train --averaged: ema[:DECAY], or swa[:START[:EVERY]], "
+            "the mean of every EVERY-th step after START."
         ),
     ] = None,
     variable: Annotated[
         list[str] | None,
-        typer.Option("--variable", help="Pattern of weight names to train; repeat."),
+        typer.Option("--variable", help="Train only weights of this pattern; repeatable."),
     ] = None,
     freeze: Annotated[
         list[str] | None,
-        typer.Option("--freeze", help="Pattern of weight names not to train; repeat."),
+        typer.Option("--freeze", help="Do not train weights of this pattern; repeatable."),
     ] = None,
     unfreeze: Annotated[
         list[str] | None,
         typer.Option(
             "--unfreeze",
-            help="Pattern of weight names to train although they seem to be constants of a "
-            "formula, such as an attention scale, or adapters freeze them; repeat.",
+            help="Train weights of this pattern although they look like constants (an attention "
+            "scale) or --lora freezes them; repeatable.",
         ),
     ] = None,
     lora: Annotated[
         str | None,
         typer.Option(
-            help="Train low-rank adapters of these weights, and freeze all that --unfreeze does "
-            "not name: patterns such as '*.q_proj|*.v_proj'."
+            help="Train low-rank adapters of these weights and freeze the rest: patterns such as "
+            "'*.q_proj|*.v_proj'."
         ),
     ] = None,
     lora_option: Annotated[
         list[str] | None,
         typer.Option(
-            "--lora-option", help="rank=8, alpha=16, dropout=0.05 or seed=0 of adapters; repeat."
+            "--lora-option",
+            help="rank=8, alpha=16, dropout=0.05 or seed=0 of the adapters; repeatable.",
         ),
     ] = None,
     store_weights: Annotated[
         str | None,
         typer.Option(
-            help="Store weights without float32 masters: bfloat16 or float16, of some only "
-            "DTYPE:PATTERNS. --option rounding=stochastic or compensated rounds their updates."
+            help="Store weights in bfloat16 or float16, without float32 masters; DTYPE:PATTERNS "
+            "for some of them. --option rounding=stochastic (or compensated) rounds the updates."
         ),
     ] = None,
     recompute: Annotated[
         str | None,
         typer.Option(
-            help="Compute activations again for the gradients instead of keeping them: 'every 2 "
-            "blocks', or patterns for names of nodes."
+            help="Recompute activations in the backward pass instead of storing them: 'every 2 "
+            "blocks', or patterns of node names."
         ),
     ] = None,
     train_statistics: Annotated[
         bool | None,
         typer.Option(
-            help="BatchNormalization uses and tracks the statistics of the batch. Default: where "
-            "its scale or bias is trained."
+            help="Let BatchNormalization use and track batch statistics. Default: where its scale "
+            "or bias is trained."
         ),
     ] = None,
     train_dropout: Annotated[
-        bool, typer.Option(help="Dropout drops behind frozen weights too.")
+        bool, typer.Option(help="Apply Dropout behind frozen weights too.")
     ] = True,
     fetch: Annotated[
-        list[str] | None, typer.Option("--fetch", help="Compute this value too; repeat.")
+        list[str] | None, typer.Option("--fetch", help="Also output this value; repeatable.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Where Dropout's random numbers begin.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of Dropout.")] = 0,
     precision: Annotated[
         str,
-        typer.Option(help="What forward and backward pass compute in: float32, float16, bfloat16."),
+        typer.Option(help="Type of the forward and backward pass: float32, float16 or bfloat16."),
     ] = FLOAT32.name,
     *,
     options: RewriteOptions,
     loss_scale: Annotated[
         str | None,
         typer.Option(
-            help="dynamic, a number for a fixed one, or none. Default: dynamic for float16, none "
-            "otherwise."
+            help="dynamic, a number (fixed), or none. Default: dynamic for float16, else none."
         ),
     ] = None,
     loss_scale_option: Annotated[
         list[str] | None,
         typer.Option(
             "--loss-scale-option",
-            help="An argument of the dynamic loss scale, such as increment-period=500; repeat.",
+            help="An argument of the dynamic loss scale, for example increment-period=500; "
+            "repeatable.",
         ),
     ] = None,
     conditional: common.Conditional = "if",
@@ -185,13 +190,13 @@ def train_step(
     cross_shard: Annotated[
         str | None,
         typer.Option(
-            help="mean or sum: sum gradients over shards, for amp-rewrite train --shards; mean "
-            "divides the loss by their number, which is known when training begins."
+            help="mean or sum: reduce gradients over shards, for train --shards. mean divides the "
+            "loss by the number of shards."
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    quiet: common.Quiet = False,
 ) -> None:
-    """Build a training step for FORWARD: an ordinary ONNX model that any runtime can run."""
+    """Build a training step for FORWARD: an ONNX model that any runtime can run."""
     check_output_path(forward, output)
     check_writable(output)
     model = load(forward)
@@ -205,7 +210,7 @@ def train_step(
         raise OptionError(
             "--lora says what is trained, and so does --variable",
             found=", ".join(variable),
-            remedy="name what is trained besides adapters with --unfreeze",
+            remedy="use --unfreeze to train more than the adapters",
         )
     nodes = len(model.graph)
     minimized = loss_of(model, loss, loss_option or ())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from amp_rewrite.base.printable import counted
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
@@ -20,6 +22,9 @@ from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.next_steps import MORE
 
+_SHOWN = 10
+"""How many nodes are printed; the op list has all of them."""
+
 
 @with_rewrite_options("overflow", "only")
 def tune(
@@ -28,22 +33,25 @@ def tune(
     output: common.ListFile,
     metric: Annotated[
         str,
-        typer.Option(help=" or ".join(METRICS) + ".", autocompletion=common.completing(METRICS)),
+        typer.Option(
+            help=f"What to measure: {' or '.join(METRICS)}.",
+            autocompletion=common.completing(METRICS),
+        ),
     ] = METRICS[0],
     rtol: Annotated[
         float | None,
-        typer.Option(help="The largest loss to accept; the metric's usual one if unset."),
+        typer.Option(help="The largest loss to accept. Default: that of the metric."),
     ] = None,
-    budget: Annotated[str, typer.Option(help="90s, 10m, 1h.")] = "10m",
+    budget: Annotated[str, typer.Option(help="Time for the search: 90s, 10m, 1h.")] = "10m",
     resume: Annotated[bool, typer.Option(help="Continue from OUTPUT.state.")] = False,
     *,
     options: RewriteOptions,
-    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    quiet: common.Quiet = False,
 ) -> None:
-    """Find the smallest set of nodes of MODEL to keep float32; OUTPUT always holds the best so far.
+    """Find the smallest set of nodes to keep float32, so that MODEL passes.
 
-    On a target whose costs were measured it is the set of the fastest painting that holds, of a
-    front from fast to exact. Exit status 1 means that the budget ended before the set was found.
+    OUTPUT always holds the best set so far. On a target with measured costs, picks the fastest
+    candidate that passes, from a speed/accuracy front. Exit status 1: the budget ended first.
     """
     limit = common.seconds(budget)
     check_output_path(model, output)
@@ -82,20 +90,35 @@ def _again(model: Path, data: list[Path], found: Tuning, output: Path) -> str:
 
 
 def _print_unmet(found: Tuning, again: str) -> None:
-    """Print first that the search ended early, if it did, and what goes on with it."""
+    """Print first that the search ended early, if it did, and the command that continues it."""
     if found.unmet is not None:
-        for line in (found.unmet, "next: Give the search more time; it goes on.", f"  {again}"):
+        for line in (found.unmet, "next: Continue the search with more time.", f"  {again}"):
             common.console().print(line)
 
 
 def _print(found: Tuning, output: Path) -> None:
     out = common.console()
-    for rule in found.rules:
-        out.print(f"{rule.node}: {rule.why}")
-    for point in found.front:
-        out.print(f"front: {point}")
+    passes = found.loss <= found.tolerance.limit
     out.print(
-        f"{len(found.keep)} nodes stay float32 ({found.kind}): {found.tolerance.metric} "
-        f"{found.loss:.3g} of at most {found.tolerance.limit:.3g}, {found.without} before; "
-        f"{found.trials} trials; wrote {delivered(output)}",
+        f"{'Passed' if passes else 'FAILED'}: {found.tolerance.metric} {found.loss:.3g}, at most "
+        f"{found.tolerance.limit:.3g}; without tuning {found.without}",
+        style="green" if passes else "red",
     )
+    out.print(
+        f"{counted(len(found.keep), 'node')} kept float32 ({found.kind} set, {found.trials} "
+        f"trials){_operators(found)}"
+    )
+    by_name = {rule.node: rule for rule in found.rules}
+    for name in found.keep[:_SHOWN]:
+        out.print(f"  {name}: {by_name[name].why}" if name in by_name else f"  {name}")
+    if len(found.keep) > _SHOWN:
+        out.print(f"  and {len(found.keep) - _SHOWN} more; {delivered(output)} has all of them")
+    for point in found.front:
+        out.print(f"candidate: {point}")
+    out.print(f"wrote {delivered(output)}")
+
+
+def _operators(found: Tuning) -> str:
+    """Return how many nodes of each operator are kept, most first; "" if there are none."""
+    counts = Counter(found.operators.values()).most_common()
+    return f": {', '.join(f'{op} x{count}' for op, count in counts)}" if counts else ""

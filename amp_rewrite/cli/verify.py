@@ -18,67 +18,71 @@ from amp_rewrite.rewriting.report.write_text import write_text
 
 def verify(
     context: typer.Context,
-    original: Annotated[Path, typer.Argument(help="The model before.")],
-    rewritten: Annotated[Path, typer.Argument(help="The model after.")],
+    original: Annotated[Path, typer.Argument(help="The float32 model.")],
+    rewritten: Annotated[Path, typer.Argument(help="The converted model.")],
     data: Annotated[
         list[Path] | None,
         typer.Option(
             "--data",
-            help="An .npz file with one array per input, or a folder of them; repeat. Without it "
-            "plausible inputs are made up, and stress inputs tried.",
+            help="An .npz file with one array per input, or a folder of .npz files; repeatable. "
+            "Default: made-up inputs and stress inputs.",
         ),
     ] = None,
     stress: Annotated[
         bool | None,
         typer.Option(
             "--stress/--no-stress",
-            help="Try extremes too: late positions, long sequences, masked rows, bytes of images, "
-            "zeros. Default: if there are no data.",
+            help="Also run stress inputs: late positions, long sequences, masked rows, zeros, "
+            "images in bytes. Default: without --data.",
         ),
     ] = None,
     stress_budget: Annotated[
         str | None,
-        typer.Option(help="90s, 10m, 1h for them; default: twice what the rest took, 5 s to 60 s."),
+        typer.Option(
+            help="Time for stress inputs: 90s, 10m, 1h. Default: twice the time of the rest, from "
+            "5 s to 60 s."
+        ),
     ] = None,
     rtol: Annotated[
         float | None,
         typer.Option(
-            help="Every element must be within this share of its output's largest magnitude; "
-            "default: an output as a whole must be within 4.5 % of its size."
+            help="The largest allowed error of every element, relative to the output's peak. "
+            "Default: 4.5 % of an output's size, as a whole."
         ),
     ] = None,
     atol: Annotated[
         float | None,
-        typer.Option(help="Absolute tolerance of every element, beside --rtol."),
+        typer.Option(help="Absolute tolerance of every element, added to --rtol."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of made-up inputs.")] = 0,
     provider: Annotated[
         str | None,
         typer.Option(
-            help="Run REWRITTEN itself on this execution provider too, or on that of a target, "
-            "and say how far the emulation was from it."
+            help="Also run REWRITTEN on this execution provider (or the provider of this target), "
+            "and compare it with the emulation."
         ),
     ] = None,
     arm64_folder: common.ArmFolder = None,
     input_range: Annotated[
         list[str] | None,
         typer.Option(
-            "--input-range", help="What an input holds, NAME=LOW:HIGH; nothing else is made up."
+            "--input-range",
+            help="NAME=LOW:HIGH: the range of an input's values; made-up inputs stay inside.",
         ),
     ] = None,
     target: Annotated[
         str | None,
         typer.Option(
-            help="Whose kernels to emulate: they keep sums in float32, or lower. Default: that of "
-            f"the provider, else that which REWRITTEN says it was made for, or {targets.DEFAULT}."
+            help="Target whose kernels are emulated. Default: the provider's target, else the "
+            f"target recorded in REWRITTEN, else {targets.DEFAULT}."
         ),
     ] = None,
     report: common.ReportFile = None,
-    quiet: Annotated[bool, typer.Option(help="Print errors only.")] = False,
+    quiet: common.Quiet = False,
 ) -> None:
-    """Emulate REWRITTEN in its low precision and compare it with ORIGINAL.
+    """Emulate REWRITTEN in its 16-bit type and compare it with ORIGINAL.
 
-    Exit 1 if it differs, 4 in doubt.
+    Exit status: 0 passed, 1 failed, 4 in doubt.
     """
     if report is not None and report.resolve() in (original.resolve(), rewritten.resolve()):
         raise OptionError("the report would overwrite a model", where=report)

@@ -12,11 +12,11 @@ import onnx_ir as ir
 
 from amp_rewrite.base import arguments
 from amp_rewrite.base.html_table import to_html
-from amp_rewrite.base.printable import one_line
+from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.sizes import Shape
-from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
+from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.measure.choice import Choice
 from amp_rewrite.numerics.ranges.calibrate import Calibration
 from amp_rewrite.numerics.search.tuning import Tuning
@@ -97,10 +97,10 @@ class Conversion:
             return None
         precision = self.result.options.precision
         if self.unmet is not None:
-            return f"what was found until then leaves nothing in {precision}"
+            return f"the best mix so far has nothing in {precision}"
         limits = self.verification.tolerances
-        within = f" within the rtol of {max(limits.rtol, limits.atol):g}" if limits.strict else ""
-        return f"no part of the model can compute in {precision}{within}"
+        within = f" rtol {max(limits.rtol, limits.atol):g}" if limits.strict else ""
+        return f"nothing left in {precision}: no mix passes{within}"
 
     @property
     def unmet(self) -> str | None:
@@ -123,7 +123,7 @@ class Conversion:
 
     @property
     def verdict(self) -> str:
-        """Whether it holds and what it took, in one line."""
+        """Whether it passed and what it took, in one line."""
         first = [line for line in (self.unmet, self.nothing_left) if line is not None]
         measured = [] if self.choice is None else [self.choice.verdict]
         return "; ".join([*first, self._found(), *self._steps(), *measured])
@@ -201,42 +201,29 @@ class Conversion:
 
     def _found(self) -> str:
         report = self.verification
-        if report.failures:
-            first, *others = report.failures
-            more = f" (and {len(others)} more)" if others else ""
-            doubt = "" if self.doubt is None else f", in doubt: {self.doubt}"
-            return f"does not hold: {first}{more}{doubt}"
-        if report.unjudged is not None:
-            so_far = f"off by at most {report.worst:.2g} of an output's largest magnitude so far"
-            return f"{report.verdict}{f'; {so_far}' if report.has_outputs else ''}"
-        if not report.has_outputs:
-            return report.verdict
-        made_up = "made-up " if report.data.startswith(MADE_UP) else ""
-        number = f"1 {made_up}batch" if report.feeds == 1 else f"{report.feeds} {made_up}batches"
-        left_out = f" ({len(report.left_out)} more left out)" if report.left_out else ""
-        control = f", the weights alone by {report.control_worst:.2g}" if report.control else ""
-        return (
-            f"holds on {number}{left_out}: off by at most {report.worst:.2g} of an output's "
-            f"largest magnitude{control}"
-        )
+        more = len(report.failures) - 1
+        others = f" (and {more} more)" if more > 0 else ""
+        if report.failures and self.doubt is not None:
+            return f"In doubt: {report.failures[0]}{others}; {self.doubt}"
+        left_out = f"; {counted(len(report.left_out), 'feed')} left out" if report.left_out else ""
+        return f"{report.headline}{others}{left_out}"
 
     def _steps(self) -> list[str]:
         steps: list[str] = []
         if self.calibration is not None:
-            count, batches = len(self.calibration.nodes), self.calibration.batches
+            batches = self.calibration.batches
             total = self.calibration.total or batches
             part = "" if batches == total else f" on {batches} of {total} batches"
-            steps.append(f"calibrated{part}: {count} {_stay('node', count)} float32")
+            if part or self.calibration.nodes:
+                kept = _nodes(len(self.calibration.nodes))
+                steps.append(f"calibration{part} keeps {kept} float32")
         if self.constants:
-            count = len(self.constants)
-            steps.append(f"constants kept: {count} {_stay('node', count)} float32")
+            steps.append(f"{_nodes(len(self.constants))} float32 for their constants")
         if self.tuning is not None:
-            count = len(self.tuning.keep)
-            settled = self.tuning.is_settled
-            kind = "" if settled else ", the best set until then"
-            steps.append(f"tuned: {count} more {_stay('node', count)} float32{kind}")
+            kind = "" if self.tuning.is_settled else " (the best set so far)"
+            steps.append(f"tuning keeps {_nodes(len(self.tuning.keep), 'more ')} float32{kind}")
         if self.vain:
-            steps.append(f"what holds has nothing in {self.result.options.precision}")
+            steps.append(f"the mix that passes has nothing in {self.result.options.precision}")
         if not self.result.changed and self.nothing_left is None:
             steps.append(f"nothing is left in {self.result.options.precision}")
         return steps
@@ -247,5 +234,5 @@ def _is_in_vain(result: RewriteResult) -> bool:
     return not result.changed and not result.report.summary.nodes_low_before
 
 
-def _stay(noun: str, count: int) -> str:
-    return f"{noun} stays" if count == 1 else f"{noun}s stay"
+def _nodes(count: int, more: str = "") -> str:
+    return f"{count:,} {more}{'node' if count == 1 else 'nodes'}"

@@ -95,8 +95,8 @@ class Asked:
         for name, is_given in given.items():
             if is_given and not verifies:
                 raise OptionError(
-                    f"{name} is about a verdict, and nothing is verified",
-                    remedy="give --data, --verify, --stress or --strict as well",
+                    f"{name} has no effect without verification",
+                    remedy="add --data, --verify, --stress or --strict",
                 )
 
 

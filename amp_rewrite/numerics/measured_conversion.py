@@ -57,7 +57,7 @@ def with_measured_target(options: RewriteOptions, provider: str | None) -> Rewri
     """
     if provider is None:
         raise OptionError(
-            "it is not said where to measure", remedy="name a provider: --provider PROVIDER"
+            "measuring needs a provider", remedy="name a provider: --provider PROVIDER"
         )
     known = of_provider(provider)
     if options.target is None and known is not None:

@@ -137,12 +137,12 @@ class Repair:
     def headline(self) -> str:
         """What was raised and what that costs, in one line."""
         if not self.changed:
-            return f"nothing changed{self._why_unchanged()}"
+            return f"Nothing changed{self._why_unchanged()}"
         odd = self.raised.mended.odd
         scales = sum(1 for found in odd if found.scales)
         repeated = sum(1 for o in odd if not (o.value or o.types or o.scales))
         count = len(odd) - repeated - scales
-        mended = f"; {counted(count, 'contradiction')} of types mended" if count else ""
+        mended = f"; {counted(count, 'wrong type')} mended" if count else ""
         mended += f"; {counted(repeated, 'repeated node')} removed" if repeated else ""
         mended += f"; scales of {counted(scales, 'Resize')} restored" if scales else ""
         stored = f", {self.bytes_of_weights:,} bytes of weights" if self.bytes_of_weights else ""
@@ -156,9 +156,9 @@ class Repair:
         """Return what is known of a model of which nothing was raised; "" if it fails."""
         where = f"in {self.types} for {self.target}"
         if self.stay:
-            ends = all(is_end(danger) for danger in self.stay)
-            what = "are inputs and outputs that keep" if ends else "is read by what keeps"
-            return f": what is dangerous {where} {what} {'their' if ends else 'its'} type"
+            if all(is_end(danger) for danger in self.stay):
+                return f": only inputs and outputs that keep their type are unsafe {where}"
+            return f": unsafe nodes {where} are read by nodes that keep their type"
         if self.verification is None:
             return f": the rules found nothing {where}; not run"
         return f": the model is safe {where}" if self.passes else ""
@@ -168,14 +168,10 @@ class Repair:
         """Whether the result passes against the float32 form, in one line; None if nobody asked."""
         if self.verification is None:
             return None
-        report = self.verification
-        first = f": {report.failures[0]}" if report.failures else ""
-        found = f"{report.verdict} on {counted(report.feeds, 'feed')} ({report.data}){first}"
-        if self.passes and report.is_made_up:
-            return report.verdict
-        if self.passes or not report.is_made_up:
+        found = self.verification.headline
+        if self.passes or not self.verification.is_made_up:
             return found
-        return f"unsafe: give --data; {found}"
+        return f"Unsafe: give --data; {found}"
 
     def save(
         self, path: Path, *, write_failed: bool = False, progress: Writing | None = None
@@ -222,7 +218,7 @@ class Repair:
             names = ", ".join(self.measured[:_NAMED])
             more = len(self.measured) - _NAMED
             rest = f" and {more} more" if more > 0 else ""
-            found.append(f"raised by {self.shown_by}: {names}{rest}")
+            found.append(f"raised because of {self.shown_by}: {names}{rest}")
         ends = [danger for danger in self.stay if is_end(danger)]
         inside = [danger for danger in self.stay if not is_end(danger)]
         found += [
@@ -236,8 +232,8 @@ class Repair:
 
     def to_text(self) -> str:
         """Return the report as lines."""
-        verdict = () if self.verdict is None else (self.verdict,)
-        return "\n".join((self.headline, *self.lines(), *verdict))
+        verdict = "Not verified: add --data or --verify" if self.verdict is None else self.verdict
+        return "\n".join((verdict, self.headline, *self.lines()))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""

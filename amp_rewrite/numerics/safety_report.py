@@ -127,31 +127,30 @@ class SafetyReport:
 
     def _of_float32(self) -> str:
         is_safe = self.refused is None and self.is_run
-        found = f"{'safe: ' if is_safe else ''}the model computes in float32"
+        found = f"{'Safe: ' if is_safe else ''}the model computes in float32"
         if self.dangers:
             count = counted(len(self.dangers), "node")
-            found += f"; in {self.precision} {count} would be dangerous"
+            found += f"; {count} would be unsafe in {self.precision}"
         return found if self.is_run else f"{found}; not run"
 
     def _of_low(self) -> str:
         where = f"in {self.types} for {self.target}"
         if self.failures:
             doubt = "" if self.doubt is None else f"; in doubt: {self.doubt}"
-            return f"wrong in {self.types}: {self.failures[0]}{doubt}"
+            return f"Wrong {where}: {self.failures[0]}{doubt}"
         if self.dangers:
             unsure = "" if self.unrun is None else f"; not judged by a run: {self.unrun}"
-            return (
-                f"dangerous in {self.types}: {counted(len(self.roots), 'node')}, and "
-                f"{len(self.dangers) - len(self.roots)} that follow{unsure}"
-            )
+            follow = len(self.dangers) - len(self.roots)
+            more = f", and {counted(follow, 'node')} behind them" if follow else ""
+            verb = "is" if len(self.roots) == 1 else "are"
+            return f"Unsafe: {counted(len(self.roots), 'node')} {verb} unsafe {where}{more}{unsure}"
         if self.unrun is not None:
-            return f"not judged {where}: the rules found nothing, and {self.unrun}"
+            return f"Not judged {where}: the rules found nothing, and {self.unrun}"
         if self.run is None:
-            return f"the rules found nothing {where}; not run"
+            return f"The rules found nothing {where}; not run"
         if self.refused is not None:
             return f"the rules found nothing {where}"
-        on = "" if self.run.is_made_up else f" on {self.run.data}"
-        return f"safe {where}; {self.run.verdict}{on}"
+        return f"Safe {where}: {self.run.headline}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
@@ -188,35 +187,37 @@ class SafetyReport:
 
 
 def print_safety(report: SafetyReport, console: Console) -> None:
-    """Print what a run showed, what the rules flag, and the verdict."""
+    """Print the verdict, what a run showed, and what the rules flag."""
+    console.print(report.verdict, style="green" if report.ok else "red")
     nodes = "".join(f" and {count} in {name}" for name, count in report.others.items())
     nodes = f"{counted(report.nodes, 'node')} in {report.precision}{nodes}"
     where = f"{nodes}, target {report.target}"
     if report.computes == FLOAT32.name:
-        where = f"no node in 16 bits; asked about {report.precision}, target {report.target}"
+        where = f"no 16-bit nodes; rules for {report.precision}, target {report.target}"
     console.print(where)
     for name, count in report.unjudged.items():
-        why = f"which cannot become float32, or which target {report.target} does not compute in"
-        console.print(f"not judged: {counted(count, 'result')} in {name}, {why}")
+        why = f"which cannot become float32, or in which target {report.target} does not compute"
+        console.print(f"not judged: {counted(count, 'value')} in {name}, {why}")
     if report.run is not None:
-        count = counted(report.run.feeds, "feed")
-        console.print(
-            f"emulated on {count} ({report.run.data}) against its own float32 form: "
-            f"{report.run.verdict}"
-        )
-        for line in () if report.run.device is None else report.run.device.lines:
-            console.print(line)
-        for failure in report.failures:
-            console.print(f"  shown: {failure}")
-        for line in report.run.notes():
-            if line != report.run.control_line:  # the weights are those of the form
-                console.print(f"  {line}")
+        _print_run(report, report.run, console)
     any_type = "16 bits" if report.others else report.precision
     for line in danger_lines(report.dangers, any_type):
-        console.print(f"  flagged: {line}")
+        console.print(f"  risk: {line}")
     if report.loading is not None and report.loading.said and report.refused is None:
         console.print(report.loading.said)
-    console.print(report.verdict, style="green" if report.ok else "red")
+
+
+def _print_run(report: SafetyReport, run: VerifyReport, console: Console) -> None:
+    """Print what a run showed."""
+    count = counted(run.feeds, "feed")
+    console.print(f"emulated on {count} ({run.data}), compared with the same model in float32")
+    for line in () if run.device is None else run.device.lines:
+        console.print(line)
+    for failure in report.failures:
+        console.print(f"  found: {failure}")
+    for line in run.notes():
+        if line != run.control_line:  # the weights are those of the form
+            console.print(f"  {line}")
 
 
 def danger_lines(dangers: Sequence[Danger], precision: str) -> Iterator[str]:
@@ -232,7 +233,7 @@ def danger_lines(dangers: Sequence[Danger], precision: str) -> Iterator[str]:
         nodes = list(dict.fromkeys(d.node for d in members))
         names = ", ".join(nodes[:_NAMED])
         more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
-        then = f"; {counted(follow, 'node')} behind in {precision} with it" if follow else ""
+        then = f"; {counted(follow, 'node')} behind it in {precision}" if follow else ""
         detail = f" ({members[0].detail})" if members[0].detail else ""
         yield f"{op} {names}{more} {words}{detail}; {reason}{then}"
 

@@ -91,6 +91,7 @@ def _operators(counts: Counter[str]) -> str:
 
 
 def _facts(report: Report, evidence: Evidence) -> Iterator[Fact]:
+    yield _accuracy(evidence)
     summary = report.summary
     yield _fact(
         "Arithmetic",
@@ -101,7 +102,6 @@ def _facts(report: Report, evidence: Evidence) -> Iterator[Fact]:
         yield _size(evidence.sizes)
     if evidence.judgement is None:  # else these would be those of the float32 form, not the file's
         yield from _changes(report)
-    yield _accuracy(evidence)
 
 
 def _changes(report: Report) -> Iterator[Fact]:
@@ -114,7 +114,7 @@ def _changes(report: Report) -> Iterator[Fact]:
     yield _fact(
         "Constants",
         f"{weights.converted:,} converted",
-        f"{weights.kept:,} stay float32, {len(weights.stored):,} of all stored in 16 bits",
+        f"{weights.kept:,} kept float32, {len(weights.stored):,} of them stored in 16 bits",
     )
 
 
@@ -123,7 +123,7 @@ def _size(sizes: Sizes) -> Fact:
     return _fact(
         "Size",
         f"{about}{in_bytes(sizes.after)}",
-        f"{in_bytes(sizes.before)} before: {sizes.share:.1%} of it",
+        f"{sizes.share:.1%} of {in_bytes(sizes.before)}",
     )
 
 
@@ -132,31 +132,23 @@ def _movement(report: Report) -> str:
     unknown = summary.casts_of_unknown_size
     if unknown and not summary.cast_bytes:
         return f"{unknown:,} of unknown size"
-    moved = f"they move {in_bytes(summary.cast_bytes)} a run"
+    moved = f"{in_bytes(summary.cast_bytes)} per run"
     return f"{moved}, {unknown:,} of unknown size left out" if unknown else moved
 
 
 def _accuracy(evidence: Evidence) -> Fact:
     found = evidence.verification
     if found is None:
-        return _fact("Accuracy", "not verified", "the first command below does so")
-    said = found.ok and found.is_made_up  # the verdict says what it was compared on
-    where = f" on {counted(found.feeds, 'input')}" if found.has_outputs and not said else ""
-    return _fact(
-        "Accuracy",
-        printable(f"{found.verdict}{where}"),
-        printable(
-            f"off by at most {found.worst:.2g} of an output's largest magnitude; {found.data}"
-        ),
-    )
+        return _fact("Accuracy", "Not verified", "run the first command below")
+    return _fact("Accuracy", printable(found.headline), printable(found.data))
 
 
 def _doubts(evidence: Evidence) -> Iterator[str]:
     """Say why the verdict may not hold where the model is used."""
     if evidence.verification is None:
-        yield "Nothing was run: sizes and types say nothing of accuracy."
+        yield "Not verified: nothing was run, so the accuracy is unknown."
     elif evidence.verification.data.startswith(MADE_UP):
-        yield "It was compared on made-up inputs alone: data of yours may lie elsewhere."
+        yield "Only made-up inputs were compared; your data may differ."
 
 
 def _verdict_doubts(found: VerifyReport | None) -> tuple[str, ...]:
@@ -171,7 +163,7 @@ def _doubtful(report: Report) -> Iterator[str]:
     if report.unmatched_rules:
         yield f"{unmatched_line(report.unmatched_rules)}."
     if report.likely_overflow:
-        yield f"By an estimate, {report.likely_overflow}."
+        yield f"Estimate: {report.likely_overflow}."
 
 
 def _remarks(report: Report) -> Iterator[str]:
@@ -180,8 +172,8 @@ def _remarks(report: Report) -> Iterator[str]:
     if report.alignment:
         first = report.alignment[0]
         yield (
-            f"Tensor cores: {counted(len(report.alignment), 'length')} of low products "
-            f"not a multiple of {first.multiple}, first {first.node} "
+            f"{counted(len(report.alignment), 'layer')} without tensor-core alignment (multiples "
+            f"of {first.multiple}), first {first.node} "
             f"({first.dimension} {first.length})."
         )
     for line in device_lines(report.precision, report.batch_multiple):

@@ -396,7 +396,7 @@ def _check_strict(result: RewriteResult) -> None:
     broken = verify_invariants(original, result.model, keep_io_types=keep)
     if broken:
         raise InvariantError(
-            f"{broken[0].invariant} does not hold: {broken[0].message}",
+            f"invariant {broken[0].invariant} is broken: {broken[0].message}",
             where=broken[0].where,
             remedy="please report this with the model; nothing was written",
         )

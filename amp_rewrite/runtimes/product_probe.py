@@ -47,9 +47,9 @@ def product_note(provider: str, low: DType, run: Callable[[ir.Model, Any], Any])
         return None
     by = f"{error:.0%} of its norm" if np.isfinite(error) else "infinity or NaN"
     return (
-        f"{provider} multiplies matrices of {low.name} wrong on this machine: a product of "
-        f"{_ROWS} x {_DEPTH} and {_DEPTH} x {_COLUMNS} is off by {by}; update the engine or its "
-        "driver, or use another precision"
+        f"{provider} computes wrong {low.name} matrix products on this machine: {_ROWS} x {_DEPTH} "
+        f"times {_DEPTH} x {_COLUMNS} has an error of {by}; update the engine or its driver, or "
+        "use another precision"
     )
 
 

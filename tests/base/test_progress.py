@@ -106,7 +106,7 @@ def test_the_bar_goes_when_the_work_fails(cell: Cell) -> None:
     ("given", "expected"),
     [
         ((Written(3, 10),), room.At("writing", "", 3, 10, in_bytes=True)),
-        ((Step(4, None, 9.6),), room.At("w", "4 trials, none holds yet, 10 s left", 1, 2)),
+        ((Step(4, None, 9.6),), room.At("w", "4 trials, none passes yet, 10 s left", 1, 2)),
         ((Step(4, 2, 0.4),), room.At("w", "4 trials, best 2 nodes, 0 s left", 1, 2)),
         ((Progress(epoch=1, step=7, loss=0.5),), room.At("w", "epoch 2, step 7, loss 0.5", 1, 2)),
         ((2, None), room.At("w", "", 2, None)),
@@ -218,8 +218,8 @@ def test_a_command_shows_bytes_and_the_bar_is_gone_in_the_end(model: Path) -> No
 @unix
 def test_a_command_that_writes_no_model_says_what_it_does(model: Path) -> None:
     status, out, drawn = command(AT_ONCE, "verify", model, model)
-    said = "nothing was compared: output y is 0 everywhere, in both models"  # its weights are 0
-    assert (status, out.splitlines()[-1]) == (0, said)
+    said = "nothing was compared: output y is 0 everywhere in both models"  # its weights are 0
+    assert (status, out.splitlines()[0]) == (0, said)
     assert "verifying" in drawn
     assert "0:00:0" in drawn
     assert "MiB" not in drawn

@@ -28,8 +28,8 @@ WORKS = {
     f"{CONVERT} --deny-op MatMul --deny-op Add": "0 of",
     f"{CONVERT} --deny-node '*0'": "wrote o.onnx",
     f"{CONVERT} --deny-node 're:node[0-9]'": "0 of",
-    f"{CONVERT} --verify": "holds",
-    f"{CONVERT} --data in.npz": "holds on 1 batch",
+    f"{CONVERT} --verify": "Passed on 1 made-up batch",
+    f"{CONVERT} --data in.npz": "Passed on 1 batch of your data",
     f"{CONVERT}": r"next: .*\n  amp-rewrite inputs m.onnx -o inputs.npz",
     "convert m.onnx --dry-run": "nothing was written",
     "convert -h": "Usage:",
@@ -37,7 +37,7 @@ WORKS = {
     "inputs m.onnx -o made.npz": "wrote 1 batch to made.npz",
     "inputs m.onnx -o made/": "wrote 4 batches",
     "explain m.onnx node0": r"node0 \(MatMul\) becomes float16",
-    "verify m.onnx m.onnx --data in.npz": "holds",
+    "verify m.onnx m.onnx --data in.npz": "Passed",
 }
 FAILS = {
     f"{CONVERT} --precision int8": (2, "--precision float16 or --precision bfloat16"),
@@ -46,7 +46,7 @@ FAILS = {
     f"{CONVERT} --deny-node '*softmax'": (2, r"--deny-node matches no node; found '\*softmax'"),
     f"{CONVERT} --deny-node 're:*softmax'": (2, "not a regular expression.*nothing to repeat"),
     f"{CONVERT} --dtype float16": (2, "No such option"),
-    "convert m.onnx": (2, "it is not said where to write the result; -o MODEL.onnx"),
+    "convert m.onnx": (2, "missing -o OUTPUT; name the file to write"),
     "convert m.onnx -o m.onnx": (1, "the output is the input"),
     "convert none.onnx -o o.onnx": (1, "none.onnx: the file cannot be read; found No such file"),
     "convert in.npz -o o.onnx": (1, "not an ONNX model; found"),

@@ -52,13 +52,13 @@ def test_localise_fails_and_names_the_node_and_calibrate_repairs_it(files, capsy
     report = files / "report.json"
     arguments = ("localise", files / "m.onnx", low, "--data", files / "data", "--report", report)
     assert run(*arguments) == 1
-    assert "first to depart: hot (MatMul)" in capsys.readouterr().out
+    assert "the error starts at: hot (MatMul)" in capsys.readouterr().out
     assert json.loads(report.read_text())["first"]["node"] == "hot"
 
     assert run("localise", files / "m.onnx", low) == 0
     out = capsys.readouterr().out
-    assert "on made-up inputs; --data takes real ones" in out, "plain ones, which are small"
-    assert "output y: distance" in out
+    assert "These inputs are made up" in out, "plain ones, which are small"
+    assert "output y: error " in out
 
     overlay = files / "overlay.yaml"
     assert run("calibrate", files / "m.onnx", "--data", files / "data", "-o", overlay) == 0
@@ -75,7 +75,7 @@ def test_tune_writes_a_list_and_can_resume(files, capsys):
     overlay = files / "keep.yaml"
     command = ("tune", files / "m.onnx", "--data", files / "data", "-o", overlay, "--budget", "1m")
     assert run(*command, "--metric", "cosine") == 0
-    assert "2 nodes stay float32 (smallest): cosine" in capsys.readouterr().out
+    assert "2 nodes kept float32 (smallest set, " in capsys.readouterr().out
     assert run(*command, "--metric", "cosine", "--resume") == 0
     assert run(*command, "--metric", "max-relative", "--resume") == 2
     assert "another search" in capsys.readouterr().err
@@ -103,8 +103,8 @@ def test_verify_names_the_stress_input_that_broke(late, capsys):
     report = late / "report.json"
     assert run("verify", *models, "--report", report) == 1
     out = capsys.readouterr().out
-    assert "of at most 5 s: late positions, long sequences" in out
-    assert "failed: on late positions (position_ids [1, 16] 99984..99999): output y" in out
+    assert "of at most 5 s): late positions, long sequences" in out
+    assert "FAILED: on late positions (position_ids [1, 16] 99984..99999): output y" in out
     content = json.loads(report.read_text())
     assert content["stress"]["results"][0]["outcome"] == "failed"
     assert run("verify", *models, "--no-stress") == 0
@@ -117,7 +117,7 @@ def test_verify_stresses_data_if_asked_to(late, capsys):
     assert "stress inputs" not in capsys.readouterr().out
     assert run(*arguments, "--stress", "--stress-budget", "30s") == 1
     out = capsys.readouterr().out
-    assert "of at most 30 s: late positions" in out
+    assert "of at most 30 s): late positions" in out
     assert "position_ids [1, 8] 99992..99999" in out
     assert run(*arguments, "--stress", "--stress-budget", "never") == 2
     assert "not a duration" in capsys.readouterr().err

@@ -494,9 +494,7 @@ def test_what_is_better_by_too_little_ends_training(folder):
 
 
 def test_a_learning_rate_is_searched_and_nothing_trained(folder):
-    with pytest.raises(
-        AmpError, match="writes nothing; found --output, --tensorboard; leave them out"
-    ):
+    with pytest.raises(AmpError, match="writes nothing; found --output, --tensorboard; omit them"):
         command("--find-learning-rate", "-o", "trained.onnx", "--tensorboard", "events")
     result = command("--find-learning-rate")
     assert "suggested learning rate" in result.stdout

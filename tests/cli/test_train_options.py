@@ -8,7 +8,7 @@ from amp_rewrite.cli.train_options import check_options
 from amp_rewrite.errors import OptionError
 
 USELESS = {
-    "metric": "--metric does nothing without --eval; add --eval, or leave --metric out",
+    "metric": "--metric does nothing without --eval; add --eval, or omit --metric",
     "eval-every": "--eval-every does nothing without --eval",
     "best": "--best does nothing without --eval",
     "patience": "--patience does nothing without --eval",
@@ -42,5 +42,5 @@ def test_a_search_for_a_rate_refuses_options_of_a_run(option: str) -> None:
 
 
 def test_a_search_for_a_rate_writes_no_checkpoint() -> None:
-    with pytest.raises(OptionError, match="found --output, --checkpoint; leave them out"):
+    with pytest.raises(OptionError, match="found --output, --checkpoint; omit them"):
         check_options({"find-learning-rate", "output", "checkpoint"})

@@ -132,7 +132,7 @@ def test_a_model_runs_at_most_40_times() -> None:
     ("options", "said"),
     [
         ({"data": None, "providers": [CPU]}, "measuring runs the model on data"),
-        ({"data": [FEEDS]}, "it is not said where to measure"),
+        ({"data": [FEEDS]}, "measuring needs a provider"),
         ({"data": [FEEDS], "providers": [CPU], "target": "cuda"}, "does not run on the provider"),
     ],
 )
@@ -171,10 +171,10 @@ def test_the_command_writes_nothing_that_is_not_faster(
     made_up({"float32": 10, DEFAULT: 12})
     words = "MODEL -o OUT --target schema --provider cpu --data DATA --measure"
     assert command(tmp_path, words) == 3
-    assert "--write-slower writes it all the same" in capsys.readouterr().out
+    assert "--write-slower writes it anyway" in capsys.readouterr().out
     assert not (tmp_path / "out.onnx").exists()
     assert command(tmp_path, f"{words} --write-slower") == 0
-    assert "out.onnx, though it is not faster than float32" in capsys.readouterr().out
+    assert "out.onnx, although it is not faster than float32" in capsys.readouterr().out
     assert (tmp_path / "out.onnx").exists()
 
 
@@ -184,7 +184,7 @@ def test_the_command_writes_nothing_that_is_not_faster(
         ("MODEL -o OUT --measure", "--measure runs the model, and --data is missing"),
         ("MODEL -o OUT --measure --data DATA", "--provider is missing"),
         ("MODEL -o OUT --write-slower", "--write-slower is about what was measured"),
-        ("MODEL -o OUT --save-costs COSTS", "--save-costs is about what was measured"),
+        ("MODEL -o OUT --save-costs COSTS", "--save-costs needs --measure"),
         ("MODEL -o OUT --costs DATA", "the table of costs cannot be read"),
         ("MODEL -o OUT --costs COSTS", "the table of costs cannot be read"),
     ],

@@ -66,7 +66,7 @@ def test_constants_go_into_weights_where_the_target_would_cut_them_off(
     assert raised is not None
     assert (raised.before, raised.opset, raised.folded) == (opset, 22, 1)
     report = with_gain(raised, amp.rewrite(raised.model, options).report, path, options)
-    assert "1 operator computed into weights (same outputs in float32)" in report.to_text()
+    assert "1 operator folded into weights (float32 outputs are the same)" in report.to_text()
     assert ("raised to 22" in report.to_text()) == (opset == 18)
     cuda = amp.RewriteOptions(precision="bfloat16")
     other = raised_model(path, "auto", cuda)

@@ -73,7 +73,7 @@ def test_on_a_device_a_wrong_model_is_right_afterwards(name: str, webgpu: str) -
 def test_what_only_data_show_is_named_as_measured() -> None:
     made = amp.repair(low_models.gemma_decoder(), inputs("gemma"), overflow="keep")
     assert made.measured
-    assert any(line.startswith("raised by data") for line in made.lines())
+    assert any(line.startswith("raised because of data") for line in made.lines())
     assert not set(made.measured) & {danger.node for danger in made.dangers}
 
 
@@ -83,7 +83,7 @@ def test_without_a_run_nothing_is_called_raised_by_data() -> None:
         " { a = MatMul(x, w) y = Relu(a) }"
     )
     made = amp.repair(model, deny_nodes=["Relu_1"])
-    assert made.lines() == ("raised by the rules: Relu_1",)
+    assert made.lines() == ("raised because of the rules: Relu_1",)
 
 
 def test_float32_ends_are_advised_only_where_an_end_is_what_stays() -> None:
@@ -121,7 +121,7 @@ def test_a_result_that_fails_is_not_written(tmp_path: Path) -> None:
     made = amp.repair(model, verify=True)
     assert not made.ok
     assert made.verdict is not None
-    assert made.verdict.startswith("unsafe: give --data; ")
+    assert made.verdict.startswith("Unsafe: give --data; ")
     with pytest.raises(VerdictError):
         made.save(target)
     assert not target.exists()
@@ -136,7 +136,7 @@ def test_what_made_up_inputs_show_is_raised_as_what_data_show_is() -> None:
     assert seen.ok, seen.verdict
     assert seen.measured
     assert not set(seen.measured) & {danger.node for danger in seen.dangers}
-    assert any(line.startswith("raised by made-up inputs: ") for line in seen.lines())
+    assert any(line.startswith("raised because of made-up inputs: ") for line in seen.lines())
     assert seen.nodes_raised > unseen.nodes_raised
 
 
@@ -170,10 +170,10 @@ def test_a_model_that_the_rules_alone_were_asked_about_is_not_called_safe() -> N
     model = parse("g (float16[N,4] x) => (float16[N,4] y) { y = Relu(x) }")
     asked = amp.repair(model)
     assert asked.headline == (
-        "nothing changed: the rules found nothing in float16 for cuda; not run"
+        "Nothing changed: the rules found nothing in float16 for cuda; not run"
     )
     run = amp.repair(model, verify=True)
-    assert run.headline == "nothing changed: the model is safe in float16 for cuda"
+    assert run.headline == "Nothing changed: the model is safe in float16 for cuda"
 
 
 def test_a_float32_model_has_nothing_to_repair() -> None:

@@ -20,7 +20,7 @@ def test_models_that_are_wrong_are_found_by_a_run_and_by_the_rules(name: str) ->
     assert not report.ok
     assert report.failures
     assert report.dangers
-    assert report.verdict.startswith("wrong in float16")
+    assert report.verdict.startswith("Wrong in float16 for ")
 
 
 def test_a_wrong_and_finite_output_is_told_from_the_float32_form() -> None:
@@ -39,7 +39,7 @@ def test_without_the_outlier_the_same_encoder_is_right_and_still_feared() -> Non
     report = amp.check(calm, [low_models.feeds("whisper")], target="webgpu")
     assert not report.failures
     assert {d.reason for d in report.roots} >= {"deny-list"}
-    assert report.verdict.startswith("dangerous in float16")
+    assert report.verdict.startswith("Unsafe: ")
 
 
 def test_a_rewritten_model_of_this_package_is_safe() -> None:
@@ -104,7 +104,7 @@ def test_of_two_types_of_16_bits_each_is_judged_by_its_own_rules() -> None:
 def test_a_type_that_the_target_does_not_compute_in_is_named_as_not_judged() -> None:
     report = amp.check(parse(TWO_TYPES), run=False, target="webgpu")
     assert "bfloat16" in report.unjudged
-    assert "results in bfloat16, which cannot become float32" in report.to_text()
+    assert "in bfloat16, which cannot become float32" in report.to_text()
     assert report.to_dict()["unjudged"] == dict(report.unjudged)
 
 
@@ -113,6 +113,6 @@ def test_a_model_in_16_bits_is_run_on_a_provider() -> None:
     report = amp.check(low, [low_models.feeds("whisper")], providers=[CPU])
     assert report.run is not None
     assert report.run.device is not None
-    assert report.run.device.lines[0].startswith(f"run on {CPU}: off the original by ")
+    assert report.run.device.lines[0].startswith(f"run on {CPU}: worst error ")
     with pytest.raises(OptionError, match="is not available; found 'Nope'"):
         amp.check(low, providers=["Nope"])

@@ -52,7 +52,7 @@ def test_the_page_of_a_check_shows_the_painting_of_the_file_and_its_dangers(mode
     overview = data["overview"]
     assert overview["headline"] == found.verdict
     assert overview["holds"] is False
-    assert any("would lose too much accuracy in float16" in line for line in overview["failures"])
+    assert any("loses too much accuracy in float16" in line for line in overview["failures"])
     assert {cause["reason"] for cause in overview["causes"]} >= {d.reason for d in found.dangers}
     commands = [step["command"] for step in overview["next"]]
     assert commands == [

@@ -29,11 +29,11 @@ def test_the_figures_are_those_of_report_and_files() -> None:
     report = result_of(BRANCHES).report
     found = overview(report, Evidence(NAMES, sizes=Sizes(2_000, 1_500, exact=False)))
     facts = {fact["name"]: (fact["said"], fact["more"]) for fact in found["facts"]}
-    assert facts["Size"] == ("about 1.5 kB", "2.0 kB before: 75.0% of it")
+    assert facts["Size"] == ("about 1.5 kB", "75.0% of 2.0 kB")
     assert facts["Casts"][0] == f"{report.summary.casts_added} added, 0 removed"
-    assert facts["Accuracy"][0] == "not verified"
+    assert facts["Accuracy"][0] == "Not verified"
     assert found["holds"] is None
-    assert found["headline"] == "75 % of the size; 100 % of the arithmetic in float16"
+    assert found["headline"] == "100 % of the arithmetic in float16; 75 % of the file size"
 
 
 def test_a_verification_that_fails_is_the_verdict() -> None:
@@ -74,5 +74,5 @@ def test_a_rule_that_matches_nothing_is_remarked() -> None:
     report = replace(
         result_of(BRANCHES).report, unmatched_rules=(UnmatchedRule("lst", None, "mine.yaml:6"),)
     )
-    remark = "1 node rule without a match in the model: lst (mine.yaml:6)."
+    remark = "1 node rule matches no node of the model: lst (mine.yaml:6)."
     assert remark in overview(report, bare_evidence())["doubts"]

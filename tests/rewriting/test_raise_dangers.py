@@ -63,7 +63,7 @@ def test_a_safe_model_is_not_changed_by_a_byte() -> None:
     safe = parse("g (float16[N,4] x) => (float16[N,4] y) { y = Relu(x) }")
     made = repaired(safe)
     assert not made.changed
-    assert "nothing changed" in made.headline
+    assert "Nothing changed" in made.headline
     assert amp.to_proto(made.model) == safe
 
 

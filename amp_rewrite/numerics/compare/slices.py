@@ -96,12 +96,12 @@ class SliceComparison:
         off, limit = percent(self.distance), percent(self.limit)
         if self.index is None:
             return (
-                f"the small slices of axis {self.axis} together are off by {off} of their own "
-                f"size, where at most {limit} pass"
+                f"the small slices of axis {self.axis} together: error {off} of their own size, "
+                f"at most {limit} passes"
             )
         return (
-            f"slice {self.index} of axis {self.axis}, {percent(self.size)} as large as the largest "
-            f"one, is off by {off} of its own size, where at most {limit} pass"
+            f"slice {self.index} of axis {self.axis} ({percent(self.size)} of the largest slice's "
+            f"size): error {off} of its own size, at most {limit} passes"
         )
 
 

@@ -128,7 +128,7 @@ class StressChecks:
             why = "the original itself goes as far where its inputs are rounded"
             return StressResult(kind, changed, "left out", why, outputs)
         if failures and self._owes_it_to_weights(feeds, expected, apart, outputs):
-            why = "the weights alone, rounded and computed in float32, are as far off"
+            why = "rounding the weights alone gives the same error"
             return StressResult(kind, changed, "left out", why, outputs)
         if failures and untold is not None and not any(o.nan or o.inf for o in outputs):
             why = f"outputs could not be compared for the original's choices: {untold}"

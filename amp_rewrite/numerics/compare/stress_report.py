@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from amp_rewrite.base.printable import percent
 from amp_rewrite.numerics.compare.distance import DISTANCE, OutputComparison
 
 Outcome = Literal["held", "failed", "doubtful", "left out"]
@@ -36,7 +37,7 @@ class Departure:
         if self.inf or self.nan:
             kind = "infinite" if self.inf else "NaN"
             return f"{self.value}{place}, where {self.inf or self.nan} elements are {kind}"
-        return f"{self.value}{place}, which is {self.error:.2g} of its size away"
+        return f"{self.value}{place}, whose error is {percent(self.error)} of its size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,8 @@ class StressResult:
     def apart_lines(self) -> tuple[str, ...]:
         """What became of rows that are masked whole, where that is not what the original gives."""
         return tuple(
-            f"apart: {self.name}: output {o.name} is off by {o.apart_error:.2g} of its largest "
-            "magnitude in rows that are masked whole"
+            f"not counted: {self.name}: fully masked rows of output {o.name}, whose error is "
+            f"{percent(o.apart_error)} of its peak"
             for o in self.outputs
             if o.apart_error > DISTANCE
         )
@@ -105,9 +106,13 @@ class StressReport:
         left_out = (r for r in self.results if r.outcome == "left out")
         doubtful = (r for r in self.results if r.outcome == "doubtful")
         return [
-            f"stress inputs, {self.seconds:.1f} s of at most {self.budget:.0f} s: "
-            + (tried or "none fits the model"),
+            f"stress inputs ({self.seconds:.1f} s of at most {self.budget:.0f} s): "
+            + (tried or "none fit this model"),
             *(f"left out: {r.name}: {r.why}" for r in left_out),
             *(line for r in self.results for line in r.apart_lines),
-            *(f"doubtful: {r.failure}; calibrate if the model is fed such" for r in doubtful),
+            *(
+                f"doubtful: {r.failure}. If your inputs are like that, pass --data; if not, "
+                "--input-range NAME=LOW:HIGH"
+                for r in doubtful
+            ),
         ]

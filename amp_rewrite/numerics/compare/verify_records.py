@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amp_rewrite.base.printable import share
+from amp_rewrite.base.printable import percent, share
 from amp_rewrite.numerics.compare.distance import OutputComparison
 
 
@@ -88,8 +88,8 @@ class Misfit:
         """Return it as one line."""
         place = f"{self.op} {self.node}".strip()
         return (
-            f"{place} computes something else than in the original: of the same inputs, "
-            f"{self.value} is {self.error:.2g} of its size away"
+            f"{place} computes something else than the original from the same inputs: the error "
+            f"of {self.value} is {percent(self.error)} of its size"
         )
 
 
@@ -135,7 +135,7 @@ class DeviceComparison:
         if not self.asked or self.error is not None:
             return ()
         names, worst = ", ".join(self.providers), worst_of(self.original)
-        said = f"run on {names}: off the original by {worst:.2g} of an output's size at most"
+        said = f"run on {names}: worst error {percent(worst)} of the output's peak"
         return (said, *self.notes)
 
     @property
@@ -144,8 +144,8 @@ class DeviceComparison:
         if self.itself_error is not None:
             return (f"the original fails there as well: {self.itself_error}",)
         return tuple(
-            f"the original departs there as well: output {output.name} is {far_of(output)} from "
-            "what the CPU computes"
+            f"the original differs there as well: the error of output {output.name} against the "
+            f"CPU is {far_of(output)}"
             for output in self.itself
             if not output.ok
         )
@@ -160,15 +160,15 @@ def failure_of(output: OutputComparison) -> str:
         lost = output.inf + output.nan
         return f"{name}: {lost} elements are infinite or NaN, finite in the original"
     if output.fault == "distance" and output.distance is not None:
-        return f"{name} is {output.distance:.2g} of its size away from the original"
+        return f"{name}: error {percent(output.distance)} of its size"
     if output.fault == "slice":
         return f"{name}: {output.slice}"
     if output.fault == "classes" and output.top1 is not None:
         return f"{name}: only {share(output.top1, 1)} of the rows have the same top-1 class"
     outside = output.elements - round(output.within * output.elements)
     return (
-        f"{name}: {outside} of {output.elements} elements are out of tolerance, "
-        f"the worst is off by {output.max_abs:.3g}"
+        f"{name}: {outside} of {output.elements} elements exceed the tolerance, "
+        f"largest absolute error {output.max_abs:.3g}"
     )
 
 
@@ -179,7 +179,7 @@ def worst_of(outputs: Sequence[OutputComparison]) -> float:
 
 def far_of(output: OutputComparison) -> str:
     """Return how far an output is off."""
-    return "far" if output.distance is None else f"{output.distance:.2g} of its size away"
+    return "unknown" if output.distance is None else f"{percent(output.distance)} of its size"
 
 
 def plain(value: Any) -> Any:

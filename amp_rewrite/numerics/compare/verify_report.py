@@ -12,7 +12,7 @@ from rich.console import Console
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.base.html_table import to_html
-from amp_rewrite.base.printable import counted, one_line
+from amp_rewrite.base.printable import counted, one_line, percent
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.compare import verify_texts as texts
 from amp_rewrite.numerics.compare.distance import OutputComparison, Tolerances
@@ -100,7 +100,7 @@ class VerifyReport:
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
         fails = self.failures
-        verdict = f"does not hold: {fails[0]}" if fails else self.verdict
+        verdict = f"FAILED: {fails[0]}" if fails else self.verdict
         return one_line(self, f"{self.precision} {verdict}; {self.feeds} feeds ({self.data})")
 
     @property
@@ -128,14 +128,31 @@ class VerifyReport:
 
     @property
     def verdict(self) -> str:
-        """Whether it holds, in a few words, or why that is not known."""
+        """Whether it passed, in a few words, or why that is not known."""
         if self.failures:
-            return "does not hold" if self.refused is None else f"{self.refused}; does not hold"
+            return "FAILED" if self.refused is None else f"{self.refused}; FAILED"
         if self.unjudged is not None:
-            return f"in doubt: {self.unjudged}"
+            return f"In doubt: {self.unjudged}"
         if self.compared and not self.has_outputs:
-            return "holds on stress inputs; on the others nothing was compared"
-        return self.uncompared or f"holds{self._on_what}{self._against_itself}"
+            return "Passed on stress inputs; nothing was compared on the others"
+        return self.uncompared or f"Passed{self._on_what}{self._against_itself}"
+
+    @property
+    def headline(self) -> str:
+        """The verdict with what decided it: the first failure, or the worst error."""
+        failures = self.failures
+        if failures:
+            first = failures[0]
+            return self.verdict if first == self.refused else f"{self.verdict}: {first}"
+        if not self.has_outputs:
+            return self.verdict
+        so_far = "" if self.unjudged is None else " so far"
+        alone = (
+            f" (rounding the weights alone: {percent(self.control_worst)})" if self.control else ""
+        )
+        return (
+            f"{self.verdict}: worst error{so_far} {percent(self.worst)} of the output's peak{alone}"
+        )
 
     @property
     def is_made_up(self) -> bool:
@@ -144,11 +161,12 @@ class VerifyReport:
 
     @property
     def _on_what(self) -> str:
-        """Say of made-up inputs that they are."""
-        if not self.is_made_up:
-            return ""
+        """Say how many batches there were, and whether they were made up."""
+        kind = "made-up batch" if self.is_made_up else "batch of your data"
+        if self.feeds != 1:
+            kind = "made-up batches" if self.is_made_up else "batches of your data"
         stress = self.stress is not None and any(r.outcome == "held" for r in self.stress.results)
-        return " on 1 made-up batch" + (" and on stress inputs" if stress else "")
+        return f" on {self.feeds:,} {kind}{' and on stress inputs' if stress else ''}"
 
     @property
     def _against_itself(self) -> str:
@@ -218,6 +236,12 @@ class VerifyReport:
     def test(self) -> str:
         """What decides: the test that each output has to pass."""
         return texts.test_of(self.tolerances)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The notes that the headline does not have in it."""
+        said = self.control_line if self.control and not self.failures else None
+        return tuple(line for line in self.notes() if line != said)
 
     def notes(self) -> tuple[str, ...]:
         """Return what to know of the verdict besides failures, one line each.
@@ -301,21 +325,19 @@ class VerifyReport:
 
 
 def print_verify(report: VerifyReport, console: Console) -> None:
-    """Print a report on a console."""
-    if report.refused is not None:
-        console.print(report.refused)
+    """Print a report on a console: the verdict, what was compared, and the details."""
+    failures = report.failures
+    style = "red" if failures else "green" if report.ok and report.compared else "yellow"
+    console.print(report.headline, style=style)
+    if failures and report.doubt is not None:
+        console.print(f"In doubt: {report.doubt}")
+    for failure in failures[1:]:
+        console.print(f"failed: {failure}")
     console.print(report.header)
-    console.print(report.test)
     print_outputs(report.outputs, console)
     print_growth(report.growth, console)
     if report.device is not None:
         print_device(report.device, console)
-    for line in report.notes():
+    for line in report.remarks:
         console.print(line)
-    for failure in report.failures:
-        console.print(f"failed: {failure}")
-    if report.failures and report.doubt is not None:
-        console.print(f"in doubt: {report.doubt}")
-    if report.ok or (report.unjudged is not None and not report.failures):
-        style = "green" if report.ok and report.compared else "yellow"
-        console.print(report.verdict, style=style)
+    console.print(report.test)

@@ -9,18 +9,30 @@ from rich.console import Console
 from rich.table import Table
 
 from amp_rewrite.base.html_table import HtmlTable
-from amp_rewrite.base.printable import printable, share
+from amp_rewrite.base.printable import percent, printable, share, shortened
 from amp_rewrite.numerics.compare.distance import OutputComparison
 from amp_rewrite.numerics.compare.verify_records import DeviceComparison, NodeGrowth
 
-_SLICE = "slice"
 _OUTPUT_COLUMNS = (
-    *("output", "max abs", "max rel", "cosine", "distance", _SLICE, "within", "NaN", "Inf"),
-    *("top-1", ""),
+    *("output", "of peak", "distance", "slice", "max abs", "max rel", "cosine", "within"),
+    *("NaN", "Inf", "top-1", ""),
 )
-_NAME, _GAP = 12, 2
-"""To how many characters names are folded in a table, and the spaces between columns."""
-_GROWTH_COLUMNS = ("largest error growth", "operator", "error in", "error out", "times")
+"""What a table of outputs shows: the error relative to the peak, the distance relative to the size
+(Euclidean), that of the worst slice, and what else `OutputComparison` has."""
+
+_DROPPED = ("max rel", "cosine", "within", "max abs", "NaN", "Inf")
+"""Columns that a narrow console does without, in this order."""
+
+_OF_SOME = {"slice": "-", "NaN": "0", "Inf": "0"}
+"""Columns that are shown only where a row has something else in them."""
+
+_NAME, _GAP = 16, 2
+"""To how many characters names are shortened at most, and the spaces between columns."""
+
+_GROWN = 5
+"""How many nodes of the largest error growth are printed."""
+
+_GROWTH_COLUMNS = ("where the error grows", "operator", "before", "after", "factor")
 
 
 def html_tables(
@@ -34,7 +46,8 @@ def html_tables(
 def print_growth(growth: Sequence[NodeGrowth], console: Console) -> None:
     """Print which nodes magnify the error most, if any does."""
     if growth:
-        _print_table(_GROWTH_COLUMNS, [_growth_row(node) for node in growth], console)
+        rows = [_growth_row(node) for node in growth[:_GROWN]]
+        _print_table(_GROWTH_COLUMNS, rows, console)
 
 
 def print_device(device: DeviceComparison, console: Console) -> None:
@@ -67,13 +80,13 @@ def print_outputs(outputs: Sequence[OutputComparison], console: Console) -> None
 def _output_table(
     outputs: Sequence[OutputComparison],
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return columns and rows; there is a column for slices if an output has some."""
+    """Return columns and rows, without the columns in which there is nothing to see."""
+    rows = [_output_row(output) for output in outputs]
     shown = [
         index
         for index, column in enumerate(_OUTPUT_COLUMNS)
-        if column != _SLICE or any(output.slice is not None for output in outputs)
+        if any(row[index] != _OF_SOME.get(column) for row in rows) or not rows
     ]
-    rows = [_output_row(output) for output in outputs]
     columns = tuple(_OUTPUT_COLUMNS[index] for index in shown)
     return columns, [tuple(row[index] for index in shown) for row in rows]
 
@@ -81,37 +94,53 @@ def _output_table(
 def _output_row(o: OutputComparison) -> tuple[str, ...]:
     return (
         o.name,
+        percent(o.scaled_error),
+        "-" if o.distance is None else percent(o.distance),
+        "-" if o.slice is None else percent(o.slice.distance),
         f"{o.max_abs:.3g}",
         f"{o.max_rel:.3g}",
         "-" if o.cosine is None else f"{o.cosine:.6f}",
-        "-" if o.distance is None else f"{o.distance:.2g}",
-        "-" if o.slice is None else f"{o.slice.distance:.2g}",
         share(o.within),
         str(o.nan),
         str(o.inf),
         "-" if o.top1 is None else share(o.top1, 1),
-        ("ok" if o.compared else "-") if o.ok else "failed",
+        ("ok" if o.compared else "-") if o.ok else "FAILED",
     )
 
 
 def _growth_row(g: NodeGrowth) -> tuple[str, ...]:
-    return g.node, g.op, f"{g.error_in:.2g}", f"{g.error_out:.2g}", f"{g.growth:.1f}"
+    return g.node, g.op, percent(g.error_in), percent(g.error_out), f"{g.growth:.1f}"
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[tuple[str, ...]], console: Console) -> None:
-    """Print a table, or each row line by line where it is too wide for the console."""
-    cells = [tuple(map(printable, row)) for row in rows]
-    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
-    if min(widths[0], _NAME) + sum(_GAP + width for width in widths[1:]) > console.width:
-        for first, *others in cells:
-            console.print(first)
-            for name, cell in zip(columns[1:], others, strict=True):
-                console.print(f"  {name}: {cell}" if name else f"  {cell}")
+    """Print a table; a narrow console shows shorter names, then fewer columns, then lines."""
+    every = [tuple(map(printable, row)) for row in (columns, *rows)]
+    cells, dropped = every, [name for name in _DROPPED if name in columns]
+    while (room := console.width - _width_of(cells)) < _NAME and dropped:
+        at = cells[0].index(dropped.pop(0))
+        cells = [(*row[:at], *row[at + 1 :]) for row in cells]
+    if room < _NAME:
+        _print_lines(every[0], every[1:], console)
         return
     table = Table(box=None, pad_edge=False)
-    table.add_column(columns[0], overflow="fold")
-    for name in columns[1:]:
+    table.add_column(shortened(cells[0][0], room), overflow="fold")
+    for name in cells[0][1:]:
         table.add_column(name, justify="right")
-    for row in cells:
-        table.add_row(*row)
+    for first, *others in cells[1:]:
+        table.add_row(shortened(first, room), *others)
     console.print(table)
+
+
+def _print_lines(
+    columns: tuple[str, ...], rows: Sequence[tuple[str, ...]], console: Console
+) -> None:
+    """Print a table cell by cell."""
+    for first, *others in rows:
+        console.print(first)
+        for name, cell in zip(columns[1:], others, strict=True):
+            console.print(f"  {name}: {cell}" if name else f"  {cell}")
+
+
+def _width_of(cells: Sequence[tuple[str, ...]]) -> int:
+    """Return how many columns of a console all but the first cells take."""
+    return sum(_GAP + max(map(cell_len, column)) for column in list(zip(*cells, strict=True))[1:])

@@ -61,7 +61,7 @@ class Point:
         """Return the point in words."""
         return (
             f"saves {self.saved:.1%} of the time, error about {self.error:.2g}, loss "
-            f"{self.loss:.3g}, {len(self.kept)} nodes more in float32"
+            f"{self.loss:.3g}, {len(self.kept)} more nodes in float32"
         )
 
 

@@ -41,7 +41,7 @@ class NodeError:
 
 @dataclass(frozen=True)
 class Localisation:
-    """Where a mixed model departs from its float32 original.
+    """Where a mixed model differs from its float32 original.
 
     Attributes:
         first: The first node in topological order, of those that were tried alone, whose output
@@ -68,7 +68,7 @@ class Localisation:
         """Return one line, for much is in it."""
         found = [f"first {self.first.node}"] if self.first is not None else []
         found += [f"most {self.most.node}"] if self.most is not None else []
-        verdict = "holds" if self.holds else "departs"
+        verdict = "passed" if self.holds else "failed"
         return one_line(self, "; ".join([verdict, *found, f"{self.tried} nodes tried"]))
 
     @property

@@ -64,7 +64,7 @@ def localise(
     progress: Progress | None = None,
     **changes: Unpack[Changes],
 ) -> Localisation:
-    """Find the first node that departs and the node that contributes most.
+    """Find the node where the error starts and the node that contributes most.
 
     Args:
         original: The float32 model.
@@ -73,7 +73,7 @@ def localise(
         data: Batches as for `calibrate`; a node's error is that of its worst batch.
         options: How the original is to be rewritten, as for `rewrite`, if `rewritten` is None; else
             only the target, whose arithmetic is emulated.
-        tolerance: The distance from which an output departs; by default four times the low type's
+        tolerance: The distance from which an output counts as wrong; by default four times the low type's
             rtol (0.016 for float16).
         budget: Seconds for trying nodes alone; the most suspicious are tried first.
         progress: Called after each node that was tried.

@@ -104,7 +104,7 @@ class SearchState:
                 "nothing to resume",
                 where=path,
                 expected="the state file of an earlier search with the same output",
-                remedy="leave --resume away",
+                remedy="omit --resume",
             )
         return _read(Path(path), digest)
 
@@ -157,13 +157,13 @@ def _read(path: Path, digest: str) -> SearchState:
             "the state cannot be read",
             where=path,
             found=f"{type(error).__name__}: {error}",
-            remedy="leave --resume away",
+            remedy="omit --resume",
         ) from error
     if version != VERSION or state.digest != digest:
         raise OptionError(
             "the state belongs to another search",
             where=path,
             expected="the same model, data, lists and metric",
-            remedy="leave --resume away",
+            remedy="omit --resume",
         )
     return state

@@ -411,6 +411,7 @@ class _Search:
 
     def _tuning(self, before: float, *, minimal: bool = False, smallest: bool = False) -> Tuning:
         keep = self.best or ()
+        chosen = set(keep)
         return Tuning(
             keep=keep,
             loss=self.state.losses.get(frozenset(keep), 0.0),
@@ -425,6 +426,7 @@ class _Search:
             control=self.control,
             seconds=self.budget,
             front=self.front,
+            operators={n.name or "": n.op_type for n in self.painter.nodes if n.name in chosen},
         )
 
     def _rules(self, keep: Iterable[str]) -> tuple[NodeRule, ...]:
@@ -435,6 +437,7 @@ class _Search:
     def _why(self, name: str) -> str:
         alone = self.contributions.get(name, math.nan)
         if math.isnan(alone):
-            return f"needed for {self.tolerance.metric} at most {self.tolerance.limit:g}"
+            return f"kept by tuning, for {self.tolerance.metric} at most {self.tolerance.limit:g}"
         about = "about " if "estimates" in self.__dict__ and self.estimates is not None else ""
-        return f"alone in {self.painter.low.name} it moves the outputs by {about}{alone:.3g}"
+        low = self.painter.low.name
+        return f"kept by tuning: alone in {low} it changes the outputs by {about}{alone:.3g}"

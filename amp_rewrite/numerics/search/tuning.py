@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.numerics.repaint.overlay import overlay_text, write_overlay
@@ -34,8 +35,9 @@ class Tuning:
             cannot be measured. If it is beyond the tolerance, only nodes whose weights stay
             float32 mend anything.
         seconds: The budget.
-        front: The paintings from fast to exact that were tried, if costs chose among them: then
-            `keep` is what the fastest that holds has in float32 more, and not minimal.
+        front: The candidates from fast to exact that were tried, if costs chose among them: then
+            `keep` is what the fastest one that passes has in float32 more, and not minimal.
+        operators: Name of a node in `keep` -> its operator.
     """
 
     keep: tuple[str, ...]
@@ -51,6 +53,7 @@ class Tuning:
     control: float | None = None
     seconds: float = 0.0
     front: tuple[Point, ...] = ()
+    operators: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def is_settled(self) -> bool:
@@ -74,7 +77,9 @@ class Tuning:
         """What the search did not reach, and what the weights alone say of it; None if it did."""
         if self.is_settled:
             return None
-        ended = f"the budget of {self.seconds:g} s ended before the set was known to be minimal"
+        ended = (
+            f"Time ran out after {self.seconds:g} s; more {self.options.precision} may be possible"
+        )
         if self.control is None:
             return ended
         bring = weights_bring(self.control, self.tolerance, self.options.precision)
@@ -127,7 +132,7 @@ class Step:
 
     def __str__(self) -> str:
         """Return how the search goes, for a line of progress."""
-        best = "none holds yet" if self.best is None else f"best {self.best} nodes"
+        best = "none passes yet" if self.best is None else f"best {self.best} nodes"
         return f"{self.trials} trials, {best}, {self.seconds_left:.0f} s left"
 
 
@@ -135,12 +140,14 @@ def beyond_control(control: float | None, tolerance: Tolerance, precision: str) 
     """Return what to know before a search whose tolerance the rounded weights alone exceed."""
     if control is None or control <= tolerance.limit:
         return None
-    return f"{weights_bring(control, tolerance, precision)}: what holds keeps weights in float32"
+    return f"{weights_bring(control, tolerance, precision)}; only float32 weights can meet it"
 
 
 def weights_bring(control: float, tolerance: Tolerance, precision: str) -> str:
-    """Return what the rounded weights alone bring, in words."""
+    """Return the loss that rounding the weights alone gives, in words."""
+    below = "rtol" if control > tolerance.limit else "for comparison, rtol"
+    is_below = " is below the loss from" if control > tolerance.limit else "; the loss from"
     return (
-        f"the weights alone, rounded to {precision} and computed in float32, bring "
-        f"{tolerance.metric} {control:.3g} of at most {tolerance.limit:.3g}"
+        f"{below} {tolerance.limit:.3g}{is_below} rounding the weights alone to {precision} "
+        f"({tolerance.metric} {control:.3g})"
     )

@@ -71,7 +71,7 @@ class CheckReport:
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
-        verdict = "holds" if self.ok else "does not hold"
+        verdict = "passed" if self.ok else "failed"
         return one_line(
             self,
             f"{verdict}; {len(self.findings)} findings in {len(self.lists)} lists and "

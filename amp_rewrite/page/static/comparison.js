@@ -20,22 +20,22 @@ function showComparison() {
   }
   const lowHere = nodesThatDiffer((ours) => ours !== FLOAT32).length;
   const lowThere = nodesThatDiffer((_, theirs) => theirs !== null && theirs !== FLOAT32).length;
-  const verdict = (ok) => (ok === null ? "not run" : ok ? "holds" : "does not hold");
+  const verdict = (ok) => (ok === null ? "not run" : ok ? "passed" : "failed");
   const rows = [
-    ["", named(data.overview.file), named(comparison.name)],
+    ["", named(`this file: ${data.overview.file}`), named(`other file: ${comparison.name}`)],
     ["Accuracy", verdict(data.overview.holds), comparison.failure ? `cannot be run: ${comparison.failure}` : verdict(comparison.ok)],
     ["Largest error of an output", said(data.overview.worst), said(comparison.worst)],
     ["Bytes", said(data.overview.size), said(comparison.size)],
-    ["Results in 16 bits", lowHere.toLocaleString("en"), lowThere.toLocaleString("en")],
+    ["Values in 16 bits", lowHere.toLocaleString("en"), lowThere.toLocaleString("en")],
   ];
   const [head, ...body] = rows.map(([name, ...cells], row) => make("tr", {}, row ? make("th", { scope: "row" }, name) : make("td"),
     ...cells.map((cell) => (row ? make("td", {}, cell) : make("th", { scope: "col" }, cell)))));
   document.getElementById("comparison-table").append(make("thead", {}, head), make("tbody", {}, ...body));
   document.getElementById("other-failures").append(...comparison.said.map((line) => make("li", {}, line)));
   const groups = [
-    ["low here, float32 there", (ours, theirs) => ours !== FLOAT32 && theirs === FLOAT32],
-    ["float32 here, low there", (ours, theirs) => ours === FLOAT32 && theirs !== null && theirs !== FLOAT32],
-    ["not found there", (_, theirs) => theirs === null],
+    ["16-bit here, float32 in the other file", (ours, theirs) => ours !== FLOAT32 && theirs === FLOAT32],
+    ["float32 here, 16-bit in the other file", (ours, theirs) => ours === FLOAT32 && theirs !== null && theirs !== FLOAT32],
+    ["missing in the other file", (_, theirs) => theirs === null],
   ].map(([name, isWanted]) => [name, nodesThatDiffer(isWanted)]);
   for (const [name, found] of groups.filter(([, nodesFound]) => nodesFound.length)) {
     document.getElementById("differing").append(make("button", { type: "button", onclick: () => showFound(found) }, `${found.length.toLocaleString("en")} ${name}`));

@@ -131,7 +131,7 @@ class RewriteOptions:
     precision: AnyPrecision = field(
         default="float16",
         metadata=_shown(
-            "float16 or bfloat16; float32 for the float32 form of a model in other types.",
+            "float16 or bfloat16; float32 converts a 16-bit model back.",
             choices=get_args(AnyPrecision),
         ),
     )
@@ -142,129 +142,136 @@ class RewriteOptions:
     lists: Lists = field(
         default=None,
         metadata=_shown(
-            "Op list file or built-in name; repeat to lay one over another.", flag="--lists"
+            "Op list: a file or a built-in name; with several, later ones override earlier ones.",
+            flag="--lists",
         ),
     )
     level: Level = field(
         default="default",
         metadata=_shown(
-            "default, TENSOR_CORES_ONLY, TREAT_INFER_AS_DENY or UNSAFE_FORCE_ALL (any case).",
+            "How much to convert: default, TENSOR_CORES_ONLY, TREAT_INFER_AS_DENY or "
+            "UNSAFE_FORCE_ALL (in any case).",
             choices=get_args(Level),
         ),
     )
     keep_io_types: bool | Names = field(
         default=True,
         metadata=_shown(
-            "Keep graph input and output types.",
+            "Keep the types of all graph inputs and outputs.",
             flag="--keep-io",
-            names="Keep only the types of these inputs and outputs (names, or regexes for whole "
-            "names); repeat.",
+            names="Keep only the types of these inputs and outputs: a name, or a regular "
+            "expression for whole names; repeatable.",
         ),
     )
     preserve: Names = field(
-        default=(), metadata=_shown("Name of a node not to touch; repeat.", flag="--preserve")
+        default=(), metadata=_shown("Node to leave untouched; repeatable.", flag="--preserve")
     )
     deny_nodes: Names = field(
         default=(),
-        metadata=_shown("Pattern of node names to keep float32; repeat.", flag="--deny-node"),
+        metadata=_shown(
+            "Keep nodes of this name or pattern float32; repeatable.", flag="--deny-node"
+        ),
     )
     allow_nodes: Names = field(
         default=(),
-        metadata=_shown("Pattern of node names to treat as allowed; repeat.", flag="--allow-node"),
+        metadata=_shown(
+            "Treat nodes of this name or pattern as allowed; repeatable.", flag="--allow-node"
+        ),
     )
     deny_ops: Names = field(
         default=(),
-        metadata=_shown("Operator to keep float32, such as Softmax; repeat.", flag="--deny-op"),
+        metadata=_shown(
+            "Keep this operator float32, for example Softmax; repeatable.", flag="--deny-op"
+        ),
     )
     allow_ops: Names = field(
         default=(),
         metadata=_shown(
-            "Operator to treat as allowed, such as my.domain::Attn; repeat.", flag="--allow-op"
+            "Treat this operator as allowed, for example my.domain::Attn; repeatable.",
+            flag="--allow-op",
         ),
     )
     weights: Weights = field(
         default="convert",
         metadata=_shown(
-            "convert: store low-precision weights; cast: keep float32 ones.",
+            "convert: store weights in 16 bits; cast: store float32 weights and add Casts.",
             choices=get_args(Weights),
         ),
     )
     store: Store = field(
         default="tables",
         metadata=_shown(
-            "What is stored in 16 bits though it computes in float32: tables that Gather reads, "
-            "half: all large constants that survive it, or float32: nothing.",
+            "Constants to store in 16 bits but compute in float32. tables: tables that Gather "
+            "reads; half: all large constants that lose little; float32: none.",
             choices=get_args(Store),
         ),
     )
     prefer: Prefer = field(
         default="default",
         metadata=_shown(
-            "speed, accuracy or size: what is weighed, for targets whose costs were measured.",
+            "Optimise for speed, accuracy or size, on targets with measured costs.",
             choices=get_args(Prefer),
         ),
     )
     costs: Costs = field(
         default=None,
         metadata=_shown(
-            "File of measured costs, by which it is chosen what becomes low: made by `amp-rewrite "
+            "Measured costs of operators and casts on the device, from `amp-rewrite "
             "measure-costs` or `convert --measure --save-costs`."
         ),
     )
     overflow: Overflow = field(
         default="auto",
         metadata=_shown(
-            "What becomes of numbers beyond the range of float16: keep computes them in float32, "
-            "auto multiplies them by powers of two, which constants take, where data show them; "
-            "scale where bounds or constants do, too.",
+            "Values that overflow float16. keep: compute them in float32; auto: scale them by "
+            "powers of two where --data shows an overflow and no node is added; scale: also where "
+            "bounds or constants show one.",
             choices=get_args(Overflow),
         ),
     )
     only: OnlyPrecision | None = field(
         default=None,
         metadata=_shown(
-            "float16 or bfloat16, for devices without float32: exit 3 if anything but Casts at the "
-            "ends cannot be in it, whatever the op lists say.",
+            "float16 or bfloat16: for devices without float32. Every float node must be in this "
+            "type; otherwise nothing is written (exit 3).",
             choices=get_args(OnlyPrecision),
         ),
     )
     infer_after_allow: bool = field(
         default=True,
-        metadata=_shown("Let an infer operator right behind an allow one become low."),
+        metadata=_shown("Convert an infer operator that directly follows an allow operator."),
     )
     inline_functions: bool = field(
         default=False,
-        metadata=_shown("Inline model-local functions first; otherwise calls are boundaries."),
+        metadata=_shown("Inline model-local functions first; otherwise calls stay float32."),
     )
     move_casts: bool = field(
         default=True,
-        metadata=_shown("Move casts across operators that change no value where that saves some."),
+        metadata=_shown("Move casts across operators such as Reshape where that saves casts."),
     )
     variables: Names = field(
         default=(),
-        metadata=_shown(
-            "Name of a graph input that is a training variable; repeat.", flag="--variable"
-        ),
+        metadata=_shown("Graph input that is a training variable; repeatable.", flag="--variable"),
     )
     input_ranges: Ranges = field(
         default=(),
         metadata=_shown(
-            "NAME=LOW:HIGH: the least and the greatest number that an input holds; repeat.",
+            "NAME=LOW:HIGH: the range of an input's values; repeatable.",
             flag="--input-range",
         ),
     )
     dims: Dims = field(
         default=(),
         metadata=_shown(
-            "NAME=LENGTH: how long a free dimension is, by the name that inputs give it; repeat.",
+            "NAME=LENGTH: the length of a free dimension of the inputs; repeatable.",
             flag="--dim",
         ),
     )
     strict: bool = field(
         default=False,
         metadata=_shown(
-            "Check every invariant; exit 3 if nothing useful was converted, an operator is on no "
-            "list, or a kernel is missing."
+            "Check every invariant. Exit 3 if nothing useful was converted, an operator is on no "
+            "list, or the target lacks a kernel."
         ),
     )
 
@@ -311,7 +318,7 @@ class RewriteOptions:
             raise OptionError(
                 "weights that stay float32 in the file cannot be stored in 16 bits",
                 found="store='half' with weights='cast'",
-                remedy="leave one of them away",
+                remedy="omit one of them",
             )
         _ = self.rules
 

@@ -27,9 +27,10 @@ def explain_casts(report: Report, most: int = MOST) -> str:
 
 def _casts(report: Report, most: int) -> Iterator[str]:
     summary = report.summary
+    unknown = summary.casts_of_unknown_size
     yield (
-        f"{len(report.casts)} casts move {summary.cast_bytes:,} bytes a run, without "
-        f"{summary.casts_of_unknown_size} of unknown size"
+        f"{counted(len(report.casts), 'cast')}: {summary.cast_bytes:,} bytes per run"
+        f"{f' ({unknown} of unknown size not counted)' if unknown else ''}"
     )
     variables = {name: variable for name, (_, variable) in vertices_by_name(report).items()}
     for cast in sorted(report.casts, key=lambda c: -_known(c.bytes))[:most]:

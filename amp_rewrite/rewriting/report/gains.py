@@ -50,23 +50,23 @@ def headline(
     `left` says why nothing is low, where more is known of it than that nothing is.
 
     Example:
-        "half the size; 100 % of the arithmetic in float16"
+        "100 % of the arithmetic in float16; half the file size"
     """
     if not summary.nodes_converted and summary.nodes_low_before:
         count = summary.nodes_low_before
         verb, them = ("is", "it") if count == 1 else ("are", "them")
         return (
             f"{counted(count, 'node')} {verb} {precision} already; `convert` leaves {them}. "
-            f"`check` and `repair` are for such files{_casts_alone(summary)}"
+            f"Use `check` and `repair` for 16-bit files{_casts_alone(summary)}"
         )
     if not summary.nodes_converted:
         done = "" if summary.casts_added else "nothing changed: "
-        why = left or f"no part of the model can compute in {precision}"
-        return f"{done}{why}{_casts_alone(summary)}"
+        why = left or f"{done}no part of the model can compute in {precision}"
+        return f"{why}{_casts_alone(summary)}"
     share = summary.compute_converted
     parts = [f"{_percent(share)} of the arithmetic in {precision}"]
     if sizes is not None:
-        parts.insert(0, _size(sizes.share))
+        parts.append(_size(sizes.share))
     return "; ".join(parts)
 
 
@@ -78,8 +78,8 @@ def _casts_alone(summary: Summary) -> str:
 
 def _size(share: float) -> str:
     if _ABOUT_HALF[0] <= share <= _ABOUT_HALF[1]:
-        return "half the size"
-    return f"{_percent(share)} of the size"
+        return "half the file size"
+    return f"{_percent(share)} of the file size"
 
 
 def _percent(share: float) -> str:

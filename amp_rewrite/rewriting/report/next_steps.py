@@ -71,7 +71,7 @@ def longer_search(report: Report, names: Names, rtol: float | None, budget: floa
     words = [names.with_data.strip() or "--verify"]
     words += [] if rtol is None else [f"--rtol {rtol:g}"]
     return NextStep(
-        "Give it more time, or allow a larger error.",
+        "Give the search more time, or allow a larger error.",
         f"amp-rewrite convert {shlex.quote(names.model)} -o {shlex.quote(names.output)}"
         f"{_options(report)}{_opset(report)} {' '.join(words)} --budget {MORE * budget:g}s",
     )
@@ -80,7 +80,7 @@ def longer_search(report: Report, names: Names, rtol: float | None, budget: floa
 def strict_conversion(report: Report, names: Names) -> NextStep:
     """Return the command that fails where nothing can be converted."""
     return NextStep(
-        "Fail where nothing can be converted, in place of writing the model as it came.",
+        "Fail if nothing can be converted, instead of writing the model unchanged.",
         f"amp-rewrite convert {shlex.quote(names.model)} -o {shlex.quote(names.output)}"
         f"{_options(report)} --strict",
     )
@@ -116,31 +116,31 @@ def _about_accuracy(
         yield _make_inputs(
             report,
             names,
-            f"Take inputs of yours (an array for each in {_INPUTS}), or have some made up.",
+            f"Use your own inputs (one array each in {_INPUTS}), or generate some.",
         )
         if names.written:
             options = _options(report, "--target", "--input-range")
             yield NextStep(
-                "Compare it with the original: nothing was verified yet.",
+                "Verify the result: compare it with the original.",
                 f"amp-rewrite verify {both}{names.with_data}{options}",
             )
     elif not holds:
         if names.written:
             yield NextStep(
-                "It does not hold. Name the node that is to blame.",
+                "Verification failed. Find the node that causes the error.",
                 f"amp-rewrite localise {both}{names.with_data}{_options(report, '--target')}",
             )
         else:
             yield NextStep(
-                "It does not hold. Write it all the same, to look for the node that is to blame.",
+                "Verification failed. Write the model anyway, to find the cause of the error.",
                 f"{convert}{names.with_data or ' --verify'} --write-failed",
             )
         if not names.data:
             yield _make_inputs(
                 report,
                 names,
-                "Made-up inputs failed. Put real ones in their place, and convert with "
-                f"--data {_INPUTS}.",
+                "Verification failed on made-up inputs. Replace them by real ones, and convert "
+                f"with --data {_INPUTS}.",
             )
 
 
@@ -151,42 +151,42 @@ def _about_coverage(
     advice, reasons = report.opset_advice, {reason for reason, _ in report.kept_reasons()}
     if advice is not None and not advice.lost:
         yield NextStep(
-            f"Opset {advice.opset} lets up to {advice.compute_converted:.1%} of the arithmetic be "
-            f"{report.precision}, now it is {report.summary.compute_converted:.1%}.",
+            f"Raise the opset to {advice.opset}: up to {advice.compute_converted:.1%} of the "
+            f"arithmetic in {report.precision}, now {report.summary.compute_converted:.1%}.",
             f"{convert} --opset {advice.opset}",
         )
     if report.beside_cache is not None:
         others = "".join(f" --keep-io {shlex.quote(name)}" for name in report.beside_cache)
         yield NextStep(
-            "The whole cache is cast in and out at every step: keep the types of the rest alone.",
+            "Avoid casting the whole cache at every step: keep only the types of the other inputs.",
             f"{convert}{others or ' --no-keep-io-types'}",
         )
     if Reason.LIKELY_OVERFLOW in reasons and names.data:
         yield NextStep(
-            "Estimates keep nodes in float32. Say what an input holds, or measure on the data.",
+            "Estimates keep nodes in float32. Measure on your data, or use --input-range.",
             f"amp-rewrite calibrate {model}{names.with_data} -o calibrated.yaml{options}",
         )
     elif Reason.LIKELY_OVERFLOW in reasons:
         yield _make_inputs(
             report,
             names,
-            "Estimates keep nodes in float32. Put real inputs into a file, and convert with "
-            f"--data {_INPUTS}, or say what an input holds with --input-range.",
+            "Estimates keep nodes in float32. Convert with real inputs (--data "
+            f"{_INPUTS}), or name the range of an input (--input-range).",
         )
     if report.functions == "boundaries":
         yield NextStep(
-            "Functions of the model are left as they are. Inline them to convert what is inside.",
+            "Inline the model's functions to convert what is inside.",
             f"{convert}{raised} --inline-functions",
         )
     if report.boundaries:
         name = next(iter(report.boundaries))
         yield NextStep(
-            f"{counted(len(report.boundaries), 'operator')} on no list, such as {name}: see all "
-            "of them, and put what is safe on an op list of your own.",
+            f"{counted(len(report.boundaries), 'operator')} on no op list, for example {name}: "
+            "list them all, and add the safe ones to your own op list.",
             f"amp-rewrite check-lists --model {model}",
         )
     if report.summary.casts_of_unknown_size:
         yield NextStep(
-            "See which casts move most, with shapes inferred.",
+            "See which casts move the most bytes.",
             f"amp-rewrite explain {model} --explain-casts{options}{raised}",
         )

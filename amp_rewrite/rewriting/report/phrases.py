@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from amp_rewrite.dtypes import LOW
 from amp_rewrite.rewriting.paint.painting import Reason
 
 PHRASES: dict[str, str] = {
     Reason.ALLOW_LIST: "it is on the allow list",
-    Reason.FORCED: "the level UNSAFE_FORCE_ALL, or --only, paints everything",
+    Reason.FORCED: "the level UNSAFE_FORCE_ALL, or --only, converts everything",
     Reason.BETWEEN: "it lies between allow operators, reached from",
     Reason.FOLLOWS: "an infer operator right behind",
     Reason.CLEAR: "a clear operator next to",
@@ -60,58 +61,58 @@ PHRASES: dict[str, str] = {
 
 
 PLAIN: dict[str, str] = {
-    Reason.ALLOW_LIST: "is where {precision} is fast",
-    Reason.FORCED: "is converted because the level, or --only, forces everything",
+    Reason.ALLOW_LIST: "is fast in {precision}",
+    Reason.FORCED: "is forced by the level or by --only",
     Reason.BETWEEN: "lies between operators that are fast in {precision}",
-    Reason.FOLLOWS: "comes right behind an operator that is fast in {precision}",
-    Reason.CLEAR: "only passes numbers on, next to {precision}",
+    Reason.FOLLOWS: "directly follows an operator that is fast in {precision}",
+    Reason.CLEAR: "moves data next to {precision} operators",
     Reason.SEQUENCE: "handles a sequence of {precision} tensors",
-    Reason.RETARGETED_SCALES: "holds quantised weights whose readers all want {precision}",
-    Reason.RETARGETED: "is a Cast whose readers all want {precision}",
-    Reason.FUSED: "belongs to a group that the target computes as one operator",
-    Reason.FLOAT32_PART: "belongs to a part of training that needs float32",
-    Reason.COUNT: "holds counts or positions, which {precision} cannot tell apart",
-    Reason.DEMAND: "feeds angles, indices or logarithms, where small errors do harm",
-    Reason.DIFFERENCE: "computes a small difference of large numbers, which {precision} loses",
-    Reason.CARRIED: "carries a state from step to step, in which errors of {precision} add up",
-    Reason.DENY_LIST: "would lose too much accuracy in {precision}",
-    Reason.DOWNSTREAM_OF_DENY: "works on a result that needs float32",
-    Reason.SQUARE: "makes squares for a sum, which outgrow {precision}",
+    Reason.RETARGETED_SCALES: "holds quantised weights that are only read in {precision}",
+    Reason.RETARGETED: "is a Cast that is only read in {precision}",
+    Reason.FUSED: "is part of a group that the target computes as one operator",
+    Reason.FLOAT32_PART: "is part of training that needs float32",
+    Reason.COUNT: "holds counts or positions; {precision} is exact only up to {exact}",
+    Reason.DEMAND: "feeds angles, indices or logarithms, where small errors matter",
+    Reason.DIFFERENCE: "subtracts large, nearly equal numbers, which cancels in {precision}",
+    Reason.CARRIED: "carries a state from step to step, where {precision} errors add up",
+    Reason.DENY_LIST: "loses too much accuracy in {precision}",
+    Reason.DOWNSTREAM_OF_DENY: "uses a result that needs float32",
+    Reason.SQUARE: "squares values for a sum, which can overflow {precision}",
     Reason.SEQUENCE_DENIED: "handles a sequence that stays float32",
-    Reason.PRESERVED: "is not to be touched: --preserve",
-    Reason.NODE_RULE: "is kept by a rule about this node",
-    Reason.UNLISTED: "is left alone, by a decision in the op lists",
-    Reason.UNKNOWN_OPERATOR: "is an operator that no op list knows",
-    Reason.FIXED_TYPE: "takes float32 here, whatever the model",
-    Reason.TYPE_UNSUPPORTED: "does not take {precision} in this opset of ONNX",
-    Reason.OPSET_TOO_OLD: "is of an opset without {precision}: --opset raises it",
-    Reason.NO_KERNEL: "cannot run in {precision} on target {target}",
-    Reason.FUSED_FLOAT32: "belongs to a group that the target computes in float32",
+    Reason.PRESERVED: "is kept by --preserve",
+    Reason.NODE_RULE: "is kept by a node rule",
+    Reason.UNLISTED: "is left alone (op list)",
+    Reason.UNKNOWN_OPERATOR: "is an operator on no op list",
+    Reason.FIXED_TYPE: "takes only float32 here",
+    Reason.TYPE_UNSUPPORTED: "does not take {precision} at this opset",
+    Reason.OPSET_TOO_OLD: "has an opset without {precision}; --opset raises it",
+    Reason.NO_KERNEL: "has no {precision} kernel on target {target}",
+    Reason.FUSED_FLOAT32: "is part of a group that the target computes in float32",
     Reason.QUANTIZED: "is quantised already",
     Reason.CONSTANT_OVERFLOW: "uses a constant that is too large for {precision}",
-    Reason.CONSTANT_UNDERFLOW: "relies on a constant that is too small for {precision}",
-    Reason.CONSTANT_CUT: "computes with a constant that target {target} cuts off in {precision}",
-    Reason.MASK: "adds a mask to scores, of which {precision} would spoil rows masked as a whole",
-    Reason.LONG_SUM: "adds up too many numbers for the kernels of target {target}",
-    Reason.UNBOUNDED_SUM: "reads a sum that may be too large for {precision}",
-    Reason.NO_CAST_BEHIND: "feeds what target {target} cannot build behind a Cast",
+    Reason.CONSTANT_UNDERFLOW: "needs a constant that is too small for {precision}",
+    Reason.CONSTANT_CUT: "uses a constant that target {target} truncates in {precision}",
+    Reason.MASK: "adds a mask; fully masked rows would change in {precision}",
+    Reason.LONG_SUM: "adds up too many numbers for the {precision} accumulators of target {target}",
+    Reason.UNBOUNDED_SUM: "reads a sum that may overflow {precision}",
+    Reason.NO_CAST_BEHIND: "feeds an operator that target {target} cannot build behind a Cast",
     Reason.RUNTIME_FUSION: "follows a {precision} MatMul that ONNX Runtime would fuse it into",
-    Reason.CERTAIN_OVERFLOW: "reaches numbers too large for {precision}, whatever the input",
-    Reason.LIKELY_OVERFLOW: "likely reaches numbers too large for {precision}",
+    Reason.CERTAIN_OVERFLOW: "overflows {precision} for every input",
+    Reason.LIKELY_OVERFLOW: "probably overflows {precision}",
     Reason.VARIABLE_READ: "reads a variable that training keeps in float32",
-    Reason.UNPROFITABLE: "would cost more in casts than it saves",
-    Reason.NO_GAIN: "gains nothing by {precision} on target {target}",
-    Reason.ISOLATED: "has no fast operator left beside it",
-    Reason.CAST_MOVED: "changed sides, which saves casts",
-    Reason.NOT_BETWEEN: "is safe in {precision}, but stands at no fast operator",
-    Reason.NOT_NEXT: "only passes numbers on, next to float32",
-    Reason.NO_ALLOW: "is in a model without any operator that is fast in {precision}",
-    Reason.CONVERTED: "is a constant that is stored in {precision}",
-    Reason.STORED: "is a constant that is stored in 16 bits and read as float32",
-    Reason.GIVEN: "was in {precision} already",
-    Reason.CONSTANT: "is a constant that something reads as float32",
+    Reason.UNPROFITABLE: "costs more in casts than it saves",
+    Reason.NO_GAIN: "gains nothing from {precision} on target {target}",
+    Reason.ISOLATED: "is next to no operator that gains from {precision}",
+    Reason.CAST_MOVED: "is float32 to save casts",
+    Reason.NOT_BETWEEN: "is safe, but not worth a cast",
+    Reason.NOT_NEXT: "moves data between float32 operators",
+    Reason.NO_ALLOW: "is in a model where nothing gains from {precision}",
+    Reason.CONVERTED: "is a constant stored in {precision}",
+    Reason.STORED: "is a constant stored in 16 bits and read as float32",
+    Reason.GIVEN: "was {precision} already",
+    Reason.CONSTANT: "is a constant that is read as float32",
 }
-"""What a node with each reason does, for who knows nothing of lists and passes; after "it"."""
+"""The same for readers who do not know lists and passes; each follows the name of a node."""
 
 
 def phrase(reason: str, precision: str, target: str) -> str:
@@ -124,4 +125,5 @@ def plain_phrase(reason: str, precision: str, target: str) -> str:
     known = PLAIN.get(reason)
     if known is None:
         return phrase(reason, precision, target)
-    return known.format(precision=precision, target=target)
+    exact = f"{2 / LOW[precision].epsilon:,.0f}" if precision in LOW else "few integers"
+    return known.format(precision=precision, target=target, exact=exact)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from amp_rewrite.base.printable import counted
+from amp_rewrite.base.printable import counted, in_bytes, percent
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.rewriting.report.phrases import plain_phrase
 from amp_rewrite.rewriting.report.records import (
     AlignmentRecord,
     OpsetAdvice,
     RaisedOpset,
+    RangeRecord,
     StoredRecord,
     Summary,
     TwiceRecord,
@@ -22,8 +23,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-MOST_REASONS = 12
-"""How many (reason, operator) rows the table shows."""
+MOST_REASONS = 8
+"""How many reasons the table shows, unless all are asked for."""
+
+_MOST_OPERATORS = 3
+"""How many operators of a reason the table names."""
+
+_MOST_CONSTANTS = 3
+"""How many constants that do not fit the text names."""
 
 _MOST_LENGTHS = 4
 """How many lengths that tensor cores do not fill the text shows."""
@@ -33,18 +40,18 @@ _MOST_RULES = 3
 
 
 def raised_line(raised: RaisedOpset, opset: int, compute_converted: float) -> str:
-    """Return how the model came to its opset, and what that gained of low multiply-accumulates."""
-    checked = "same outputs in float32"
+    """Return how the model came to its opset, and how much more became 16-bit with it."""
+    checked = "float32 outputs are the same"
     if raised.unverified is not None:
-        checked = f"outputs not compared: {raised.unverified}"
+        checked = f"outputs were not compared: {raised.unverified}"
     changes = [f"opset {raised.before} raised to {opset}"] if raised.before != opset else []
     if raised.folded:
-        changes.append(f"{counted(raised.folded, 'operator')} computed into weights")
+        changes.append(f"{counted(raised.folded, 'operator')} folded into weights")
     if raised.spelled:
         changes.append(f"{counted(raised.spelled, 'Einsum')} written as matrix products")
     return (
-        f"{', '.join(changes)} ({checked}): it converts "
-        f"{compute_converted:.1%} instead of {raised.compute_before:.1%}"
+        f"{', '.join(changes)} ({checked}); converts {compute_converted:.1%} of the arithmetic "
+        f"instead of {raised.compute_before:.1%}"
     )
 
 
@@ -52,50 +59,53 @@ def mended_shapes_line(names: Sequence[str]) -> str:
     """Return which declared shapes were wrong; there is at least one."""
     first = "" if len(names) == 1 else ", the first"
     return (
-        f"mended: {counted(len(names), 'declared shape')} contradicted inference and "
-        f"{'has' if len(names) == 1 else 'have'} the inferred form{first}: {names[0]}"
+        f"mended: {counted(len(names), 'declared shape')} contradicted shape inference and "
+        f"{'was' if len(names) == 1 else 'were'} replaced{first}: {names[0]}"
     )
 
 
 def axes_line(count: int) -> str:
     """Return how many operands of products got axes, without which a runtime loads no file."""
     return (
-        f"{counted(count, 'matrix product')} {'has' if count == 1 else 'have'} operands of one "
-        "rank now: ONNX Runtime 1.32 does not load the file otherwise"
+        f"{counted(count, 'matrix product')} got operands of equal rank, which ONNX Runtime 1.32 "
+        "needs to load the file"
     )
 
 
 def opset_line(advice: OpsetAdvice, precision: str) -> str:
     """Return what a newer opset would gain, and which operators would lose their kernels."""
     gain = (
-        f"opset {advice.opset} would let up to {advice.compute_converted:.1%} of the "
-        f"multiply-accumulates be {precision}"
+        f"opset {advice.opset} would allow up to {advice.compute_converted:.1%} of the arithmetic "
+        f"in {precision}"
     )
     if not advice.lost:
         return f"{gain}: convert --opset {advice.opset}"
     lost = ", ".join(advice.lost)
     return (
-        f"{gain}, but the target has no kernel for {lost} there, which would run on the CPU; "
-        f"convert --opset {advice.opset} moves the model all the same"
+        f"{gain}, but the target has no kernel for {lost} there, so it would run on the CPU; "
+        f"force it with convert --opset {advice.opset}"
     )
 
 
 def cast_line(summary: Summary) -> str:
     """Return how many bytes casts move."""
-    known, unknown = f"{summary.cast_bytes:,} bytes a run", summary.casts_of_unknown_size
+    known, unknown = (
+        f"casts move {in_bytes(summary.cast_bytes)} per run",
+        summary.casts_of_unknown_size,
+    )
     if not unknown:
-        return f"casts move {known}"
-    return f"casts move {known}, without {unknown} of unknown size (--explain-casts infers shapes)"
+        return known
+    return f"{known} ({unknown} of unknown size not counted; --explain-casts infers shapes)"
 
 
 def alignment_line(alignment: Sequence[AlignmentRecord]) -> str:
     """Return which lengths tensor cores do not fill; there is at least one."""
     shown = [f"{a.node} ({a.dimension} {a.length})" for a in alignment[:_MOST_LENGTHS]]
     more = ["..."] if len(alignment) > _MOST_LENGTHS else []
-    lengths = "length of low products is" if len(alignment) == 1 else "lengths of low products are"
+    layers = "layer misses" if len(alignment) == 1 else "layers miss"
     return (
-        f"tensor cores: {len(alignment)} {lengths} not a multiple of "
-        f"{alignment[0].multiple}: {', '.join(shown + more)}"
+        f"{len(alignment)} {layers} tensor-core alignment (multiples of {alignment[0].multiple}): "
+        f"{', '.join(shown + more)}"
     )
 
 
@@ -103,7 +113,8 @@ def unmatched_line(rules: Sequence[UnmatchedRule]) -> str:
     """Return which rules about nodes match nothing in the model; there is at least one."""
     more = ["..."] if len(rules) > _MOST_RULES else []
     shown = ", ".join([*map(str, rules[:_MOST_RULES]), *more])
-    return f"{counted(len(rules), 'node rule')} without a match in the model: {shown}"
+    match = "matches" if len(rules) == 1 else "match"
+    return f"{counted(len(rules), 'node rule')} {match} no node of the model: {shown}"
 
 
 def stored_line(stored: Sequence[StoredRecord]) -> str:
@@ -112,9 +123,11 @@ def stored_line(stored: Sequence[StoredRecord]) -> str:
     small = sum(record.small for record in stored)
     worst = max(record.largest_relative for record in stored)
     types = " or ".join(dict.fromkeys(record.dtype for record in stored))
+    constants = f"{counted(len(stored), 'constant')} {'is' if len(stored) == 1 else 'are'}"
+    subnormal = f", {counted(small, 'element')} subnormal" if small else ""
     return (
-        f"stored in {types} though float32: {len(stored)} constants, {saved:,} bytes less; "
-        f"relative error at most {worst:.2g}, {small} elements below the normal numbers"
+        f"{constants} stored as {types} and computed in float32: {in_bytes(saved)} saved; largest "
+        f"relative error {percent(worst)}{subnormal}"
     )
 
 
@@ -123,27 +136,56 @@ def twice_line(twice: Sequence[TwiceRecord]) -> str:
     first = twice[0]
     added = sum(record.bytes_added for record in twice)
     return (
-        f"stored in both types: {counted(len(twice), 'constant')}, {added:,} bytes more; first "
-        f"{first.name}, which {first.low_reader} reads low and {first.float32_reader} as float32"
+        f"stored in both types: {counted(len(twice), 'constant')}, {in_bytes(added)} more; first "
+        f"{first.name}, which {first.low_reader} reads in 16 bits and {first.float32_reader} in "
+        "float32"
     )
 
 
-def reason_table(reasons: Mapping[tuple[str, str], int], precision: str, target: str) -> Table:
-    """Return the table of what stays float32: (reason, operator) -> how many nodes, in order."""
+def constants_line(records: Sequence[RangeRecord], what: str) -> str:
+    """Return which constants the low type cannot hold, and why; there is at least one."""
+    names = ", ".join(record.name for record in records[:_MOST_CONSTANTS])
+    more = ", ..." if len(records) > _MOST_CONSTANTS else ""
+    verb = "is" if len(records) == 1 else "are"
+    return f"{counted(len(records), 'constant')} {verb} {what}: {names}{more}"
+
+
+def reason_table(
+    reasons: Mapping[tuple[str, str], int], precision: str, target: str, *, every: bool
+) -> Table:
+    """Return the table of what stays float32, a reason a row.
+
+    Args:
+        reasons: (reason, operator) -> how many nodes, most frequent first.
+        precision: The low type.
+        target: The target's name.
+        every: Whether every reason has a row.
+    """
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(title="stays float32", title_justify="left", box=None, pad_edge=False)
     table.add_column("nodes", justify="right")
-    table.add_column("operator")
-    table.add_column("because it")
-    for (reason, op), count in list(reasons.items())[:MOST_REASONS]:
-        said = plain_phrase(reason, precision, target)
-        table.add_row(str(count), op, Text(f"{said} ").append(f"({reason})", "dim"))
-    rest = sum(list(reasons.values())[MOST_REASONS:])
+    table.add_column("operators")
+    table.add_column("reason")
+    by_reason: dict[str, dict[str, int]] = {}
+    for (reason, op), count in reasons.items():
+        by_reason.setdefault(reason, {})[op] = count
+    rows = sorted(by_reason.items(), key=lambda row: -sum(row[1].values()))
+    shown = len(rows) if every else MOST_REASONS
+    for reason, operators in rows[:shown]:
+        said = plain_phrase(reason, precision, target).removeprefix("is ") + f" ({reason})"
+        table.add_row(str(sum(operators.values())), _operators(operators), said)
+    rest = sum(sum(operators.values()) for _, operators in rows[shown:])
     if rest:
-        table.add_row(str(rest), "...", "the JSON report names every node")
+        table.add_row(str(rest), "...", "--verbose or the JSON report shows every reason")
     return table
+
+
+def _operators(operators: Mapping[str, int]) -> str:
+    """Return the most frequent operators of a reason."""
+    names = list(operators)
+    more = ["..."] if len(names) > _MOST_OPERATORS else []
+    return ", ".join([*names[:_MOST_OPERATORS], *more])
 
 
 class _Generation(NamedTuple):
@@ -172,10 +214,10 @@ def device_lines(precision: str, multiple: int | None) -> Iterator[str]:
     if multiple is None:
         return
     since = GENERATIONS[precision]
-    older = "; older ones have them for float16 alone" if precision == BFLOAT16.name else ""
+    older = "; older tensor cores take only float16" if precision == BFLOAT16.name else ""
     yield (
-        f"GPUs: tensor cores for {precision} since compute capability {since.capability} "
+        f"GPUs: tensor cores take {precision} from compute capability {since.capability} "
         f"({since.name}){older}"
     )
     if multiple > 1:
-        yield f"batches: multiples of {multiple} fill the tensor cores in all low products"
+        yield f"GPUs: batch sizes divisible by {multiple} fill the tensor cores"

@@ -219,33 +219,41 @@ def _cast_rows(casts: Sequence[CastRecord]) -> Iterator[dict[str, Any]]:
 
 
 def print_report(
-    report: Report, console: Console, sizes: Sizes | None = None, left: str | None = None
+    report: Report,
+    console: Console,
+    sizes: Sizes | None = None,
+    left: str | None = None,
+    *,
+    verbose: bool = True,
 ) -> None:
-    """Print on a console what was gained, the figures, and why the rest stays float32.
+    """Print on a console what was gained, what to know of it, and what stays float32.
 
-    `left` is that of `headline`.
+    Args:
+        report: The report.
+        console: Where to print.
+        sizes: How large the files are.
+        left: That of `headline`.
+        verbose: Whether details are printed: constants, bytes of casts, GPUs.
     """
-    summary, weights = report.summary, report.weights
+    summary = report.summary
     console.print(headline(report.precision, summary, sizes, left))
     console.print(
         f"{summary.nodes_converted} of {summary.float_nodes} float32 nodes now compute in "
-        f"{report.precision} (target {report.target}): "
-        f"{summary.compute_converted:.1%} of the multiply-accumulates",
-    )
-    console.print(
-        f"casts: {summary.casts_added} added, {summary.casts_removed} removed; "
-        f"constants: {weights.converted} converted, {weights.kept} kept float32, "
-        f"{len(weights.overflow)} out of range, {len(weights.underflow)} with elements that "
-        "round to zero",
+        f"{report.precision} (target {report.target}); casts: {summary.casts_added} added, "
+        f"{summary.casts_removed} removed",
     )
     for line in _remarks(report):
         console.print(line)
+    for line in _details(report) if verbose else ():
+        console.print(line)
     reasons = report.kept_reasons()
     if reasons:
-        console.print(report_lines.reason_table(reasons, report.precision, report.target))
+        console.print(
+            report_lines.reason_table(reasons, report.precision, report.target, every=verbose)
+        )
     if report.boundaries:
         names = ", ".join(f"{name} x{count}" for name, count in report.boundaries.items())
-        console.print(f"boundaries (no list knows them): {names}")
+        console.print(f"operators on no op list, left in float32: {names}")
 
 
 def _remarks(report: Report) -> Iterator[str]:
@@ -261,13 +269,27 @@ def _remarks(report: Report) -> Iterator[str]:
         yield report_lines.opset_line(report.opset_advice, report.precision)
     if report.unmatched_rules:
         yield report_lines.unmatched_line(report.unmatched_rules)
-    if report.n_casts:
-        yield report_lines.cast_line(report.summary)
+    large = [record for record in report.weights.overflow if record.action == "kept"]
+    if large:
+        yield report_lines.constants_line(large, f"too large for {report.precision}")
     yield from _of_magnitudes(report)
-    if report.weights.stored:
-        yield report_lines.stored_line(report.weights.stored)
     if report.weights.twice:
         yield report_lines.twice_line(report.weights.twice)
+
+
+def _details(report: Report) -> Iterator[str]:
+    """Yield figures that few users need."""
+    weights = report.weights
+    yield f"constants: {weights.converted} converted, {weights.kept} kept float32"
+    saturated = [record for record in weights.overflow if record.action != "kept"]
+    if saturated:
+        yield report_lines.constants_line(saturated, f"limited to the range of {report.precision}")
+    if weights.underflow:
+        yield report_lines.constants_line(weights.underflow, "partly rounded to zero")
+    if report.n_casts:
+        yield report_lines.cast_line(report.summary)
+    if weights.stored:
+        yield report_lines.stored_line(weights.stored)
     if report.alignment:
         yield report_lines.alignment_line(report.alignment)
     yield from device_lines(report.precision, report.batch_multiple)
@@ -278,7 +300,7 @@ def _of_magnitudes(report: Report) -> Iterator[str]:
     if report.scaling is not None:
         yield from report.scaling.lines()
     if report.likely_overflow:
-        yield f"by estimate: {report.likely_overflow}"
+        yield f"estimate: {report.likely_overflow}"
 
 
 def kept_table(kept: Mapping[tuple[str, str], int], precision: str, target: str) -> HtmlTable:
@@ -289,4 +311,4 @@ def kept_table(kept: Mapping[tuple[str, str], int], precision: str, target: str)
         (count, operator, plain_phrase(reason, precision, target), reason)
         for (reason, operator), count in kept.items()
     ]
-    return HtmlTable(("stays float32", "operator", "because it", "reason"), rows)
+    return HtmlTable(("stays float32", "operator", "why: it", "reason"), rows)

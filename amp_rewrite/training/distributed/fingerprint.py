@@ -122,5 +122,5 @@ def compare_states(group: Collective, states: States, steps: int) -> None:
                 + ", ".join(map(repr, differing[:_SHOWN]))
                 + more,
                 expected="the same bits on all shards",
-                remedy="assign states on all shards alike, and resume from a checkpoint",
+                remedy="assign the same states on every shard, and resume from a checkpoint",
             )

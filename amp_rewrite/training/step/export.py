@@ -46,7 +46,7 @@ def forward_of(step: ir.Model) -> ir.Model:
     text = step.metadata_props.get(FORWARD_KEY)
     if text is None:
         raise StepError(
-            "the step does not hold the model that it trains",
+            "the step does not contain the model that it trains",
             found=f"no metadata {FORWARD_KEY!r}",
             remedy="build the step again with this version",
         )

@@ -36,7 +36,7 @@ def test_where_the_rewritten_model_departs_the_original_runs_there_too() -> None
     (itself,) = report.device.itself
     assert itself.distance == 0
     assert report.device.excuses == ()
-    assert "departs there" not in report.to_text()
+    assert "differs there" not in report.to_text()
 
 
 def test_where_it_holds_the_original_does_not_run_there() -> None:
@@ -71,5 +71,5 @@ def test_what_webgpu_computes_wrong_in_float32_is_said(
     low = amp.rewrite(model, target="webgpu").model
     report = verify(model, low, providers=[webgpu], stress=False)
     assert report.ok is not departs
-    said = [line for line in report.failures if line.startswith("the original departs there")]
+    said = [line for line in report.failures if line.startswith("the original differs there")]
     assert len(said) == departs

@@ -54,7 +54,7 @@ def test_another_weight_is_named_though_the_outputs_hold(kind: str) -> None:
     assert not report.ok
     [found] = report.misfits
     assert (found.op, found.node) == ("MatMul", "one")
-    assert any("computes something else than in the original" in line for line in report.failures)
+    assert any("computes something else than the original" in line for line in report.failures)
 
 
 def test_a_value_that_is_reset_is_named() -> None:

@@ -12,6 +12,7 @@ import pytest
 from onnx import numpy_helper
 
 import amp_rewrite as amp
+from amp_rewrite.base.printable import percent
 from amp_rewrite.errors import VerdictError
 from amp_rewrite.numerics.compare.stress_report import StressReport, StressResult
 from amp_rewrite.numerics.compare.verify import verify
@@ -62,7 +63,7 @@ def test_data_on_which_the_original_is_not_finite_are_no_agreement(
     assert line is not None
     assert line.startswith("nothing was compared: feed 1: the original gives ")
     assert line.endswith(f"; input x holds {kind} in 1 elements")
-    assert report.verdict == f"in doubt: {line}"
+    assert report.verdict == f"In doubt: {line}"
     assert report.doubt == line
     assert report.verdict in report.to_text(width=200)
 
@@ -79,7 +80,7 @@ def test_a_verdict_counts_the_batches_on_which_the_original_is_finite(
     assert f"input x holds {kind}" in report.left_out[0]
     assert "left out: feed 1: " in report.to_text(width=200)
     found = amp.convert(product(), data)
-    assert found.verdict.startswith("holds on 1 batch (1 more left out): ")
+    assert found.verdict.startswith("Passed on 1 batch of your data: ")
 
 
 def test_data_of_nan_alone_convert_nothing(tmp_path: Path) -> None:
@@ -106,7 +107,7 @@ def test_an_output_that_is_one_number_everywhere_is_not_said_to_hold(bias: float
     report = report or verify(model, model, batch())
     assert not report.compared
     assert report.verdict.startswith("nothing was compared: output y is ")
-    assert "holds" not in report.to_text()
+    assert "Passed" not in report.to_text()
 
 
 def test_one_number_from_inputs_that_vary_elsewhere_is_said_of_that_output_alone() -> None:
@@ -118,8 +119,9 @@ def test_one_number_from_inputs_that_vary_elsewhere_is_said_of_that_output_alone
         w=(4, 4),
     )
     report = verify(model, amp.rewrite(model).model, batch())
-    assert (report.verdict, [o.compared for o in report.outputs]) == ("holds", [True, False])
-    assert "output z is 0 everywhere, in both models" in report.to_text(width=200)
+    assert report.verdict == "Passed on 1 batch of your data"
+    assert [o.compared for o in report.outputs] == [True, False]
+    assert "output z is 0 everywhere in both models" in report.to_text(width=200)
 
 
 def test_inputs_are_made_up_without_signs_where_the_original_gives_nan_for_others() -> None:
@@ -201,7 +203,7 @@ def test_rows_that_are_masked_whole_are_apart() -> None:
     assert report.ok
     assert (output.apart, output.elements) == (4 * 16, 4 * 16)
     assert output.apart_error > 0.1
-    assert "rows that are masked whole are apart" in report.to_text(width=200)
+    assert "elements in fully masked rows do not count" in report.to_text(width=200)
 
 
 def test_rows_that_see_something_are_not_apart() -> None:
@@ -235,9 +237,9 @@ def many(size: float = 1.0) -> dict[str, Any]:
 def test_what_the_rounded_weights_bring_alone_stands_beside_the_verdict() -> None:
     report = verify(product(), amp.rewrite(product()).model, batch())
     assert 0 < report.control_worst <= 2 * report.worst
-    assert report.control_line in report.to_text(width=200)
+    assert "(rounding the weights alone: " in report.to_text(width=200)
     found = amp.convert(product(), batch())
-    assert f", the weights alone by {report.control_worst:.2g}" in found.verdict
+    assert f"(rounding the weights alone: {percent(report.control_worst)})" in found.verdict
 
 
 def test_a_model_that_is_as_far_off_as_its_weights_alone_is_written_if_one_insists(
@@ -245,9 +247,9 @@ def test_a_model_that_is_as_far_off_as_its_weights_alone_is_written_if_one_insis
 ) -> None:
     found = amp.convert(cancelling(5), many())
     assert (found.ok, found.writable, found.is_low) == (False, False, True)
-    assert "in doubt: the weights alone, rounded to float16" in found.verdict
-    assert found.verdict.endswith("what holds has nothing in float16")
-    with pytest.raises(VerdictError, match="in doubt: the weights alone"):
+    assert "rounding the weights alone to float16 gives the same error" in found.verdict
+    assert found.verdict.endswith("the mix that passes has nothing in float16")
+    with pytest.raises(VerdictError, match="in doubt: rounding the weights alone"):
         found.save(tmp_path / "y.onnx")
     assert not (tmp_path / "y.onnx").exists()
     found.save(tmp_path / "y.onnx", write_failed=True)

@@ -153,8 +153,8 @@ def test_choices_of_too_many_turns_leave_the_verdict_in_doubt(
     assert not report.ok
     assert report.untold == ("Loop y runs more nodes than are unrolled (20 nodes at most)",)
     assert report.doubt is not None
-    assert "A swapped near tie may be all that differs" in report.doubt
-    assert "in doubt: nodes inside If, Loop or Scan select by numbers" in report.to_text(600)
+    assert "A swapped near tie may be the only difference" in report.doubt
+    assert "In doubt: nodes inside If, Loop or Scan select by values" in report.to_text(600)
 
 
 def test_a_branch_that_the_original_does_not_take_is_no_near_tie() -> None:

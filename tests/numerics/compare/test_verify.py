@@ -203,7 +203,7 @@ def test_a_given_tolerance_must_hold_for_every_element() -> None:
     assert verify(mlp(), low(mlp()), feeds(), rtol=0.1, atol=0.1).ok
     report = verify(mlp(), low(mlp()), feeds(), rtol=0, atol=1e-6)
     assert not report.ok
-    assert "are out of tolerance" in report.failures[0]
+    assert "exceed the tolerance" in report.failures[0]
 
 
 def test_a_perturbed_model_does_not_hold_and_the_node_is_named() -> None:
@@ -213,7 +213,7 @@ def test_a_perturbed_model_does_not_hold_and_the_node_is_named() -> None:
     )
     report = verify(mlp(), low(other), feeds())
     assert not report.ok
-    assert "away from the original" in report.failures[0]
+    assert " of its size" in report.failures[0]
     assert report.growth[0].op == "MatMul"
     assert report.growth[0].node == "n2"
 
@@ -253,7 +253,7 @@ def test_a_device_that_departs_from_the_original_fails() -> None:
     report = verify(model, other, given, providers=["CPUExecutionProvider"])
     device = [line for line in report.failures if line.startswith("on CPUExecutionProvider: ")]
     assert len(device) == 1
-    assert "of its size away from the original" in device[0]
+    assert " of its size" in device[0]
 
 
 def test_a_device_that_was_asked_for_and_cannot_run_the_model_fails() -> None:
@@ -337,7 +337,7 @@ def test_the_command_says_it_with_its_exit_status(
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(command(monkeypatch), names)
     assert result.exit_code == status
-    assert ("holds" in result.output) == (status == 0)
+    assert ("Passed" in result.output) == (status == 0)
     assert json.loads(Path("r.json").read_text("utf-8"))["ok"] == (status == 0)
     quiet = CliRunner().invoke(command(monkeypatch), [*names, "--quiet"])
     assert quiet.output == ""
@@ -375,19 +375,19 @@ def test_what_is_printed_is_what_decides() -> None:
     told = report.to_text(width=200)
     assert not report.ok
     assert "99.997 %" in told  # not 100.00 %
-    assert "every element is within 0.001 of the output's largest magnitude" in told
-    assert "1 of 40000 elements are out of tolerance" in told
+    assert "every element within 0.001 of the output's peak" in told
+    assert "1 of 40000 elements exceed the tolerance" in told
     assert replace(report, tolerances=Tolerances.of(FLOAT16)).test.startswith(
-        "an output passes if its distance is at most 4.5 % of its size"
+        "test: distance at most 4.5 % of the output's size"
     )
 
 
 def test_a_verdict_on_made_up_inputs_says_so_in_every_form() -> None:
     report = verify(mlp(), low(mlp()))
-    assert report.verdict == "holds on 1 made-up batch and on stress inputs"
-    assert report.to_text().rstrip().endswith(report.verdict)
+    assert report.verdict == "Passed on 1 made-up batch and on stress inputs"
+    assert report.to_text().startswith(report.verdict)
     assert report.to_dict()["verdict"] == report.verdict
-    assert verify(mlp(), low(mlp()), feeds()).verdict == "holds"
+    assert verify(mlp(), low(mlp()), feeds()).verdict == "Passed on 1 batch of your data"
 
 
 @pytest.mark.parametrize("opset", [9, 12, 17])

@@ -81,7 +81,7 @@ def test_the_fastest_point_that_holds_is_kept() -> None:
     assert found.keep == holding[0].kept
     assert 0 < len(found.keep) < 4 * LAYERS
     assert found.trials <= 16
-    assert all("it moves the outputs by about " in rule.why for rule in found.rules)
+    assert all("it changes the outputs by about " in rule.why for rule in found.rules)
     assert "the fastest set" in found.to_yaml()
 
 

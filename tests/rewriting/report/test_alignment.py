@@ -136,7 +136,7 @@ def test_products_in_branches_are_named_too() -> None:
 def test_the_text_shows_the_first_and_json_all() -> None:
     nodes = " ".join(f"[n{i}] h{i + 1} = MatMul(h{i}, w)" for i in range(6))
     report = report_of(f"g (float[N, 9] h0) => (float[N, 9] h6) {{ {nodes} }}", {"w": (9, 9)})
-    line = "tensor cores: 12 lengths of low products are not a multiple of 8: n0 (inner length 9),"
+    line = "12 layers miss tensor-core alignment (multiples of 8): n0 (inner length 9),"
     assert line in report.to_text().replace("\n", " ")
     assert "n2" not in report.to_text()
     assert len(report.to_dict()["alignment"]) == 12

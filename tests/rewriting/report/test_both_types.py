@@ -33,7 +33,7 @@ def test_a_file_that_grows_is_told_with_the_weight() -> None:
     (twice,) = result.report.weights.twice
     assert (twice.name, twice.bytes_added) == ("w", 8192)
     assert (twice.low_reader, twice.float32_reader) == ("low", "wide")
-    line = "stored in both types: 1 constant, 8,192 bytes more; first w, which low reads low"
+    line = "stored in both types: 1 constant, 8.2 kB more; first w, which low reads in 16 bits"
     assert line in result.report.to_text().replace("\n", " ")
 
 

@@ -39,7 +39,7 @@ def test_free_lengths_make_up_for_what_static_ones_lack(
 ) -> None:
     report = report_of(body, shape)
     assert report.batch_multiple == multiple
-    assert ("batches: multiples of" in report.to_text()) == (multiple > 1)
+    assert ("GPUs: batch sizes divisible by" in report.to_text()) == (multiple > 1)
     assert report.to_dict()["batch_multiple"] == multiple
 
 
@@ -49,8 +49,8 @@ FREE = "g (float[N,64] x) => (float[N,32] y) { y = MatMul(x, w) }"
 @pytest.mark.parametrize(("precision", "capability"), [("float16", "7.0"), ("bfloat16", "8.0")])
 def test_the_first_generation_of_gpus_is_named(precision: str, capability: str) -> None:
     text = " ".join(report_of(FREE, precision=precision).to_text().split())
-    assert f"tensor cores for {precision} since compute capability {capability} " in text
-    assert ("older ones have them for float16 alone" in text) == (precision == "bfloat16")
+    assert f"tensor cores take {precision} from compute capability {capability} " in text
+    assert ("older tensor cores take only float16" in text) == (precision == "bfloat16")
 
 
 @pytest.mark.parametrize("target", ["cpu", "webgpu", "directml"])

@@ -35,7 +35,7 @@ def test_a_rule_that_matches_nothing_is_named(
     tmp_path: Path, entry: str, about: str, remedy: str
 ) -> None:
     path = rules(tmp_path, "node: norm_act", entry)
-    line = f"1 node rule without a match in the model: {about} ({path}:7)"
+    line = f"1 node rule matches no node of the model: {about} ({path}:7)"
     with pytest.warns(amp.AmpWarning) as warned:
         result = amp.rewrite(MODEL, lists=path)
     assert [str(w.message) for w in warned] == [f"{line}; {remedy}"]
