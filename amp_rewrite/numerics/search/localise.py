@@ -73,8 +73,8 @@ def localise(
         data: Batches as for `calibrate`; a node's error is that of its worst batch.
         options: How the original is to be rewritten, as for `rewrite`, if `rewritten` is None; else
             only the target, whose arithmetic is emulated.
-        tolerance: The distance from which an output counts as wrong; by default four times the low type's
-            rtol (0.016 for float16).
+        tolerance: The distance from which an output counts as wrong; by default four times the
+            rtol of the 16-bit type (0.016 for float16).
         budget: Seconds for trying nodes alone; the most suspicious are tried first.
         progress: Called after each node that was tried.
         **changes: Single options by name, as for `rewrite`.
