@@ -38,6 +38,9 @@ _ARITHMETIC = (
     | {"ReduceMax", "ReduceMin", "ReduceSum", "ScatterElements", "ScatterND", "Sub", "TopK"}
 ) - having(Trait.SEQUENCE, Trait.OPAQUE)
 
+# operators: those whose results may be larger than what they read.
+_UNBOUNDED = ("Div", "Log")
+
 # operators: those that add up elements along an axis.
 _SUMMING = ("CumSum", "ReduceSum")
 
@@ -191,7 +194,7 @@ class MaskCasts:
         elif called.op_type in _SUMMING:
             most = sum(reach) * (count_terms(flat, flat.producer[value]) or math.inf)
         else:
-            most = math.inf if called.op_type in ("Div", "Log") else max(reach)
+            most = math.inf if called.op_type in _UNBOUNDED else max(reach)
         return _Mask(min(most, bound), any(part.has_fills for part in parts))
 
     def _constant(self, value: int, elements: np.ndarray) -> _Mask:
