@@ -167,6 +167,32 @@ def test_neighbours_are_right(way: str) -> None:
     assert np.mean(kept) > least
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_the_deviation_of_a_gaussian_process_is_right(way: str) -> None:
+    points = RNG.standard_normal((40, 2))
+    squares = np.square(points[:, None] - points[None]).sum(-1)
+    covariance = np.exp(-squares / 2) + 0.01 * np.eye(40)
+    source = model(
+        """g (float[6,1,2] x) => (float[6,32] y) {
+        a = Sub(x, points) b = Mul(a, a) s = ReduceSum<keepdims = 0>(b, last) e = Mul(s, factor)
+        k = Exp(e) [inner] m = MatMul(k, inverse) p = Mul(m, k) q = ReduceSum(p, last)
+        v = Sub(c, q) w0 = Max(v, zero) r = Sqrt(w0) [behind] y = MatMul(r, widen) }""",
+        **NUMBERS,
+        points=points[None],
+        factor=-0.5,
+        inverse=np.linalg.inv(covariance),
+        c=1.01,
+        widen=RNG.standard_normal((1, 32)),
+    )
+    result = rewritten(source, **WAYS[way])
+    found = reasons(result)
+    assert (found["inner"], found["behind"]) == ("difference", "allow-list")
+    feeds = {"x": RNG.standard_normal((6, 1, 2)).astype(np.float32)}
+    wanted, made = (amp.evaluate(m, feeds)["y"] for m in (source, result.model))
+    error = np.linalg.norm(wanted - made) / np.linalg.norm(wanted)
+    assert error < (0.002 if WAYS[way]["precision"] == "float16" else 0.016)
+
+
 # Each reads k, (64, 32), and makes v, (64, 1).
 SIDES = {
     "quadratic form": "a = MatMul(k, inverse) p = Mul(a, k) s = ReduceSum(p, last) v = Sub(c, s)",

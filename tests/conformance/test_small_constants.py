@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -95,10 +96,10 @@ def test_a_divisor_in_range_stays_low() -> None:
     assert result.report.summary.nodes_converted == 3
 
 
-@pytest.mark.parametrize("n", [400, 640])
-def test_a_row_of_ones_in_a_fourier_transform_keeps_its_products_in_range(n: int) -> None:
+def _transform(n: int) -> onnx.ModelProto:
+    """Return a network behind the Fourier transform of pictures, as products."""
     angles = 2 * np.pi * np.outer(np.arange(n), np.arange(n)) / n
-    model = _model(
+    return _model(
         f"""g (float[1,1,{n},{n}] x) => (float[1,1,{n},{n}] y) {{
             c = Conv<kernel_shape = [1,1]>(x, w) h = Relu(c)
             re0 = MatMul(h, co) im0 = MatMul(h, si) re1 = MatMul(co, re0) re2 = MatMul(si, im0)
@@ -108,6 +109,21 @@ def test_a_row_of_ones_in_a_fourier_transform_keeps_its_products_in_range(n: int
         si=-np.sin(angles),
         n=float(n),
     )
+
+
+@pytest.mark.parametrize(("precision", "target"), [("bfloat16", "cuda"), ("float16", "webgpu")])
+def test_a_fourier_transform_is_right_in_each_type(precision: Precision, target: str) -> None:
+    model = _transform(512)
+    with warnings.catch_warnings(action="ignore", category=amp.AmpWarning):
+        result = amp.rewrite(model, precision=precision, target=target)
+    assert result.report.summary.compute_converted > 0.4
+    x = np.random.default_rng(0).random((1, 1, 512, 512)).astype(np.float32)
+    assert _error(model, result, {"x": x}) < LOW[precision].rtol
+
+
+@pytest.mark.parametrize("n", [400, 640])
+def test_a_row_of_ones_in_a_fourier_transform_keeps_its_products_in_range(n: int) -> None:
+    model = _transform(n)
     with pytest.warns(amp.AmpWarning, match="likely to reach"):
         result = amp.rewrite(model)
     assert result.report.summary.compute_converted > 0.4
