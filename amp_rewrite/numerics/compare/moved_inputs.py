@@ -95,7 +95,7 @@ def _as_rounded(control: Comparer, moves: Comparer, limits: Tolerances) -> Compa
     if limits.strict or control.products[-1]:
         return moves
     rounding = limits.rtol / ROUNDINGS
-    return replace(moves, slices=moves.slices.scaled(rounding / STEP))
+    return replace(moves, slices=replace(moves.slices, times=rounding / STEP))
 
 
 def _is_as_large(found: Comparer, slack: float) -> bool:

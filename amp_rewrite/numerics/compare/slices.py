@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -117,6 +117,8 @@ class Slices:
         rank: The dimensions of the output.
         tiny: Whether every feed's output has at most TINY elements.
         largest: The largest magnitude of the original.
+        times: As a yardstick, how many times what a slice moves itself counts; of the others'
+            noise, which stands in for that of a single number, it counts once.
     """
 
     axes: dict[tuple[int, int], Array] = field(default_factory=dict[tuple[int, int], Array])
@@ -124,6 +126,7 @@ class Slices:
     rank: int = 0
     tiny: bool = True
     largest: float = 0.0
+    times: float = 1.0
 
     def add(self, original: Array, difference: Array, rank: int) -> None:
         """Take one feed into account.
@@ -178,14 +181,6 @@ class Slices:
         self.tiny &= other.tiny
         self.largest = max(self.largest, other.largest)
 
-    def scaled(self, times: float) -> Slices:
-        """Return the same slices, off by `times` as much."""
-        axes = {key: sums.copy() for key, sums in self.axes.items()}
-        for sums in axes.values():
-            sums[_ERRORS] *= times**2
-            sums[_WORST] *= times
-        return replace(self, axes=axes)
-
     def worst(self, limits: Limits, yardsticks: Sequence[Slices] = ()) -> SliceComparison | None:
         """Return the slice that is furthest beyond its limit, or nearest to it; None without one.
 
@@ -197,7 +192,8 @@ class Slices:
         found: list[SliceComparison] = []
         for key, sums in self.axes.items():
             noises = [y.axes[key] for y in yardsticks if key in y.axes]
-            judged = _Axis(sums, noises, limits, least, tiny=self.tiny)
+            own = [_scaled(y.axes[key], y.times) for y in yardsticks if key in y.axes]
+            judged = _Axis(sums, noises, own, limits, least, tiny=self.tiny)
             found += [SliceComparison(key[0] + self.rank, *each) for each in judged.worst()]
         return max(found, key=lambda s: s.distance / s.limit if s.limit else math.inf, default=None)
 
@@ -208,6 +204,7 @@ class _Axis:
 
     sums: Array
     noises: list[Array]
+    own: list[Array]
     limits: Limits
     least: float
     tiny: bool
@@ -219,13 +216,13 @@ class _Axis:
         counted = self.sums[_COUNT] > 0
         enough = _numbers(self.sums) >= ENOUGH
         single = counted & ~enough & self.tiny
-        few = counted & ~enough & ~single & self._is_moved(self.noises)
+        few = counted & ~enough & ~single & self._is_moved(self.own)
         found: list[tuple[int | None, float, float, float]] = []
         chosen = np.flatnonzero(enough | single | few)
         if chosen.size:
             off = self._distances(self.sums)
             times = np.where(few, ALLOWED * slack_of(_numbers(self.sums)), ALLOWED)
-            limit = np.maximum(self._limits(self.sums), times * self._moves(self.sums, self.noises))
+            limit = np.maximum(self._limits(self.sums), times * self._moves(self.sums, self.own))
             background = [_spread(noise, self.sums[_COUNT]) for noise in self.noises]
             loose = np.maximum(limit, ALLOWED * self._moves(self.sums, background))
             limit = np.where(single, loose, limit)
@@ -241,7 +238,7 @@ class _Axis:
     ) -> list[tuple[int | None, float, float, float]]:
         """Return all small slices as one, if they are enough numbers or a yardstick moves them."""
         pool = _pooled(self.sums, small)
-        noises = [_pooled(noise, small) for noise in self.noises]
+        noises = [_pooled(noise, small) for noise in self.own]
         enough = _numbers(pool)[0] >= ENOUGH_TOGETHER
         if not enough and (self.tiny or not self._is_moved(noises).any()):
             return []
@@ -291,6 +288,14 @@ def _pooled(sums: Array, chosen: Array) -> Array:
     """Return the sums of several slices as those of one, of shape (6, 1)."""
     some = sums[:, chosen]
     return np.concatenate([some[:_LARGEST].sum(1), some[_LARGEST:].max(1)])[:, None]
+
+
+def _scaled(noise: Array, times: float) -> Array:
+    """Return a noise that is `times` as large."""
+    scaled = noise.copy()
+    scaled[_ERRORS] *= times**2
+    scaled[_WORST] *= times
+    return scaled
 
 
 def _spread(noise: Array, counts: Array) -> Array:

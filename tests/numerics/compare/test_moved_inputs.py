@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from amp_rewrite.dtypes import BFLOAT16
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.numerics.compare.distance import Comparer, Tolerances
 from amp_rewrite.numerics.compare.moved_inputs import STEP, judged, moved
 from amp_rewrite.numerics.compare.verify import verify
@@ -131,3 +131,13 @@ def test_a_control_that_rounds_nothing_is_no_yardstick_of_small_numbers() -> Non
         control.add(right, right)
         moves.add(right, right + 6e-7 * small)
         assert judged(found, control, moves, limits).ok is ok
+
+
+def test_a_speed_beside_a_place_is_judged_where_nothing_was_rounded() -> None:
+    right = np.array([[1060.0], [1.5]])
+    limits = Tolerances.of(FLOAT16)
+    found, control, moves = (Comparer("state", limits) for _ in range(3))
+    found.add(right, right * [[1], [1 / 3]])
+    control.add(right, right)
+    moves.add(right, right * [[1 + 1e-6], [1 - 2e-6]])
+    assert not judged(found, control, moves, limits).ok
