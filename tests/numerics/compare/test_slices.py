@@ -71,7 +71,7 @@ def test_wrong_scores_beside_boxes_do_not(head: str, factor: float) -> None:
     assert report.doubt is None
     assert output.distance is not None
     assert output.distance < 0.01  # what one distance over all of it says
-    assert "of its own size, where at most" in report.failures[0]
+    assert "of its own size, at most" in report.failures[0]
 
 
 def test_wrong_scores_fail_without_data_and_with_a_tolerance() -> None:
