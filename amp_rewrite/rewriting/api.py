@@ -56,6 +56,10 @@ if TYPE_CHECKING:
     from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
 
 
+_OF_A_PROTO = frozenset({"graph", "SerializeToString", "ir_version", "opset_import"})
+"""Attributes of a ModelProto by which other libraries take a result for one."""
+
+
 @dataclass(frozen=True)
 class RewriteResult(Planned):
     """What a rewrite gives.
@@ -89,6 +93,20 @@ class RewriteResult(Planned):
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
         return one_line(self, self.report.in_short())
+
+    if not TYPE_CHECKING:  # types know that there is no such attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what to call where a result is taken for a ModelProto, as by `onnx.save`.
+
+            Raises:
+                AttributeError: Always, since it is called for what a result does not have.
+            """
+            hint = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in _OF_A_PROTO:
+                hint += "; to save it: amp_rewrite.save(result, path); as a ModelProto: "
+                hint += "amp_rewrite.to_proto(result)"
+            raise AttributeError(hint)
 
     def annotate(self) -> None:
         """Note in the metadata of every node what it computes in, and why, for viewers (Netron).

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import DataError
 
+_NAMED = 3
+"""How many inputs the line names that saves data under the names of the inputs."""
+
 Array = NDArray[Any]
 Feeds = Mapping[str, Array]
 """Input name -> array: one batch."""
@@ -69,8 +72,18 @@ class FedInputs:
         for name in named:
             if not isinstance(name, str):
                 raise DataError("the name of an input must be a string", found=repr(name))
-        if set(self.needed) <= named.keys():  # labels and the like
+        missing = [name for name in self.needed if name not in named]
+        if not missing:  # labels and the like
             named = {name: value for name, value in named.items() if name in self.types}
+        elif file is not None:
+            arrays = ", ".join(f"{name!r}: array" for name in self.needed[:_NAMED])
+            raise DataError(
+                f"the data lack the input {missing[0]!r}",
+                where=file,
+                found=", ".join(sorted(named)) or "nothing",
+                expected=", ".join(self.needed),
+                remedy=f"name the arrays as the inputs: numpy.savez({str(file)!r}, **{{{arrays}}})",
+            )
         found = {name: self._fitted(name, value) for name, value in named.items()}
         for name, value in found.items():
             self._check_shape(name, value, file)
@@ -80,15 +93,13 @@ class FedInputs:
         declared = self.shapes.get(name)
         if declared is None or not isinstance(value, np.ndarray):
             return
-        fits = value.ndim == len(declared) and all(
-            not isinstance(d, int) or d == n for d, n in zip(declared, value.shape, strict=True)
-        )
-        if not fits:
+        if not _fits(value, declared):
             raise DataError(
                 f"the input {name!r} has another shape",
                 where=file,
                 found=list(value.shape),
                 expected=f"[{', '.join('?' if d is None else str(d) for d in declared)}]",
+                remedy="add the batch axis: array[None]" if _fits(value, declared[1:]) else None,
             )
 
     def _named(self, given: object) -> Mapping[Any, object]:
@@ -148,3 +159,10 @@ def _dtype(value: ir.Value) -> np.dtype[Any] | None:
     if value.dtype is None or value.dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
         return None
     return np.dtype(value.dtype.numpy()) if isinstance(value.type, ir.TensorType) else None
+
+
+def _fits(value: Array, declared: Sequence[int | str | None]) -> bool:
+    """Tell whether an array has the declared rank and the lengths that are known."""
+    return value.ndim == len(declared) and all(
+        not isinstance(d, int) or d == n for d, n in zip(declared, value.shape, strict=True)
+    )

@@ -106,6 +106,14 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
     return found
 
 
+_OTHER_FILES = {
+    **dict.fromkeys((".csv", ".tsv", ".parquet", ".arrow"), "a table"),
+    **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth"), "a pickle"),
+    **dict.fromkeys((".png", ".jpg", ".jpeg"), "an image"),
+}
+"""End of a file's name -> what it is, where it is no .npz file."""
+
+
 def read_batch(path: str | os.PathLike[str]) -> Feeds:
     """Return the arrays of an .npz file by input name.
 
@@ -118,15 +126,22 @@ def read_batch(path: str | os.PathLike[str]) -> Feeds:
         with open(path, "rb") as stream:
             file = np.load(stream, allow_pickle=False)
             if isinstance(file, np.ndarray):
-                raise DataError("one array, not a batch", where=path, expected="an .npz file")
+                raise DataError(
+                    "one array, not a batch",
+                    where=path,
+                    expected="an .npz file",
+                    remedy=f"numpy.savez('inputs.npz', INPUT=numpy.load({path!r}))",
+                )
             _check_sizes(file.zip.infolist(), path)
             return {name: file[name] for name in file.files}
     except _UNREADABLE as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
             "the data cannot be read",
             where=path,
-            found=str(error).splitlines()[0] if str(error) else type(error).__name__,
+            found=_OTHER_FILES.get(os.path.splitext(path)[1].lower(), reason),
             expected="an .npz file of plain arrays, one per input of the model",
+            remedy="write one: numpy.savez('inputs.npz', INPUT=array, ...)",
         ) from error
 
 

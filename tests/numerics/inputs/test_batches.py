@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from rewrite_text import parse
 
+import amp_rewrite as amp
 from amp_rewrite.errors import DataError
 from amp_rewrite.numerics.inputs.batches import read_batch
 
@@ -32,3 +35,41 @@ def test_an_archive_that_packs_zeros_is_read(tmp_path: Path) -> None:
     path = tmp_path / "in.npz"
     np.savez_compressed(path, x=np.zeros(1 << 18, np.float32))
     assert not read_batch(path)["x"].any()
+
+
+@pytest.mark.parametrize(
+    ("name", "arrays", "said"),
+    [
+        ("plain.npz", {"arr_0": (1, 3)}, r"plain.npz: the data lack the input 'x'.*found arr_0"),
+        ("keys.npz", {"image": (1, 3)}, r"numpy.savez\('.*keys.npz', \*\*\{'x': array\}\)"),
+        ("flat.npz", {"x": (3,)}, r"flat.npz.*found \[3\].*add the batch axis: array\[None\]"),
+    ],
+)
+def test_data_that_do_not_fit_are_answered_with_the_line_that_mends_them(
+    tmp_path: Path, name: str, arrays: dict[str, tuple[int, ...]], said: str
+) -> None:
+    path = tmp_path / name
+    zeros: dict[str, Any] = {key: np.zeros(shape, np.float32) for key, shape in arrays.items()}
+    np.savez(path, **zeros)
+    model = parse("g (float[1,3] x) => (float[1,3] y) { y = Relu(x) }")
+    with pytest.raises(DataError, match=said):
+        amp.verify(model, model, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("data.csv", "found a table"), ("data.pkl", "found a pickle")]
+)
+def test_files_of_other_kinds_are_named(tmp_path: Path, name: str, said: str) -> None:
+    path = tmp_path / name
+    path.write_text("x\n1\n")
+    model = parse("g (float[1,3] x) => (float[1,3] y) { y = Relu(x) }")
+    with pytest.raises(DataError, match=rf"{said}.*write one: numpy.savez\('inputs.npz'"):
+        amp.verify(model, model, path)
+
+
+def test_a_result_that_is_taken_for_a_model_says_what_to_call() -> None:
+    result = amp.rewrite(parse("g (float[1,3] x) => (float[1,3] y) { y = Relu(x) }"))
+    with pytest.raises(AttributeError, match=r"amp_rewrite\.save\(result, path\)"):
+        result.graph  # pyright: ignore[reportAttributeAccessIssue] # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'other'$"):
+        result.other  # pyright: ignore[reportAttributeAccessIssue] # noqa: B018
