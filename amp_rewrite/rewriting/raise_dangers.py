@@ -86,7 +86,8 @@ def repaired(
     Raises:
         InvariantError: Something that was to be raised is not: a defect of this package.
     """
-    ends = (*flat.main.inputs, *flat.main.outputs) if wide_ends else ()
+    given = (*flat.main.inputs, *flat.main.outputs) if wide_ends else ()
+    ends = [value for value in given if not flat.is_initializer(value)]
     converts = weights == "convert"
     made = raising_context(flat, lows, ends=ends, converts_weights=converts, target=target)
     known = vertices_called(made.type_graph)
