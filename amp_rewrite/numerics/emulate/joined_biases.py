@@ -13,7 +13,9 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
+from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.infer import Types
+from amp_rewrite.graph.io.inferred_shapes import inferred_shapes
 from amp_rewrite.numerics.emulate.adder import known_shape
 from amp_rewrite.numerics.emulate.folded_weights import constant_of, is_known
 from amp_rewrite.numerics.emulate.insert import Inserter
@@ -34,14 +36,14 @@ def join_biases(
         The products without a bias: nothing needs them any more, unless they are fetched.
     """
     joined = {op for op in _JOINED if any(order and order.fused for order in sums.get(op, ()))}
-    insert, left = Inserter(model), list[ir.Node]()
+    insert, left, ranks = Inserter(model), list[ir.Node](), _Ranks(model)
     for graph in (model.graph, *model.graph.subgraphs()):
         for node in list(graph):
             if node.domain != "" or node.op_type not in joined or node.outputs[0] not in low:
                 continue
             users = list(node.outputs[0].uses())
             if len(users) == 1 and not insert.is_end(node.outputs[0]):
-                left += _join(node, users[0][0], insert, types)
+                left += _join(node, users[0][0], insert, types, ranks)
     return left
 
 
@@ -57,7 +59,31 @@ def drop_unused(nodes: Collection[ir.Node]) -> None:
             graph.remove(node, safe=True)
 
 
-def _join(node: ir.Node, add: ir.Node, insert: Inserter, types: Types) -> list[ir.Node]:
+class _Ranks:
+    """The ranks of a model's values, recorded or, where one is missing, inferred for all at once.
+
+    The runtime infers shapes before it looks for products with biases.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+        self._inferred: dict[str, int] | None = None
+
+    def of(self, value: ir.Value) -> int | None:
+        if value.shape is not None:
+            return len(value.shape)
+        if self._inferred is None:
+            try:
+                found = inferred_shapes(self._model, {})
+            except OptionError:  # inference refuses the model, and so tells nothing
+                found = {}
+            self._inferred = {name: len(shape) for name, shape in found.items()}
+        return self._inferred.get(value.name or "")
+
+
+def _join(
+    node: ir.Node, add: ir.Node, insert: Inserter, types: Types, ranks: _Ranks
+) -> list[ir.Node]:
     """Put a product with a bias in place of the Add behind a product."""
     if add.graph is not node.graph or (add.domain, add.op_type) != ("", "Add"):
         return []
@@ -66,7 +92,7 @@ def _join(node: ir.Node, add: ir.Node, insert: Inserter, types: Types) -> list[i
         return []
     bias = add.inputs[1] if is_first else add.inputs[0]
     shape = None if bias is None else _shape_of_constant(bias)
-    if bias is None or shape is None or not _fits(node, shape):
+    if bias is None or shape is None or not _fits(node, shape, ranks):
         return []
     nodes = NodeCollector(add.outputs[0].name or "", insert.names)
     flat = nodes.add("Reshape", [bias, nodes.ints(-1)])
@@ -80,7 +106,7 @@ def _join(node: ir.Node, add: ir.Node, insert: Inserter, types: Types) -> list[i
     return [node]
 
 
-def _fits(node: ir.Node, bias: tuple[int, ...]) -> bool:
+def _fits(node: ir.Node, bias: tuple[int, ...], ranks: _Ranks) -> bool:
     """Tell whether a constant has one number for each channel, or each column, of a product."""
     weight = _lengths(node.inputs[1])
     if weight is None:
@@ -91,9 +117,10 @@ def _fits(node: ir.Node, bias: tuple[int, ...]) -> bool:
         if has_bias or not is_known(node.inputs[1]):
             return False
         return bias in ((weight[0], *places), (1, weight[0], *places))
+    if len(weight) != 2 or bias not in ((weight[1],), (1, weight[1])):
+        return False
     data = node.inputs[0]
-    two = data is not None and data.shape is not None and len(data.shape) == 2
-    return two and len(weight) == 2 and bias in ((weight[1],), (1, weight[1]))
+    return data is not None and ranks.of(data) == 2
 
 
 def _shape_of_constant(value: ir.Value) -> tuple[int, ...] | None:

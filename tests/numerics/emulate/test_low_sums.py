@@ -191,6 +191,8 @@ ROW = constant("b", "16", BIASES)
 BEGUN = {
     "MatMul": f"{ROW} p = MatMul(x, w) y = Add(p, b)",
     "MatMul, bias first": f"{constant('b', '1,16', BIASES)} p = MatMul(x, w) y = Add(b, p)",
+    "MatMul of a rank that is not recorded": f"{ROW} t = Transpose(x) u = Transpose(t) "
+    "p = MatMul(u, w) y = Add(p, b)",
     "Gemm": f"{ROW} y = Gemm(x, w, b)",
 }
 """Products whose sums begin with a bias."""
