@@ -24,6 +24,7 @@ MARGIN = 4.0
 _UNKNOWN = 4.0
 """The largest exponent of a value of which nothing is known."""
 
+# operators: a root and a logarithm of the sum.
 _NOT_THE_SUM = frozenset({"ReduceL2", "ReduceLogSum"})
 """What gives another number than the sum that it forms, with another exponent."""
 
