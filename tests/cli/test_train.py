@@ -505,7 +505,7 @@ def test_resuming_without_a_checkpoint_begins_afresh_and_says_so():
     arguments = ("--epochs", "2", "--batch", "8", "--checkpoint", "c")
     fresh = command(*arguments, "--resume")
     assert fresh.exit_code == 0
-    assert "c is not there yet: training begins afresh" in fresh.stderr
+    assert "c does not exist yet: training starts from the beginning" in fresh.stderr
     before = read_checkpoint("c").tensors
     command(*arguments[:-1], "d")
     for name, array in read_checkpoint("d").tensors.items():

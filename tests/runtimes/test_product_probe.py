@@ -26,9 +26,9 @@ def right(model: Any, x: Any) -> Any:
     [
         (right, None),
         (lambda m, x: right(m, x).astype(ml_dtypes.bfloat16), None),
-        (lambda m, x: 5.5 * right(m, x), "off by 450% of its norm"),
-        (lambda m, x: right(m, x)[:, ::-1], r"off by 1\d\d% of its norm"),
-        (lambda m, x: np.full_like(right(m, x), np.nan), "off by infinity or NaN"),
+        (lambda m, x: 5.5 * right(m, x), "has an error of 450% of its norm"),
+        (lambda m, x: right(m, x)[:, ::-1], r"has an error of 1\d\d% of its norm"),
+        (lambda m, x: np.full_like(right(m, x), np.nan), "has an error of infinity or NaN"),
     ],
 )
 def test_a_product_that_is_far_off_is_told(
@@ -39,7 +39,7 @@ def test_a_product_that_is_far_off_is_told(
         assert found is None
     else:
         assert found is not None
-        assert found.startswith("P multiplies matrices of bfloat16 wrong on this machine")
+        assert found.startswith("P computes wrong bfloat16 matrix products on this machine")
         assert re.search(said, found)
 
 

@@ -241,3 +241,35 @@ def test_bodies_of_opsets_whose_axes_are_attributes_are_unrolled() -> None:
     report = verify(old(), old(10), feeds)
     assert report.ok, report.to_text()
     assert report.selections[0].told
+
+
+def called(low: int = 1, scale: float = 1.0, boxes: float = 1.0, place: str = "") -> Any:
+    """Return a detector whose TopK stands in a local function, called at once or inside an If."""
+    call = "y = loc.pick(x, weight, dd, k)"
+    if place == "If":
+        inside = call.replace("y =", "g =")
+        call = f"""y = If(on) <then_branch = a () => (float[N,4] g) {{ {inside} }},
+            else_branch = b () => (float[M,4] o) {{ o = Identity(dd) }}>"""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["" : 18, "loc" : 1]>
+        g (float[400,32] x, float[400,4] d, bool on) => (float[N,4] y)
+        <int64[1] k = {{100}}, float by = {{{boxes}}}> {{ dd = Mul(d, by) {call} }}
+        <opset_import: ["" : 18], domain: "loc"> pick (h, w, d, k) => (g) {{
+          hl = Cast<to = {low}>(h) wl = Cast<to = {low}>(w) m = MatMul(hl, wl) f = Cast<to = 1>(m)
+          first = Constant<value = int64[1] {{1}}>() s = Squeeze(f, first) v, i = TopK(s, k)
+          g = Gather(d, i) }}"""
+    )
+    weight = scale * RNG(5).standard_normal((32, 1)).astype(np.float32) / 6
+    model.graph.initializer.append(numpy_helper.from_array(weight.astype(np.float32), "weight"))
+    return model
+
+
+@pytest.mark.parametrize("place", ["", "If"])
+def test_selections_inside_local_functions_are_told_too(place: str) -> None:
+    given = fed()
+    data = {"x": given["x"][0], "d": given["corners"][0], "on": given["on"]}
+    right = verify(called(place=place), called(16, place=place), data)
+    assert right.ok, right.to_text()
+    assert [found.told for found in right.selections] == [True]
+    assert not verify(called(place=place), called(16, boxes=0.9, place=place), data).ok
+    assert not verify(called(place=place), called(16, scale=-1.0, place=place), data).ok

@@ -47,7 +47,7 @@ def test_the_cut_leaves_out_what_took_longer(found: dict[str, Any]) -> None:
 def test_forms_are_ranked_and_the_device_is_named(found: dict[str, Any]) -> None:
     assert found["chosen"] == CUT
     first, *forms, probe = found["lines"]
-    assert "multiplies matrices of float16 wrong" in probe  # the stub computes nothing
+    assert "computes wrong float16 matrix products" in probe  # the stub computes nothing
     assert first.startswith("measured on CUDAExecutionProvider (onnxruntime ")
     assert [form.strip().partition(":")[0] for form in forms] == [CUT, DEFAULT, "float32"]
     assert "holds, chosen" in forms[0]
