@@ -38,15 +38,25 @@ def holders(model: ir.Model) -> dict[Key, ir.Node]:
 
     Scan of opset 8, which has a batch, is none of them.
     """
-    found: dict[Key, ir.Node] = {}
+    return {_key(node): node for node in _selecting(model) if not _is_batched(node)}
+
+
+def batched(model: ir.Model) -> list[Key]:
+    """Return the Scans of opset 8 in whose bodies a node selects: they are not unrolled."""
+    return [_key(node) for node in _selecting(model) if _is_batched(node)]
+
+
+def _selecting(model: ir.Model) -> Iterator[ir.Node]:
     for node in model.graph:
         # operators: these three run bodies
         if operator(node) not in ("If", "Loop", "Scan") or not any(subgraphs(node)):
             continue
-        is_batched = node.op_type == "Scan" and len(node.inputs) and node.inputs[0] is None
-        if not is_batched and any(selects(inner) for inner in nodes_in(node)):
-            found[_key(node)] = node
-    return found
+        if any(selects(inner) for inner in nodes_in(node)):
+            yield node
+
+
+def _is_batched(node: ir.Node) -> bool:
+    return node.op_type == "Scan" and len(node.inputs) > 0 and node.inputs[0] is None
 
 
 def _key(node: ir.Node) -> Key:

@@ -12,6 +12,7 @@ from amp_rewrite.numerics.compare.told_models import Load, Model, ToldModels
 from amp_rewrite.numerics.compare.unrolled_bodies import (
     Key,
     asking,
+    batched,
     holders,
     size_of,
     turns_of,
@@ -127,7 +128,7 @@ class UnrolledModels:
     @cached_property
     def select(self) -> bool:
         """Whether a node selects inside a body of the original."""
-        return bool(holders(self._before.model))
+        return bool(holders(self._before.model) or batched(self._before.model))
 
     @cached_property
     def _first(self) -> _Level:
@@ -144,6 +145,8 @@ class UnrolledModels:
             told = self._models(level)
         except AmpError as error:
             return None, f"they cannot be unrolled ({error.found or error.what})"
+        if with_batch := batched(self._before.model):
+            return told, f"{_named(with_batch)} is of opset 8, whose batches are not unrolled"
         if missing:
             return told, f"{_named(missing)} is not in both models"
         if level.large:

@@ -273,3 +273,25 @@ def test_selections_inside_local_functions_are_told_too(place: str) -> None:
     assert [found.told for found in right.selections] == [True]
     assert not verify(called(place=place), called(16, boxes=0.9, place=place), data).ok
     assert not verify(called(place=place), called(16, scale=-1.0, place=place), data).ok
+
+
+def test_a_batched_scan_leaves_the_verdict_in_doubt() -> None:
+    def model(low: int) -> onnx.ModelProto:
+        made = onnx.parser.parse_model(
+            f"""<ir_version: 4, opset_import: ["" : 8]>
+            g (float[1,A,400,32] x, float[1,A,400,4] d) => (float[1,A,100,4] y) {{
+              y = Scan<num_scan_inputs = 2, body = turn (float[400,32] p, float[400,4] c) =>
+                  (float[100,4] g) {{
+                h = Cast<to = {low}>(p) lw = Cast<to = {low}>(weight) m = MatMul(h, lw)
+                f = Cast<to = 1>(m) s = Squeeze<axes = [1]>(f) v, i = TopK<k = 100>(s)
+                g = Gather(c, i) }}>(, x, d) }}"""
+        )
+        weight = RNG(5).standard_normal((32, 1)).astype(np.float32) / 6
+        made.graph.initializer.append(numpy_helper.from_array(weight, "weight"))
+        return made
+
+    given = fed()
+    report = verify(model(1), model(10), {"x": given["x"][None], "d": given["corners"][None]})
+    assert not report.ok
+    assert report.untold == ("Scan y is of opset 8, whose batches are not unrolled",)
+    assert report.doubt is not None
