@@ -49,6 +49,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "amp-rewrite check-lists",
         "amp-rewrite check-lists tuned.yaml --model model.onnx --format json",
     ),
+    "check-models": (
+        "amp-rewrite check-models model.fp16.onnx --no-run",
+        "amp-rewrite check-models model.onnx model.fp16.onnx --format github",
+    ),
     "kernels": (
         "amp-rewrite kernels CPUExecutionProvider -o kernels.json",
         "amp-rewrite convert model.onnx -o model.fp16.onnx --target kernels.json",

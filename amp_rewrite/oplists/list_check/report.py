@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from amp_rewrite.base.github_annotations import annotation
 from amp_rewrite.base.printable import one_line, printable
 from amp_rewrite.errors import AmpError
 
@@ -125,14 +126,6 @@ def _count(number: int, word: str) -> str:
 
 
 def _annotation(finding: Finding) -> str:
-    place = f"file={_escape(finding.file, ':,')}"
-    if finding.line is not None:
-        place += f",line={finding.line}"
-    message = _escape(finding.message)
-    return f"::{finding.severity} {place},title=amp-rewrite check-lists::{message}"
-
-
-def _escape(text: str, more: str = "") -> str:
-    """Escape as the workflow commands of GitHub Actions ask: %, line ends, and `more`."""
-    escaped = "".join(f"%{ord(c):02X}" if c in "%\r\n" + more else c for c in text)
-    return printable(escaped)
+    return annotation(
+        finding.severity, "amp-rewrite check-lists", finding.message, finding.file, finding.line
+    )

@@ -267,9 +267,14 @@ def test_the_script_prints_and_exits_with_the_outcome(
 
 def test_the_pre_commit_hooks_and_the_action_call_the_command() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
-    assert {h["id"] for h in hooks} == {"amp-rewrite-check-lists", "amp-rewrite-check-models"}
-    assert {h["entry"] for h in hooks} == {"amp-rewrite check-lists"}
+    assert {h["id"]: h["entry"] for h in hooks} == {
+        "amp-rewrite-check-lists": "amp-rewrite check-lists",
+        "amp-rewrite-check-models": "amp-rewrite check-lists",
+        "amp-rewrite-verify-models": "amp-rewrite check-models",
+    }
     action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
-    script = action["runs"]["steps"][-1]["run"]
-    assert "amp-rewrite check-lists --format github" in script
+    lists, models = (step["run"] for step in action["runs"]["steps"][-2:])
+    assert "amp-rewrite check-lists --format github" in lists
+    assert "amp-rewrite check-models" in models
+    script = lists + models
     assert "${{" not in script  # inputs reach the shell as variables only

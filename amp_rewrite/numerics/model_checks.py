@@ -1,0 +1,147 @@
+"""Checks of model files, for CI: each by itself, or against its float32 file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from amp_rewrite.base.github_annotations import annotation
+from amp_rewrite.base.printable import printable
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.errors import AmpError
+from amp_rewrite.numerics.compare.verify import verify
+from amp_rewrite.numerics.safety_check import check
+from amp_rewrite.rewriting.plan.options import RewriteOptions
+
+VERSION = 1
+"""Version of the JSON form: keys may be added, never renamed."""
+
+_IN_16_BITS = re.compile(r"[._-](fp16|float16|half|bf16|bfloat16|f16)(?=$|[._-])", re.IGNORECASE)
+"""What a name has in it that a file in float32 has not."""
+
+PASSED, DOUBT, FAILED = "passed", "in doubt", "failed"
+_SEVERITY = {DOUBT: "warning", FAILED: "error"}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCheck:
+    """What was found of one file.
+
+    Attributes:
+        file: The model.
+        original: The float32 file that it was compared with; None if there is none beside it.
+        precision: The type that it computes in; "" if the file cannot be read.
+        outcome: "passed"; "failed", if it is wrong, unsafe or cannot be read; or "in doubt".
+        verdict: Why, in one line.
+    """
+
+    file: str
+    original: str | None
+    precision: str
+    outcome: str
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChecks:
+    """What was found of several files, in their order."""
+
+    models: tuple[ModelCheck, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every model passed."""
+        return all(model.outcome == PASSED for model in self.models)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a model failed."""
+        return any(model.outcome == FAILED for model in self.models)
+
+    def to_text(self) -> str:
+        """Return a line for each model, and what it was compared with."""
+        return "\n".join(
+            f"{model.outcome}: {printable(model.file)}: {printable(_verdict(model))}"
+            for model in self.models
+        )
+
+    def to_json(self) -> str:
+        """Return the JSON form, version 1."""
+        content: dict[str, Any] = {
+            "version": VERSION,
+            "ok": self.ok,
+            "models": [asdict(model) for model in self.models],
+        }
+        return json.dumps(content, indent=1, ensure_ascii=False)
+
+    def to_github(self) -> str:
+        """Return an annotation for each model that did not pass."""
+        title = "amp-rewrite check-models"
+        return "\n".join(
+            annotation(_SEVERITY[model.outcome], title, _verdict(model), model.file)
+            for model in self.models
+            if model.outcome in _SEVERITY
+        )
+
+    def to_markdown(self) -> str:
+        """Return a table, as the summary of a GitHub job shows it."""
+        rows = [
+            f"| {_cell(m.file)} | {m.precision or '-'} | {m.outcome} | {_cell(_verdict(m))} |"
+            for m in self.models
+        ]
+        head = ("### amp-rewrite check-models", "", "| model | type | result | why |")
+        return "\n".join((*head, "|---|---|---|---|", *rows, ""))
+
+
+def check_models(
+    files: Iterable[Path], options: RewriteOptions | None = None, *, run: bool = True
+) -> ModelChecks:
+    """Check files: in 16 bits as `check` does, and as `verify` does where their original is there.
+
+    The original of `model.fp16.onnx` or `model_fp16.onnx` is `model.onnx` in the same folder. A
+    file that cannot be read fails; the others are still checked.
+
+    Args:
+        files: The models.
+        options: The target, and op lists; the precision is that of each file.
+        run: Run the models, on made-up inputs; False applies the rules only.
+    """
+    chosen = options or RewriteOptions()
+    return ModelChecks(tuple(_checked(Path(file), chosen, run=run) for file in files))
+
+
+def original_of(file: Path) -> Path | None:
+    """Return the float32 file beside a file in 16 bits, by their names; None if there is none."""
+    plain = _IN_16_BITS.sub("", file.stem)
+    found = file.with_name(f"{plain}{file.suffix}")
+    return found if plain and plain != file.stem and found.is_file() else None
+
+
+def _checked(file: Path, options: RewriteOptions, *, run: bool) -> ModelCheck:
+    original = original_of(file) if run else None
+    precision = ""
+    try:
+        found = check(file, None, options, run=run and original is None)
+        precision = found.computes
+        if original is None or precision == FLOAT32.name:
+            outcome = PASSED if found.ok else DOUBT if found.doubt is not None else FAILED
+            return ModelCheck(str(file), None, precision, outcome, found.verdict)
+        compared = verify(original, file, target=options.target)
+    except AmpError as error:
+        said = str(error).removeprefix(f"{file}: ")
+        return ModelCheck(str(file), None, precision, FAILED, said)
+    outcome = PASSED if compared.ok else DOUBT if compared.doubt is not None else FAILED
+    return ModelCheck(str(file), str(original), precision, outcome, compared.headline)
+
+
+def _verdict(model: ModelCheck) -> str:
+    beside = "" if model.original is None else f" (compared with {model.original})"
+    return f"{model.verdict}{beside}"
+
+
+def _cell(text: str) -> str:
+    return printable(text).replace("|", "\\|")
