@@ -65,13 +65,13 @@ def test_a_wrong_model_and_a_file_that_is_none_fail_and_the_others_are_still_che
 
 @pytest.mark.usefixtures("folder")
 def test_findings_are_annotations_and_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    given = ("net_bf16.onnx", "net.fp16.onnx", "--format", "github", "--summary", "s.md")
+    given = ("net_bf16.onnx", "net.fp16.onnx", "--format", "github", "--summary", "summary.txt")
     assert run(*given) == 1
     assert run(*given) == 1
     out = capsys.readouterr().out.splitlines()
     assert len(out) == 2
     assert out[0].startswith("::error file=net_bf16.onnx,title=amp-rewrite check-models::FAILED")
-    table = Path("s.md").read_text("utf-8")
+    table = Path("summary.txt").read_text("utf-8")
     assert table.count("### amp-rewrite check-models") == 2
     assert "| net.fp16.onnx | float16 | passed | Passed" in table
 
