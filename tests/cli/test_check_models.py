@@ -84,7 +84,7 @@ def test_without_a_run_the_rules_alone_are_asked(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.usefixtures("folder")
 def test_a_summary_that_cannot_be_written_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("net.onnx", "--no-run", "--summary", "none/s.md") == 1
+    assert run("net.onnx", "--no-run", "--summary", "none/summary.txt") == 1
     assert "the summary cannot be written" in capsys.readouterr().err
 
 
