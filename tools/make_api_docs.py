@@ -46,6 +46,8 @@ Second names, and members that are there for programs of TensorFlow, have
 [a page of their own](from_tensorflow.md).
 The command line says the same of its options: `amp-rewrite COMMAND --help`.
 
+For people who call the package from Python: begin with a guide, and look names up here.
+
 Made from the docstrings by `python tools/make_api_docs.py`; not edited by hand.
 """
 
