@@ -67,7 +67,7 @@ def test_the_report_has_one_line_of_it() -> None:
     report = with_gain(raised, amp.rewrite(raised.model, options).report, model("[]"), options)
     text = report.to_text()
     assert text.count("mended: ") == 1
-    assert "1 declared shape contradicted inference and has the inferred form: y" in text
+    assert "1 declared shape contradicted shape inference and was replaced: y" in text
 
 
 @pytest.mark.parametrize("target", ["cuda", "openvino"])
