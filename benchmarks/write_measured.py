@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 from openvino_table import picture
@@ -34,9 +35,28 @@ def figures(name: str) -> str:
     return f"{origin(results)}\n\n{TABLES[name](results.rows)}"
 
 
+_WIDTH = 128
+"""Columns of a page's sentences."""
+
+
 def with_figures(page: str) -> str:
     """Return the text of a page with the tables that the results give."""
-    return _FIGURES.sub(lambda found: f"{found[1]}\n{figures(found[2])}\n\n{found[3]}", page)
+    return _FIGURES.sub(
+        lambda found: f"{found[1]}\n{_wrapped(figures(found[2]))}\n\n{found[3]}", page
+    )
+
+
+def _wrapped(text: str) -> str:
+    """Return a text whose sentences are as wide as those of the page; tables stay."""
+    lines = text.split("\n")
+    return "\n".join(
+        line if line.startswith(("|", "!", "<", "```")) or len(line) <= _WIDTH else _filled(line)
+        for line in lines
+    )
+
+
+def _filled(line: str) -> str:
+    return textwrap.fill(line, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def contents() -> dict[Path, str]:

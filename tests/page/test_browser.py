@@ -337,7 +337,7 @@ def test_two_fingers_zoom_the_graph_about_their_middle(chromium: Any, tmp_path: 
 
 
 def test_the_doubts_stand_above_the_figures(branches: Opened, demo: Opened) -> None:
-    assert branches.page.locator("#doubts").inner_text().startswith("Nothing was run")
+    assert branches.page.locator("#doubts").inner_text().startswith("Not verified")
     doubts, facts = (demo.page.locator(place).bounding_box() for place in ("#doubts", "#facts"))
     assert doubts is not None
     assert facts is not None

@@ -65,7 +65,7 @@ def test_a_float32_form_can_have_float32_ends() -> None:
 def test_a_model_that_is_low_already_is_named_so() -> None:
     text = amp.rewrite(model("float16")).report.to_text()
     assert "2 nodes are float16 already; `convert` leaves them." in text
-    assert "`check` and `repair` are for such files" in text
+    assert "Use `check` and `repair` for 16-bit files" in text
     assert "no part of the model" not in text
 
 
@@ -81,7 +81,7 @@ def test_casts_at_ends_that_become_float32_are_counted() -> None:
     assert made.report.summary.casts_added == 3
     text = " ".join(made.report.to_text().split())
     assert "1 node is float16 already;" in text
-    assert "are for such files; 3 casts added" in text
+    assert "for 16-bit files; 3 casts added" in text
     assert "casts: 3 added, 0 removed" in text
     again = amp.rewrite(amp.to_proto(made.model), keep_io_types=["float32"])
     assert not again.changed
