@@ -13,7 +13,6 @@ from functools import reduce
 import numpy as np
 
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.elements import FLOAT_TYPES
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.values.inner_sums import inner_sum, terms_of
@@ -170,7 +169,7 @@ class Estimates(Sweep[Estimate | None]):
         if sample is not None:
             return _of_sample(sample)
         is_input = self.flat.is_input(value) and self.flat.home[value] == MAIN
-        if is_input and self.type_graph.types[value] in FLOAT_TYPES:
+        if is_input and self.type_graph.is_float32(value):
             return of_bounds(bounds) if bounds.is_bounded else _NORMALISED
         return self._of_bounds(bounds)
 
