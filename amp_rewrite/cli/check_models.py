@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -15,14 +14,6 @@ from amp_rewrite.numerics.model_checks import check_models as run_checks
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 
-class Format(StrEnum):
-    """How the findings are printed."""
-
-    TEXT = "text"
-    JSON = "json"
-    GITHUB = "github"
-
-
 def check_models(
     files: Annotated[list[Path], typer.Argument(help="ONNX models.")],
     target: Annotated[
@@ -32,9 +23,7 @@ def check_models(
     run: Annotated[
         bool, typer.Option("--run/--no-run", help="Run the models; --no-run applies rules only.")
     ] = True,
-    format_: Annotated[
-        Format, typer.Option("--format", help="text, json, or github (annotations).")
-    ] = Format.TEXT,
+    format_: common.Formatted = common.Format.TEXT,
     summary: Annotated[
         Path | None,
         typer.Option(help="Append a Markdown table here, for example $GITHUB_STEP_SUMMARY."),
@@ -47,14 +36,7 @@ def check_models(
     """
     with progress_bar("checking"):
         found = run_checks(files, RewriteOptions(target=target), run=run)
-    forms = {
-        Format.TEXT: found.to_text,
-        Format.JSON: found.to_json,
-        Format.GITHUB: found.to_github,
-    }
-    text = forms[format_]()
-    if text:
-        typer.echo(text)
+    common.print_findings(found, format_)
     if summary is not None:
         _append(summary, found.to_markdown())
     if not found.ok:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -250,6 +251,41 @@ ExplainCasts = Annotated[
         help="List the casts that move the most bytes per run, with the reason for each.",
     ),
 ]
+
+
+class Format(StrEnum):
+    """How a CI check prints its findings."""
+
+    TEXT = "text"
+    JSON = "json"
+    GITHUB = "github"
+
+
+Formatted = Annotated[Format, typer.Option("--format", help="text, json, or github (annotations).")]
+
+
+class Findings(Protocol):
+    """What a CI check found, in each format."""
+
+    def to_text(self) -> str:
+        """Return lines to read."""
+        ...
+
+    def to_json(self) -> str:
+        """Return JSON."""
+        ...
+
+    def to_github(self) -> str:
+        """Return annotations of a GitHub workflow."""
+        ...
+
+
+def print_findings(found: Findings, format_: Format) -> None:
+    """Print what a CI check found, if there is anything to print."""
+    forms = {Format.TEXT: found.to_text, Format.JSON: found.to_json, Format.GITHUB: found.to_github}
+    text = forms[format_]()
+    if text:
+        typer.echo(text)
 
 
 def loss_scale_text(config: Mapping[str, Any]) -> str:
