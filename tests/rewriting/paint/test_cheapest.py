@@ -334,6 +334,34 @@ def test_two_operators_together_take_no_less_than_either_alone(use: Any) -> None
     assert low_operators(rewritten(CHAIN, target="fast")) == ["MatMul", "Relu", "MatMul"]
 
 
+def test_a_cast_of_a_constant_costs_nothing(use: Any) -> None:
+    # Products gain 2.8; Casts of a on the way in and of d on the way out cost 2, one of w 1 more.
+    use(flat_table(product=(10, 8.6)))
+    assert low_operators(rewritten(CHAIN, target="fast")) == []
+    body = CHAIN.partition("{")[2]
+    constant = with_weights(f"g (float[4,4] x) => (float[4,4] y) {{{body}", {"w": (4, 4)})
+    assert low_operators(rewritten(constant, target="fast")) == ["MatMul", "Relu", "MatMul"]
+
+
+JOINED = """g (float[4,4] x, float[2,4] z) => (float[2,8] y) <int64[2] s = {2, 8}> {
+b = MatMul(x, w) r = Reshape(b, s) """
+
+
+def test_a_view_takes_no_place_of_what_is_computed_together(use: Any) -> None:
+    # Add saves 6 in float16 with the product that it reads itself; Casts of x, z and y cost 3.
+    table = flat_table(product=(10, 10), elementwise=(6, 6))
+    saves = {"float32": {"call": 0}, "float16": {"call": 6}}
+    table["joins"] = [{"producer": "product", "consumer": "elementwise", "saves": saves}]
+    shapes = {"w": (4, 4), "k": (4, 8)}
+    both = with_weights(JOINED + "c = MatMul(z, k) y = Add(r, c) }", shapes)
+    use(table)
+    assert low_operators(rewritten(both, target="fast"))[-1] == "Add"
+    # A view that takes time is computed by itself as well.
+    alone = with_weights(JOINED + "y = Tanh(r) }", shapes)
+    use({**table, "families": {**table["families"], "product": ["MatMul", "Reshape"]}})
+    assert low_operators(rewritten(alone, target="fast")) == []
+
+
 def test_what_costs_as_much_as_it_saves_stays_float32(use: Any) -> None:
     use(flat_table(product=(10, 8.5)))
     assert low_operators(rewritten(CHAIN, target="fast")) == []

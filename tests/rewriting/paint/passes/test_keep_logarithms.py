@@ -33,6 +33,18 @@ def test_all_is_kept_back_to_what_the_type_holds(body: str, expected: set[str]) 
     assert kept(body, ", float eps = {1e-10}") - {"clip", "log"} == expected
 
 
+NORM = "[square] s = {} [sum] t = MatMul(s, w) [root] p = {} " + LOG
+
+
+@pytest.mark.parametrize("square", ["Mul(h, h)", "Pow(h, two)"])
+@pytest.mark.parametrize("root", ["Sqrt(t)", "Pow(t, half)"])
+def test_a_root_of_squares_counts_numbers_of_the_same_size(square: str, root: str) -> None:
+    # 1e-6 is too small for float16; the 1e-3 that one square or one root makes of it is not.
+    constants = ", float eps = {1e-6}, float two = {2}, float half = {0.5}"
+    found = kept(NORM.format(square, root), constants)
+    assert found - {"clip", "log"} == {"root", "sum", "square", "first"}
+
+
 def test_guards_that_the_type_holds_demand_nothing() -> None:
     assert not kept("[product] p = MatMul(h, w) " + LOG, ", float eps = {1e-4}")
     assert not kept(
