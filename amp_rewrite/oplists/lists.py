@@ -1,6 +1,6 @@
 """Op lists: which operators may, must not or need not be in low precision.
 
-A list is YAML (list_files.py parses it); `load_lists` puts files, environment variables and the
+A list is YAML (parse.py reads it); `load_lists` puts files, environment variables and the
 level together into one frozen `OpLists`. Rules: painting.md, section 2.
 """
 

