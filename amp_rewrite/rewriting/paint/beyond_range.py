@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from typing import NamedTuple
 
@@ -12,13 +12,13 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
-from amp_rewrite.graph.traits import Trait, having, operator, row_of
+from amp_rewrite.graph.traits import Trait, has, having, operator, row_of
 from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.values.inner_sums import inner_sum, terms_of
 from amp_rewrite.values.intervals.interval import Interval, add
 from amp_rewrite.values.intervals.propagate import Intervals
-from amp_rewrite.values.magnitudes.estimate import Estimate
 from amp_rewrite.values.magnitudes.estimates import Estimates
+from amp_rewrite.values.magnitudes.outliers import Outliers
 
 _HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN, Trait.HOLDS)
 
@@ -41,7 +41,11 @@ def may_leave_range(low: DType) -> bool:
 
 
 def beyond_range(
-    type_graph: TypeGraph, intervals: Intervals, estimates: Estimates, low: DType
+    type_graph: TypeGraph,
+    intervals: Intervals,
+    estimates: Estimates,
+    outliers: Outliers,
+    low: DType,
 ) -> Mapping[int, Beyond]:
     """Return the float32 values with elements beyond the range of a narrower type, in order.
 
@@ -50,14 +54,19 @@ def beyond_range(
     names = type_graph.flat.value_names
     found: dict[int, Beyond] = {}
     for value in _computed(type_graph, intervals.may_reach(low.overflow)):
-        beyond = _beyond(names[value], intervals[value], partial(estimates.__getitem__, value), low)
+        likely = partial(_likely, estimates, outliers, value)
+        beyond = _beyond(names[value], intervals[value], likely, low)
         if beyond is not None:
             found[value] = beyond
     return found
 
 
 def beyond_inside(
-    type_graph: TypeGraph, intervals: Intervals, estimates: Estimates, low: DType
+    type_graph: TypeGraph,
+    intervals: Intervals,
+    estimates: Estimates,
+    outliers: Outliers,
+    low: DType,
 ) -> Mapping[int, Beyond]:
     """Return the nodes with a sum inside, which no output gives, beyond the range of a type."""
     flat, found = type_graph.flat, dict[int, Beyond]()
@@ -71,14 +80,48 @@ def beyond_inside(
             continue
         interval = reduce(add, [intervals[v] for v in terms])
         name = f"the sum inside {flat.node_names[node]}"
-        beyond = _beyond(name, interval, partial(estimates.total, terms), low)
+        beyond = _beyond(name, interval, partial(_likely_sum, estimates, outliers, terms), low)
         if beyond is not None:
             found[node] = beyond
     return found
 
 
+def beyond_sums(
+    type_graph: TypeGraph, outliers: Outliers, adds_low: Container[tuple[str, str]], low: DType
+) -> Mapping[int, Beyond]:
+    """Return the products whose partial sums are likely to leave the range of a type.
+
+    Args:
+        type_graph: The model.
+        outliers: What is far larger than the rest of its values.
+        adds_low: The operators whose kernels add in the type.
+        low: The type.
+    """
+    flat, found = type_graph.flat, dict[int, Beyond]()
+    asked = [called[:2] in adds_low and has(called, Trait.CONTRACTS) for called in flat.operators]
+    for node in [n for n, number in enumerate(flat.operator) if asked[number]]:
+        inputs = flat.inputs_of(node)
+        reached = outliers.partial_sum(inputs[0], inputs[1]) if len(inputs) > 1 else 0.0
+        if reached >= low.overflow:
+            name, end = flat.node_names[node], f"{low.name} ends at {low.max:.6g}"
+            detail = f"a partial sum of {name} is likely to reach {reached:.2g}, {end}"
+            found[node] = Beyond(Reason.LIKELY_OVERFLOW, detail)
+    return found
+
+
+def _likely(estimates: Estimates, outliers: Outliers, value: int) -> float:
+    """Return the likely largest magnitude of a value; 0 if nothing is known."""
+    found = estimates[value]
+    return max(0.0 if found is None else found.largest, outliers.peak(value))
+
+
+def _likely_sum(estimates: Estimates, outliers: Outliers, terms: Sequence[int]) -> float:
+    found = estimates.total(terms)
+    return max(0.0 if found is None else found.largest, outliers.total_peak(terms))
+
+
 def _beyond(
-    name: str, interval: Interval, estimated: Callable[[], Estimate | None], low: DType
+    name: str, interval: Interval, likely: Callable[[], float], low: DType
 ) -> Beyond | None:
     """Return how a value leaves the range of a type, or None."""
     end = f"{low.name} ends at {low.max:.6g}"
@@ -87,10 +130,9 @@ def _beyond(
     if low.overflow <= interval.reach <= FLOAT32.max:
         detail = f"{name} reaches at least {interval.reach:.4g}, {end}"
         return Beyond(Reason.CERTAIN_OVERFLOW, detail)
-    estimate = estimated()
-    if estimate is None or estimate.largest < low.overflow:
+    largest = min(likely(), interval.magnitude)
+    if largest < low.overflow:
         return None
-    largest = min(estimate.largest, interval.magnitude)
     return Beyond(Reason.LIKELY_OVERFLOW, f"{name} is likely to reach {largest:.2g}, {end}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,11 +15,13 @@ from amp_rewrite.rewriting.paint.beyond_range import (
     Beyond,
     beyond_inside,
     beyond_range,
+    beyond_sums,
     may_leave_range,
 )
 from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.intervals.propagate import Intervals, intervals_of
 from amp_rewrite.values.magnitudes.estimates import Estimates, estimates_of
+from amp_rewrite.values.magnitudes.outliers import Outliers
 from amp_rewrite.values.weight_stats import MeasuredConstants, WeightStats
 
 
@@ -55,18 +57,33 @@ class ValueFacts:
         return estimates_of(self.type_graph, self.intervals, self.variables)
 
     @cached_property
+    def outliers(self) -> Outliers:
+        """Which channels of every value are likely to be far larger than its others."""
+        return Outliers(self.type_graph, self.intervals, self.estimates, self.low.overflow)
+
+    @cached_property
     def beyond(self) -> Mapping[int, Beyond]:
         """The values that leave the range of the low type, for certain or by an estimate."""
         if self.fits or not may_leave_range(self.low):
             return {}
-        return beyond_range(self.type_graph, self.intervals, self.estimates, self.low)
+        return beyond_range(
+            self.type_graph, self.intervals, self.estimates, self.outliers, self.low
+        )
 
     @cached_property
     def beyond_inside(self) -> Mapping[int, Beyond]:
         """The nodes with a sum inside that leaves the range, for certain or by an estimate."""
         if self.fits or not may_leave_range(self.low):
             return {}
-        return beyond_inside(self.type_graph, self.intervals, self.estimates, self.low)
+        return beyond_inside(
+            self.type_graph, self.intervals, self.estimates, self.outliers, self.low
+        )
+
+    def beyond_sums(self, adds_low: Container[tuple[str, str]]) -> Mapping[int, Beyond]:
+        """Return the products of operators whose partial sums are likely to leave the range."""
+        if self.fits or not adds_low or not may_leave_range(self.low):
+            return {}
+        return beyond_sums(self.type_graph, self.outliers, adds_low, self.low)
 
     def magnitude(self, value: int) -> float:
         """Return what no element of a value exceeds; a constant is measured, not read again."""

@@ -116,8 +116,9 @@ class Needs:
         if self._measured is not None:
             return None
         bound = self.context.values.intervals[value].magnitude
-        estimate = self.context.values.estimates[value]
-        return bound if estimate is None else min(estimate.largest, bound)
+        values = self.context.values
+        estimate, outliers = values.estimates[value], values.outliers.peak(value)
+        return bound if estimate is None else min(max(estimate.largest, outliers), bound)
 
     def _measured_of(self, value: int) -> float | None:
         """Return what was measured of a value, or of what it is moved from."""

@@ -1,9 +1,10 @@
 """What leaves the range of the low type, for certain or by an estimate, stays float32.
 
 Both ends of such a value do: whoever computes it would round it to infinity, and whoever reads it
-would get an infinity from the cast. A comparison and a bound of Clip do not mind, neither does an
-attention whose mask ends where the low type does, and neither does an activation that the target
-computes as one operator: the cube inside Gelu ends in a Tanh.
+would get an infinity from the cast. Where kernels add in the low type, a product whose partial sums
+leave it does, too, however small its results are. A comparison and a bound of Clip do not mind,
+neither does an attention whose mask ends where the low type does, and neither does an activation
+that the target computes as one operator: the cube inside Gelu ends in a Tanh.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class KeepInRange:
             for vertex in _ends(context, value, casts):
                 if painting.is_allow(vertex) and not _is_overruled(context, vertex, beyond.reason):
                     marks.setdefault(vertex, mark)
-        for node, beyond in context.values.beyond_inside.items():
+        sums = context.values.beyond_sums(context.adds_low)
+        for node, beyond in {**sums, **context.values.beyond_inside}.items():
             mark = Mark(Color.NONE, beyond.reason, None, beyond.detail)
             for vertex in context.type_graph.vertices_of(node):
                 if painting.is_allow(vertex) and not _is_overruled(context, vertex, beyond.reason):

@@ -1,0 +1,316 @@
+"""How outliers go through operators: one rule an operator; what has none makes none.
+
+A norm takes away what is large in what it reads: its result has the outliers of its scale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Protocol
+
+import numpy as np
+
+from amp_rewrite.graph.flat import Array
+from amp_rewrite.values.intervals.operation import Operation
+from amp_rewrite.values.magnitudes import estimate as e
+from amp_rewrite.values.magnitudes.channel import (
+    Channel,
+    LargeChannels,
+    largest_of,
+    outliers_of_rows,
+)
+from amp_rewrite.values.magnitudes.estimate import DOUBT, PEAK, Estimate
+
+Given = Sequence[LargeChannels | None]
+
+_OF_BITS = 0.2
+"""The size of numbers of b bits in blocks that are scaled by their largest, in units of 2^b."""
+
+
+class Facts(Protocol):
+    """What rules ask of the values that a node reads."""
+
+    def estimate(self, value: int) -> Estimate | None:
+        """Return what all elements of a value are like."""
+        ...
+
+    def matrix(self, value: int) -> Array | None:
+        """Return a constant matrix that is not too long; None for anything else."""
+        ...
+
+    def rows(self, value: int, numbers: Sequence[int]) -> Array | None:
+        """Return some rows of a constant matrix; None for anything else."""
+        ...
+
+
+OutlierRule = Callable[[Operation, Given, Facts], LargeChannels | None]
+"""The outliers of a node's first result from those of its inputs."""
+
+
+def _each(
+    function: Callable[[Operation, list[Channel | None]], Channel | None], *indices: int
+) -> OutlierRule:
+    """Make the rule of an operator that computes each channel of the same channel of its inputs."""
+
+    def rule(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+        chosen = [k for k in indices or range(len(given)) if op.has(k)]
+        held = [found for k in chosen if (found := given[k]) is not None]
+        if not held or len({found.length for found in held}) > 1:
+            return None
+        made: dict[int, Channel] = {}
+        for number in {n: None for found in held for n in found.channels}:
+            channel = function(op, [_part(op, given[k], facts, k, number) for k in chosen])
+            if channel is not None:
+                made[number] = channel
+        return largest_of(held[0].length, made)
+
+    return rule
+
+
+def _part(
+    op: Operation, found: LargeChannels | None, facts: Facts, index: int, number: int
+) -> Channel | None:
+    """Return what a channel of an input is like, as all of it is where it is no outlier."""
+    if found is not None and number in found.channels:
+        return found.channels[number]
+    known = facts.estimate(op.inputs[index])
+    return None if known is None else Channel.like(known)
+
+
+def _sum(op: Operation, parts: list[Channel | None]) -> Channel | None:
+    """Add what is known: estimates are to fall short of the truth."""
+    known = [part for part in parts if part is not None]
+    return reduce(Channel.plus, known) if known else None
+
+
+def _add(op: Operation, parts: list[Channel | None]) -> Channel | None:
+    a = parts[0]
+    if a is not None and op.reads_one_value:
+        return Channel(2 * a.mean, 2 * a.spread, 2 * a.peak)
+    return _sum(op, parts)
+
+
+def _subtract(op: Operation, parts: list[Channel | None]) -> Channel | None:
+    b = parts[1]
+    return _sum(op, [parts[0], None if b is None else b._replace(mean=-b.mean)])
+
+
+def _multiply(op: Operation, parts: list[Channel | None]) -> Channel | None:
+    a, b = parts[0], parts[1]
+    if a is None or b is None:
+        return None
+    return _squared(a) if op.reads_one_value else a.times(b)
+
+
+def _squared(a: Channel) -> Channel:
+    found = e.squared(a.estimate)
+    return Channel(found.mean, found.spread, a.peak**2)
+
+
+def _divide(op: Operation, parts: list[Channel | None]) -> Channel | None:
+    a, b = parts[0], parts[1]
+    if a is None or b is None or not b.size:
+        return None
+    return Channel(a.mean / b.size, a.spread / b.size, a.peak / b.size)
+
+
+def _power(op: Operation, parts: list[Channel | None]) -> Channel | None:
+    base, exponent = parts[0], op.of(1)
+    if base is None or not exponent.is_point or not 0 < exponent.low <= 8:
+        return None
+    if exponent.low == 2:
+        return _squared(base)
+    size = base.size**exponent.low
+    return Channel(size / 2, size / 2, base.peak**exponent.low)
+
+
+def _rectify(op: Operation, parts: list[Channel | None]) -> Channel | None:
+    a = parts[0]
+    if a is None:
+        return None
+    found = a.estimate.rectified()
+    return Channel(found.mean, found.spread, a.peak)
+
+
+def _magnitude(op: Operation, parts: list[Channel | None]) -> Channel | None:
+    a = parts[0]
+    return None if a is None else Channel(a.size, a.spread, a.peak)
+
+
+def _negate(op: Operation, parts: list[Channel | None]) -> Channel | None:
+    return None if parts[0] is None else parts[0]._replace(mean=-parts[0].mean)
+
+
+def _root(op: Operation, parts: list[Channel | None]) -> Channel | None:
+    a = parts[0]
+    size = 0.0 if a is None else math.sqrt(a.size)
+    return None if a is None else Channel(size, size / 2, math.sqrt(a.peak))
+
+
+def _same(op: Operation, parts: list[Channel | None]) -> Channel | None:
+    return parts[0]
+
+
+def _larger(op: Operation, parts: list[Channel | None]) -> Channel | None:
+    """Return the largest of the channels of which elements are chosen."""
+    return max((p for p in parts if p is not None), key=lambda p: p.peak, default=None)
+
+
+def _moved(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+    """Hand on the outliers of what is moved, if its last axis stays."""
+    found, shape = given[0], op.known.shape(op.output)
+    return found if found is not None and shape and shape[-1] == found.length else None
+
+
+def _gathered(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+    """Hand on the outliers of a table of which rows are taken."""
+    shape = op.shape(0)
+    is_last = shape is None or op.attribute("axis", 0) in (-1, len(shape) - 1)
+    return None if is_last else given[0]
+
+
+def _turned(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+    order = op.attribute("perm")
+    return given[0] if order and order[-1] == len(order) - 1 else None
+
+
+def _joined(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+    """Join what is not put side by side along the channels."""
+    shape = op.known.shape(op.output)
+    is_last = shape is None or op.attribute("axis", 0) in (-1, len(shape) - 1)
+    return None if is_last else _each(_larger)(op, given, facts)
+
+
+def _matmul(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+    shape = op.shape(1)
+    terms = shape[-2] if shape is not None and len(shape) > 1 else None
+    return _product(op, given[0], given[1], terms, facts)
+
+
+def _product(
+    op: Operation,
+    x: LargeChannels | None,
+    weight: LargeChannels | None,
+    terms: int | None,
+    facts: Facts,
+) -> LargeChannels | None:
+    """Return the outliers of a matrix product: those of its weight, and what those of x become."""
+    typical, made = facts.estimate(op.inputs[0]), dict[int, Channel]()
+    if weight is not None and typical is not None and terms:
+        for number, column in weight.channels.items():
+            mean = terms * typical.mean * column.mean
+            made[number] = Channel.of(mean, math.sqrt(terms) * typical.size * column.size / DOUBT)
+    length = 0 if weight is None else weight.length
+    rows = None if x is None else facts.rows(op.inputs[1], [*x.channels])
+    if x is not None and rows is not None:
+        length = rows.shape[1]
+        for number, channel in _mapped([*x.channels.values()], rows).items():
+            known = made.get(number)
+            made[number] = channel if known is None else known.plus(channel)
+    return largest_of(length, made)
+
+
+def _mapped(channels: Sequence[Channel], rows: Array) -> dict[int, Channel]:
+    """Return the largest of the results of channels times the rows of a matrix."""
+    means = np.array([c.mean for c in channels]) @ rows
+    spreads = np.sqrt(np.array([c.spread**2 for c in channels]) @ np.square(rows))
+    top = np.argsort(-(np.abs(means) + PEAK * spreads), kind="stable")[: len(channels)]
+    return {int(n): Channel.of(float(means[n]), float(spreads[n])) for n in top}
+
+
+def _gemm(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+    if op.attribute("transA", 0):
+        return None
+    shape, weight = op.shape(1), given[1]
+    terms = None if shape is None or len(shape) != 2 else shape[0]
+    if op.attribute("transB", 0):
+        matrix = facts.matrix(op.inputs[1])
+        weight, terms = (None, None) if matrix is None else _of_turned(matrix)
+    made = _product(op, given[0] if not op.attribute("transB", 0) else None, weight, terms, facts)
+    bias = given[2] if op.has(2) else None
+    if made is None or bias is None:
+        return made if bias is None else bias
+    if made.length != bias.length:
+        return made
+    both = {**made.channels, **bias.channels}
+    for number in made.channels.keys() & bias.channels.keys():
+        both[number] = made.channels[number].plus(bias.channels[number])
+    return largest_of(made.length, both)
+
+
+def _of_turned(matrix: Array) -> tuple[LargeChannels | None, int]:
+    return outliers_of_rows(matrix.T), matrix.shape[1]
+
+
+def _in_blocks(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+    """Multiply by numbers of a few bits in blocks, each with a scale: (outputs x blocks)."""
+    outputs, terms = op.attribute("N", 0), op.attribute("K", 0)
+    scales = op.array(2)
+    if scales is None or not outputs or scales.size % outputs:
+        return None
+    factor = _OF_BITS * 2.0 ** op.attribute("bits", 4)
+    weight = outliers_of_rows(scales.reshape(outputs, -1).T, factor=factor)
+    return _product(op, None, weight, terms, facts)
+
+
+def _dequantize(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+    shape = op.shape(0)
+    is_last = shape is not None and op.attribute("axis", 1) in (-1, len(shape) - 1)
+    return _each(_multiply, 0, 1)(op, given, facts) if is_last else None
+
+
+def _norm(scale: int = 1, bias: int | None = 2) -> OutlierRule:
+    """Make the rule of a norm: numbers of size 1 times a scale, and a bias."""
+
+    def scaled(op: Operation, parts: list[Channel | None]) -> Channel | None:
+        factor = parts[0]
+        found = None if factor is None else Channel.of(0.0, factor.size)
+        return _sum(op, [found, *parts[1:]])
+
+    return _each(scaled, scale) if bias is None else _each(scaled, scale, bias)
+
+
+def _table(*rows: tuple[str, OutlierRule]) -> Mapping[str, OutlierRule]:
+    return {name: rule for names, rule in rows for name in names.split()}
+
+
+# operators: those through which outliers go.
+RULES: Mapping[str, OutlierRule] = _table(
+    ("Cast CastLike Clip Dropout Identity", _each(_same, 0)),
+    ("Celu Elu Gelu HardSwish LeakyRelu Mish PRelu Relu Selu Softplus Swish", _each(_rectify, 0)),
+    ("Expand Flatten Reshape Slice Squeeze Unsqueeze", _moved),
+    ("Max Min Mean", _each(_larger)),
+    ("Where", _each(_larger, 1, 2)),
+    ("InstanceNormalization LayerNormalization SimplifiedLayerNormalization", _norm()),
+    ("RMSNormalization", _norm(bias=None)),
+    ("Abs", _each(_magnitude)),
+    ("Add", _each(_add)),
+    ("Concat", _joined),
+    ("DequantizeLinear", _dequantize),
+    ("Div", _each(_divide)),
+    ("Gather", _gathered),
+    ("Gemm", _gemm),
+    ("MatMul", _matmul),
+    ("Mul", _each(_multiply)),
+    ("Neg", _each(_negate)),
+    ("Pow", _each(_power, 0)),
+    ("Sqrt", _each(_root)),
+    ("Sub", _each(_subtract)),
+    ("Sum", _each(_sum)),
+    ("Transpose", _turned),
+)
+"""Operator of ai.onnx -> its rule."""
+
+# operators: the same of com.microsoft.
+CONTRIBUTED: Mapping[str, OutlierRule] = _table(
+    ("BiasAdd", _each(_sum)),
+    ("BiasGelu FastGelu", _each(lambda op, parts: _rectify(op, [_sum(op, parts)]))),
+    ("DequantizeLinear", _dequantize),
+    ("Gelu QuickGelu", _each(_rectify, 0)),
+    ("MatMulNBits", _in_blocks),
+    ("SkipLayerNormalization", _norm(2, 3)),
+    ("SkipSimplifiedLayerNormalization", _norm(2, None)),
+)
+"""Operator of com.microsoft -> its rule."""
