@@ -172,8 +172,12 @@ def _gathered(op: Operation, given: Given, facts: Facts) -> LargeChannels | None
 
 
 def _turned(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
-    order = op.attribute("perm")
-    return given[0] if order and order[-1] == len(order) - 1 else None
+    """Hand on what stays in its place; a constant matrix, as exporters turn it, is looked at."""
+    order, shape = op.attribute("perm"), op.shape(0)
+    if order and order[-1] == len(order) - 1:
+        return given[0]
+    matrix = facts.matrix(op.inputs[0]) if shape is not None and len(shape) == 2 else None
+    return None if matrix is None else outliers_of_rows(matrix.T)
 
 
 def _joined(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
@@ -184,9 +188,9 @@ def _joined(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
 
 
 def _matmul(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
-    shape = op.shape(1)
+    shape, of_x = op.shape(1), op.shape(0)
     terms = shape[-2] if shape is not None and len(shape) > 1 else None
-    return _product(op, given[0], given[1], terms, facts)
+    return _product(op, given[0], given[1], terms or (of_x[-1] if of_x else None), facts)
 
 
 def _product(

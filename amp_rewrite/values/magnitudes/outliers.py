@@ -127,7 +127,7 @@ class Outliers(Sweep[LargeChannels | None]):
     def _may_have(self, number: int, given: Sequence[LargeChannels | None]) -> bool:
         """Tell whether a node of an operator may make outliers of what it is given."""
         # operators: those that look at their weights themselves.
-        asks = self.flat.operators[number].op_type in ("Gemm", "MatMulNBits")
+        asks = self.flat.operators[number].op_type in ("Gemm", "MatMulNBits", "Transpose")
         return asks or any(found is not None for found in given)
 
     def learn(self, value: int, found: LargeChannels | None) -> None:

@@ -1,0 +1,142 @@
+"""The few channels of a value that weights make far larger than its others."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+from amp_rewrite.graph.build_type_graph import build_type_graph
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.values.intervals.propagate import intervals_of
+from amp_rewrite.values.magnitudes.channel import LargeChannels, outliers_of_rows
+from amp_rewrite.values.magnitudes.estimates import estimates_of
+from amp_rewrite.values.magnitudes.outliers import Outliers
+
+HEADER = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>'
+K, N = 32, 16
+RNG = np.random.default_rng(0)
+WEIGHT = RNG.normal(0, K**-0.5, (K, N)).astype(np.float32)
+WEIGHT[:, 5] *= 200
+BIAS = RNG.normal(size=N).astype(np.float32)
+BIAS[3] = 3e4
+CONSTANTS = {"w": WEIGHT, "wt": WEIGHT.T.copy(), "b": BIAS, "two": np.float32(2)}
+
+
+def sweep(text: str, **constants: np.ndarray) -> tuple[Outliers, dict[str, int]]:
+    model = onnx.parser.parse_model(f"{HEADER} {text}")
+    for name, array in {**CONSTANTS, **constants}.items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    graph = build_type_graph(load(model))
+    intervals = intervals_of(graph)
+    names = {name: v for v, name in enumerate(graph.flat.value_names) if name}
+    return Outliers(graph, intervals, estimates_of(graph, intervals), 65520.0), names
+
+
+def large(body: str, given: str = "float[4,32] x", **constants: np.ndarray) -> LargeChannels | None:
+    """Return the outliers of y."""
+    found, names = sweep(f"g ({given}) => (float[4,16] y) {{ {body} }}", **constants)
+    return found[names["y"]]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = MatMul(x, w)",
+        "v = Identity(w) y = MatMul(x, v)",
+        "v = Transpose<perm = [1,0]>(wt) y = MatMul(x, v)",
+        "y = Gemm(x, w)",
+        "y = Gemm<transB = 1>(x, wt)",
+        "p = MatMul(x, w) y = LeakyRelu(p)",
+    ],
+)
+def test_a_large_column_makes_a_large_channel(body: str) -> None:
+    found = large(body)
+    x = np.random.default_rng(1).normal(size=(1000, K))
+    reached = np.abs(x @ WEIGHT)[:, 5].max()
+    assert found is not None
+    assert list(found.channels) == [5]
+    assert 0.5 * reached < found.peak < 4 * reached
+
+
+@pytest.mark.parametrize("square", ["y = Mul(r, r)", "y = Pow(r, two)"])
+def test_the_square_of_a_channel_has_the_square_of_its_peak(square: str) -> None:
+    body = "p = MatMul(x, w) r = Relu(p)"
+    once, squared = large(f"{body} y = Identity(r)"), large(f"{body} {square}")
+    assert once is not None
+    assert squared is not None
+    assert squared.peak == pytest.approx(once.peak**2)
+
+
+def test_what_is_added_to_one_channel_adds_up() -> None:
+    text = "float[4,16] x"
+    adds = " ".join(f"r{k + 1} = Add(r{k}, b)" for k in range(3))
+    found = large(f"r0 = Identity(x) {adds} y = Identity(r3)", text)
+    assert found is not None
+    assert found.peak == pytest.approx(9e4, rel=0.01)
+
+
+def test_a_norm_takes_outliers_away() -> None:
+    scale = np.ones(N, np.float32)
+    body = "r = Add(x, b) y = LayerNormalization(r, one)"
+    assert large(body, "float[4,16] x", one=scale) is None
+
+
+def test_the_sum_inside_a_skip_norm_has_the_outliers_of_its_terms() -> None:
+    body = (
+        "p = Add(x, b) "
+        "y, m, i, s = com.microsoft.SkipSimplifiedLayerNormalization(p, x, one) t = Add(s, b)"
+    )
+    text = f"g (float[1,4,16] x) => (float[1,4,16] y, float[1,4,16] t) {{ {body} }}"
+    found, names = sweep(text, one=np.ones(N, np.float32))
+    assert found.peak(names["t"]) == pytest.approx(6e4, rel=0.01)
+    assert found[names["y"]] is None
+
+
+def test_rows_of_a_table_and_states_of_a_loop_have_its_channels() -> None:
+    table = RNG.normal(size=(100, N)).astype(np.float32)
+    table[:, 7] = 1000
+    found = large("y = Gather(t, x)", "int64[4] x", t=table)
+    assert found is not None
+    assert found.peak == pytest.approx(1000, rel=0.01)
+    body = (
+        "y = Loop(n, , x) <body = body (int64 i, bool c, float[4,16] s) => (bool d, float[4,16] e)"
+        " { d = Identity(c) e = Add(s, b) }>"
+    )
+    assert large(body, "int64 n, float[4,16] x") is not None
+
+
+@pytest.mark.parametrize("mask", [-65536.0, -np.inf])
+def test_a_mask_is_no_outlier(mask: float) -> None:
+    hidden = np.zeros(N, np.float32)
+    hidden[-1] = mask
+    assert large("y = Add(x, m)", "float[4,16] x", m=hidden) is None
+
+
+def test_weights_of_one_size_have_none() -> None:
+    assert outliers_of_rows(RNG.normal(size=(64, 4096))) is None
+    assert outliers_of_rows(RNG.normal(size=(1, 768))) is None
+    assert outliers_of_rows(np.array([[1.0, 1.0, 1e3]])) is None, "too few channels for a rule"
+
+
+def test_partial_sums_count_what_cancels() -> None:
+    """20,000 times 8, minus the same: the result is small."""
+    two, weight = np.zeros(N, np.float32), RNG.normal(size=(N, N)).astype(np.float32)
+    two[[3, 9]], weight[3], weight[9] = 2e4, 8, -8
+    text = "g (float[4,16] x) => (float[4,16] y) { h = Add(x, c) y = MatMul(h, v) }"
+    found, names = sweep(text, c=two, v=weight)
+    assert found.partial_sum(names["h"], names["v"]) == pytest.approx(3.2e5, rel=0.01)
+    assert found.partial_sum(names["x"], names["v"]) == 0
+    assert found.peak(names["y"]) < 1e3
+
+
+def test_of_a_long_weight_some_rows_are_looked_at() -> None:
+    weight = RNG.normal(0, 0.02, (2048, 512)).astype(np.float32)
+    weight[:, 77] *= 50
+    model_text = "g (float[4,2048] x) => (float[4,512] y) { y = MatMul(x, long) }"
+    found, names = sweep(model_text, long=weight)
+    held = found[names["y"]]
+    assert held is not None
+    assert list(held.channels) == [77]
