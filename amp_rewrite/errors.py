@@ -24,6 +24,13 @@ class AmpError(Exception):
         found: What was found there, or None.
         expected: What would have been right, or None.
         remedy: What the user can do, or None.
+
+    Examples:
+        >>> try:
+        ...     amp.rewrite("model.onnx", deny_nodes=["fc3"])
+        ... except amp.AmpError as error:
+        ...     print(error.what)
+        deny_nodes matches no node
     """
 
     def __init__(

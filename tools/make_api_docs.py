@@ -48,6 +48,10 @@ The command line says the same of its options: `amp-rewrite COMMAND --help`.
 
 For people who call the package from Python: begin with a guide, and look names up here.
 
+Examples follow on `import numpy as np` and `import amp_rewrite as amp`. Their model.onnx has an
+input `x` (float32, (N, 8)), an output `logits` (float32, (N, 4)), the weights `w1` and `w2`, and
+the nodes `fc1`, `act` (Relu), `exp` and `fc2`.
+
 Made from the docstrings by `python tools/make_api_docs.py`; not edited by hand.
 """
 

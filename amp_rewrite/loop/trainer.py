@@ -48,6 +48,13 @@ class Trainer:
 
     Attributes:
         session: The session.
+
+    Examples:
+        >>> model = amp.load("model.onnx")
+        >>> loss = amp.losses.softmax_cross_entropy(model, "logits", "labels")
+        >>> batch = {"x": np.eye(4, 8, dtype=np.float32), "labels": np.arange(4)}
+        >>> with amp.Trainer(amp.optimizers.Adam(0.01).minimize(loss)) as trainer:
+        ...     history = trainer.train(batch, epochs=3, batch=2)
     """
 
     def __init__(self, step: Any, *further: Any, **options: Any) -> None:
@@ -296,6 +303,13 @@ def train(
 
     Raises:
         AmpError: As for `Trainer.train`.
+
+    Examples:
+        >>> model = amp.load("model.onnx")
+        >>> loss = amp.losses.softmax_cross_entropy(model, "logits", "labels")
+        >>> batch = {"x": np.eye(4, 8, dtype=np.float32), "labels": np.arange(4)}
+        >>> train_op = amp.optimizers.Adam(0.01).minimize(loss)
+        >>> history = amp.train(train_op, batch, epochs=3, batch=2, output="trained.onnx")
     """
     averaged = options.get("averaged", False)
     with Trainer(step, **session_options(session)) as trainer:

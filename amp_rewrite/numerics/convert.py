@@ -129,6 +129,13 @@ def convert(
             was measured and is not faster than float32.
         StrictError: The option `strict` is set, and the rewrite is not complete.
         AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
+
+    Examples:
+        >>> data = [{"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)}]
+        >>> conversion = amp.convert("model.onnx", data)
+        >>> print(conversion.verdict)
+        Passed on 1 batch of your data: ...
+        >>> conversion.save("low.onnx")
     """
     chosen = changed(options, **changes)
     if isinstance(data, str | os.PathLike) and os.fspath(data).endswith(".onnx"):

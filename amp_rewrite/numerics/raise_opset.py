@@ -79,6 +79,12 @@ def raise_opset(
     Raises:
         OptionError: The converter cannot do it, or an argument is impossible.
         GraphError: What it made is not valid, or gives other outputs.
+
+    Examples:
+        >>> raised = amp.raise_opset("model.onnx", 21)
+        >>> raised
+        <RaisedModel: opset 21, before 18>
+        >>> amp.save(raised.model, "raised.onnx")
     """
     opset = arguments.integer("opset", opset)
     seed = arguments.integer("seed", seed)

@@ -105,6 +105,14 @@ def repair(
         VerdictError: It is to be written, and does not hold.
         OptionError: The model has nothing in 16 bits.
         AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
+
+    Examples:
+        >>> data = [{"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)}]
+        >>> unsafe = amp.rewrite("model.onnx", allow_nodes=["exp"]).model
+        >>> mended = amp.repair(unsafe, data)
+        >>> mended.changed, mended.ok
+        (True, True)
+        >>> loaded = mended.save("mended.onnx")
     """
     chosen = replace(changed(options, **changes), strict=False, store=FLOAT32.name)
     arguments.one_of("weights", weights, get_args(Weights))

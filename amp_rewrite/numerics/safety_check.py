@@ -76,6 +76,13 @@ def check(
 
     Raises:
         AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
+
+    Examples:
+        >>> data = [{"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)}]
+        >>> unsafe = amp.rewrite("model.onnx", allow_nodes=["exp"]).model
+        >>> report = amp.check(unsafe, data, run=False)
+        >>> report.ok, [danger.node for danger in report.dangers]
+        (False, ['exp'])
     """
     chosen = changed(options, **changes)
     run = arguments.switch("run", run)

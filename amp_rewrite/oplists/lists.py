@@ -331,6 +331,11 @@ def load_lists(
             precision or target; or an operator is on two final lists.
         OptionError: A path, precision, target, level or environment variable has an impossible
             value.
+
+    Examples:
+        >>> lists = amp.load_lists(precision="bfloat16", target="cuda")
+        >>> lists.classify("", "MatMul", opset=18, attributes={}).list
+        <ListName.ALLOW: 'allow'>
     """
     precision, chosen = low_dtype(precision).name, targets.find(target)
     chosen.check_precision(precision)

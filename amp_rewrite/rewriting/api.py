@@ -213,6 +213,12 @@ def rewrite(
         StrictError: The option `strict` is set, and the rewrite is not complete.
         OnlyError: The option `only` is set, and something cannot be in 16 bits.
         AmpError: The model, a list or an option is wrong; one line says what, where and what to do.
+
+    Examples:
+        >>> result = amp.rewrite("model.onnx", precision="bfloat16")
+        >>> result
+        <RewriteResult: 3 of 4 float32 nodes in bfloat16 for cuda, 4 casts added>
+        >>> result.save("low.onnx")
     """
     chosen = changed(options, **changes)
     result = rewrite_freely(model, chosen)
@@ -304,6 +310,10 @@ def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Cha
         OptionError: The model has no such node, something else than a result or a model was given,
             or options with a result.
         AmpError: As for `rewrite`.
+
+    Examples:
+        >>> print(amp.explain("model.onnx", "fc1"))
+        fc1 (MatMul) becomes float16: it is on the allow list: ...
     """
     from amp_rewrite.rewriting.report.explain import explain as told
 

@@ -118,6 +118,11 @@ def widen(
         GraphError: Nothing of it can become float32.
         OptionError: `keep_io_types` names what the model has not.
         AmpError: The model is not valid.
+
+    Examples:
+        >>> low = amp.rewrite("model.onnx").model
+        >>> amp.widen(low)
+        <WideResult: 5 results in float16 became float32, with 2 constants>
     """
     options = RewriteOptions(
         precision="float32", keep_io_types=keep_io_types, lists=lists, allow_ops=allow_ops

@@ -47,6 +47,11 @@ def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> i
         LoadError: The source is not an ONNX model, or its external data are not usable.
         GraphError: It is one, but the graph is not valid.
         StepError: It describes itself as a training step in another way than steps do.
+
+    Examples:
+        >>> model = amp.load("model.onnx")
+        >>> [node.name for node in model.graph]
+        ['fc1', 'act', 'exp', 'fc2']
     """
     given = unwrapped(source)
     with paused_gc():

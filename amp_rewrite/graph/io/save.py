@@ -38,6 +38,11 @@ def to_proto(model: ir.Model | HasModel) -> onnx.ModelProto:
     Raises:
         SaveError: It is not a model, or the weights held in memory are too large for a protobuf
             message.
+
+    Examples:
+        >>> proto = amp.to_proto(amp.load("model.onnx"))
+        >>> [tensor.name for tensor in proto.graph.initializer]
+        ['w1', 'w2']
     """
     made: Any = model if isinstance(model, ir.Model) else getattr(model, "model", model)
     model = cast("ir.Model", made)
@@ -68,6 +73,10 @@ def save(
     Raises:
         SaveError: It cannot be written; no new file is left behind.
         LoadError: External data of the model have become unreadable.
+
+    Examples:
+        >>> result = amp.rewrite("model.onnx")
+        >>> amp.save(result, "low.onnx")
     """
     if not isinstance(model, ir.Model) and isinstance(getattr(model, "model", None), ir.Model):
         saved: Any = model

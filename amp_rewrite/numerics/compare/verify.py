@@ -126,6 +126,13 @@ def verify(
     Raises:
         AmpError: A model, the data or the target are wrong, they do not fit together, or ONNX
             Runtime is not installed.
+
+    Examples:
+        >>> data = [{"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)}]
+        >>> low = amp.rewrite("model.onnx").model
+        >>> report = amp.verify("model.onnx", low, data)
+        >>> report.ok, report.worst < 0.001
+        (True, True)
     """
     report = compared_models(
         original,

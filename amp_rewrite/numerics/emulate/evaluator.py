@@ -42,6 +42,12 @@ class Evaluator:
     Example:
         evaluator = Evaluator("m.fp16.onnx")
         results = [evaluator.run(feeds) for feeds in batches]
+
+    Examples:
+        >>> low = amp.rewrite("model.onnx").model
+        >>> evaluator = amp.Evaluator(low, outputs=["h"])
+        >>> evaluator.run({"x": np.zeros((1, 8), np.float32)})["h"].dtype
+        dtype('float16')
     """
 
     def __init__(
@@ -166,6 +172,12 @@ def evaluate(
 
     Raises:
         AmpError: The model, a feed or an output name is wrong, or ONNX Runtime is not installed.
+
+    Examples:
+        >>> low = amp.rewrite("model.onnx").model
+        >>> outputs = amp.evaluate(low, {"x": np.zeros((1, 8), np.float32)})
+        >>> outputs["logits"].shape
+        (1, 4)
     """
     evaluator = Evaluator(model, emulate=emulate, outputs=outputs, accumulate_low=accumulate_low)
     return evaluator.run(feeds)

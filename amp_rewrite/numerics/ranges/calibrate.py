@@ -133,6 +133,13 @@ def calibrate(
 
     Raises:
         AmpError: The model, the data, a list or an option is wrong.
+
+    Examples:
+        >>> data = [{"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)}]
+        >>> calibration = amp.calibrate("model.onnx", data)
+        >>> calibration
+        <Calibration: 0 nodes stay float32; 5 values measured over 1 batches>
+        >>> result = amp.rewrite("model.onnx", calibration.options)
     """
     margin = arguments.number("margin", margin, low=1, expected="a number of at least 1")
     subnormal_share = arguments.number(

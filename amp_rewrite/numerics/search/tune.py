@@ -93,6 +93,13 @@ def tune(
 
     Raises:
         AmpError: The model, the data or an option is wrong, or the state belongs to another search.
+
+    Examples:
+        >>> data = [{"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)}]
+        >>> from amp_rewrite.numerics.search.tolerance import Tolerance
+        >>> tuned = amp.tune("model.onnx", data, Tolerance("max-relative", 0.001))
+        >>> tuned
+        <Tuning: 0 nodes stay float32: max-relative ... of at most 0.001, 1 trials>
     """
     _check_tolerance(tolerance)
     budget = arguments.number("budget", budget, expected="a number of seconds")
@@ -128,7 +135,7 @@ def _check_tolerance(given: object) -> None:
         raise OptionError(
             "not a tolerance",
             found=f"an object of type {type(given).__name__}",
-            expected="a Tolerance of amp_rewrite.numerics: a metric and its limit",
+            expected="a Tolerance of amp_rewrite.numerics.search.tolerance: a metric and its limit",
         )
 
 

@@ -40,6 +40,11 @@ def freeze(
     Raises:
         OptionError: A pattern matches nothing, gradients have been computed already, or an
             argument is of a kind that it cannot be.
+
+    Examples:
+        >>> model = amp.load("model.onnx")
+        >>> amp.freeze(model, "w1")
+        ['w1']
     """
     graph = changeable(model)
     train_dropout = arguments.switch("train_dropout", train_dropout)

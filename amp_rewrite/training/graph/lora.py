@@ -72,6 +72,11 @@ def lora(
     Raises:
         OptionError: A pattern matches no such weight, one has an adapter already, gradients have
             been computed, or an argument is of a kind that it cannot be.
+
+    Examples:
+        >>> model = amp.load("model.onnx")
+        >>> amp.lora(model, "w*", rank=2)
+        ['w1', 'w2']
     """
     rank = arguments.integer("rank", rank, low=1)
     scaled = rank if alpha is None else alpha

@@ -519,6 +519,11 @@ def value(model: ir.Model, name: str) -> GraphValue:
         GradientError: The model's opset is too old and cannot be converted.
         OptionError: It is not a loaded model.
         UnknownValueError: The model has no such value; the message names similar ones.
+
+    Examples:
+        >>> model = amp.load("model.onnx")
+        >>> loss = (amp.value(model, "logits") ** 2).mean()
+        >>> train_op = amp.optimizers.GradientDescent(0.1).minimize(loss)
     """
     return training_graph(model).value(name)
 

@@ -26,6 +26,10 @@ class DynamicLossScale(LossScale):
     `backoff_factor`, `ceiling` and `hysteresis` are what GradScaler, Apex and DeepSpeed have
     besides. In float32 (P. Micikevicius et al., "Mixed Precision Training", 2018, section 3.2,
     https://arxiv.org/abs/1710.03740; the names are TensorFlow's).
+
+    Examples:
+        >>> scale = amp.DynamicLossScale(initial_loss_scale=1024.0, increment_period=100)
+        >>> scaled = amp.LossScaleOptimizer(amp.optimizers.GradientDescent(0.1), scale)
     """
 
     def __init__(

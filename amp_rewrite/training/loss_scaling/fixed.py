@@ -11,7 +11,12 @@ from amp_rewrite.training.loss_scaling.loss_scale import LossScale, LossScaleSta
 
 
 class FixedLossScale(LossScale):
-    """One scale for every step; every update is applied, and no gradient is checked."""
+    """One scale for every step; every update is applied, and no gradient is checked.
+
+    Examples:
+        >>> optimizer = amp.optimizers.GradientDescent(0.1)
+        >>> scaled = amp.LossScaleOptimizer(optimizer, amp.FixedLossScale(128.0))
+    """
 
     def __init__(self, loss_scale_value: float) -> None:
         """Keep the scale.

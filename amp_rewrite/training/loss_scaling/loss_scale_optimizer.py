@@ -71,6 +71,12 @@ class LossScaleOptimizer(ScalingOptimizer):
     the finite check.
 
     Every other attribute is that of the wrapped optimizer.
+
+    Examples:
+        >>> model = amp.load("model.onnx")
+        >>> loss = amp.losses.softmax_cross_entropy(model, "logits", "labels")
+        >>> optimizer = amp.LossScaleOptimizer(amp.optimizers.Momentum(0.1, 0.9))
+        >>> step = amp.build_step(optimizer.minimize(loss), precision="float16")
     """
 
     _scales_argument = "loss_scale"

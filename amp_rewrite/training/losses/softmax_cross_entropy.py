@@ -78,6 +78,13 @@ def softmax_cross_entropy(
         LossError: The labels are no integers or have another shape, the logits are not
             floating-point, or an option is impossible.
         UnknownValueError: The model has no value called `logits`.
+
+    Examples:
+        >>> model = amp.load("model.onnx")
+        >>> loss = amp.losses.softmax_cross_entropy(model, "logits", "labels")
+        >>> loss.name
+        'loss'
+        >>> train_op = amp.optimizers.Adam(0.001).minimize(loss)
     """
     check_reduction(reduction)
     axis = check_integer("axis", axis)

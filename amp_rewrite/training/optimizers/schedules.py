@@ -158,6 +158,10 @@ class LinearWarmUp(Schedule):
     In the first warm_up_steps: rate * (start_factor + (1 - start_factor) * step / warm_up_steps);
     afterwards the schedule, which counts its steps from there (P. Goyal et al., "Accurate, Large
     Minibatch SGD", 2017, https://arxiv.org/abs/1706.02677).
+
+    Examples:
+        >>> rate = amp.optimizers.LinearWarmUp(0.1, warm_up_steps=100)
+        >>> optimizer = amp.optimizers.Momentum(rate, 0.9)
     """
 
     learning_rate: float | Schedule

@@ -94,6 +94,16 @@ class TrainingSession(Inspection):
         info: The description of the step.
         restored: What the last `restore` or `load_state_dict` took, or None.
         skip_limit: What `limit_skips` has set.
+
+    Examples:
+        >>> model = amp.load("model.onnx")
+        >>> loss = amp.losses.softmax_cross_entropy(model, "logits", "labels")
+        >>> batch = {"x": np.eye(4, 8, dtype=np.float32), "labels": np.arange(4)}
+        >>> with amp.TrainingSession(amp.optimizers.Adam(0.01).minimize(loss)) as session:
+        ...     losses = [float(session.run(batch)["loss"]) for _ in range(20)]
+        ...     trained = session.export("trained.onnx")
+        >>> losses[-1] < losses[0]
+        True
     """
 
     def __init__(

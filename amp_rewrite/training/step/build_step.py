@@ -68,6 +68,14 @@ def build_step(
         FetchError: A name in `fetches` is unknown.
         OptionError: There is no such precision or option, or the seed is no integer, or `targets`
             are no such names.
+
+    Examples:
+        >>> model = amp.load("model.onnx")
+        >>> loss = amp.losses.softmax_cross_entropy(model, "logits", "labels")
+        >>> step = amp.build_step(amp.optimizers.GradientDescent(0.1).minimize(loss))
+        >>> [value.name for value in step.graph.inputs]
+        ['x', 'labels', 'w1', 'w2', 'global_step', 'learning_rate']
+        >>> amp.save(step, "step.onnx")
     """
     if "target" in changes and "precision" not in changes and options is None:
         changes = {

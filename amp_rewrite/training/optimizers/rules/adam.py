@@ -155,6 +155,11 @@ class Adam(Optimizer):
         epsilon: Added to the root of the second moment; above 0.
         lazy: Let a sparse gradient change the touched rows only.
         epsilon_hat: Use TensorFlow's and Keras's formula, see `EpsilonHatAdamRule`.
+
+    Examples:
+        >>> model = amp.load("model.onnx")
+        >>> loss = amp.losses.softmax_cross_entropy(model, "logits", "labels")
+        >>> train_op = amp.optimizers.Adam(0.001).minimize(loss)
     """
 
     beta1 = Hyperparameter[float]()

@@ -61,6 +61,10 @@ class AdamW(DecayingAdam):
             least 0.
         exclude_from_weight_decay: Regular expressions; variables in whose name one occurs do not
             decay. Usual for biases and normalization.
+
+    Examples:
+        >>> rate = amp.optimizers.CosineSchedule(0.001, decay_steps=1000)
+        >>> optimizer = amp.optimizers.AdamW(rate, weight_decay=0.01)
     """
 
     def __init__(

@@ -59,6 +59,9 @@ class Momentum(Optimizer):
         momentum: What is kept of the velocity; at least 0.
         use_nesterov: Look ahead along the velocity.
         weight_decay: What of the variable is added to its gradient; at least 0.
+
+    Examples:
+        >>> optimizer = amp.optimizers.Momentum(0.1, 0.9, use_nesterov=True)
     """
 
     momentum = Hyperparameter[float]()
