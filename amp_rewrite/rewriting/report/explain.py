@@ -99,9 +99,9 @@ def _lines(
 
 
 def _scaled(report: Report, record: NodeRecord) -> str:
-    """Return what the result of a node is multiplied by, if it is scaled."""
-    exponent = 0 if report.scaling is None else report.scaling.exponent_of(record.name)
-    return f"; its result is computed times 2^{exponent}, to stay in range" if exponent else ""
+    """Return what scaling does to a node."""
+    said = "" if report.scaling is None else report.scaling.of_node(record.name)
+    return f"; {said}" if said else ""
 
 
 def _group(record: NodeRecord, variable: VariableRecord) -> str:

@@ -42,6 +42,14 @@ class ScaledSetRecord(Record):
     casts_saved: int
     nodes_saved: int
 
+    def phrase(self, node: str) -> str:
+        """Return how the first result of a node is scaled, and with what."""
+        others = counted(len(self.values), "value")
+        return (
+            f"its result is computed times 2^{self.nodes[node]}, to stay in range, "
+            f"with the set of {others} from {self.first} on"
+        )
+
     def line(self) -> str:
         """Return what is scaled, by how much, and what that saves."""
         peak = f"the largest magnitude is {self.after:.4g} instead of {self.largest:.4g}; "
@@ -55,6 +63,34 @@ class ScaledSetRecord(Record):
             f"2^{self.exponent}: {peak if self.largest else ''}"
             f"{counted(self.constants, 'constant')} changed"
             f"{', ' + ' and '.join(saves) + ' saved' if saves else ''}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BorderRecord(Record):
+    """A Mul that stands where a set that is scaled ends, or begins.
+
+    Attributes:
+        node: Its name.
+        value: What it multiplies.
+        made: The exponent with which that is made.
+        read: The exponent with which it is read behind the Mul.
+        readers: The nodes that read it so.
+    """
+
+    node: str
+    value: str
+    made: int
+    read: int
+    readers: tuple[str, ...]
+
+    def phrase(self) -> str:
+        """Return what the Mul is for."""
+        named, more = ", ".join(self.readers[:_MOST]), len(self.readers) - _MOST
+        readers = f"{named} and {more} more" if more > 0 else named
+        return (
+            f"scaling added it: {self.value} is computed times 2^{self.made}, and read times "
+            f"2^{self.read} by {readers}"
         )
 
 
@@ -87,6 +123,7 @@ class ScalingRecord(Record):
         difference: How far the scaled model is from the original at most, both in float32, relative
             to the largest magnitude of an output; None if they were not run.
         batches: On how many batches they were run.
+        borders: The Mul nodes that were added.
     """
 
     sets: tuple[ScaledSetRecord, ...]
@@ -97,10 +134,15 @@ class ScalingRecord(Record):
     nodes_added: int = 0
     difference: float | None = None
     batches: int = 0
+    borders: tuple[BorderRecord, ...] = ()
 
-    def exponent_of(self, node: str) -> int:
-        """Return the exponent of what a node makes; 0 if it is not scaled."""
-        return next((s.nodes[node] for s in self.sets if node in s.nodes), 0)
+    def of_node(self, node: str) -> str:
+        """Return what scaling does to a node, in words; nothing if it is not concerned."""
+        border = next((b for b in self.borders if b.node == node), None)
+        if border is not None:
+            return border.phrase()
+        found = next((s for s in self.sets if s.nodes.get(node)), None)
+        return "" if found is None else found.phrase(node)
 
     def lines(self, *, every: bool = False) -> Iterator[str]:
         """Yield what was scaled and what was not, in words; a few of them, or every one."""
@@ -156,4 +198,5 @@ def scaling_record(
             if scaling.proof is None
             else (scaling.proof.difference, scaling.proof.batches)
         ),
+        tuple(BorderRecord(b.node, b.value, b.made, b.read, b.readers) for b in scaling.borders),
     )

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+import numpy as np
+
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.constants import constant_tensor, stored_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.flat_proto import FlatProto
@@ -22,7 +24,7 @@ from amp_rewrite.rewriting.scaling.borders import solve_with_borders
 from amp_rewrite.rewriting.scaling.needs import Measured, Needs, limits_of_constants
 from amp_rewrite.rewriting.scaling.noted_exponents import exponents_noted
 from amp_rewrite.rewriting.scaling.scaled_model import scaled_flat
-from amp_rewrite.rewriting.scaling.scaling import ScaledSet, Scaling, Unscaled
+from amp_rewrite.rewriting.scaling.scaling import Border, ScaledSet, Scaling, Unscaled
 from amp_rewrite.values.scales.call import System
 from amp_rewrite.values.scales.equations import scale_system
 from amp_rewrite.values.scales.solve import Solution, solve
@@ -263,9 +265,26 @@ class _Choice:
         made = (self._set(system, found, members) for members in found.chosen.values())
         sets = tuple(each for each in made if each.values or not system.links)
         note, left = exponents_noted(system, found.exponents), self._unscaled(system, found)
-        added = len(scaled.nodes_of("Mul")) - len(self.flat.nodes_of("Mul"))
         lost = self._subnormal(system, found)
-        return Scaling(scaled, note, sets, left, lost, added=added)
+        return Scaling(scaled, note, sets, left, lost, borders=self._borders(scaled, found))
+
+    def _borders(self, scaled: FlatProto, found: Solution) -> tuple[Border, ...]:
+        """Return the Muls that a scaled model has and this one has not."""
+        own, made = {*self.flat.node_names}, list[Border]()
+        numbers = {name: value for value, name in enumerate(self.flat.value_names) if name}
+        for node in scaled.nodes_of("Mul"):
+            if scaled.node_names[node] in own:
+                continue
+            value, factor = scaled.inputs_of(node)
+            held = stored_tensor(scaled, factor)
+            assert held is not None, "a factor is a constant"
+            name = scaled.value_names[value]
+            before = found.exponents.get(numbers[name], 0)
+            after = before + round(math.log2(np.asarray(held.numpy()).astype(np.float64).item()))
+            slots = scaled.uses(scaled.outputs_of(node)[0])
+            readers = dict.fromkeys(scaled.node_names[scaled.reader(slot)] for slot in slots)
+            made.append(Border(scaled.node_names[node], name, before, after, (*readers,)))
+        return (*made,)
 
     def _set(self, system: System, found: Solution, members: list[int]) -> ScaledSet:
         names, n_values = self.flat.value_names, self.flat.n_values

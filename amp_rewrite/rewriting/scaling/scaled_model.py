@@ -242,8 +242,11 @@ class _Scaled:
         return message
 
     def _place_added(self) -> list[str]:
-        """Put what was added where it belongs; return what nodes without a name were called."""
-        for home, items in self.added.items():
+        """Put what was added where it belongs; return what nodes without a name were called.
+
+        Graphs inside others come first: the nodes of a graph are copied, with the graphs in them.
+        """
+        for home, items in sorted(self.added.items(), reverse=True):
             graph = self.graphs[home]
             nodes = [*graph.node]
             for place, node in sorted(items, key=lambda item: -item[0]):

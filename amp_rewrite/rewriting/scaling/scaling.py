@@ -39,6 +39,25 @@ class ScaledSet:
 
 
 @dataclass(frozen=True, slots=True)
+class Border:
+    """A Mul that stands where a set that is scaled ends, or begins.
+
+    Attributes:
+        node: Its name.
+        value: What it multiplies.
+        made: The exponent with which that is made.
+        read: The exponent with which it is read behind the Mul.
+        readers: The nodes that read it so.
+    """
+
+    node: str
+    value: str
+    made: int
+    read: int
+    readers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Unscaled:
     """Values that leave the range and are not scaled.
 
@@ -78,7 +97,7 @@ class Scaling:
         subnormal: How many constants have elements that lose digits because of it.
         casts_saved: How many Casts less are added than without it.
         nodes_saved: How many type variables less stay in float32.
-        added: How many Mul nodes stand where a set that is scaled ends.
+        borders: The Muls that stand where sets end.
         proof: What running it beside the original showed; None if it was not run.
     """
 
@@ -89,8 +108,13 @@ class Scaling:
     subnormal: int = 0
     casts_saved: int = 0
     nodes_saved: int = 0
-    added: int = 0
+    borders: tuple[Border, ...] = ()
     proof: Proof | None = None
+
+    @property
+    def added(self) -> int:
+        """How many Mul nodes stand where a set that is scaled ends."""
+        return len(self.borders)
 
     def refused(self, why: str) -> tuple[Unscaled, ...]:
         """Return all that leaves the range as not scaled, its sets for a reason."""

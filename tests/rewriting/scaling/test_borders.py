@@ -48,6 +48,13 @@ CASES = {
         "t = LayerNormalization(v, s) z = Add(t, y)",
         2,
     ),
+    "a branch, and in front of it": (
+        "v = Mul(x, w) k = Sigmoid(v) c = Constant<value_int = 1>() d = Cast<to = 9>(c) "
+        "y = If (d) <then_branch = t () => (float[2,4] p) { p = Softmax(v) }, "
+        "else_branch = e () => (float[2,4] q) { q = Tanh(v) }> "
+        "t = LayerNormalization(v, s) a = Add(t, k) z = Add(a, y)",
+        3,
+    ),
     "a product of two": (
         "v = Mul(x, w) g = Sigmoid(x) y = Mul(v, g) u = Softmax(y) t = LayerNormalization(v, s) "
         "z = Add(t, u)",
