@@ -30,8 +30,8 @@ def check(
     data: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Run the model on these data: an .npz file (one batch), or a folder of .npz "
-            "files; repeatable. Default: made-up inputs and stress inputs."
+            help=f"Run the model on these data: {common.DATA_KINDS} Default: made-up inputs and "
+            "stress inputs."
         ),
     ] = None,
     run: Annotated[

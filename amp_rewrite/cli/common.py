@@ -139,10 +139,10 @@ def seconds(text: str) -> float:
 FileOrFolder = Annotated[
     Path, typer.Argument(help="ONNX model, or a folder of models; - reads standard input.")
 ]
-Data = Annotated[
-    list[Path],
-    typer.Option(help="An .npz file (one batch), or a folder of .npz files; repeatable."),
-]
+DATA_KINDS = "an .npz file (one batch), a .csv file, or a folder of .npz files; repeatable."
+"""What `--data` takes, in every command that reads batches."""
+
+Data = Annotated[list[Path], typer.Option(help=DATA_KINDS.capitalize())]
 ListFile = Annotated[
     Path, typer.Option("--output", "-o", help="The op list to write, for convert --lists.")
 ]

@@ -53,8 +53,7 @@ def convert(
     data: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Calibrate, verify and, if needed, tune on these data: an .npz file (one batch), "
-            "or a folder of .npz files; repeatable."
+            help="Calibrate, verify and, if needed, tune on these data: " + common.DATA_KINDS
         ),
     ] = None,
     rtol: common.Rtol = None,

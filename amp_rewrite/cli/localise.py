@@ -24,10 +24,7 @@ def localise(
     original: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
     data: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="An .npz file (one batch), or a folder of .npz files; repeatable. Default: "
-            "made-up inputs."
-        ),
+        typer.Option(help=f"{common.DATA_KINDS.capitalize()} Default: made-up inputs."),
     ] = None,
     rewritten: Annotated[
         Path | None,

@@ -35,7 +35,7 @@ def repair(
         list[Path] | None,
         typer.Option(
             help="Raise what overflows on these data, verify, and raise more until the model "
-            "passes: an .npz file (one batch), or a folder of .npz files; repeatable."
+            f"passes: {common.DATA_KINDS}"
         ),
     ] = None,
     keep_io: Annotated[

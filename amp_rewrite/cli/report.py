@@ -45,10 +45,7 @@ def report(
     options: RewriteOptions,
     data: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="Measure magnitudes and errors on these data: an .npz file (one batch), or a "
-            "folder of .npz files; repeatable."
-        ),
+        typer.Option(help="Measure magnitudes and errors on these data: " + common.DATA_KINDS),
     ] = None,
     verify: Annotated[
         bool | None,

@@ -24,8 +24,7 @@ def verify(
         list[Path] | None,
         typer.Option(
             "--data",
-            help="An .npz file with one array per input, or a folder of .npz files; repeatable. "
-            "Default: made-up inputs and stress inputs.",
+            help=f"{common.DATA_KINDS.capitalize()} Default: made-up inputs and stress inputs.",
         ),
     ] = None,
     stress: Annotated[

@@ -88,7 +88,7 @@ def repair(
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
-        data: Batches, .npz files or folders of them; None asks the rules alone.
+        data: Batches, .npz or .csv files or folders of .npz files; None asks the rules alone.
         options: For which target, and lists and rules.
         keep_io: "float32" gives float32 to the 16-bit inputs and outputs of the model.
         weights: What becomes of the weights of what is raised: "cast" leaves them stored as they

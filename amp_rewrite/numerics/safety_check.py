@@ -66,7 +66,7 @@ def check(
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
-        data: Batches, .npz files or folders of them; None makes up plausible inputs.
+        data: Batches, .npz or .csv files or folders of .npz files; None makes up plausible inputs.
         options: For which target, and lists and rules. The precision counts for a float32 model.
         run: Whether the model is run at all; False asks the rules alone.
         stress: Try stress inputs too; None does so if there are no data.

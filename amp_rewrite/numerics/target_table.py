@@ -119,7 +119,7 @@ def check_targets(
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
-        data: Batches, .npz files or folders of them; None makes up plausible inputs.
+        data: Batches, .npz or .csv files or folders of .npz files; None makes up plausible inputs.
         options: Lists and rules; the target is left aside.
         run: Whether the model is run, once for each target; False asks the rules alone.
         stress: Try stress inputs too; None does so if there are no data.

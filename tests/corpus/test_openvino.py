@@ -30,7 +30,7 @@ MODELS = (
 OPTIONS = RewriteOptions(precision="bfloat16", target="openvino")
 SHAPES = {"ppocrv4_rec": {"x": (1, 3, 48, 320)}}
 """Inputs of other shapes than the least plausible: of a text as long as there are heads, OpenVINO
-computes attention wrong in float32 as well (docs/painting.md, section 12)."""
+computes attention wrong in float32 as well (docs/arithmetic.md)."""
 EXPLAINED = ("basic_pitch", "magika", "ppocrv4_rec")
 CLOSE, MEDIAN = 0.5, 1 / 3
 """How far the emulation may be from the engine, where float32 is at 1: of those, and in the median

@@ -434,12 +434,13 @@ def test_what_tuning_tried_is_a_curve_of_the_best_trades(chromium: Any, tmp_path
     )
     evidence = replace(bare_evidence(), tuning=tuning)
     with opened(chromium, write(tmp_path, result, evidence)) as found:
-        figure = found.page.locator("#charts figure").filter(has_text="What tuning tried")
+        figure = found.page.locator("#tuning figure")
         picture = figure.locator(".plot")
         assert picture.get_attribute("aria-label") == (
             "What tuning tried: 7 sets of nodes to keep float32; 2 were chosen, for a max-relative "
             "of at most 0.02"
         )
+        assert picture.bounding_box()["y"] < found.page.locator("#graph").bounding_box()["y"]
         drawn(found.page)
         places, worse, front, chosen = picture.evaluate("(element) => element.plot.data")
         assert places == [0, 1, 2, 4, 5, 6]
@@ -452,6 +453,36 @@ def test_what_tuning_tried_is_a_curve_of_the_best_trades(chromium: Any, tmp_path
         picture.locator(".u-over").hover(position={"x": x, "y": 50})
         assert figure.locator(".readout").inner_text() == "2 nodes float32: max-relative 0.01"
         assert (found.errors, found.requests) == ([], [])
+
+
+def test_a_printed_page_shows_the_graph_whole(branches: Opened) -> None:
+    page = branches.page
+    settle(page)
+    page.evaluate("zoom(3)")
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    settle(page)
+    width, height = page.evaluate("[view.canvas.width, view.canvas.height]")
+    wide, high = page.evaluate("[view.layout.width, view.layout.height]")
+    assert width / height == pytest.approx((wide + 48) / (high + 48), rel=0.01)
+    assert inked(page) > 20
+    assert not page.locator("#panel, #search, #zoom-in").first.is_visible()
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    settle(page)
+    assert page.evaluate("view.canvas.width") == pytest.approx(
+        page.locator("#canvas").bounding_box()["width"], abs=1
+    )
+
+
+def test_bars_have_colors_by_the_share_outside_the_range(demo: Opened) -> None:
+    shares = (
+        "[[0, [9, 9]], [-20, [1, 99999]], [-20, [1, 99]], [-20, [50, 50]], [15, [9]], [16, [1]]]"
+    )
+    found = demo.page.evaluate(
+        f"{shares}.map(([first, counts]) => colorOfShare(shareOutside(first, counts, 15.99, -19)))"
+    )
+    assert found == ["low", "low", "mixed", "kept", "low", "kept"]
 
 
 def test_without_a_node_the_page_says_so(chromium: Any, tmp_path: Path) -> None:

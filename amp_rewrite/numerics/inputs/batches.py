@@ -19,9 +19,10 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import DataError
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.emulate.fed_inputs import Array, FedInputs, Feeds, is_array
+from amp_rewrite.numerics.inputs.csv_tables import CSV, batches_of_table
 
 Data = Mapping[str, Any] | Array | Iterable[Any] | str | os.PathLike[str]
-"""One batch, several batches, or .npz files and folders of them (one batch a file)."""
+"""One batch, several batches, or files: .npz (one batch), .csv, folders of .npz files."""
 
 _ROWS = 8
 """Examples of a `datasets.Dataset` in a batch, if the model says nothing."""
@@ -63,7 +64,10 @@ def batches(data: Data, model: ir.Model) -> Iterator[Feeds]:
     for item in _items(data):
         if isinstance(item, str | os.PathLike):
             for path in files_of(item):
-                yield fit.batch(read_batch(path), path)
+                if path.suffix.lower() in CSV:
+                    yield from (fit.batch(rows, path) for rows in batches_of_table(path, fit))
+                else:
+                    yield fit.batch(read_batch(path), path)
         else:
             yield fit.batch(item)
 
@@ -83,10 +87,13 @@ def count(data: Data) -> int | None:
     if isinstance(data, Mapping) or is_array(data):
         return 1
     if isinstance(data, str | os.PathLike):
-        return len(files_of(data))
+        data = [data]
     if not isinstance(data, list | tuple):
         return None
-    return sum(len(files_of(i)) if isinstance(i, str | os.PathLike) else 1 for i in data)
+    items = [files_of(i) if isinstance(i, str | os.PathLike) else [i] for i in data]
+    if any(isinstance(i, Path) and i.suffix.lower() in CSV for item in items for i in item):
+        return None
+    return sum(map(len, items))
 
 
 def files_of(path: str | os.PathLike[str]) -> list[Path]:
@@ -99,7 +106,9 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
     if given.is_file():
         return [given]
     if not given.is_dir():
-        raise DataError("no such data", where=given, expected="an .npz file or a folder of them")
+        raise DataError(
+            "no such data", where=given, expected="an .npz or .csv file, or a folder of .npz files"
+        )
     found = sorted(given.glob("*.npz"))
     if not found:
         raise DataError("the folder holds no data", where=given, expected="files named *.npz")
@@ -107,7 +116,7 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
 
 
 _OTHER_FILES = {
-    **dict.fromkeys((".csv", ".tsv", ".parquet", ".arrow"), "a table"),
+    **dict.fromkeys((".parquet", ".arrow"), "a table"),
     **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth"), "a pickle"),
     **dict.fromkeys((".png", ".jpg", ".jpeg"), "an image"),
 }

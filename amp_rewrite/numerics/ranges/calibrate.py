@@ -117,8 +117,8 @@ def calibrate(
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
-        data: Batches (mappings from input names to arrays), or .npz files and folders of them.
-            They are read one at a time and only once; every one of them counts.
+        data: Batches (mappings from input names to arrays), or .npz or .csv files and folders of
+            .npz files. They are read one at a time and only once; every one of them counts.
         options: How the model is to be rewritten, as for `rewrite`.
         margin: How many times larger than measured a value may become.
         subnormal_share: The share of a value's sum of magnitudes that may be subnormal.

@@ -123,6 +123,22 @@ function reader(hint, tell, nodeAt) {
 
 const POINT_AND_CLICK = "Point to read, click to see the node.";
 
+/** The shares of a value's numbers outside the range from which a bar has another color. */
+const RARE = 0.001, MANY = 0.1;
+
+/** Return the share of a value's numbers that are subnormal or beyond the largest; 1 where any is beyond. */
+function shareOutside(first, counts, largest, normal) {
+  if (first + counts.length - 1 >= largest) {
+    return 1;
+  }
+  const below = counts.slice(0, Math.max(0, normal - first)).reduce((sum, count) => sum + count, 0);
+  return below / counts.reduce((sum, count) => sum + count, 0);
+}
+
+function colorOfShare(share) {
+  return share < RARE ? "low" : share < MANY ? "mixed" : "kept";
+}
+
 /** Return all measured values, one bar each, against the range of the low type. */
 function spreadChart() {
   const { first, counts, node } = data.pictures.histograms, { largest, normal, smallest } = data.pictures.range;
@@ -130,12 +146,13 @@ function spreadChart() {
   const least = Math.max(-60, Math.min(...filled.map((row) => first[row]), normal - 2));
   const most = Math.min(60, Math.max(...filled.map((row) => first[row] + counts[row].length), Math.min(largest, 60) + 1));
   const bounds = filled.map((row) => [first[row], first[row] + counts[row].length]);
-  const isOutside = ([bottom, top]) => top > largest || bottom < normal;
+  const outside = filled.map((row) => shareOutside(first[row], counts[row], largest, normal));
   const nearest = (at) => Math.min(filled.length - 1, Math.max(0, Math.floor(at)));
   const said = `The magnitudes of ${filled.length} values in execution order, as powers of two, against the range of ${data.precision}`;
   const { readout, hook, listen } = reader(POINT_AND_CLICK, (at) => {
     const [bottom, top] = bounds[nearest(at)];
-    return [named(nameOf(node[filled[nearest(at)]])), ` ${power(bottom)} to ${power(top)}`];
+    const share = outside[nearest(at)], beyond = share && share < RARE ? "less than 0.1" : brief(100 * share);
+    return [named(nameOf(node[filled[nearest(at)]])), ` ${power(bottom)} to ${power(top)}, ${beyond} % outside the normal range`];
   }, (at) => node[filled[nearest(at)]]);
   const picture = plotOf(said, {
     height: 300,
@@ -147,14 +164,14 @@ function spreadChart() {
     hooks: {
       setCursor: [hook],
       draw: [(plot) => {
-        drawBounds(plot, bounds.map(([bottom, top]) => [Math.max(least, bottom), Math.min(most, top)]), (row) => (isOutside(bounds[row]) ? "kept" : "low"));
+        drawBounds(plot, bounds.map(([bottom, top]) => [Math.max(least, bottom), Math.min(most, top)]), (row) => colorOfShare(outside[row]));
         [[largest, "largest"], [normal, "least normal"], [smallest, "least"]].forEach(([limit, name]) => drawLimit(plot, "y", limit, `${name} of ${data.precision}`));
       }],
     },
   }, [filled.map((_, place) => place), bounds.map(([, top]) => top)]);
   listen(picture);
   return figureOf("Magnitudes of the values in float32, from the smallest to the largest",
-    legendOf(["low", `within the normal range of ${data.precision}`], ["kept", "leaves it"]), picture, readout);
+    legendOf(["low", `outside the normal range of ${data.precision}: less than 0.1 % of its numbers`], ["mixed", "0.1 % to 10 %"], ["kept", "more, or any beyond the largest number"]), picture, readout);
 }
 
 const WHOLE = Array.from({ length: 8 }, (_, zeros) => [1, 2, 5].map((digit) => digit * 10 ** zeros)).flat();
@@ -267,7 +284,7 @@ function showCharts() {
     place.append(errorChart());
   }
   if (search) {
-    place.append(searchChart());
+    document.getElementById("tuning").append(searchChart());
   }
-  document.getElementById("no-pictures").hidden = place.children.length > 0;
+  document.getElementById("no-pictures").hidden = place.children.length > 0 || Boolean(search);
 }

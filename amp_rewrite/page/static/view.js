@@ -10,10 +10,13 @@ const view = {
   selected: NONE,
   found: null,
   waiting: false,
+  printing: false,
   onSelect: () => {},
 };
 
-const SCALES = { least: 0.02, most: 3, step: 1.2, legible: 0.6 };
+const SCALES = { least: 0.02, most: 3, step: 1.2, legible: 0.6, printed: 2 };
+/** Pixels of a side that every browser can draw. */
+const LARGEST_CANVAS = 8192;
 const MARGIN = 24;
 
 /** How many boxes are open to begin with: what a look takes in, on a laptop and on a phone. */
@@ -42,6 +45,9 @@ function redraw() {
 
 function draw() {
   view.waiting = false;
+  if (view.printing) {
+    return;
+  }
   const { canvas, scale } = view, ratio = window.devicePixelRatio || 1;
   const { width, height } = canvas.getBoundingClientRect();
   canvas.width = Math.round(width * ratio);
@@ -58,6 +64,19 @@ function draw() {
     found: view.found,
   };
   drawLayout(context, view.layout, 0, 0, scene);
+}
+
+/** Draw all that is open for the printer, which scales the picture to its page. */
+function drawWhole() {
+  view.printing = true;
+  const { canvas, layout } = view, width = layout.width + 2 * MARGIN, height = layout.height + 2 * MARGIN;
+  const scale = Math.min(SCALES.printed, LARGEST_CANVAS / Math.max(width, height));
+  canvas.width = Math.ceil(width * scale);
+  canvas.height = Math.ceil(height * scale);
+  const context = canvas.getContext("2d");
+  context.setTransform(scale, 0, 0, scale, MARGIN * scale, MARGIN * scale);
+  const scene = { left: -MARGIN, top: -MARGIN, right: width, bottom: height, scale, selected: NONE, found: view.found };
+  drawLayout(context, layout, 0, 0, scene);
 }
 
 /** Show all that is open; a graph that is too tall to be read this way, its beginning. */
@@ -275,4 +294,9 @@ function startView() {
   listenToPointer();
   view.canvas.addEventListener("keydown", onKey);
   new ResizeObserver(redraw).observe(view.canvas);
+  addEventListener("beforeprint", drawWhole);
+  addEventListener("afterprint", () => {
+    view.printing = false;
+    redraw();
+  });
 }

@@ -10,8 +10,8 @@ from typing import Any, cast
 import numpy as np
 
 from amp_rewrite.errors import DataError
+from amp_rewrite.numerics.inputs.csv_tables import CSV, read_table
 from amp_rewrite.training.data.arrow_files import IPC, PARQUET, read_arrow
-from amp_rewrite.training.data.csv_files import CSV, read_csv
 from amp_rewrite.training.data.data_set import DataSet
 from amp_rewrite.training.data.examples import Examples
 from amp_rewrite.training.data.image_folder import classes_of, read_images
@@ -77,7 +77,7 @@ def read_examples(path: str | os.PathLike[str], names: Sequence[str]) -> Example
     if found.suffix in (*PARQUET, *IPC):
         return read_arrow([found], found)
     if found.suffix in CSV and found.is_file():
-        return read_csv(found, names)
+        return DataSet(read_table(found, names), found)
     if found.suffix == ".npz" or not found.exists():
         return DataSet.read(found)
     raise DataError("unknown kind of data", where=found, found=found.suffix, expected=_EXPECTED)

@@ -57,7 +57,7 @@ def test_data_that_do_not_fit_are_answered_with_the_line_that_mends_them(
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("data.csv", "found a table"), ("data.pkl", "found a pickle")]
+    ("name", "said"), [("data.parquet", "found a table"), ("data.pkl", "found a pickle")]
 )
 def test_files_of_other_kinds_are_named(tmp_path: Path, name: str, said: str) -> None:
     path = tmp_path / name

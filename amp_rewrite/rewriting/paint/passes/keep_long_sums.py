@@ -7,12 +7,12 @@ and equal ones by half. A mean overflows before it loses digits: the sum of 64 e
 64,000. Where nothing may be float32, a mean may have as many elements as a product, if its
 sum is not likely to overflow: calibrate keeps those in float32 whose sums do so on data.
 
-The kernels of Conv keep one running sum over the whole window as well (docs/webgpu.md), but their
-weights are in the file. Where they nearly cancel on the way through each output channel, partial
-sums walk about zero whatever sign the data have, and the error grows with the root of the number of
-terms: 0.4 % of the size of a result for 1,008 terms, 0.7 % for 2,304 and 0.9 % for 4,608. The same
-holds for each column of a constant matrix, which is asked where a kernel rounds a product and the
-sum that it joins once (docs/arm.md).
+The kernels of Conv keep one running sum over the whole window as well (docs/arithmetic.md), but
+their weights are in the file. Where they nearly cancel on the way through each output channel,
+partial sums walk about zero whatever sign the data have, and the error grows with the root of the
+number of terms: 0.4 % of the size of a result for 1,008 terms, 0.7 % for 2,304 and 0.9 % for 4,608.
+The same holds for each column of a constant matrix, which is asked where a kernel rounds a product
+and the sum that it joins once (docs/arm.md).
 """
 
 from __future__ import annotations

@@ -5,23 +5,70 @@ from __future__ import annotations
 import csv
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from amp_rewrite.errors import DataError
-from amp_rewrite.training.data.data_set import DataSet
-from amp_rewrite.training.data.examples import Array
+from amp_rewrite.numerics.emulate.fed_inputs import Array, FedInputs, Feeds
 
 CSV = (".csv", ".tsv")
+"""How the names of such files end."""
+_ROWS = 32
+"""Rows of a batch, where the model says nothing."""
 _NUMBERED = re.compile(r"(?P<name>.*?)[._\[ ]?(?P<number>\d+)\]?")
 _EXACT = 2.0**53
 """Integers up to that are the same in float64, which the text is read as."""
 
 
-def read_csv(path: Path, names: Sequence[str] = ()) -> DataSet:
-    """Return the examples of a file of numbers, separated by commas, semicolons or tabs.
+def batches_of_table(path: Path, fit: FedInputs) -> Iterator[Feeds]:
+    """Yield the batches of a file of numbers: as many rows as the first input's first dimension.
+
+    A row takes the shape that its input declares behind the first axis. Where the first dimension
+    is fixed, rows that do not fill the last batch are left out.
+
+    Raises:
+        DataError: As `read_table`; or the model has an input without a column, or too few rows.
+    """
+    table = read_table(path, fit.needed)
+    missing = [name for name in fit.needed if name not in table]
+    if missing:
+        raise DataError(
+            f"the data lack the input {missing[0]!r}",
+            where=path,
+            found=", ".join(table),
+            expected=f"a column of that name, or {missing[0]}0, {missing[0]}1, ... for its rows",
+        )
+    rows = len(next(iter(table.values())))
+    length = fit.length or min(rows, _ROWS)
+    if rows < length:
+        raise DataError(
+            "fewer rows than a batch of the model has",
+            where=path,
+            found=rows,
+            expected=f"{length} or more",
+        )
+    shaped = {name: _shaped(array, fit.shapes.get(name)) for name, array in table.items()}
+    for at in range(0, rows, length):
+        if fit.length is None or at + length <= rows:
+            yield {name: array[at : at + length] for name, array in shaped.items()}
+
+
+def _shaped(array: Array, declared: Sequence[int | str | None] | None) -> Array:
+    """Return the rows in the shape that an input declares, where they have as many elements."""
+    if declared is None or len(declared) <= array.ndim:
+        return array
+    sizes = [size if isinstance(size, int) else -1 for size in declared[1:]]
+    per_row = array[0].size
+    fixed = int(np.prod([size for size in sizes if size > 0]))
+    if sizes.count(-1) > 1 or per_row % fixed or (-1 not in sizes and per_row != fixed):
+        return array
+    return array.reshape(len(array), *sizes)
+
+
+def read_table(path: Path, names: Sequence[str] = ()) -> Mapping[str, Array]:
+    """Return the columns of a file of numbers, separated by commas, semicolons or tabs.
 
     A column belongs to the input of its name. Columns of one name that are numbered on (`x0`,
     `x_1`, `x.2`, `x[3]`) are the elements of one row. Where a single input has no column, all
@@ -55,7 +102,7 @@ def read_csv(path: Path, names: Sequence[str] = ()) -> DataSet:
             expected=len(columns),
         )
     places = _places(columns, names)
-    return DataSet({name: _typed(table[:, at]) for name, at in places.items()}, path)
+    return {name: _typed(table[:, at]) for name, at in places.items()}
 
 
 def _header(path: Path) -> tuple[list[str], str]:
@@ -76,7 +123,7 @@ def _header(path: Path) -> tuple[list[str], str]:
             "the first line has no names",
             where=path,
             found=first.strip()[:40] or "nothing",
-            expected="a name for each column, those of the step's inputs",
+            expected="a name for each column: the names of the inputs",
         )
     twice = next((name for name in columns if columns.count(name) > 1), None)
     if twice is not None:

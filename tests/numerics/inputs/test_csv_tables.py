@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
+from rewrite_text import parse
 
+import amp_rewrite as amp
 from amp_rewrite.errors import DataError
-from amp_rewrite.training.data.as_examples import read_examples
+from amp_rewrite.numerics.inputs.batches import batches, count
+from amp_rewrite.numerics.inputs.csv_tables import read_table
 
 NAMES = ("x", "t")
 ROWS = [[0.5, 1.5, 3], [2.5, 3.5, 4]]
@@ -17,8 +21,7 @@ ROWS = [[0.5, 1.5, 3], [2.5, 3.5, 4]]
 def read(path: Path, text: str, suffix: str = ".csv", names: tuple[str, ...] = NAMES):
     file = path / f"data{suffix}"
     file.write_text(text, "utf-8")
-    (batch,) = read_examples(file, names).epoch(100)
-    return batch
+    return read_table(file, names)
 
 
 HEADERS = {
@@ -77,3 +80,57 @@ def test_what_is_no_table_of_numbers_is_refused_in_one_line(case: str, tmp_path:
     with pytest.raises(DataError, match=message) as caught:
         read(tmp_path, text)
     assert "\n" not in str(caught.value)
+
+
+PICTURE = "g (float[n,1,2,2] x, float[n] s) => (float[n,1,2,2] y) { y = Relu(x) z = Relu(s) }"
+
+
+def model_of(text: str) -> ir.Model:
+    return ir.from_proto(parse(text))
+
+
+def test_rows_take_the_shapes_of_the_inputs(tmp_path: Path) -> None:
+    file = tmp_path / "data.csv"
+    file.write_text("x0,x1,x2,x3,s\n" + "1,2,3,4,.5\n" * 40, "utf-8")
+    made = list(batches(file, model_of(PICTURE)))
+    assert [batch["x"].shape for batch in made] == [(32, 1, 2, 2), (8, 1, 2, 2)]
+    assert made[1]["s"].tolist() == [0.5] * 8
+    assert count(file) is None
+
+
+def test_a_fixed_batch_takes_as_many_rows_and_leaves_out_the_rest(tmp_path: Path) -> None:
+    file = tmp_path / "data.tsv"
+    file.write_text("a\tb\n1\t2\n3\t4\n5\t6\n", "utf-8")
+    model = model_of("g (float[2,2] x) => (float[2,2] y) { y = Relu(x) }")
+    assert [batch["x"].tolist() for batch in batches(file, model)] == [[[1, 2], [3, 4]]]
+
+
+LACKING = {
+    "a column": ("x0,t\n1,2\n", "lack the input 'x'.*found x0, t.*x0, x1"),
+    "rows": ("x0,x1,x2,x3,s\n", "hold no examples"),
+    "elements": ("x0,x1,x2,s\n1,2,3,4\n", r"another shape; found \[1, 3\]"),
+}
+
+
+@pytest.mark.parametrize("case", LACKING)
+def test_a_table_that_lacks_something_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
+    text, said = LACKING[case]
+    file = tmp_path / "data.csv"
+    file.write_text(text, "utf-8")
+    with pytest.raises(DataError, match=said):
+        list(batches(file, model_of(PICTURE)))
+
+
+def test_fewer_rows_than_a_fixed_batch_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "data.csv"
+    file.write_text("x0,x1\n1,2\n", "utf-8")
+    model = model_of("g (float[4,2] x) => (float[4,2] y) { y = Relu(x) }")
+    with pytest.raises(DataError, match=r"fewer rows than a batch.*found 1"):
+        list(batches(file, model))
+
+
+def test_convert_calibrates_and_verifies_on_a_table(tmp_path: Path) -> None:
+    file = tmp_path / "data.csv"
+    file.write_text("a,b,c\n" + "".join(f"{i},{-i},{i / 4}\n" for i in range(40)), "utf-8")
+    model = parse("g (float[n,3] x) => (float[n,3] y) { y = Softmax(x) }")
+    assert amp.convert(model, file).verification.feeds == 2
