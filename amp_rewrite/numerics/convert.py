@@ -99,7 +99,7 @@ def convert(
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
-        data: Batches (mappings from input names to arrays), .npz or .csv files, folders of .npz files;
+        data: Batches (input name -> array), .npz or .csv files, folders of .npz files;
             they are read several times, and kept in memory if the model has to be tuned.
         options: How to rewrite; None for the default options.
         rtol: The largest error of an output, relative to its largest magnitude; None for what
