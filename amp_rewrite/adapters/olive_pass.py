@@ -6,7 +6,7 @@ Olive knows a pass by its package configuration, which `package_config` makes.
 from __future__ import annotations
 
 import json
-from dataclasses import Field, fields
+from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from olive.passes import Pass  # pyright: ignore[reportMissingImports]
 from olive.passes.pass_config import PassConfigParam  # pyright: ignore[reportMissingImports]
 
 from amp_rewrite.rewriting.api import rewrite
-from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import COMMAND_LINE, RewriteOptions
 
 _ANY = {"supported_providers": ["*"], "supported_accelerators": ["*"]}
 
@@ -48,14 +48,14 @@ class AmpRewrite(Pass):  # pyright: ignore[reportUntypedBaseClass] no types with
                 default_value=option.default,
                 description=option.metadata["help"],
             )
-            for option in fields(RewriteOptions)
+            for option in COMMAND_LINE
         }
 
     def _run_for_config(
         self, model: ONNXModelHandler, config: Any, output_model_path: str
     ) -> ONNXModelHandler:
         given = config.model_dump()
-        options = RewriteOptions(**{f.name: given[f.name] for f in fields(RewriteOptions)})
+        options = RewriteOptions(**{f.name: given[f.name] for f in COMMAND_LINE})
         output = Path(resolve_onnx_path(output_model_path, Path(model.model_path).name))
         rewrite(model.model_path, options).save(output)
         # A folder, for large weights lie in a file beside the model.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -109,9 +108,9 @@ def completing(choices: Iterable[str]) -> Callable[[str], list[str]]:
 
 def in_flags(text: str) -> str:
     """Return an error in which options have the names that they have on the command line."""
-    from amp_rewrite.rewriting.plan.options import RewriteOptions
+    from amp_rewrite.rewriting.plan.options import COMMAND_LINE
 
-    for option in fields(RewriteOptions):
+    for option in COMMAND_LINE:
         flag = option.metadata["flag"] or f"--{option.name.replace('_', '-')}"
         text = re.sub(rf"\b{option.name}='([^']*)'", rf"{flag} \1", text)
         text = re.sub(rf"\b{option.name}=(\w+)", rf"{flag} (\1)", text)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import Field, fields
+from dataclasses import Field
 from typing import Annotated, Any
 
 import typer
 
 from amp_rewrite import targets
 from amp_rewrite.cli.common import completing
-from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import COMMAND_LINE, RewriteOptions
 
 _PARAMETER = "options"
 _EVERY = "every_target"
@@ -31,7 +31,7 @@ def with_rewrite_options(*without: str) -> Callable[[Command], Command]:
     fields stand in its place, all but those in `without`. A parameter `every_target` tells whether
     `--target all` was given; the options then name no target.
     """
-    chosen = [option for option in fields(RewriteOptions) if option.name not in without]
+    chosen = [option for option in COMMAND_LINE if option.name not in without]
 
     def decorate(command: Command) -> Command:
         takes_all = _EVERY in inspect.signature(command).parameters

@@ -365,7 +365,7 @@ def _scaling(before: RewriteResult, measured: Measured | None) -> Scaling | None
     # imported here: few models leave the range
     from amp_rewrite.rewriting.scaling.scale_model import scale_model
 
-    flat, kept = before.flat, before.options.rules.preserve
+    flat, kept = before.flat, before.options.node_rules.preserve
     preserved = [node for node, name in enumerate(flat.node_names) if name in kept]
     adds_nodes = before.options.adds_nodes
     return scale_model(flat, before.context, measured, preserved, adds_nodes=adds_nodes)

@@ -79,6 +79,7 @@ class PaintContext:
         low: The low-precision type.
         kernels: The target's kernel table, or None for target "schema".
         rules: The user's rules about single nodes.
+        kept: Nodes that rules of the user's own keep in float32 -> why.
         infer_after_allow: Whether an infer vertex may follow an allow one (pass P4).
         variables: Values that are training variables; a plain read of one is not painted.
         converts_weights: Whether constants are converted in the file, rather than cast at run time.
@@ -106,6 +107,7 @@ class PaintContext:
     low: DType
     kernels: KernelTable | None = None
     rules: NodeRules = field(default_factory=NodeRules)
+    kept: Mapping[int, str] = field(default_factory=dict[int, str])
     infer_after_allow: bool = True
     variables: frozenset[int] = frozenset()
     converts_weights: bool = True
@@ -185,6 +187,7 @@ class PaintContext:
         name = self.type_graph.node_name(vertex)
         return (
             self._refused_by_rules(name)
+            or self._kept(vertex)
             or self.excluded.get(vertex)
             or self._by_node_rule(vertex, name)
         )
@@ -277,8 +280,8 @@ class PaintContext:
     @cached_property
     def _lawless(self) -> bool:
         """Whether there is no rule about any single node or vertex."""
-        rules = self.rules
-        return not (rules.preserve or rules.deny or self.excluded or self.lists.node_rules)
+        named = self.rules.preserve or self.rules.deny or self.lists.node_rules
+        return not (named or self.kept or self.excluded)
 
     def _classify(self, node: int) -> Entry | None:
         flat = self.type_graph.flat
@@ -323,6 +326,10 @@ class PaintContext:
         if pattern is not None:
             return _refusal(Reason.NODE_RULE, f"deny_nodes pattern {pattern}")
         return None
+
+    def _kept(self, vertex: int) -> Mark | None:
+        why = self.kept.get(self.type_graph.nodes[vertex])
+        return None if why is None else _refusal(Reason.NODE_RULE, why)
 
     def _by_node_rule(self, vertex: int, name: str) -> Mark | None:
         for rule in self._node_rules.get(name, ()):

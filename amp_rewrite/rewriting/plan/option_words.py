@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, fields
+from dataclasses import Field
 from typing import Any
 
 from amp_rewrite.kernels.costs import CostTable
 from amp_rewrite.oplists import OpLists
 from amp_rewrite.oplists.files import builtin_names
-from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import COMMAND_LINE, RewriteOptions
 
 _SILENT = frozenset({"strict"})
 """Options that check a rewrite and change nothing in it."""
@@ -27,7 +27,7 @@ def option_words(options: RewriteOptions) -> tuple[tuple[str, ...], ...]:
     usual = RewriteOptions()
     return tuple(
         words
-        for option in fields(RewriteOptions)
+        for option in COMMAND_LINE
         if option.name not in _SILENT
         and getattr(options, option.name) != getattr(usual, option.name)
         for words in _words(option, getattr(options, option.name))

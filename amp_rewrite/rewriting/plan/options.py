@@ -28,6 +28,7 @@ from amp_rewrite.kernels.cost_files import chosen_table, of_target
 from amp_rewrite.kernels.costs import CostTable
 from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.oplists.environment import names_of, split_name
+from amp_rewrite.rewriting.paint.keep_rules import KeepRule, checked_rules
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.paint.weighing import Preference
 from amp_rewrite.rewriting.plan.free_lengths import FreeLengths, check_dimensions, free_lengths
@@ -124,6 +125,8 @@ class RewriteOptions:
         dims: Name of a free dimension, as inputs give it -> its length; or texts such as "N=8".
             Rules about sizes count with it, and reports of casts. The rewritten model keeps it
             free, and is meant for that length.
+        rules: Rules of your own, objects with a method `keep(node)` that returns why a node stays
+            float32, or None (`KeepRule`); in Python only.
         strict: Check every invariant, and refuse a rewrite that converts nothing useful, meets an
             operator on no list, or lacks a kernel.
 
@@ -272,6 +275,7 @@ class RewriteOptions:
             flag="--dim",
         ),
     )
+    rules: Sequence[KeepRule] = ()
     strict: bool = field(
         default=False,
         metadata=_shown(
@@ -292,6 +296,7 @@ class RewriteOptions:
                 object.__setattr__(self, name, arguments.texts(name, given))
         for name in ("infer_after_allow", "inline_functions", "move_casts", "strict"):
             object.__setattr__(self, name, arguments.switch(name, getattr(self, name)))
+        object.__setattr__(self, "rules", checked_rules(self.rules))
         object.__setattr__(self, "input_ranges", input_ranges(self.input_ranges))
         object.__setattr__(self, "dims", free_lengths(self.dims))
         object.__setattr__(self, "precision", _spelled(self.precision))
@@ -325,7 +330,7 @@ class RewriteOptions:
                 found="store='half' with weights='cast'",
                 remedy="omit one of them",
             )
-        _ = self.rules
+        _ = self.node_rules
 
     def _take_only(self, only: str) -> None:
         """Let the precision be the only type that there is to be.
@@ -431,8 +436,8 @@ class RewriteOptions:
         return f"{type(self).__name__}({', '.join(named)})"
 
     @property
-    def rules(self) -> NodeRules:
-        """The rules about single nodes."""
+    def node_rules(self) -> NodeRules:
+        """The rules about single nodes that options name."""
         return NodeRules(
             preserve=frozenset(self.preserve),
             deny=tuple(NamePattern.of(p, "deny_nodes") for p in self.deny_nodes),
@@ -460,7 +465,7 @@ class RewriteOptions:
         """
         nodes = set(model.node_names)
         _require_known("preserve", self.preserve, nodes, "a node name")
-        rules = self.rules
+        rules = self.node_rules
         for option, patterns in (("deny_nodes", rules.deny), ("allow_nodes", rules.allow)):
             for pattern in patterns:
                 if not pattern.matches_any(nodes):
@@ -508,6 +513,7 @@ class StepChanges(TypedDict, total=False):
     variables: Names
     input_ranges: Ranges
     dims: Dims
+    rules: Sequence[KeepRule]
     strict: bool
 
 
@@ -517,6 +523,9 @@ class Changes(StepChanges, total=False):
     precision: PrecisionLike
     only: OnlyPrecision | None
 
+
+COMMAND_LINE = tuple(option for option in fields(RewriteOptions) if option.metadata)
+"""The options that the command line has, too."""
 
 _SYNONYMS = {"op_block_list": "deny_ops", "node_block_list": "deny_nodes"}
 """What onnxconverter-common calls an option that means the same."""

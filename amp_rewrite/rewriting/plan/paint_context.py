@@ -20,6 +20,7 @@ from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import given_mask
 from amp_rewrite.rewriting.paint.groups import fused_groups, fused_scales
+from amp_rewrite.rewriting.paint.keep_rules import kept_nodes
 from amp_rewrite.rewriting.paint.ties import variable_ties
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.rewriting.paint.weighing import Weighing
@@ -46,7 +47,8 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         lists,
         options.low,
         kernels,
-        options.rules,
+        options.node_rules,
+        kept_nodes(options.rules, type_graph),
         infer_after_allow=options.infer_after_allow,
         variables=variables,
         converts_weights=options.weights == "convert",

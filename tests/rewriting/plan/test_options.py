@@ -21,7 +21,7 @@ from amp_rewrite.graph.invariants.violation import Violation
 from amp_rewrite.numerics.search.localise import localise
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tune import tune
-from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions
+from amp_rewrite.rewriting.plan.options import COMMAND_LINE, Changes, RewriteOptions
 
 EYE = ",".join("1" if i % 5 == 0 else "0" for i in range(16))
 MODEL = onnx.parser.parse_model(
@@ -61,7 +61,7 @@ _AS_IT_IS = ("calibrate", "tune", "localise", "train-step")
 @pytest.mark.parametrize("name", ["convert", "explain", "demo", *_AS_IT_IS])
 def test_every_command_that_rewrites_has_every_option(name: str) -> None:
     flags = {flag for parameter in command(name).params for flag in parameter.opts}
-    for option in fields(RewriteOptions):
+    for option in COMMAND_LINE:
         flag = option.metadata["flag"] or f"--{option.name.replace('_', '-')}"
         if name == "train-step" and option.name == "keep_io_types":
             assert flag not in flags  # the types of a step's states are not a choice
@@ -69,6 +69,11 @@ def test_every_command_that_rewrites_has_every_option(name: str) -> None:
             assert flag not in flags  # they paint the model as it is; a step is not scaled
         else:
             assert flag in flags
+
+
+def test_rules_alone_are_no_option_of_the_command_line() -> None:
+    names = [option.name for option in COMMAND_LINE]
+    assert [o.name for o in fields(RewriteOptions) if o.name not in names] == ["rules"]
 
 
 def test_changes_come_on_top_of_the_options_given() -> None:
