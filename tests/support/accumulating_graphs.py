@@ -67,6 +67,16 @@ GRAPHS = {
             ("a gelu by tanh", 'Gelu<approximate: string = "tanh">(x)'),
         )
     },
+    "a mean of windows": (
+        "g (float16[2,5,9,8] x) => (float16[2,5,5,4] y)"
+        "{ y = AveragePool<kernel_shape: ints = [3, 2], strides: ints = [2, 2],"
+        " pads: ints = [1, 0, 1, 0]>(x) }"
+    ),
+    "a mean of windows with their padding": (
+        "g (float16[2,5,9] x) => (float16[2,5,9] y)"
+        "{ y = AveragePool<kernel_shape: ints = [5], pads: ints = [2, 2],"
+        " count_include_pad: int = 1>(x) }"
+    ),
     "a mean": "g (float16[2,16,7,7] x) => (float16[2,16,1,1] y) { y = GlobalAveragePool(x) }",
 }
 

@@ -144,14 +144,15 @@ def round_doubles(nodes: NodeCollector, value: ir.Value, dtype: DType) -> ir.Val
     hold is rounded away first, by adding and subtracting 2^52 units in its last place. The unit is
     that of the number's power of two, |q - (1 - u) q| with q = (1 / 2u + 1) x and u = 2^-53 (S. M.
     Rump, T. Ogita, S. Oishi, Accurate Floating-Point Summation Part I, 2008, algorithm 3.5). Below
-    the normal numbers it is that of the smallest normal one.
+    the normal numbers it is that of the smallest normal one. (1 - u) q is q - u q, which rounds to
+    the same number: ONNX Runtime removes a Mul by 1 - u, which is 1 in float32.
     """
     ends = (nodes.double(dtype.smallest_normal), nodes.double(_FINITE))
     size = nodes.add("Clip", [nodes.add("Abs", [value]), *ends])
     finite = nodes.add("Mul", [size, nodes.add("Sign", [value])])
     units = dtype.epsilon / FLOAT64.epsilon
     q = nodes.add("Mul", [finite, nodes.double((2.0**52 + 1) * units)])
-    below = nodes.add("Mul", [q, nodes.double(1 - 2.0**-53)])
+    below = nodes.add("Sub", [q, nodes.add("Mul", [q, nodes.double(2.0**-53)])])
     shift = nodes.add("Sub", [q, below])
     rounded = nodes.add("Sub", [nodes.add("Add", [value, shift]), shift])
     return nodes.cast(nodes.cast(rounded, dtype.ir), FLOAT64.ir)

@@ -18,7 +18,7 @@ from amp_rewrite.numerics.emulate.adder import (
 )
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 
-_END = np.iinfo(np.int64).max
+END = np.iinfo(np.int64).max
 
 
 def matmul(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
@@ -107,7 +107,7 @@ def conv(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     assert sizes is not None, "accumulates_low has looked"
     group = node.attributes.get_int("group", 1)
     channels, window = sizes[0], math.prod(sizes[1:])
-    places = _windows(nodes, node, data, channels * group, sizes[1:])
+    places = windows(nodes, node, data, channels * group, sizes[1:])
     terms = nodes.ints(0, group, channels, window, -1)
     split = nodes.add("Reshape", [places, terms])
     ordered = nodes.add("Transpose", [split], [ir.AttrInt64s("perm", [0, 1, 3, 2, 4])])
@@ -121,7 +121,7 @@ def conv(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     if bias is not None and adder.rounds_once:
         begin = nodes.add("Reshape", [bias, nodes.ints(group, -1, 1)])  # the sum begins with it
     total = adder.add_up(nodes, operands, channels * window, _product, begin)
-    area = nodes.add("Slice", [nodes.add("Shape", [places]), nodes.ints(2), nodes.ints(_END)])
+    area = nodes.add("Slice", [nodes.add("Shape", [places]), nodes.ints(2), nodes.ints(END)])
     out = nodes.add("Gather", [nodes.add("Shape", [weight]), nodes.ints(0)])
     shape = nodes.add("Concat", [nodes.ints(0), out, area], [ir.AttrInt64("axis", 0)])
     result = nodes.add("Reshape", [total, shape])
@@ -147,7 +147,7 @@ def filter_sizes(node: ir.Node) -> list[int] | None:
     return [channels // node.attributes.get_int("group", 1), *window.as_ints()]
 
 
-def _windows(
+def windows(
     nodes: NodeCollector, node: ir.Node, data: ir.Value, channels: int, sizes: Sequence[int]
 ) -> ir.Value:
     """Return the elements of every window, (N, channels * window, places...).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.emulate.adder import Adder, length_of, operands_of
+from amp_rewrite.numerics.emulate.low_products import END, windows
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 
 
@@ -24,6 +26,33 @@ def global_average(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Valu
     ones = nodes.add("Expand", [nodes.ints(1), rank])
     full = nodes.add("Concat", [shape, ones], [ir.AttrInt64("axis", 0)])
     return nodes.add("Reshape", [mean, full])
+
+
+def average_pool(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
+    """Add up each window, row by row, and divide by the number of its elements."""
+    source = operands_of(node)[0]
+    sizes = node.attributes["kernel_shape"].as_ints()
+    lengths = nodes.add("Shape", [source])
+    places = _from(nodes, lengths, 2)
+    ends = [ir.AttrInt64("axis", 0)]
+    apart = nodes.add("Concat", [nodes.ints(-1, 1), places], ends)  # every channel by itself
+    cut = windows(nodes, node, nodes.add("Reshape", [source, apart]), 1, sizes)
+    total = _reduce_axis(nodes, cut, 1, adder)
+    count = nodes.number(math.prod(sizes))
+    if node.attributes.get_int("count_include_pad", 0) == 0:
+        one = nodes.add("Concat", [nodes.ints(1, 1), places], ends)
+        ones = nodes.add("Expand", [nodes.number(1), one])
+        found = windows(nodes, node, ones, 1, sizes)
+        count = nodes.add("ReduceSum", [found, nodes.ints(1)])
+    mean = adder.round(nodes, nodes.add("Div", [total, count]))
+    first = nodes.add("Slice", [lengths, nodes.ints(0), nodes.ints(2)])
+    rest = _from(nodes, nodes.add("Shape", [mean]), 2)
+    return nodes.add("Reshape", [mean, nodes.add("Concat", [first, rest], ends)])
+
+
+def _from(nodes: NodeCollector, lengths: ir.Value, start: int) -> ir.Value:
+    """Return the lengths behind the first ones."""
+    return nodes.add("Slice", [lengths, nodes.ints(start), nodes.ints(END)])
 
 
 def reduce_sum(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:

@@ -23,9 +23,11 @@ from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.kernels.accumulation import SumOrder, load
 from amp_rewrite.numerics.emulate.adder import Adder
+from amp_rewrite.numerics.emulate.fused_steps import looked_up
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_products import conv, filter_sizes, gemm, matmul
 from amp_rewrite.numerics.emulate.low_reductions import (
+    average_pool,
     axes_of,
     global_average,
     reduce_mean,
@@ -75,19 +77,23 @@ def kept_low(target: Target, low: DType, opset: int = OLDEST_OPSET) -> Sums:
         return dict.fromkeys(_RULES, (None,)) if target.accumulates_in is low else {}
     measured = {op: table.sums.get(("", op), ()) for op in _RULES}
     kept = {op: rows for op, rows in measured.items() if any(row.type is low for row in rows)}
-    return kept | {op: (SumOrder(low),) for op in STEPS if table.steps.get(("", op)) is low}
+    steps = {op: table.steps.get(("", op)) for op in STEPS}
+    return kept | {op: (row,) for op, row in steps.items() if row is not None and row.type is low}
 
 
 def accumulates_low(node: ir.Node, sums: Sums) -> bool:
     """Tell whether a node is one of the operators whose sums are to be low.
 
-    A Conv whose window or channels are not known is not: its terms cannot be told apart. Nor is a
+    A Conv whose window or channels are not known is not: its terms cannot be told apart. Nor is an
+    AveragePool with windows that end behind the padding (ceil_mode), nor a
     reduction over axes that the model computes, unless it was named: then that is an error.
     """
     if node.domain != "" or node.op_type not in sums:
         return False
     if node.op_type in STEPS:
         return len(node.outputs) == 1  # not BatchNormalization in training mode
+    if node.op_type == "AveragePool":
+        return node.attributes.get_int("ceil_mode", 0) == 0
     if has(node, Trait.SUMS_UP):
         return None in sums[node.op_type] or axes_of(node) is not None
     return node.op_type != "Conv" or filter_sizes(node) is not None
@@ -123,7 +129,9 @@ def accumulation(
         )
     nodes = NodeCollector(node.outputs[0].name or "", names)
     if node.op_type in STEPS:
-        result = STEPS[node.op_type](nodes, node, dtype)
+        order = _order_of(node, sums)
+        is_fused = order is not None and order.fused
+        result = looked_up(nodes, node) if is_fused else STEPS[node.op_type](nodes, node, dtype)
     else:
         result = _RULES[node.op_type](nodes, node, Adder(dtype, _order_of(node, sums)))
     return nodes.made, result
@@ -137,6 +145,7 @@ def _order_of(node: ir.Node, sums: Sums) -> SumOrder | None:
 
 
 _RULES: dict[str, Callable[[NodeCollector, ir.Node, Adder], ir.Value]] = {
+    "AveragePool": average_pool,
     "Conv": conv,
     "Gemm": gemm,
     "GlobalAveragePool": global_average,

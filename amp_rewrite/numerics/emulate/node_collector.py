@@ -55,9 +55,9 @@ class NodeCollector:
         """Add a constant float32 scalar."""
         return self._constant(np.array(value, np.float32), FLOAT32.ir)
 
-    def array(self, numbers: np.ndarray) -> ir.Value:
-        """Add a constant float32 tensor."""
-        return self._constant(np.ascontiguousarray(numbers, np.float32), FLOAT32.ir)
+    def array(self, numbers: np.ndarray, dtype: DType = FLOAT32) -> ir.Value:
+        """Add a constant tensor."""
+        return self._constant(np.ascontiguousarray(numbers, dtype.numpy), dtype.ir)
 
     def round(self, value: ir.Value, dtype: DType) -> ir.Value:
         """Add a rounding pair."""

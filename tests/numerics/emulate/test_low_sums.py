@@ -67,6 +67,18 @@ def mean(x: Array) -> Array:
     return (total.astype(np.float32) / 49).astype(np.float16).reshape(2, 16, 1, 1)
 
 
+def mean_of_windows(x: Array) -> Array:
+    """Return means of windows of 3 x 2 with stride 2; the rows of the padding do not count."""
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (0, 0)))
+    y = np.empty((2, 5, 5, 4), np.float16)
+    for i in range(5):
+        count = np.float32(2 * (3 - (i in (0, 4))))
+        for j in range(4):
+            window = padded[:, :, 2 * i : 2 * i + 3, 2 * j : 2 * j + 2]
+            y[:, :, i, j] = in_order(window.reshape(2, 5, -1)).astype(np.float32) / count
+    return y
+
+
 ARM_SUMS = kept_low(targets.find("cpu-arm64"), FLOAT16)
 
 
@@ -77,6 +89,7 @@ ARM_SUMS = kept_low(targets.find("cpu-arm64"), FLOAT16)
         ("a Gemm by four", gemm),
         ("a Conv", conv),
         ("a mean", mean),
+        ("a mean of windows", mean_of_windows),
         ("a batch normalization", batch_norm),
         ("a leaky relu", leaky_relu),
     ],
@@ -162,6 +175,65 @@ def test_a_fused_sum_is_rounded_once() -> None:
     assert np.isposinf(amp.evaluate(model, large, accumulate_low=ARM_SUMS)["y"]).all()
     none = {"x": np.zeros((1, 2), np.float16), "w": np.zeros((2, 1), np.float16)}
     assert amp.evaluate(model, none, accumulate_low=ARM_SUMS)["y"] == 0
+
+
+def test_a_fused_sum_that_begins_with_a_bias_is_rounded_once() -> None:
+    """The sum is just below the middle of two numbers, where float32 has no number."""
+    bits = ",".join(str(int(n)) for n in np.array([4.94140625], np.float16).view(np.uint16))
+    model = onnx.parser.parse_model(
+        f"{HEADER} g (float16[1,1] x, float16[1,1] w) => (float16[1,1] y)"
+        f"{{ b = Constant <value = float16[1] {{{bits}}}> () y = Gemm(x, w, b) }}"
+    )
+    feeds = {
+        "x": np.array([[-0.07305908203125]], np.float16),
+        "w": np.array([[-0.2406005859375]], np.float16),
+    }
+    assert amp.evaluate(model, feeds, accumulate_low=ARM_SUMS)["y"] == 4.95703125
+
+
+NUMBERS = np.array([0, 0.01475, -0.3, 1, -2.5, 5, -6, np.inf, -np.inf, np.nan], np.float16)
+ON_ARM_EACH = {
+    "Erf(x)": [0.001005, 0.01848, -0.3286, 0.8447, -1.0, 1.0, -1.0, 1.0, -1.0, np.nan],
+    "Gelu(x)": [0.0, 0.00748, -0.1146, 0.842, -0.01587, 5.0, -0.0, np.inf, np.nan, np.nan],
+    'Gelu<approximate = "tanh">(x)': [
+        0.0,
+        0.00746,
+        -0.11456,
+        0.8413,
+        -0.01465,
+        5.0,
+        -0.0,
+        np.inf,
+        np.nan,
+        np.nan,
+    ],
+}
+"""What an Arm processor made of NUMBERS, eight at a time and the last two alone."""
+
+
+@pytest.mark.parametrize("call", ON_ARM_EACH)
+def test_functions_of_one_number_are_those_of_the_processor(call: str) -> None:
+    graph = f"g (float16[N] x) => (float16[N] y) {{ y = {call} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> {graph}')
+    found = amp.evaluate(model, {"x": NUMBERS}, accumulate_low=ARM_SUMS)["y"]
+    np.testing.assert_array_equal(found, np.array(ON_ARM_EACH[call], np.float16))
+    none = {"x": np.zeros(0, np.float16)}
+    assert amp.evaluate(model, none, accumulate_low=ARM_SUMS)["y"].shape == (0,)
+
+
+@pytest.mark.arm64
+@pytest.mark.parametrize("call", ON_ARM_EACH)
+@pytest.mark.parametrize(("first", "count"), [(0, 2**16), (0x2C00, 4103)])
+def test_arm_computes_every_number_as_predicted(
+    call: str, first: int, count: int, arm64: str
+) -> None:
+    """All numbers of float16; and 4,103 of them, whose last seven are computed in float32."""
+    graph = f"g (float16[N] x) => (float16[N] y) {{ y = {call} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> {graph}')
+    feeds = {"x": np.arange(2**16, dtype=np.uint16).view(np.float16)[first : first + count]}
+    found = amp.Evaluator(model, emulate=False, providers=[arm64]).run(feeds)["y"]
+    predicted = amp.evaluate(model, feeds, accumulate_low=ARM_SUMS)["y"]
+    np.testing.assert_array_equal(found, predicted)
 
 
 BIASES = np.linspace(-7, 9, 16).astype(np.float16)
@@ -271,14 +343,15 @@ def test_arm_adds_biases_where_it_was_predicted(name: str, arm64: str) -> None:
 ON_ARM = (
     *("a product", "stacked products", "a Gemm one by one", "a Conv", "a depthwise Conv"),
     *("a dilated Conv in groups", "a Conv of one axis", "a Conv of a computed weight"),
-    *("a leaky relu", "a mean"),
+    *("a leaky relu", "a mean", "a mean of windows", "a mean of windows with their padding"),
 )
 
 
 @pytest.mark.arm64
 @pytest.mark.parametrize("name", ON_ARM)
 def test_arm_computes_what_was_predicted(name: str, arm64: str) -> None:
-    model = onnx.parser.parse_model(f"{HEADER} {GRAPHS[name]}")
+    header = HEADER.replace('"" : 20', '"" : 17')  # the last one whose AveragePool loads there
+    model = onnx.parser.parse_model(f"{header} {GRAPHS[name]}")
     feeds = feeds_of(model)
     found = amp.Evaluator(model, emulate=False, providers=[arm64]).run(feeds)["y"]
     predicted = amp.evaluate(model, feeds, accumulate_low=ARM_SUMS)["y"]

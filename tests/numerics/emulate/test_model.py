@@ -256,7 +256,7 @@ def test_a_custom_operator_stays_low_between_casts() -> None:
 
 @pytest.mark.parametrize(
     ("operators", "message"),
-    [(["Einsum"], "'Einsum'.*expected Conv, Gemm"), ("MatMul", "must be a list")],
+    [(["Einsum"], "'Einsum'.*expected AveragePool, Conv"), ("MatMul", "must be a list")],
 )
 def test_an_operator_that_cannot_accumulate_low_is_refused(operators: Any, message: str) -> None:
     model = amp.load(parse(CONSTRUCTS["a sequence"]))
