@@ -26,15 +26,15 @@ def test_of(limits: Tolerances) -> str:
             *((f"{limits.atol:.3g}",) if limits.atol or not limits.rtol else ()),
         )
         return (
-            f"test: every element within {' + '.join(bounds)}; slices of another scale are "
+            f"test: every element within {' + '.join(bounds)}. Slices of another scale are "
             "measured by their own peak"
         )
     return (
-        f"test: distance at most {percent(DISTANCE)} of the output's size, in slices of another "
-        f"scale {percent(SLICE_DISTANCE)} of the slice's size, and the same top-1 class in "
-        f"{share(AGREEMENT, 0)} of the rows; an output whose elements are all within "
-        f"{limits.rtol:.2g} of its peak plus {limits.rtol:.2g} of their own size needs only the "
-        "test of slices"
+        f"test: distance at most {percent(DISTANCE)} of the output's size. Slices of another "
+        f"scale: at most {percent(SLICE_DISTANCE)} of the slice's size. The top-1 class is the "
+        f"same in {share(AGREEMENT, 0)} of the rows. The first and the last test are left out "
+        f"where every element is within {limits.rtol:.2g} of the output's peak plus "
+        f"{limits.rtol:.2g} of its own size"
     )
 
 
