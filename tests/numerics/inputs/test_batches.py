@@ -6,13 +6,15 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import onnx_ir as ir
 import pytest
 from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.errors import DataError
-from amp_rewrite.numerics.inputs.batches import read_batch
+from amp_rewrite.numerics.inputs.batches import batches, read_batch
 
 
 def test_an_archive_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
@@ -73,3 +75,14 @@ def test_a_result_that_is_taken_for_a_model_says_what_to_call() -> None:
         result.graph  # pyright: ignore[reportAttributeAccessIssue] # noqa: B018
     with pytest.raises(AttributeError, match=r"no attribute 'other'$"):
         result.other  # pyright: ignore[reportAttributeAccessIssue] # noqa: B018
+
+
+def test_bfloat16_that_numpy_saved_as_bytes_is_read_as_bfloat16(tmp_path: Path) -> None:
+    path, bfloat16 = tmp_path / "in.npz", ml_dtypes.bfloat16
+    given = np.array([[1.0, -0.5, 3.0]], bfloat16)
+    np.savez(path, x=given, n=np.zeros((1, 3), "V4"))
+    text = "g (bfloat16[1,3] x, float[1,3] n) => (bfloat16[1,3] y) { y = Relu(x) }"
+    (batch,) = batches(path, ir.from_proto(parse(text)))
+    assert batch["x"].dtype == bfloat16
+    assert (batch["x"] == given).all()
+    assert batch["n"].dtype == "V4"
