@@ -64,3 +64,21 @@ def test_a_second_rewrite_changes_nothing(
     assert raised is None or (raised.opset, raised.spelled) == (raised.before, 0)
     amp.save(amp.rewrite(first, options), second)
     assert second.read_bytes() == first.read_bytes()
+
+
+def test_weights_that_a_ConstantOfShape_makes_are_known_in_16_bits_too(tmp_path: Path) -> None:  # noqa: N802 an operator
+    layers = "".join(
+        f"w{k} = ConstantOfShape<value = float[1] {{0.9}}>(lengths) "
+        f"h{k} = MatMul({'x' if k == 0 else f'r{k - 1}'}, w{k}) r{k} = Relu(h{k}) "
+        for k in range(4)
+    )
+    source = parse(
+        f"""<ir_version: 9, opset_import: ["" : 20]> g (float[1,64] x) => (float[1,64] y)
+        <int64[2] lengths = {{64, 64}}> {{ {layers} y = Softmax(r3) }}"""
+    )
+    first = amp.rewrite(source, target="webgpu", keep_io_types=False)
+    assert "likely" in (first.report.likely_overflow or "")
+    amp.save(first, tmp_path / "first.onnx")
+    second = amp.rewrite(tmp_path / "first.onnx", target="webgpu", keep_io_types=False)
+    assert not second.changed
+    assert not amp.repair(tmp_path / "first.onnx", target="webgpu").changed

@@ -35,6 +35,7 @@ class ValueFacts:
         inputs: Graph input -> what the user says of its elements.
         variables: Graph inputs that are training variables: nothing is known of their elements.
         measured: The statistics of the constants looked at.
+        low_inputs: Whether graph inputs in 16 bits are taken to be normalised, as float32 ones are.
         fits: Whether all numbers are taken to be in the range of the low type, so that a painting
             tells what would be low if they were.
     """
@@ -44,6 +45,7 @@ class ValueFacts:
     inputs: Mapping[int, Interval] = field(default_factory=dict[int, Interval])
     variables: frozenset[int] = frozenset()
     measured: MeasuredConstants = field(default_factory=MeasuredConstants, repr=False)
+    low_inputs: bool = False
     fits: bool = False
 
     @cached_property
@@ -54,7 +56,8 @@ class ValueFacts:
     @cached_property
     def estimates(self) -> Estimates:
         """How large the elements of every value are likely to be."""
-        return estimates_of(self.type_graph, self.intervals, self.variables)
+        known = self.type_graph, self.intervals, self.variables
+        return estimates_of(*known, low_inputs=self.low_inputs)
 
     @cached_property
     def outliers(self) -> Outliers:

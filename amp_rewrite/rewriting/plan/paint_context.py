@@ -42,6 +42,10 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
     names = {*options.variables, *state_names(model)}
     variables = frozenset(v for v in model.main.inputs if model.value_names[v] in names)
     inputs = input_intervals(options.ranges, type_graph)
+    given = given_mask(type_graph)
+    # A second rewrite is to find what the first did; a node that a 16-bit file computes low is not
+    # raised for what its inputs might hold.
+    values = ValueFacts(type_graph, options.low, inputs, variables, low_inputs=given is None)
     return PaintContext(
         type_graph,
         lists,
@@ -62,9 +66,9 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         scaled_operands=fused_scales(type_graph, table.get(scaled_products.NAME), options.low),
         cut={} if rounding is None else rounding.cut,
         stepwise=frozenset() if rounding is None else rounding.stepwise,
-        given=given_mask(type_graph),
+        given=given,
         target=target,
-        values=ValueFacts(type_graph, options.low, inputs, variables),
+        values=values,
     )
 
 

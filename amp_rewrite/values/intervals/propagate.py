@@ -51,7 +51,10 @@ _MANY_NODES = 2_000
 _EXACT = (Trait.EXACT, Trait.MOVES, Trait.HOLDS)
 """What operators promise that round nothing."""
 
-_SHOWING_INPUT = (("", "Identity"), ("", "ConstantOfShape"))
+_SAME_SHAPE = (("", "Identity"), ("", "Cast"))
+"""Operators whose result has the shape of the input."""
+
+_SHOWING_INPUT = (*_SAME_SHAPE, ("", "ConstantOfShape"))
 """Operators behind which `Intervals.array` and `Intervals.shape` look at the input."""
 
 
@@ -252,7 +255,7 @@ class Intervals(Sweep[Interval]):
         """Return the shape that what makes a value tells: a constant, or its repetition."""
         node = self.flat.producer[value]
         if node != ABSENT:
-            if self.flat.called(node)[:2] == ("", "Identity"):
+            if self.flat.called(node)[:2] in _SAME_SHAPE:
                 return next((self.shape(v) for v in self.flat.inputs_of(node)), None)
             if self.flat.called(node)[:2] == ("", "ConstantOfShape"):
                 asked = next((self.array(v) for v in self.flat.inputs_of(node)), None)

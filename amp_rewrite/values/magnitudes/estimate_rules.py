@@ -25,6 +25,9 @@ Given = Sequence[Estimate | None]
 _FREE = 1.0
 """What the length of a free axis counts for: estimates are to fall short of the truth."""
 
+_ONE_NUMBER = 2.0**-6
+"""How wide an interval is, of its middle, in which every element is one number that was rounded."""
+
 _MOST_EXACT = 1 << 18
 """Elements of the largest weight whose rows are measured; of longer ones a sample, or blocks."""
 
@@ -198,7 +201,10 @@ def _measured(
         rows = WeightRows.sampled(sample.astype(np.float64), terms)
         return long_rows(rows, samples.stream(op.inputs[index]), shape, layout)
     held = op.of(index)
-    return WeightRows(terms * held.low, 0.0, terms * held.low**2) if held.is_point else None
+    middle = held.low / 2 + held.high / 2
+    if not held.high - held.low <= _ONE_NUMBER * abs(middle):
+        return None
+    return WeightRows(terms * middle, 0.0, terms * middle**2)
 
 
 def _matmul(op: Operation, given: Given, samples: Samples) -> Estimate | None:

@@ -13,6 +13,7 @@ from functools import reduce
 import numpy as np
 
 from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.elements import FLOAT32_TYPES, FLOAT_TYPES
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.values.inner_sums import inner_sum, terms_of
@@ -42,27 +43,37 @@ _SAMPLES, _SAMPLE = 16, 4096
 
 
 def estimates_of(
-    type_graph: TypeGraph, intervals: Intervals, variables: frozenset[int] = frozenset()
+    type_graph: TypeGraph,
+    intervals: Intervals,
+    variables: frozenset[int] = frozenset(),
+    *,
+    low_inputs: bool = False,
 ) -> Estimates:
     """Return how large the elements of every value are likely to be, by the value's number.
 
     One is computed when it, or one behind it, is asked for. `estimates[v]` is None where nothing is
     known. Inputs are taken to be normalised (mean 0, deviation 1) unless their interval says more.
     `variables` are graph inputs that are training variables: weights, of which nothing is known.
+    `low_inputs` tells whether inputs in 16 bits are normalised, too, or nothing is known of them.
     """
-    return Estimates(type_graph, intervals, variables)
+    return Estimates(type_graph, intervals, variables, low_inputs)
 
 
 class Estimates(Sweep[Estimate | None]):
     """The estimates of a model's values; `estimates_of` makes them."""
 
     def __init__(
-        self, type_graph: TypeGraph, intervals: Intervals, variables: frozenset[int]
+        self,
+        type_graph: TypeGraph,
+        intervals: Intervals,
+        variables: frozenset[int],
+        low_inputs: bool,
     ) -> None:
         """Know nothing yet."""
         super().__init__(type_graph)
         self.intervals = intervals
         self._variables = variables
+        self._normalised = FLOAT_TYPES if low_inputs else FLOAT32_TYPES
         self._known: dict[int, Estimate | None] = {ABSENT: None}
         self._found: dict[tuple[int, tuple[Estimate | None, ...]], Estimate | None] = {}
         self._rows: dict[tuple[int, Layout], WeightRows | None] = {}
@@ -169,7 +180,7 @@ class Estimates(Sweep[Estimate | None]):
         if sample is not None:
             return _of_sample(sample)
         is_input = self.flat.is_input(value) and self.flat.home[value] == MAIN
-        if is_input and self.type_graph.is_float32(value):
+        if is_input and self.type_graph.types[value] in self._normalised:
             return of_bounds(bounds) if bounds.is_bounded else _NORMALISED
         return self._of_bounds(bounds)
 
