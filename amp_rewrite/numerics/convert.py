@@ -243,20 +243,30 @@ class _Job:
     def _fitted(self, first: Conversion) -> Conversion | None:
         """Return what is made of a model that overflows on made-up inputs by what these reach.
 
+        A model whose weights have outliers that leave the range is one, too, if it can be scaled.
         None if nothing overflows on them, or the result does not pass either.
         """
-        found = first.verification
-        if found.unfinished is not None or not found.infinities or self.options.only is not None:
+        found, is_infinite = first.verification, bool(first.verification.infinities)
+        if found.unfinished is not None or self.options.only is not None:
+            return None
+        if not is_infinite and not self._has_outliers(first.result):
             return None
         self.progress("calibrating on made-up inputs")
         kept, last = (self.model, self.scaling, self.refused), self.last
         calibration = self._calibrated(make_inputs(self.model, ranges=self.options.ranges).batches)
         if calibration is not None:
             made = self._rewritten(self._ruled(calibration), calibration)
-            if made.ok and made.is_low:
+            if made.ok and made.is_low and (is_infinite or self.scaling is not None):
                 return made
         (self.model, self.scaling, self.refused), self.last = kept, last
         return None
+
+    def _has_outliers(self, result: RewriteResult) -> bool:
+        """Tell whether an outlier of the weights leaves the range, and nothing is scaled for it."""
+        values = result.context.values
+        if self.options.overflow == KEEP or self.scaling is not None:
+            return False
+        return any(values.outliers.peak(v) >= values.low.overflow for v in values.beyond)
 
     def measured(self) -> Conversion:
         """Take the same steps, and then the fastest form on the first provider."""

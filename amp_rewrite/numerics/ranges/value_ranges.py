@@ -82,7 +82,8 @@ class RangeMeter:
     @staticmethod
     def of(painter: Repainter, accumulate_low: Iterable[str]) -> RangeMeter:
         """Choose what to measure: what a paintable slot writes or reads, ends too, no constants."""
-        paintable = painter.paintable(painter.rewrite())
+        result = painter.rewrite()
+        paintable = painter.paintable(result) | painter.scalable(result)
         wanted = [
             v
             for v in painter.values()

@@ -160,6 +160,14 @@ class Repainter:
             found.update(Slot(graph.nodes[vertex], variable) for variable in variables)
         return frozenset(found) | self.low_slots(result)
 
+    def scalable(self, result: RewriteResult) -> frozenset[Slot]:
+        """Return the slots that scaling could leave low where an overflow keeps them in float32."""
+        context = result.context
+        if self.options.overflow == KEEP or not context.values.beyond:
+            return frozenset()
+        fitting = replace(context, values=replace(context.values, fits=True), excluded={})
+        return self.low_slots(paint(fitting))
+
     def absorbed(self, values: Iterable[ir.Value]) -> dict[ir.Value, Absorbed]:
         """Return which elements of values are fills of masks that end in a Softmax."""
         graph, numbers = self._context.type_graph, self.flat.number
