@@ -32,7 +32,11 @@ from amp_rewrite.numerics.measured_conversion import Measurement, with_measured_
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.numerics.ranges.calibrated_options import with_calibration
 from amp_rewrite.numerics.repaint.repaint import Repainter, read_lists
-from amp_rewrite.numerics.scaled_conversion import proved_rewrite, scaled_conversion
+from amp_rewrite.numerics.scaled_conversion import (
+    has_outliers,
+    proved_rewrite,
+    scaled_conversion,
+)
 from amp_rewrite.numerics.search.front import Estimate
 from amp_rewrite.numerics.search.harmful_constants import harmful_constants, rules_for
 from amp_rewrite.numerics.search.tolerance import Tolerance
@@ -249,7 +253,8 @@ class _Job:
         found, is_infinite = first.verification, bool(first.verification.infinities)
         if found.unfinished is not None or self.options.only is not None:
             return None
-        if not is_infinite and not self._has_outliers(first.result):
+        is_scalable = self.scaling is None and has_outliers(first.result, self.options)
+        if not is_infinite and not is_scalable:
             return None
         self.progress("calibrating on made-up inputs")
         kept, last = (self.model, self.scaling, self.refused), self.last
@@ -260,13 +265,6 @@ class _Job:
                 return made
         (self.model, self.scaling, self.refused), self.last = kept, last
         return None
-
-    def _has_outliers(self, result: RewriteResult) -> bool:
-        """Tell whether an outlier of the weights leaves the range, and nothing is scaled for it."""
-        values = result.context.values
-        if self.options.overflow == KEEP or self.scaling is not None:
-            return False
-        return any(values.outliers.peak(v) >= values.low.overflow for v in values.beyond)
 
     def measured(self) -> Conversion:
         """Take the same steps, and then the fastest form on the first provider."""

@@ -23,6 +23,7 @@ from amp_rewrite.numerics.judged_types import (
 )
 from amp_rewrite.numerics.repair_report import Repair
 from amp_rewrite.numerics.safety_check import Progress, compared
+from amp_rewrite.numerics.scaled_conversion import has_outliers
 from amp_rewrite.numerics.scaled_repair import scaled_form
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
@@ -143,14 +144,8 @@ def repair(
     if verify or data is not None:
         made = work.verified(made, data, stress)
     is_open = chosen.only is None  # more may become float32
-    if (
-        is_open
-        and made.verification is not None
-        and data is None
-        and _has_failed(made.verification)
-    ):
-        work = work.scaled(work.made_up())
-        made = work.verified(work.repaired(work.tuned(work.made_up()), _MADE_UP), None, stress)
+    if is_open and made.verification is not None and data is None:
+        made = work.shown_by_made_up(made, made.verification, stress)
     if chosen.only is not None:
         made = replace(made, left=_left(made))
     if output is not None:
@@ -235,6 +230,19 @@ class _Work(NamedTuple):
         from amp_rewrite.numerics.made_up import make_inputs
 
         return make_inputs(self.form.model, ranges=self.options.ranges).batches
+
+    def shown_by_made_up(self, made: Repair, found: VerifyReport, stress: bool | None) -> Repair:
+        """Return a repair by what made-up inputs show, if it failed, or outliers can be scaled."""
+        is_wrong = _has_failed(found)
+        if not is_wrong and (
+            self.scaling is not None or not has_outliers(made.result, self.options)
+        ):
+            return made
+        work = self.scaled(self.made_up())
+        if not is_wrong and work.scaling is None:
+            return made
+        shown = work.repaired(work.tuned(work.made_up()), _MADE_UP)
+        return work.verified(shown, None, stress)
 
     def repaired(self, result: RewriteResult, shown_by: str) -> Repair:
         """Return the model in which is float32 what a painting of the form has lost."""

@@ -90,6 +90,14 @@ def scaled_conversion(
     return ScaledConversion(scaled, anew, replace(saved, proof=proof))
 
 
+def has_outliers(result: RewriteResult, options: RewriteOptions) -> bool:
+    """Tell whether weights make channels that leave the range, and options let them be scaled."""
+    values = result.context.values
+    if options.overflow == KEEP:
+        return False
+    return any(values.outliers.peak(v) >= values.low.overflow for v in values.beyond)
+
+
 def measured_by(calibration: Calibration) -> Measured:
     """Return the magnitudes that a calibration met."""
     largest = {name: found.largest for name, found in calibration.ranges.items()}

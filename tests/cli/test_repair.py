@@ -26,8 +26,8 @@ def run(*words: object) -> int:
 def model(tmp_path: Path) -> Path:
     """Return the file of a model of which the rules alone do not find all that is wrong."""
     path = tmp_path / "model.onnx"
-    onnx.save(low_models.gemma_decoder(), path)
-    np.savez(tmp_path / "batch.npz", allow_pickle=False, **low_models.feeds("gemma"))
+    onnx.save(low_models.MODELS["nanochat_q4"](), path)
+    np.savez(tmp_path / "batch.npz", allow_pickle=False, **low_models.feeds("nanochat_q4"))
     return path
 
 

@@ -71,7 +71,8 @@ def test_on_a_device_a_wrong_model_is_right_afterwards(name: str, webgpu: str) -
 
 
 def test_what_only_data_show_is_named_as_measured() -> None:
-    made = amp.repair(low_models.gemma_decoder(), inputs("gemma"), overflow="keep")
+    model = low_models.MODELS["nanochat_q4"]()
+    made = amp.repair(model, inputs("nanochat_q4"), overflow="keep")
     assert made.measured
     assert any(line.startswith("raised because of data") for line in made.lines())
     assert not set(made.measured) & {danger.node for danger in made.dangers}
@@ -130,8 +131,8 @@ def test_a_result_that_fails_is_not_written(tmp_path: Path) -> None:
 
 
 def test_what_made_up_inputs_show_is_raised_as_what_data_show_is() -> None:
-    unseen = amp.repair(low_models.gemma_decoder())
-    model = low_models.gemma_decoder()
+    model = low_models.MODELS["nanochat_q4"]()
+    unseen = amp.repair(model)
     seen = amp.repair(model, verify=True, stress=False, overflow="keep")
     assert seen.ok, seen.verdict
     assert seen.measured
