@@ -42,7 +42,7 @@ def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
                 *_doubtful(report),
             )
         ),
-        "remarks": _texts((*judged.remarks, *_remarks(report))),
+        "remarks": _texts((*judged.remarks, *_measured(verification), *_remarks(report))),
         "file": printable(evidence.names.output),
         "worst": None if verification is None else short(verification.worst),
         "size": None if evidence.sizes is None else evidence.sizes.after,
@@ -140,7 +140,9 @@ def _accuracy(evidence: Evidence) -> Fact:
     found = evidence.verification
     if found is None:
         return _fact("Accuracy", "Not verified", "run the first command below")
-    return _fact("Accuracy", printable(found.headline), printable(found.data))
+    verdict, _, decided = found.headline.partition(": ")
+    more = f"{decided} ({found.data})" if decided else found.data
+    return _fact("Accuracy", printable(verdict), printable(more))
 
 
 def _doubts(evidence: Evidence) -> Iterator[str]:
@@ -152,11 +154,18 @@ def _doubts(evidence: Evidence) -> Iterator[str]:
 
 
 def _verdict_doubts(found: VerifyReport | None) -> tuple[str, ...]:
-    """Return what the terminal says of a verification besides the verdict and its failures."""
+    """Return what of a verification may change the verdict where the model is used."""
     if found is None:
         return ()
     doubt = () if found.doubt is None else (f"in doubt: {found.doubt}",)
-    return (*found.notes(), *doubt)
+    return (*(note for note in found.notes() if note not in found.measures), *doubt)
+
+
+def _measured(found: VerifyReport | None) -> tuple[str, ...]:
+    """Return what a verification measured besides, but for what the Accuracy card has in it."""
+    if found is None:
+        return ()
+    return tuple(line for line in found.measures if line in found.remarks)
 
 
 def _doubtful(report: Report) -> Iterator[str]:
