@@ -5,7 +5,7 @@ Paddle's exporter declares outputs of PP-OCRv5 with rank 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import onnx
 import onnx.shape_inference
@@ -17,7 +17,7 @@ from amp_rewrite.graph.proto.missing_shapes import FAILURES
 
 
 def mend_shapes(model: ir.Model) -> tuple[str, ...]:
-    """Give values of the main graph the shapes that inference finds, in place.
+    """Give values of the main graph and of its bodies the shapes that inference finds, in place.
 
     That is done where a declared shape of an output or of a value inside contradicts the inferred
     one: its rank, or a length, differs. Inputs are trusted, and so is an initializer that is an
@@ -27,28 +27,58 @@ def mend_shapes(model: ir.Model) -> tuple[str, ...]:
         The names of these values; none where inference fails without the declared shapes, too.
     """
     proto = slim_proto(model)
-    graph = proto.graph
-    infos = (*graph.output, *graph.value_info)
-    declared = {info.name: shape for info in infos if (shape := shape_of(info)) is not None}
+    bare = onnx.ModelProto()
+    bare.CopyFrom(proto)
+    _forget(bare.graph)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True)
+    except FAILURES:
+        return ()
+    return tuple(_mend(model.graph, proto.graph, inferred.graph))
+
+
+def _forget(graph: onnx.GraphProto) -> None:
+    """Take away the declared shapes of a graph and its bodies, but those of what is given."""
     del graph.value_info[:]
     given = {value.name for value in (*graph.initializer, *graph.input)}
     for info in (info for info in graph.output if info.name not in given):
         info.type.tensor_type.ClearField("shape")
-    try:
-        inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
-    except FAILURES:
-        return ()
+    for body in _bodies(graph).values():
+        _forget(body)
+
+
+def _mend(graph: ir.Graph, proto: onnx.GraphProto, inferred: onnx.GraphProto) -> Iterator[str]:
+    """Mend a graph and its bodies; yield the names.
+
+    Args:
+        graph: What is changed.
+        proto: The same graph with its declared shapes.
+        inferred: The same graph with inferred shapes alone.
+    """
+    infos = (*proto.output, *proto.value_info)
+    declared = {info.name: shape for info in infos if (shape := shape_of(info)) is not None}
     found = {info.name: info for info in (*inferred.value_info, *inferred.output)}
-    wrong = {
-        name: found[name]
-        for name, shape in declared.items()
-        if name in found and _contradict(shape, shape_of(found[name]))
+    values = {value.name: value for node in graph for value in node.outputs}
+    for name, shape in declared.items():
+        if name in found and name in values and _contradict(shape, shape_of(found[name])):
+            values[name].shape = _shape(found[name])
+            yield name
+    own, known = _bodies(proto), _bodies(inferred)
+    for number, node in enumerate(graph):
+        for attribute in node.attributes.values():
+            place = number, attribute.name
+            if attribute.type == ir.AttributeType.GRAPH and place in known:
+                yield from _mend(attribute.as_graph(), own[place], known[place])
+
+
+def _bodies(graph: onnx.GraphProto) -> dict[tuple[int, str], onnx.GraphProto]:
+    """Return the bodies of a graph's nodes by the node's place and the attribute's name."""
+    return {
+        (number, attribute.name): attribute.g
+        for number, node in enumerate(graph.node)
+        for attribute in node.attribute
+        if attribute.type == onnx.AttributeProto.GRAPH
     }
-    values = {value.name: value for node in model.graph for value in node.outputs}
-    mended = [name for name in wrong if name in values]
-    for name in mended:
-        values[name].shape = _shape(wrong[name])
-    return tuple(mended)
 
 
 def _contradict(one: Sequence[int | None], other: Sequence[int | None] | None) -> bool:
