@@ -26,6 +26,7 @@ from amp_rewrite.rewriting.report.cast_table import explain_casts as cast_table
 from amp_rewrite.rewriting.report.file_sizes import sizes_of
 from amp_rewrite.rewriting.report.next_steps import (
     Names,
+    inlined_conversion,
     longer_search,
     next_steps,
     strict_conversion,
@@ -398,7 +399,7 @@ def _print_next(report: Report, done: FileConversion, output: Path, *, written: 
         holds = done.made.verification.holds
     steps = next_steps(report, names, holds)
     if written and done.made is None and _as_it_came(done, report):
-        steps = (strict_conversion(report, names),)
+        steps = (*inlined_conversion(report, names), strict_conversion(report, names))
     for step in steps[:_STEPS]:
         out.print(f"next: {step.why}")
         out.print(f"  {step.command}")

@@ -147,7 +147,8 @@ class Checked:
         form = form_of(flat, low)
         own, others = JudgedType(form, judged(form, chosen)), other_types(flat, chosen)
         shown = None
-        if self.is_run:
+        lacks = self.loading is not None and self.loading.lacks_operator
+        if self.is_run and (providers or not lacks):
             given = form.given_model
             ways: dict[str, Any] = {"stress": stress, "providers": providers, "progress": progress}
             shown = compared(float32_form(form, others), given, data, chosen, **ways)

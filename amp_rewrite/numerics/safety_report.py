@@ -91,10 +91,14 @@ class SafetyReport:
 
     @property
     def unrun(self) -> str | None:
-        """Why a run showed nothing, as the float32 form is not finite either; None if it did."""
-        if self.run is None or self.run.unjudged is None:
-            return None
-        return self.run.uncompared
+        """Why nothing was shown by a run that was asked for; None if something was.
+
+        The float32 form is not finite either, or has operators that are not registered here.
+        """
+        if self.run is None:
+            loading = self.loading if self.computes != FLOAT32.name else None
+            return loading.said if loading is not None and loading.lacks_operator else None
+        return None if self.run.unjudged is None else self.run.uncompared
 
     @property
     def doubt(self) -> str | None:
@@ -203,8 +207,9 @@ def print_safety(report: SafetyReport, console: Console) -> None:
     any_type = "16 bits" if report.others else report.precision
     for line in danger_lines(report.dangers, any_type):
         console.print(f"  risk: {line}")
-    if report.loading is not None and report.loading.said and report.refused is None:
-        console.print(report.loading.said)
+    loading = report.loading
+    if loading is not None and loading.said and report.refused is None and report.unrun is None:
+        console.print(loading.said)
 
 
 def _print_run(report: SafetyReport, run: VerifyReport, console: Console) -> None:

@@ -394,6 +394,21 @@ def test_a_second_conversion_changes_no_byte_where_the_first_raised_the_opset(
         assert onnx.load(tmp_path / "second.onnx").opset_import[0].version == 22
 
 
+def test_where_all_is_inside_of_functions_the_next_step_inlines_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        '<ir_version: 9, opset_import: ["" : 18, "own" : 1]> g (float[2,4] x, float[4,4] w) =>'
+        ' (float[2,4] y) { y = own.F(x, w) } <domain: "own", opset_import: ["" : 18]>'
+        " F (p, q) => (r) { r = MatMul(p, q) }"
+    )
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "calls.onnx")
+    assert convert(tmp_path, "calls") == 0
+    said = capsys.readouterr().out
+    assert "nothing was converted" in said
+    assert said.index("--inline-functions") < said.index("--strict")
+
+
 def test_a_model_in_which_nothing_is_low_is_written_as_it_came_unless_strict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

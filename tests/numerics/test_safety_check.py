@@ -116,3 +116,16 @@ def test_a_model_in_16_bits_is_run_on_a_provider() -> None:
     assert report.run.device.lines[0].startswith(f"run on {CPU}: worst error ")
     with pytest.raises(OptionError, match="is not available; found 'Nope'"):
         amp.check(low, providers=["Nope"])
+
+
+def test_a_model_with_operators_that_are_not_registered_is_judged_by_the_rules() -> None:
+    made = parse(
+        '<ir_version: 9, opset_import: ["" : 18, "plug" : 1]> g (float16[2,4] x, float16[4,4] w)'
+        " => (float16[2,4] y) { m = MatMul(x, w) a = plug.Attn(m) y = Relu(a) }"
+    )
+    report = amp.check(made)
+    assert not report.ok
+    assert report.run is None
+    assert report.verdict.startswith("Not judged in float16 for cuda: the rules found nothing, and")
+    assert "plug:Attn" in report.verdict
+    assert amp.check(made, run=False).ok

@@ -86,6 +86,16 @@ def strict_conversion(report: Report, names: Names) -> NextStep:
     )
 
 
+def inlined_conversion(report: Report, names: Names) -> Iterator[NextStep]:
+    """Yield the command that converts what is inside of functions, where a model calls some."""
+    if report.functions == "boundaries":
+        yield NextStep(
+            "Inline the model's functions to convert what is inside.",
+            f"amp-rewrite convert {shlex.quote(names.model)} -o {shlex.quote(names.output)}"
+            f"{_options(report)}{_opset(report)} --inline-functions",
+        )
+
+
 def _options(report: Report, *only: str) -> str:
     """Return the options without which a command would be about another rewrite.
 
@@ -173,11 +183,7 @@ def _about_coverage(
             "Estimates keep nodes in float32. Convert with real inputs (--data "
             f"{_INPUTS}), or name the range of an input (--input-range).",
         )
-    if report.functions == "boundaries":
-        yield NextStep(
-            "Inline the model's functions to convert what is inside.",
-            f"{convert}{raised} --inline-functions",
-        )
+    yield from inlined_conversion(report, names)
     if report.boundaries:
         name = next(iter(report.boundaries))
         yield NextStep(

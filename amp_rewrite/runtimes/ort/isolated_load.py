@@ -63,8 +63,10 @@ _REFUSED, _MISSING = 3, 4
 _WINDOWS_FAULT = 0xC0000000
 """From here on the exit status of a process on Windows is a fault."""
 
+_UNREGISTERED = "is not a registered function/op"
+
 _LACKING = (
-    "is not a registered function/op",
+    _UNREGISTERED,
     "Unsupported model IR version",
     "is under development and support for this is limited",
     "Failed to allocate memory",
@@ -97,6 +99,11 @@ class LoadResult:
     def failed(self) -> bool:
         """Whether the file is at fault: no ONNX Runtime of this version loads it."""
         return self.outcome in ("refused", "ended")
+
+    @property
+    def lacks_operator(self) -> bool:
+        """Whether the file has operators of a library that is not registered here."""
+        return self.outcome == "unknown" and _UNREGISTERED in self.said
 
     def fails(self, target: Target) -> bool:
         """Tell whether it speaks against a file for a target.
