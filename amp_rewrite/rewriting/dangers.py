@@ -245,8 +245,8 @@ def _told(
         name,
         op,
         graph.kind_of(vertex).variables,
-        mark.reason.value,
-        plain_phrase(mark.reason.value, context.low.name, target),
+        str(mark.reason),
+        plain_phrase(str(mark.reason), context.low.name, target),
         mark.detail or "",
         "" if source is None else places.get(source, _place(graph, source))[0],
     )

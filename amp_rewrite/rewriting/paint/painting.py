@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
@@ -32,10 +32,6 @@ class Reason(StrEnum):
 
     ALLOW_LIST = "allow-list"
     FORCED = "forced"
-    BETWEEN = "between-allow"
-    FOLLOWS = "follows-allow"
-    CLEAR = "clear-next-to-allow"
-    SEQUENCE = "sequence-cluster"
     RETARGETED = "retargeted-cast"
     RETARGETED_SCALES = "low-scales"
     CONVERTED = "converted-constant"
@@ -61,26 +57,39 @@ class Reason(StrEnum):
     OPSET_TOO_OLD = "opset-too-old"
     NO_KERNEL = "no-kernel"
     QUANTIZED = "quantized"
-    FUSED_FLOAT32 = "fused-group-float32"
     CONSTANT_OVERFLOW = "constant-overflow"
     CONSTANT_UNDERFLOW = "constant-underflow"
-    CONSTANT_CUT = "constant-cut"
     LONG_SUM = "long-sum"
     MASK = "mask"
     UNBOUNDED_SUM = "unbounded-sum"
-    NO_CAST_BEHIND = "no-cast-behind"
     RUNTIME_FUSION = "runtime-fusion"
     CERTAIN_OVERFLOW = "certain-overflow"
     LIKELY_OVERFLOW = "likely-overflow"
     VARIABLE_READ = "variable-read"
-    UNPROFITABLE = "unprofitable"
     NO_GAIN = "no-gain"
-    ISOLATED = "isolated"
-    CAST_MOVED = "cast-moved"
     NOT_BETWEEN = "not-between-allow"
     NOT_NEXT = "not-next-to-allow"
     NO_ALLOW = "no-allow-operator"
     CONSTANT = "constant"
+
+
+class PassReason(str):
+    """A reason that one pass alone gives, with what is said of it.
+
+    Attributes:
+        phrase: What reports say to readers who know lists and passes; `{precision}` and `{target}`
+            stand for those of the rewrite.
+        plain: The same for other readers; it follows the name of a node.
+        row: What docs/painting.md says.
+    """
+
+    __slots__ = ("phrase", "plain", "row")
+
+    def __new__(cls, word: str, phrase: str = "", plain: str = "", row: str = "") -> Self:
+        """Make a reason of its word in reports."""
+        found = super().__new__(cls, word)
+        found.phrase, found.plain, found.row = phrase, plain, row
+        return found
 
 
 class Mark(NamedTuple):
@@ -95,7 +104,7 @@ class Mark(NamedTuple):
     """
 
     color: Color
-    reason: Reason
+    reason: Reason | PassReason
     because: int | None = None
     detail: str | None = None
     constant: int | None = None

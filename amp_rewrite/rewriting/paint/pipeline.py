@@ -14,126 +14,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import ClassVar, Protocol
 
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.rewriting.paint.passes.deny_sequences import DenySequences
-from amp_rewrite.rewriting.paint.passes.drop_islands import DropIslands
-from amp_rewrite.rewriting.paint.passes.drop_unprofitable import DropUnprofitable
-from amp_rewrite.rewriting.paint.passes.drop_unsupported import DropUnsupported
-from amp_rewrite.rewriting.paint.passes.fill_between import FillBetween
-from amp_rewrite.rewriting.paint.passes.follow_allow import FollowAllow
-from amp_rewrite.rewriting.paint.passes.grow_clear import GrowClear
-from amp_rewrite.rewriting.paint.passes.join_scales import JoinScales
-from amp_rewrite.rewriting.paint.passes.keep_batch_norms import KeepBatchNorms
-from amp_rewrite.rewriting.paint.passes.keep_cut import KeepCut
-from amp_rewrite.rewriting.paint.passes.keep_demands import KeepDemands
-from amp_rewrite.rewriting.paint.passes.keep_dequantized import KeepDequantized
-from amp_rewrite.rewriting.paint.passes.keep_differences import KeepDifferences
-from amp_rewrite.rewriting.paint.passes.keep_gradients import KeepGradients
-from amp_rewrite.rewriting.paint.passes.keep_groups import KeepGroups
-from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
-from amp_rewrite.rewriting.paint.passes.keep_logarithms import KeepLogarithms
-from amp_rewrite.rewriting.paint.passes.keep_long_sums import KeepLongSums
-from amp_rewrite.rewriting.paint.passes.keep_masks import KeepMasks
-from amp_rewrite.rewriting.paint.passes.keep_overflows import KeepOverflows
-from amp_rewrite.rewriting.paint.passes.keep_parts import KeepParts
-from amp_rewrite.rewriting.paint.passes.keep_phases import KeepPhases
-from amp_rewrite.rewriting.paint.passes.keep_quantized import KeepQuantized
-from amp_rewrite.rewriting.paint.passes.keep_quotients import KeepQuotients
-from amp_rewrite.rewriting.paint.passes.keep_runnable import KeepRunnable
-from amp_rewrite.rewriting.paint.passes.keep_states import KeepStates
-from amp_rewrite.rewriting.paint.passes.keep_sums import KeepSums
-from amp_rewrite.rewriting.paint.passes.keep_uncast import KeepUncast
-from amp_rewrite.rewriting.paint.passes.keep_underflows import KeepUnderflows
-from amp_rewrite.rewriting.paint.passes.keep_vanished import KeepVanished
-from amp_rewrite.rewriting.paint.passes.match_sequences import MatchSequences
-from amp_rewrite.rewriting.paint.passes.move_casts import MoveCasts
-from amp_rewrite.rewriting.paint.passes.retarget_casts import RetargetCasts
-from amp_rewrite.rewriting.paint.passes.retarget_dequantizers import RetargetDequantizers
-from amp_rewrite.rewriting.paint.passes.seed_allow import SeedAllow
+from amp_rewrite.rewriting.paint.pass_table import PASSES
 from amp_rewrite.rewriting.paint.passes.spread_deny import SpreadDeny
 from amp_rewrite.rewriting.paint.weighing import Weighing
 
 
-class PaintPass(Protocol):
-    """A step of the painting: pure, without state between calls."""
-
-    name: ClassVar[str]
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the new painting."""
-        ...
+def passes_of(stage: Stage) -> tuple[PaintPass, ...]:
+    """Return the passes of a stage in their order."""
+    placed = ((p.order, step) for step in PASSES for p in step.places if p.stage is stage)
+    return tuple(step for _, step in sorted(placed, key=lambda pair: pair[0]))
 
 
-GIVEN: tuple[PaintPass, ...] = (
-    KeepDifferences(),
-    KeepPhases(),
-    KeepStates(),
-    KeepDemands(),
-    KeepParts(),
-    KeepQuantized(),
-    KeepLongSums(),
-)
-"""What every round excludes, whatever is painted; the last to mark a vertex wins."""
-
-SEEDING: tuple[PaintPass, ...] = (DenySequences(), SeedAllow())
-COLORING: tuple[PaintPass, ...] = (
-    SpreadDeny(),
-    MatchSequences(),
-    FillBetween(),
-    FollowAllow(),
-    GrowClear(),
-    DropUnsupported(),
-    MatchSequences(),
-    DropIslands(),
-    RetargetCasts(),
-    RetargetDequantizers(),
-)
-KEEPING: tuple[PaintPass, ...] = (
-    KeepGroups(),
-    JoinScales(),
-    KeepCut(),
-    KeepInRange(),
-    KeepSums(),
-    KeepQuotients(),
-    KeepMasks(),
-    KeepOverflows(),
-    KeepLogarithms(),
-    KeepUnderflows(),
-    KeepGradients(),
-    KeepUncast(),
-    KeepBatchNorms(),
-    KeepDequantized(),
-)
-"""What a round excludes, or joins to its group; each looks at the same painting, and the last to
-mark a vertex wins."""
-HARMED: tuple[PaintPass, ...] = (
-    KeepRunnable(),
-    KeepDifferences(),
-    KeepPhases(),
-    KeepStates(),
-    KeepDemands(),
-    KeepLongSums(),
-)
-JUDGING: tuple[PaintPass, ...] = (
-    KeepGroups(),
-    KeepInRange(),
-    KeepSums(),
-    KeepQuotients(),
-    KeepMasks(),
-    KeepOverflows(),
-    KeepLogarithms(),
-    KeepUnderflows(),
-    KeepVanished(),
-    KeepBatchNorms(),
-)
-"""What a painting that was given loses: what is wrong, not what is slow. They are those of KEEPING
-that tell a danger, and what the rounding of constants to a file has done; HARMED: of GIVEN."""
-SAVING: tuple[PaintPass, ...] = (MoveCasts(), DropUnprofitable())
-"""What saves casts once the rest is settled."""
+GIVEN, SEEDING, COLORING = map(passes_of, (Stage.GIVEN, Stage.SEEDING, Stage.COLORING))
+KEEPING, SAVING = map(passes_of, (Stage.KEEPING, Stage.SAVING))
+HARMED, JUDGING = map(passes_of, (Stage.HARMED, Stage.JUDGING))
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.pass_table import PASSES
 
 PHRASES: dict[str, str] = {
     Reason.ALLOW_LIST: "it is on the allow list",
     Reason.FORCED: "the level UNSAFE_FORCE_ALL, or --only, converts everything",
-    Reason.BETWEEN: "it lies between allow operators, reached from",
-    Reason.FOLLOWS: "an infer operator right behind",
-    Reason.CLEAR: "a clear operator next to",
-    Reason.SEQUENCE: "it handles the same sequence as",
     Reason.RETARGETED_SCALES: "quantised weights, whose scales are converted for",
     Reason.RETARGETED: "a Cast whose consumers are all low, retargeted for",
     Reason.FLOAT32_PART: "float32 by construction",
@@ -32,23 +29,17 @@ PHRASES: dict[str, str] = {
     Reason.OPSET_TOO_OLD: "Cast gives no {precision} at the model's opset; --opset raises it",
     Reason.NO_KERNEL: "target {target} has no {precision} kernel for it",
     Reason.FUSED: "the target computes its group as one operator",
-    Reason.FUSED_FLOAT32: "the target computes a group as one operator, in float32",
     Reason.QUANTIZED: "it is quantised",
     Reason.CONSTANT_OVERFLOW: "a constant does not fit",
     Reason.CONSTANT_UNDERFLOW: "a constant rounds to zero",
-    Reason.CONSTANT_CUT: "target {target} does not round a constant to nearest",
     Reason.MASK: "a mask is added",
     Reason.LONG_SUM: "its sums are too long for target {target}",
     Reason.UNBOUNDED_SUM: "it reads a float32 sum that nothing bounds",
-    Reason.NO_CAST_BEHIND: "target {target} cannot have a Cast behind it",
     Reason.RUNTIME_FUSION: "ONNX Runtime cannot load it behind a {precision} MatMul",
     Reason.CERTAIN_OVERFLOW: "a number does not fit",
     Reason.LIKELY_OVERFLOW: "numbers are likely not to fit, by an estimate",
     Reason.VARIABLE_READ: "it reads a training variable, and the cast comes after the read",
-    Reason.UNPROFITABLE: "the casts around its region cost more than it saves",
     Reason.NO_GAIN: "target {target} gains nothing by it",
-    Reason.ISOLATED: "no accelerated operator is left in its region, first reached from",
-    Reason.CAST_MOVED: "moving the cast across it saves casts or bytes",
     Reason.NOT_BETWEEN: "an infer operator that is neither between nor right behind allow ones",
     Reason.NOT_NEXT: "a clear operator that is not next to an allow one",
     Reason.CONVERTED: "every consumer is low, so it is stored in {precision}",
@@ -56,6 +47,7 @@ PHRASES: dict[str, str] = {
     Reason.GIVEN: "the model computes it in {precision}",
     Reason.CONSTANT: "a constant that something reads as float32",
     Reason.NO_ALLOW: "the model has no allow operator to be next to",
+    **{reason: reason.phrase for step in PASSES for reason in step.reasons},
 }
 """What each reason says, for people."""
 
@@ -63,10 +55,6 @@ PHRASES: dict[str, str] = {
 PLAIN: dict[str, str] = {
     Reason.ALLOW_LIST: "is fast in {precision}",
     Reason.FORCED: "is forced by the level or by --only",
-    Reason.BETWEEN: "lies between operators that are fast in {precision}",
-    Reason.FOLLOWS: "directly follows an operator that is fast in {precision}",
-    Reason.CLEAR: "moves data next to {precision} operators",
-    Reason.SEQUENCE: "handles a sequence of {precision} tensors",
     Reason.RETARGETED_SCALES: "holds quantised weights that are only read in {precision}",
     Reason.RETARGETED: "is a Cast that is only read in {precision}",
     Reason.FUSED: "is part of a group that the target computes as one operator",
@@ -87,23 +75,17 @@ PLAIN: dict[str, str] = {
     Reason.TYPE_UNSUPPORTED: "does not take {precision} at this opset",
     Reason.OPSET_TOO_OLD: "has an opset without {precision}; --opset raises it",
     Reason.NO_KERNEL: "has no {precision} kernel on target {target}",
-    Reason.FUSED_FLOAT32: "is part of a group that the target computes in float32",
     Reason.QUANTIZED: "is quantised already",
     Reason.CONSTANT_OVERFLOW: "uses a constant that is too large for {precision}",
     Reason.CONSTANT_UNDERFLOW: "needs a constant that is too small for {precision}",
-    Reason.CONSTANT_CUT: "uses a constant that target {target} truncates in {precision}",
     Reason.MASK: "adds a mask; fully masked rows would change in {precision}",
     Reason.LONG_SUM: "adds up too many numbers for the {precision} accumulators of target {target}",
     Reason.UNBOUNDED_SUM: "reads a sum that may overflow {precision}",
-    Reason.NO_CAST_BEHIND: "feeds an operator that target {target} cannot build behind a Cast",
     Reason.RUNTIME_FUSION: "follows a {precision} MatMul that ONNX Runtime would fuse it into",
     Reason.CERTAIN_OVERFLOW: "overflows {precision} for every input",
     Reason.LIKELY_OVERFLOW: "probably overflows {precision}",
     Reason.VARIABLE_READ: "reads a variable that training keeps in float32",
-    Reason.UNPROFITABLE: "costs more in casts than it saves",
     Reason.NO_GAIN: "gains nothing from {precision} on target {target}",
-    Reason.ISOLATED: "is next to no operator that gains from {precision}",
-    Reason.CAST_MOVED: "is float32 to save casts",
     Reason.NOT_BETWEEN: "is safe, but not worth a cast",
     Reason.NOT_NEXT: "moves data between float32 operators",
     Reason.NO_ALLOW: "is in a model where nothing gains from {precision}",
@@ -111,6 +93,7 @@ PLAIN: dict[str, str] = {
     Reason.STORED: "is a constant stored in 16 bits and read as float32",
     Reason.GIVEN: "was {precision} already",
     Reason.CONSTANT: "is a constant that is read as float32",
+    **{reason: reason.plain for step in PASSES for reason in step.reasons},
 }
 """The same for readers who do not know lists and passes; each follows the name of a node."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import onnx
 import pytest
 from rewrite_text import assert_rewrites, lists_of, parse, step
@@ -10,17 +12,10 @@ from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Mark, Painting
-from amp_rewrite.rewriting.paint.passes.keep_parts import KeepParts
-from amp_rewrite.rewriting.paint.passes.move_casts import MoveCasts
-from amp_rewrite.rewriting.paint.pipeline import (
-    COLORING,
-    KEEPING,
-    SEEDING,
-    PaintPass,
-    paint,
-    paint_once,
-)
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
+from amp_rewrite.rewriting.paint.painting import Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.pass_table import PASSES
+from amp_rewrite.rewriting.paint.pipeline import KEEPING, paint, paint_once, passes_of
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 
 OVERFLOWS = """g (float[4,4] x) => (float[4,4] y)
@@ -105,8 +100,32 @@ def test_a_finished_painting_is_a_fixed_point(model: str | onnx.ModelProto) -> N
     assert not any(last_round.is_allow(vertex) for vertex in painted.context.excluded)
 
 
-@pytest.mark.parametrize("paint_pass", [KeepParts(), *SEEDING, *COLORING, *KEEPING, MoveCasts()])
+@pytest.mark.parametrize("paint_pass", PASSES)
 def test_file_name_and_class_of_a_pass_agree(paint_pass: PaintPass) -> None:
     words = type(paint_pass).__module__.rpartition(".")[2].split("_")
     assert paint_pass.name == "-".join(words)
     assert type(paint_pass).__name__ == "".join(word.title() for word in words)
+
+
+def test_every_pass_has_a_place_of_its_own() -> None:
+    places = [(place.stage, place.order) for step in PASSES for place in step.places]
+    assert len(places) == len({*places})
+    assert all(step.places for step in PASSES)
+    assert {stage for stage, _ in places} == {*Stage}
+    names = [step.name for step in passes_of(Stage.COLORING)]
+    assert names[:2] == ["spread-deny", "match-sequences"]
+    assert names[-1] == "retarget-dequantizers"
+
+
+def test_the_reasons_of_passes_are_told_apart_and_have_their_words() -> None:
+    own = [reason for step in PASSES for reason in step.reasons]
+    words = [*map(str, own), *(reason.value for reason in Reason)]
+    assert len(words) == len({*words})
+    assert all(reason.phrase and reason.plain and reason.row for reason in own)
+
+
+def test_a_reason_of_a_pass_is_its_word() -> None:
+    reason = PassReason("scalar", phrase="a", plain="b", row="c")
+    copied: PassReason = pickle.loads(pickle.dumps(reason))
+    assert (copied.phrase, copied.plain, copied.row) == ("a", "b", "c")
+    assert copied == "scalar"

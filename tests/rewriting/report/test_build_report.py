@@ -10,8 +10,9 @@ from rewrite_text import parse, rewritten
 
 import amp_rewrite as amp
 from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.pass_table import PASSES
 from amp_rewrite.rewriting.report.explain import explain
-from amp_rewrite.rewriting.report.phrases import PHRASES
+from amp_rewrite.rewriting.report.phrases import PHRASES, PLAIN
 
 W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
 TEXT = f"""g (float[2,4] x, bool b) => (float[2,4] y)
@@ -159,7 +160,8 @@ def test_explain_of_an_unknown_node_is_an_error(report: amp.Report) -> None:
 
 
 def test_every_reason_has_a_phrase() -> None:
-    assert set(PHRASES) == set(Reason)
+    own = {reason for step in PASSES for reason in step.reasons}
+    assert set(PHRASES) == set(PLAIN) == {*Reason, *own}
 
 
 def test_the_text_says_what_stays_float32_and_why(report: amp.Report) -> None:

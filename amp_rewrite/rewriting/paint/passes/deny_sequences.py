@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 from amp_rewrite.rewriting.paint.sequence_clusters import Cluster
 
 
@@ -18,6 +19,14 @@ class DenySequences:
     """
 
     name: ClassVar[str] = "deny-sequences"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.SEEDING,
+            10,
+            "denies the sequence clusters that the painter cannot follow (section 5)",
+        ),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such clusters denied."""

@@ -6,8 +6,16 @@ from typing import ClassVar
 
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 from amp_rewrite.rewriting.paint.reach import walk
+
+ISOLATED = PassReason(
+    "isolated",
+    phrase="no accelerated operator is left in its region, first reached from",
+    plain="is next to no operator that gains from {precision}",
+    row="no accelerated operator is left in its region (P7)",
+)
 
 _SEEDS = (Reason.ALLOW_LIST, Reason.FORCED, Reason.FUSED)
 
@@ -20,6 +28,18 @@ class DropIslands:
     """
 
     name: ClassVar[str] = "drop-islands"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.COLORING,
+            80,
+            (
+                "connected regions of allow vertices that hold no seed any more leave the "
+                "painting: without an accelerated operator they cost casts and gain nothing"
+            ),
+            "P7",
+        ),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = (ISOLATED,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without regions that hold no seed."""
@@ -38,7 +58,7 @@ class DropIslands:
         ]
         kept = walk(seeds, neighbours, painting.allow)
         marks = {
-            v: Mark(Color.NONE, Reason.ISOLATED, painting.marks[v].because)
+            v: Mark(Color.NONE, ISOLATED, painting.marks[v].because)
             for v in vertices_in(painting.allow & ~graph.mask(kept))
         }
         return painting.with_marks(marks)

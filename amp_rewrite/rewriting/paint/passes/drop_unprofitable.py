@@ -6,8 +6,16 @@ from typing import ClassVar
 
 from amp_rewrite.graph.sizes import Sizes
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 from amp_rewrite.rewriting.paint.region_costs import Region, RegionCosts, total
+
+UNPROFITABLE = PassReason(
+    "unprofitable",
+    phrase="the casts around its region cost more than it saves",
+    plain="costs more in casts than it saves",
+    row="the casts around its region cost more than it saves (after the fixed point)",
+)
 
 CLEAR_LOSS = 2.0
 """How many times what a region saves its casts have to cost."""
@@ -22,6 +30,10 @@ class DropUnprofitable:
     """
 
     name: ClassVar[str] = "drop-unprofitable"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(Stage.SAVING, 20, "unpaints regions whose casts cost more than twice what they save"),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = (UNPROFITABLE,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such regions."""
@@ -38,7 +50,7 @@ class DropUnprofitable:
             saved = _saved(costs, region, context.bytes_per_mac, enough=moved / CLEAR_LOSS)
             if saved is not None and moved > CLEAR_LOSS * saved:
                 detail = f"its casts move {moved:,} bytes a run, it saves {saved:,.0f}"
-                mark = Mark(Color.NONE, Reason.UNPROFITABLE, None, detail)
+                mark = Mark(Color.NONE, UNPROFITABLE, None, detail)
                 marks |= dict.fromkeys(region.vertices, mark)
         return painting.with_marks(marks)
 

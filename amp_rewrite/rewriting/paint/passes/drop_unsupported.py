@@ -9,7 +9,8 @@ from onnx import TensorProto
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.elements import element
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 
 QUANTIZED = frozenset(
     number
@@ -23,6 +24,18 @@ class DropUnsupported:
     """Unpaint seeded vertices without schema type or kernel, or with a quantised operand."""
 
     name: ClassVar[str] = "drop-unsupported"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.COLORING,
+            60,
+            (
+                "allow vertices whose variable the target cannot run in the low type, or whose "
+                "node has a quantised operand, leave the painting"
+            ),
+            "P6",
+        ),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without the seeds that the target cannot run."""

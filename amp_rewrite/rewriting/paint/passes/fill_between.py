@@ -6,14 +6,36 @@ from typing import ClassVar
 
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
 from amp_rewrite.rewriting.paint.reach import walk
+
+BETWEEN = PassReason(
+    "between-allow",
+    phrase="it lies between allow operators, reached from",
+    plain="lies between operators that are fast in {precision}",
+    row="it lies between allow operators (P3)",
+)
 
 
 class FillBetween:
     """Paint every vertex on a path allow -> (clear | infer)* -> allow."""
 
     name: ClassVar[str] = "fill-between"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.COLORING,
+            30,
+            (
+                "from each processable allow-list root walk outputs, entering v if it is on clear "
+                "or infer, not denied, processable and supported; call what is visited `down`. "
+                "From each such root walk inputs, entering `down`; all visited become allow. That "
+                "is every vertex on a path allow -> (clear or infer)* -> allow"
+            ),
+            "P3",
+        ),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = (BETWEEN,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the vertices between allow-list operators in it."""
@@ -25,7 +47,7 @@ class FillBetween:
         down = walk(roots, graph.successors, passable & ~painting.deny)
         between = walk(roots, graph.predecessors, graph.mask(down))
         marks = {
-            v: Mark(Color.ALLOW, Reason.BETWEEN, down[v] if down[v] is not None else parent)
+            v: Mark(Color.ALLOW, BETWEEN, down[v] if down[v] is not None else parent)
             for v, parent in between.items()
             if parent is not None and not painting.is_allow(v)
         }

@@ -10,7 +10,15 @@ from amp_rewrite.graph.part import Part, part_in
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
+
+FOLLOWS = PassReason(
+    "follows-allow",
+    phrase="an infer operator right behind",
+    plain="directly follows an operator that is fast in {precision}",
+    row="an infer operator right behind an allow one (P4)",
+)
 
 _HANDS_ON = having(Trait.PASSES_SEQUENCE) - having(Trait.LOOPS)
 """Identity and If, which compute nothing: what reads their output reads what they were given."""
@@ -27,6 +35,20 @@ class FollowAllow:
     """
 
     name: ClassVar[str] = "follow-allow"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.COLORING,
+            40,
+            (
+                "one sweep in topological order over infer vertices that are unmarked, processable"
+                " and supported: allow if some direct input is allow and none is denied; a clear "
+                "Identity or If, unmarked, processable and supported, hands its inputs on. An "
+                "option, `infer_after_allow`. Nodes of gradients are left out"
+            ),
+            "P4",
+        ),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = (FOLLOWS,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the infer vertices that follow allow ones in it."""
@@ -43,7 +65,7 @@ class FollowAllow:
             if leader is None or any(painting.is_deny(v) for v in inputs):
                 continue
             if part_in(graph.flat.metadata_of(graph.nodes[vertex])) is not Part.GRADIENT:
-                marks[vertex] = Mark(Color.ALLOW, Reason.FOLLOWS, leader)
+                marks[vertex] = Mark(Color.ALLOW, FOLLOWS, leader)
         return painting.with_marks(marks)
 
 

@@ -6,8 +6,16 @@ from typing import ClassVar
 
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
 from amp_rewrite.rewriting.paint.reach import walk
+
+CLEAR = PassReason(
+    "clear-next-to-allow",
+    phrase="a clear operator next to",
+    plain="moves data next to {precision} operators",
+    row="a clear operator next to an allow one (P5)",
+)
 
 
 class GrowClear:
@@ -17,6 +25,19 @@ class GrowClear:
     """
 
     name: ClassVar[str] = "grow-clear"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.COLORING,
+            50,
+            (
+                "from each processable vertex of allow walk inputs and outputs, entering v if it "
+                "is clear, unmarked, processable, supported, and its node is not a plain read of a"
+                " training variable; all visited become allow"
+            ),
+            "P5",
+        ),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = (CLEAR,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the clear neighbours of allow vertices in it."""
@@ -29,7 +50,7 @@ class GrowClear:
         enter = grows & ~painting.marked & ~context.variable_reads
         roots = [v for v in painting.allowed() if may_touch[v]]
         marks = {
-            v: Mark(Color.ALLOW, Reason.CLEAR, parent)
+            v: Mark(Color.ALLOW, CLEAR, parent)
             for v, parent in walk(roots, neighbours, enter).items()
             if parent is not None
         }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 
 
 class JoinScales:
@@ -16,6 +17,17 @@ class JoinScales:
     """
 
     name: ClassVar[str] = "join-scales"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.KEEPING,
+            20,
+            (
+                "nothing: the factor in front of a low matrix product becomes low with it "
+                "([below](#groups))"
+            ),
+        ),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such factors low."""

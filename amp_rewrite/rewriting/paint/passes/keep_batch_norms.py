@@ -17,13 +17,27 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.rewriting.paint.batch_norms import product_before
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import GivenNote, given_notes
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 
 
 class KeepBatchNorms:
     """Unpaint such nodes where their scale and statistics are not low with them."""
 
     name: ClassVar[str] = "keep-batch-norms"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.KEEPING,
+            130,
+            (
+                "a BatchNormalization with float32 statistics behind a low MatMul, which ONNX "
+                "Runtime fuses into it whatever their types "
+                "([other_tools.md](other_tools.md#files-that-end-onnx-runtime))"
+            ),
+        ),
+        Place(Stage.JUDGING, 100),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without them; the same if ONNX Runtime does not load the result."""

@@ -20,7 +20,15 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.kernels.rounding_table import FACTOR, RECIPROCAL
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
+
+CONSTANT_CUT = PassReason(
+    "constant-cut",
+    phrase="target {target} does not round a constant to nearest",
+    plain="uses a constant that target {target} truncates in {precision}",
+    row="the target does not round to nearest what it computes of a constant",
+)
 
 # operators: those that multiply with an attribute.
 _SLOPES = {"HardSigmoid": 0.2, "LeakyRelu": 0.01}
@@ -31,6 +39,20 @@ class KeepCut:
     """Unpaint what computes with a constant that the target cuts off."""
 
     name: ClassVar[str] = "keep-cut"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.KEEPING,
+            30,
+            (
+                "what multiplies or divides by a constant that the target cuts off instead of "
+                "rounding it, as its table of rounding says "
+                "([arithmetic.md](arithmetic.md#openvino-what-is-rounded-and-what-is-cut-off)); "
+                "not a Div inside GELU or behind attention scores, which OpenVINO computes "
+                "otherwise"
+            ),
+        ),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = (CONSTANT_CUT,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; nodes that the user allows stay."""
@@ -41,7 +63,7 @@ class KeepCut:
                 for vertex in graph.vertices_of(node) if lost else ():
                     asked = context.rules.allowed_by(graph.node_name(vertex))
                     if painting.is_allow(vertex) and asked is None:
-                        marks[vertex] = Mark(Color.NONE, Reason.CONSTANT_CUT, None, lost)
+                        marks[vertex] = Mark(Color.NONE, CONSTANT_CUT, None, lost)
         return painting.with_marks(marks)
 
 

@@ -24,7 +24,8 @@ from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.frequencies import Frequencies
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 from amp_rewrite.values.counts.constant_places import SHORTEST, constant_places
 from amp_rewrite.values.counts.fact import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Given, find_counts
@@ -44,6 +45,18 @@ class KeepDemands:
     """Mark every vertex that computes a count, an angle, an index or a coordinate."""
 
     name: ClassVar[str] = "keep-demands"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.GIVEN,
+            40,
+            (
+                "counts, angles, indices and coordinates, before the first round ([below](#counts-"
+                "and-demands))"
+            ),
+        ),
+        Place(Stage.HARMED, 50),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked; nodes that the user allows are not."""

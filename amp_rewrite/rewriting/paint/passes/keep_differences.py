@@ -24,7 +24,8 @@ from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.traits import Trait, has, having
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.formulas import Formulas, is_one, is_product
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 
 # operators: what may turn a small error of a difference into a large one.
 _ROOTS = ("Sqrt", "Log", "Reciprocal", "Pow", "Div")
@@ -44,6 +45,18 @@ class KeepDifferences:
     """Mark differences of large numbers, and what computes them."""
 
     name: ClassVar[str] = "keep-differences"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.GIVEN,
+            10,
+            (
+                "differences of large numbers where what remains counts, before the first round "
+                "([below](#differences-states-and-phases))"
+            ),
+        ),
+        Place(Stage.HARMED, 20),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked; nodes that the user allows are not."""

@@ -26,7 +26,18 @@ from amp_rewrite.graph.flat import Array
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.groups import FusedGroup
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+
+FUSED_FLOAT32 = PassReason(
+    "fused-group-float32",
+    phrase="the target computes a group as one operator, in float32",
+    plain="is part of a group that the target computes in float32",
+    row=(
+        "it is part of a group that the target computes as one operator, in float32, or makes its"
+        " input"
+    ),
+)
 
 Marks = dict[int, Mark]
 
@@ -35,6 +46,18 @@ class KeepGroups:
     """Give every group of the target one type: marks are low or float32."""
 
     name: ClassVar[str] = "keep-groups"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.KEEPING,
+            10,
+            (
+                "groups that the target computes as one operator: what has a part in float32 has "
+                "all of it there, or becomes low as a whole ([below](#groups))"
+            ),
+        ),
+        Place(Stage.JUDGING, 10),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = (FUSED_FLOAT32,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the groups in one type.
@@ -168,5 +191,5 @@ class _Judge:
         return dict.fromkeys(vertices, mark)
 
     def _float32(self, vertices: Iterable[int], role: str = "part of") -> Marks:
-        mark = Mark(Color.NONE, Reason.FUSED_FLOAT32, None, f"{role} {self.fused.words}")
+        mark = Mark(Color.NONE, FUSED_FLOAT32, None, f"{role} {self.fused.words}")
         return dict.fromkeys(vertices, mark)

@@ -15,13 +15,23 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.mask_casts import MaskCasts
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 
 
 class KeepInRange:
     """Unpaint what computes or reads a value beyond the range of the low type."""
 
     name: ClassVar[str] = "keep-in-range"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.KEEPING,
+            40,
+            ("what computes or reads numbers that leave the range, for certain or by an estimate"),
+        ),
+        Place(Stage.JUDGING, 20),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; a mark names the value and what it reaches."""

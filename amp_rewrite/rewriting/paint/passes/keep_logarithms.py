@@ -29,7 +29,8 @@ from amp_rewrite.graph.traits import Trait, has, having, operator, row_of
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.guards import guards_of
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 from amp_rewrite.values.sum_lengths import count_terms
 
 _LOUDEST = 32767.0
@@ -50,6 +51,15 @@ class KeepLogarithms:
     """Mark logarithms that the low type would spoil, and what computes their arguments."""
 
     name: ClassVar[str] = "keep-logarithms"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.KEEPING,
+            90,
+            "logarithms of small numbers, and what computes these ([below](#logarithms))",
+        ),
+        Place(Stage.JUDGING, 70),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked; nodes that the user allows are not."""

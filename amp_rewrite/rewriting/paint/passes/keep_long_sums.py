@@ -25,7 +25,8 @@ import numpy as np
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 from amp_rewrite.values.sum_lengths import count_terms
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -48,6 +49,18 @@ class KeepLongSums:
     """
 
     name: ClassVar[str] = "keep-long-sums"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.GIVEN,
+            70,
+            (
+                "sums of too many terms, where the target's kernels add in the low type, before "
+                "the first round"
+            ),
+        ),
+        Place(Stage.HARMED, 60),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked; the same if kernels add in float32."""

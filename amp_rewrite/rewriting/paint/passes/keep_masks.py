@@ -26,7 +26,8 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.fills import Fills, FillSearch
 from amp_rewrite.rewriting.paint.mask_casts import MaskCasts
 from amp_rewrite.rewriting.paint.masks import softmaxes
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 
 _SWALLOWING = 2.0**40
 """A fill from here on leaves nothing of scores below 2^15 in float32, nor in a type as wide."""
@@ -36,6 +37,15 @@ class KeepMasks:
     """Unpaint scores with a mask added, the mask, and the Softmax of both."""
 
     name: ClassVar[str] = "keep-masks"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.KEEPING,
+            70,
+            "scores with a mask added, the mask, and the Softmax behind ([below](#masks))",
+        ),
+        Place(Stage.JUDGING, 50),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; nodes that the user allows stay."""

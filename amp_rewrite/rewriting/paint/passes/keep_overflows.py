@@ -26,7 +26,8 @@ from amp_rewrite.rewriting.paint.masks import (
     overflows_below_only,
     saturates_in_float32,
 )
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 from amp_rewrite.values.weight_stats import WeightStats
 
 _HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN, Trait.HOLDS, Trait.SUBGRAPHS)
@@ -39,6 +40,11 @@ class KeepOverflows:
     """Unpaint what computes with a constant out of range."""
 
     name: ClassVar[str] = "keep-overflows"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(Stage.KEEPING, 80, "consumers of constants out of range"),
+        Place(Stage.JUDGING, 60),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; a mark names the constant."""

@@ -17,7 +17,8 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.formulas import FARTHEST, TRANSFORMS, Formulas, is_one
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 from amp_rewrite.values.sum_lengths import count_terms
 
 # operators: what may stand between a quotient and the inverse of a function.
@@ -38,6 +39,15 @@ class KeepPhases:
     """Mark quotients of which an angle is made, and what computes them."""
 
     name: ClassVar[str] = "keep-phases"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.GIVEN,
+            20,
+            "quotients of which an angle is made, with their spectrum, before the first round",
+        ),
+        Place(Stage.HARMED, 30),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked; nodes that the user allows are not."""

@@ -25,7 +25,8 @@ from amp_rewrite.graph.keys import PART_KEY
 from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.formulas import Formulas, is_one, is_product
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 from amp_rewrite.rewriting.paint.unrolled import FEW, LINEAR, unrolled_marks
 
 # operators: those whose result grows with what they read, but not in proportion.
@@ -35,7 +36,7 @@ _GATES = ("Sigmoid", "HardSigmoid", "Softmax")  # operators: what gates are made
 _WITH_BATCH = 8
 """The opset in which Scan has an axis of batches in front of the one that it goes along."""
 
-Place = tuple[int, bool]
+Bend = tuple[int, bool]
 """A vertex, and whether the way to it has passed a function that bends."""
 
 
@@ -43,6 +44,15 @@ class KeepStates:
     """Mark what carries the state of a Loop or Scan from turn to turn without a bound."""
 
     name: ClassVar[str] = "keep-states"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.GIVEN,
+            30,
+            "states that a loop carries through arithmetic alone, before the first round",
+        ),
+        Place(Stage.HARMED, 40),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked; nodes that the user allows are not."""
@@ -99,7 +109,7 @@ class _Loop(Formulas):
         called = self.graph.operator_of(vertex)
         return has(called, Trait.SUBGRAPHS, Trait.MOVES, Trait.CASTS, Trait.EXACT)
 
-    def _after(self, place: Place) -> Iterator[Place]:
+    def _after(self, place: Bend) -> Iterator[Bend]:
         """Yield where arithmetic inside the body leads from a vertex."""
         vertex, bent = place
         for reader in self.graph.successors(vertex):
@@ -119,7 +129,7 @@ class _Loop(Formulas):
             elif operator(called) in LINEAR and not self._is_held(vertex, node):
                 yield from self._outputs(node, reader, bent)
 
-    def _outputs(self, node: int, reader: int, bent: bool) -> Iterator[Place]:
+    def _outputs(self, node: int, reader: int, bent: bool) -> Iterator[Bend]:
         """Yield the vertices of a node that writes: those of a Cast are two."""
         writes = self.graph.writes
         first = self.flat.output_start[node]
@@ -190,10 +200,10 @@ class _Loop(Formulas):
         return False
 
 
-def _cycles(roots: list[Place], after: Callable[[Place], Iterator[Place]]) -> Iterator[set[Place]]:
+def _cycles(roots: list[Bend], after: Callable[[Bend], Iterator[Bend]]) -> Iterator[set[Bend]]:
     """Yield, for each root, the places that lie on a way from it back to a root."""
     ahead = _reached(roots, after)
-    back: dict[Place, list[Place]] = {}
+    back: dict[Bend, list[Bend]] = {}
     for place, others in ahead.items():
         for other in others:
             back.setdefault(other, []).append(place)
@@ -206,10 +216,10 @@ def _cycles(roots: list[Place], after: Callable[[Place], Iterator[Place]]) -> It
 
 
 def _reached(
-    roots: Iterable[Place], after: Callable[[Place], Iterable[Place]]
-) -> dict[Place, list[Place]]:
+    roots: Iterable[Bend], after: Callable[[Bend], Iterable[Bend]]
+) -> dict[Bend, list[Bend]]:
     """Return the places that can be reached, with those that follow each."""
-    found: dict[Place, list[Place]] = {}
+    found: dict[Bend, list[Bend]] = {}
     stack = list(roots)
     while stack:
         place = stack.pop()

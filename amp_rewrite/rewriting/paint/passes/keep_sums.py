@@ -18,7 +18,8 @@ from amp_rewrite.graph.part import part_in
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 from amp_rewrite.values.intervals.operation import Operation
 from amp_rewrite.values.intervals.summing import length_along, reduced_length
 from amp_rewrite.values.sum_lengths import count_terms
@@ -38,6 +39,11 @@ class KeepSums:
     """Unpaint what is computed of a float32 sum that nothing bounds."""
 
     name: ClassVar[str] = "keep-sums"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(Stage.KEEPING, 50, "what reads a float32 sum that nothing bounds"),
+        Place(Stage.JUDGING, 30),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; nodes that the user allows are left alone."""

@@ -13,13 +13,32 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
+
+NO_CAST_BEHIND = PassReason(
+    "no-cast-behind",
+    phrase="target {target} cannot have a Cast behind it",
+    plain="feeds an operator that target {target} cannot build behind a Cast",
+    row="it feeds a float32 operator that the target cannot build behind a Cast",
+)
 
 
 class KeepUncast:
     """Unpaint what makes the inputs of such operators, and what only moves these."""
 
     name: ClassVar[str] = "keep-uncast"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.KEEPING,
+            120,
+            (
+                "what feeds a float32 operator that the target cannot build behind a Cast: on "
+                "TensorRT a recurrent one, or Attention"
+            ),
+        ),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = (NO_CAST_BEHIND,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; the same if the target can build all."""
@@ -29,7 +48,7 @@ class KeepUncast:
             if painting.is_allow(reader):
                 continue
             detail = f"{graph.node_name(reader)} cannot be built behind a Cast"
-            mark = Mark(Color.NONE, Reason.NO_CAST_BEHIND, reader, detail)
+            mark = Mark(Color.NONE, NO_CAST_BEHIND, reader, detail)
             marks |= {v: mark for v in _makers(graph, value) if painting.is_allow(v)}
         return painting.with_marks(marks)
 

@@ -17,7 +17,8 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 
 # operators: those by which a constant that is at least something keeps a number from zero.
 _GUARDING = ("Add", "Max", "Sum")
@@ -30,6 +31,17 @@ class KeepVanished:
     """
 
     name: ClassVar[str] = "keep-vanished"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.JUDGING,
+            90,
+            (
+                "of a painting that was given (below): a zero that is added where a division "
+                "follows, up to the division: an epsilon that a converter lost"
+            ),
+        ),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices."""

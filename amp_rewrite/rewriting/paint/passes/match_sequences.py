@@ -8,13 +8,26 @@ from __future__ import annotations
 from typing import ClassVar
 
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+
+SEQUENCE = PassReason(
+    "sequence-cluster",
+    phrase="it handles the same sequence as",
+    plain="handles a sequence of {precision} tensors",
+    row="it handles the same sequence as an allow vertex",
+)
 
 
 class MatchSequences:
     """Deny a cluster with a denied member; otherwise paint one with a painted member."""
 
     name: ClassVar[str] = "match-sequences"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(Stage.COLORING, 20, "every sequence cluster gets one color", "C"),
+        Place(Stage.COLORING, 70, "again", "C"),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = (SEQUENCE,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with every cluster in one color."""
@@ -26,6 +39,6 @@ class MatchSequences:
                 mark = Mark(Color.DENY, Reason.SEQUENCE_DENIED, denied)
                 marks |= {v: mark for v in cluster if not painting.is_deny(v)}
             elif allowed is not None:
-                mark = Mark(Color.ALLOW, Reason.SEQUENCE, allowed)
+                mark = Mark(Color.ALLOW, SEQUENCE, allowed)
                 marks |= {v: mark for v in cluster if not painting.is_allow(v)}
         return painting.with_marks(marks)

@@ -23,7 +23,15 @@ from amp_rewrite.graph.flat import ABSENT, MAIN, Array
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
+
+CAST_MOVED = PassReason(
+    "cast-moved",
+    phrase="moving the cast across it saves casts or bytes",
+    plain="is float32 to save casts",
+    row="moving the cast across it saves casts or bytes (after the fixed point)",
+)
 
 LONGEST_RUN = 16
 """How many vertices in a row may change color together."""
@@ -46,6 +54,17 @@ class MoveCasts:
     """
 
     name: ClassVar[str] = "move-casts"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.SAVING,
+            10,
+            (
+                "recolors clear vertices next to a cast where that saves casts, or elements that "
+                "casts read"
+            ),
+        ),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = (CAST_MOVED,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices recolored."""
@@ -84,7 +103,7 @@ class _Search:
     def marks(self) -> dict[int, Mark]:
         """Return the marks of the vertices whose color changed."""
         return {
-            v: Mark(Color.ALLOW if v in self.low else Color.NONE, Reason.CAST_MOVED)
+            v: Mark(Color.ALLOW if v in self.low else Color.NONE, CAST_MOVED)
             for v in self.changed
             if (v in self.low) != self.painting.is_allow(v)
         }

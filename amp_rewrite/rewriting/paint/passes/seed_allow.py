@@ -7,7 +7,8 @@ from typing import ClassVar
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 
 
 class SeedAllow:
@@ -19,6 +20,19 @@ class SeedAllow:
     """
 
     name: ClassVar[str] = "seed-allow"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.SEEDING,
+            20,
+            (
+                "v becomes allow if it is on the allow list (or forced), processable and not "
+                "denied. There is no type or kernel test here. If nothing is allow afterwards, "
+                "painting ends: the model stays as it is"
+            ),
+            "P1",
+        ),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the allow list's vertices in it."""

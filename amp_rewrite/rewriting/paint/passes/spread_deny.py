@@ -8,7 +8,8 @@ from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 from amp_rewrite.rewriting.paint.reach import walk
 from amp_rewrite.values.patterns.plain_view import PlainView
 
@@ -26,6 +27,19 @@ class SpreadDeny:
     """
 
     name: ClassVar[str] = "spread-deny"
+    places: ClassVar[tuple[Place, ...]] = (
+        Place(
+            Stage.COLORING,
+            10,
+            (
+                "with `up` = deny and infer roots, and the clear vertices reached from them by "
+                "walking inputs through clear: from each deny root walk outputs, entering vertices"
+                " of `up` that are not denied yet; all visited become deny"
+            ),
+            "P2",
+        ),
+    )
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the denied vertices in it."""

@@ -1,0 +1,63 @@
+"""What a pass of the painting is, and where it stands."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from amp_rewrite.rewriting.paint.context import PaintContext
+    from amp_rewrite.rewriting.paint.painting import Painting, PassReason
+
+
+class Stage(StrEnum):
+    """When passes run (painting.md, sections 3 and 4)."""
+
+    GIVEN = "given"
+    """What every round excludes, whatever is painted; the last to mark a vertex wins."""
+    SEEDING = "seeding"
+    COLORING = "coloring"
+    KEEPING = "keeping"
+    """What a round excludes, or joins to its group; each looks at the same painting, and the last
+    to mark a vertex wins."""
+    SAVING = "saving"
+    """What saves casts once the rest is settled."""
+    HARMED = "harmed"
+    JUDGING = "judging"
+    """What a painting that was given loses: what is wrong, not what is slow. They are those of
+    KEEPING that tell a danger, and what the rounding of constants to a file has done; HARMED: of
+    GIVEN."""
+
+
+class Place(NamedTuple):
+    """Where a pass stands.
+
+    Attributes:
+        stage: When it runs.
+        order: Passes of a stage run by it; no two have the same.
+        row: What docs/painting.md says of it there, in Markdown; "" where another place says it.
+        label: Its short name in the algorithm, such as "P3", or "".
+    """
+
+    stage: Stage
+    order: int
+    row: str = ""
+    label: str = ""
+
+
+class PaintPass(Protocol):
+    """A step of the painting: pure, without state between calls.
+
+    Attributes:
+        name: The name of its file, with hyphens.
+        places: Where it stands.
+        reasons: The reasons that it alone gives.
+    """
+
+    name: ClassVar[str]
+    places: ClassVar[tuple[Place, ...]]
+    reasons: ClassVar[tuple[PassReason, ...]]
+
+    def run(self, context: PaintContext, painting: Painting) -> Painting:
+        """Return the new painting."""
+        ...

@@ -1,0 +1,80 @@
+"""All painting passes: made by `python tools/make_pass_table.py`, not edited by hand."""
+
+from __future__ import annotations
+
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass
+from amp_rewrite.rewriting.paint.passes.deny_sequences import DenySequences
+from amp_rewrite.rewriting.paint.passes.drop_islands import DropIslands
+from amp_rewrite.rewriting.paint.passes.drop_unprofitable import DropUnprofitable
+from amp_rewrite.rewriting.paint.passes.drop_unsupported import DropUnsupported
+from amp_rewrite.rewriting.paint.passes.fill_between import FillBetween
+from amp_rewrite.rewriting.paint.passes.follow_allow import FollowAllow
+from amp_rewrite.rewriting.paint.passes.grow_clear import GrowClear
+from amp_rewrite.rewriting.paint.passes.join_scales import JoinScales
+from amp_rewrite.rewriting.paint.passes.keep_batch_norms import KeepBatchNorms
+from amp_rewrite.rewriting.paint.passes.keep_cut import KeepCut
+from amp_rewrite.rewriting.paint.passes.keep_demands import KeepDemands
+from amp_rewrite.rewriting.paint.passes.keep_dequantized import KeepDequantized
+from amp_rewrite.rewriting.paint.passes.keep_differences import KeepDifferences
+from amp_rewrite.rewriting.paint.passes.keep_gradients import KeepGradients
+from amp_rewrite.rewriting.paint.passes.keep_groups import KeepGroups
+from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
+from amp_rewrite.rewriting.paint.passes.keep_logarithms import KeepLogarithms
+from amp_rewrite.rewriting.paint.passes.keep_long_sums import KeepLongSums
+from amp_rewrite.rewriting.paint.passes.keep_masks import KeepMasks
+from amp_rewrite.rewriting.paint.passes.keep_overflows import KeepOverflows
+from amp_rewrite.rewriting.paint.passes.keep_parts import KeepParts
+from amp_rewrite.rewriting.paint.passes.keep_phases import KeepPhases
+from amp_rewrite.rewriting.paint.passes.keep_quantized import KeepQuantized
+from amp_rewrite.rewriting.paint.passes.keep_quotients import KeepQuotients
+from amp_rewrite.rewriting.paint.passes.keep_runnable import KeepRunnable
+from amp_rewrite.rewriting.paint.passes.keep_states import KeepStates
+from amp_rewrite.rewriting.paint.passes.keep_sums import KeepSums
+from amp_rewrite.rewriting.paint.passes.keep_uncast import KeepUncast
+from amp_rewrite.rewriting.paint.passes.keep_underflows import KeepUnderflows
+from amp_rewrite.rewriting.paint.passes.keep_vanished import KeepVanished
+from amp_rewrite.rewriting.paint.passes.match_sequences import MatchSequences
+from amp_rewrite.rewriting.paint.passes.move_casts import MoveCasts
+from amp_rewrite.rewriting.paint.passes.retarget_casts import RetargetCasts
+from amp_rewrite.rewriting.paint.passes.retarget_dequantizers import RetargetDequantizers
+from amp_rewrite.rewriting.paint.passes.seed_allow import SeedAllow
+from amp_rewrite.rewriting.paint.passes.spread_deny import SpreadDeny
+
+PASSES: tuple[PaintPass, ...] = (
+    DenySequences(),
+    DropIslands(),
+    DropUnprofitable(),
+    DropUnsupported(),
+    FillBetween(),
+    FollowAllow(),
+    GrowClear(),
+    JoinScales(),
+    KeepBatchNorms(),
+    KeepCut(),
+    KeepDemands(),
+    KeepDequantized(),
+    KeepDifferences(),
+    KeepGradients(),
+    KeepGroups(),
+    KeepInRange(),
+    KeepLogarithms(),
+    KeepLongSums(),
+    KeepMasks(),
+    KeepOverflows(),
+    KeepParts(),
+    KeepPhases(),
+    KeepQuantized(),
+    KeepQuotients(),
+    KeepRunnable(),
+    KeepStates(),
+    KeepSums(),
+    KeepUncast(),
+    KeepUnderflows(),
+    KeepVanished(),
+    MatchSequences(),
+    MoveCasts(),
+    RetargetCasts(),
+    RetargetDequantizers(),
+    SeedAllow(),
+    SpreadDeny(),
+)
