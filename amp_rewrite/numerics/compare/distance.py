@@ -212,17 +212,17 @@ class Comparer:
             for a, b in zip(original, rewritten, strict=False):
                 self.add(a, b)
             return
-        a, b = np.asarray(original), np.asarray(rewritten)
+        a, b = np.asarray(original), np.asarray(rewritten)  # in the output's shape and its type
         self.dtype = _name(a)
         if a.shape != b.shape:
             self.shape_differs = True
             return
         if is_float(a) and is_float(b):
             self.is_float = True
-            a, b = a.astype(np.float64), b.astype(np.float64)
+            a, b = a.astype(np.float64), b.astype(np.float64)  # in the output's shape, float64
             if apart is not None:
                 self._add_apart(a[apart], b[apart])
-                a, b = a[~apart], b[~apart]
+                a, b = a[~apart], b[~apart]  # (rows left, axes behind those of `apart`)
             self.elements += a.size
             self._add_floats(a, b, rank=np.ndim(original))
             if apart is None:
@@ -341,7 +341,7 @@ class Comparer:
 
     def _add_lost(self, a: Array, b: Array) -> Array:
         """Count what became NaN or infinite; return where the original is finite."""
-        finite = np.isfinite(a)
+        finite = np.isfinite(a)  # as a: a mask
         self.nan += int(np.count_nonzero(np.isnan(b) & finite))
         self.inf += int(np.count_nonzero(np.isinf(b) & finite))
         return finite
@@ -351,21 +351,22 @@ class Comparer:
         both = self._add_lost(a, b) & np.isfinite(b)
         self.apart += a.size
         if both.any():
-            a, b = a[both], b[both]
+            a, b = a[both], b[both]  # (finite elements,)
             self.apart_worst = max(self.apart_worst, float(np.abs(b - a).max()))
             self.apart_largest = max(self.apart_largest, float(np.abs(a).max()))
 
     def _add_floats(self, a: Array, b: Array, *, rank: int) -> None:
         finite = self._add_lost(a, b)
-        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        same = (a == b) | (np.isnan(a) & np.isnan(b))  # as a: a mask
         self.fitting += int(np.count_nonzero(same & ~finite))
         self.unequal += int(np.count_nonzero(~same & ~finite))
-        both = finite & np.isfinite(b)
+        both = finite & np.isfinite(b)  # as a: a mask
         if both.all():
             difference = b - a
             self.slices.add(a, difference, rank)
             self._add_finite(a.ravel(), b.ravel(), difference.ravel())
             return
+        # as a, 0 where either is not finite
         known, other = np.where(both, a, 0.0), np.where(both, b, 0.0)
         self.slices.add(known, other - known, rank)
         self._add_finite(a[both], b[both], (other - known)[both])
@@ -377,15 +378,18 @@ class Comparer:
             return
         if a.ndim != 2 and a.min() >= 0 and a.max() <= 1 and not are_shares(a, a.ndim - 1):
             return  # probabilities that do not add up to 1 are each of its own
-        known = ~(np.isnan(b) & np.isfinite(a)).any(-1)
-        first, other = a.argmax(-1), b.argmax(-1)
-        same = first == other
+        known = ~(np.isnan(b) & np.isfinite(a)).any(-1)  # a.shape[:-1]: a mask of rows
+        first, other = a.argmax(-1), b.argmax(-1)  # a.shape[:-1]: places along the last axis
+        same = first == other  # a.shape[:-1]: a mask of rows
+        # a.shape[:-1]: elements of a
         chosen, most = np.take_along_axis(a, other[..., None], -1)[..., 0], a.max(-1)
         with np.errstate(invalid="ignore"):  # infinity less infinity
             if a.ndim == 2:  # what one rounding can make equal: two classes of 0.9999 and 1
+                # a.shape[:-1]: as a's elements
                 near = self.tolerances.rtol / ROUNDINGS * np.abs(most)
             else:
                 largest = self.tolerances.rtol * float(np.abs(a).max())
+                # a.shape[:-1]: as a's elements
                 near = np.maximum(largest, DISTANCE * (most - a.mean(-1)))
             same |= most - chosen <= near
         self.rows += first.size
@@ -394,18 +398,19 @@ class Comparer:
     def _add_finite(self, a: Array, b: Array, difference: Array) -> None:
         if not a.size:
             return
-        error, magnitude = np.abs(difference), np.abs(a)
+        error, magnitude = np.abs(difference), np.abs(a)  # (finite elements,)
         largest = float(magnitude.max())
         self.least, self.most = min(self.least, float(a.min())), max(self.most, float(a.max()))
         self.largest, self.finite = max(self.largest, largest), self.finite + a.size
         scale = largest if self.usual is None else max(largest, self.usual.largest)
+        # a number, or below: (elements,)
         limit = self.tolerances.atol + self.tolerances.rtol * scale
         if not self.tolerances.strict:  # a number may be off by its own rounding besides
             limit = limit + self.tolerances.rtol * magnitude
         self.fitting += int(np.count_nonzero(error <= limit))
         worst = float(error.max())
         self.max_abs = max(self.max_abs, worst)
-        nonzero = magnitude > 0
+        nonzero = magnitude > 0  # (finite elements,): a mask
         if nonzero.any():
             self.max_rel = max(self.max_rel, float((error[nonzero] / magnitude[nonzero]).max()))
             self.scaled_error = max(self.scaled_error, worst / largest)
@@ -417,7 +422,7 @@ class Comparer:
     def _add_others(self, a: Array, b: Array) -> None:
         self.fitting += int(np.count_nonzero(a == b))
         if a.size and a.dtype.kind in "iu" and b.dtype.kind in "iu":
-            difference = np.abs(a.astype(np.float64) - b.astype(np.float64))
+            difference = np.abs(a.astype(np.float64) - b.astype(np.float64))  # as a
             self.max_abs = max(self.max_abs, float(difference.max()))
 
     def _distance(self) -> float | None:

@@ -4,6 +4,9 @@ All costs are picoseconds, as integers, so that sums are exact and ties are ties
 zero: a vertex costs what it takes low more than in float32. A value whose maker and readers differ
 costs one Cast, whoever many of them there are; two operators that the target computes together
 cost what that saves if they differ.
+
+Comments say of arrays what they are indexed by, and what an element is: ps are picoseconds, codes
+stand for families, slots are the inputs of all nodes, one behind the other.
 """
 
 from __future__ import annotations
@@ -121,6 +124,7 @@ class RunningTime:
         """By node, the code of its family."""
         codes = {family: code for code, family in enumerate(self._families)}
         table = [codes[self._table.family(operator(called))] for called in self._flat.operators]
+        # (nodes,): codes
         by_node = np.array(table, np.int64)[np.array(self._flat.operator, np.int64)]
         for node, pattern in self._group_of.items():
             by_node[node] = codes[self._table.family(pattern)]
@@ -135,7 +139,7 @@ class RunningTime:
     @cached_property
     def _in_front(self) -> Array:
         """By node, the code of its family; of a view, of that of what it shows."""
-        found, flat = self._family.copy(), self._flat
+        found, flat = self._family.copy(), self._flat  # found: (nodes,), codes
         for node in flat.nodes_of(*_VIEWS):
             maker = flat.producer[flat.inputs_of(node)[0]]
             if found[node] == self._any:
@@ -155,12 +159,13 @@ class RunningTime:
     @cached_property
     def _is_float32(self) -> Array:
         """By value, whether it is a tensor that may be retyped."""
+        # (values,)
         return np.array([type_ in FLOAT32_TYPES for type_ in self._graph.types], np.bool_)
 
     @cached_property
     def _is_constant(self) -> Array:
         """By value, whether it is a constant, which is converted in the file."""
-        flat, found = self._flat, np.zeros(self._flat.n_values, np.bool_)
+        flat, found = self._flat, np.zeros(self._flat.n_values, np.bool_)  # found: (values,)
         held = (v for n in flat.nodes_of("Constant") for v in flat.outputs_of(n))
         stored = (v for body in flat.bodies for v in body.initializers)
         constant = [v for v in (*held, *stored) if constant_tensor(self._graph, v) is not None]
@@ -173,8 +178,9 @@ class RunningTime:
         flat, fixed = self._flat, np.append(self._is_constant, np.True_)  # ABSENT is the last
         for value in (v for body in flat.bodies for v in body.initializers):
             fixed[value] = stored_tensor(flat, value) is not None
+        # (slots,): inputs of all nodes, one behind the other
         free = ~fixed[np.array(flat.inputs, np.int64)]
-        varying = np.bincount(flat.slot_nodes[free], minlength=flat.n_nodes)
+        varying = np.bincount(flat.slot_nodes[free], minlength=flat.n_nodes)  # (nodes,): how many
         waiting = np.flatnonzero(varying == 0).tolist()
         while waiting:
             node = waiting.pop()
@@ -197,12 +203,15 @@ class RunningTime:
     def _moved(self) -> Array:
         """By node, how many elements it reads and writes that are float32, or low already."""
         low = tensor_type(self._context.low.number)
-        is_low = np.array([type_ == low for type_ in self._graph.types], np.bool_)
+        is_low = np.array([type_ == low for type_ in self._graph.types], np.bool_)  # (values,)
+        # elements: (values,), 0 for other types
         flat, elements = self._flat, self._weighing.elements * (self._is_float32 | is_low)
+        # (slots,): elements
         inputs = np.append(elements, 0)[np.array(flat.inputs, np.int64)]  # ABSENT is the last
-        outputs = elements[np.array(flat.outputs, np.int64)]
-        moved = np.zeros(flat.n_nodes, np.int64)
+        outputs = elements[np.array(flat.outputs, np.int64)]  # (outputs of all nodes,): elements
+        moved = np.zeros(flat.n_nodes, np.int64)  # (nodes,): elements
         np.add.at(moved, flat.slot_nodes, inputs)
+        # (outputs of all nodes,): nodes
         makers = np.repeat(np.arange(flat.n_nodes), np.diff(flat.output_start))
         np.add.at(moved, makers, outputs)
         for fused in self._context.groups:
@@ -219,8 +228,11 @@ class RunningTime:
         It is the one that makes the first result, or the first one. Nothing counts of families that
         were not measured in both types.
         """
+        # starts: (nodes + 1,), into outputs
         graph, starts = self._graph, np.array(self._flat.output_start, np.int64)
+        # (outputs of all nodes + 1,): vertices, or ABSENT
         writes = np.append(np.array(graph.writes, np.int64), ABSENT)
+        # (nodes,): vertices, or ABSENT
         makers = np.where(np.diff(starts) > 0, writes[starts[:-1]], ABSENT)
         makers = np.where(makers == ABSENT, graph.first[:-1], makers)
         return (makers[graph.node] == np.arange(len(graph))) & self._weighed[graph.node]
@@ -229,7 +241,7 @@ class RunningTime:
     def _weighed(self) -> Array:
         """A mask of the nodes that were measured in both types, by themselves or by family."""
         low = self._context.low
-        weighed = [self._table.is_weighed(name, low) for name in self._families]
+        weighed = [self._table.is_weighed(name, low) for name in self._families]  # by code
         return np.array(weighed, np.bool_)[self._family] | self._is_measured
 
     @cached_property
@@ -249,7 +261,7 @@ class RunningTime:
     def _is_measured(self) -> Array:
         """A mask of the nodes that were measured by themselves."""
         found = np.zeros(self._flat.n_nodes, np.bool_)
-        found[[*self._node_of.values()]] = True
+        found[[*self._node_of.values()]] = True  # found: (nodes,)
         return found
 
     def measured_together(self) -> Iterator[list[int]]:
@@ -264,8 +276,9 @@ class RunningTime:
         """By node, its multiply-accumulates, of families for which they count."""
         table, sizes = self._table, self._weighing.sizes
         rated = {f for (f, _), rates in table.rates.items() if any(rate.mac for rate in rates)}
-        counts = np.array([family in rated for family in self._families], np.bool_)
+        counts = np.array([family in rated for family in self._families], np.bool_)  # (codes,)
         found = np.zeros(self._flat.n_nodes, np.int64)
+        # found: (nodes,), multiply-accumulates
         for node in np.flatnonzero(counts[self._family]).tolist():
             counted = sizes.multiply_accumulates(node) or sizes.inner_products(node)
             found[node] = counted or 0
@@ -273,8 +286,8 @@ class RunningTime:
 
     def times(self, dtype: DType) -> Array:
         """Return, by vertex, what its node takes in a type, of those for which that counts."""
-        vertices = np.flatnonzero(self._counted)
-        found = np.zeros(len(self._graph), np.int64)
+        vertices = np.flatnonzero(self._counted)  # (counted,): vertices
+        found = np.zeros(len(self._graph), np.int64)  # (vertices,): ps
         found[vertices] = self._taken(self._graph.node[vertices], dtype)
         return found
 
@@ -283,7 +296,7 @@ class RunningTime:
         """By node, what it takes in float32, whatever type it has; 0 for what was not measured."""
         nodes = np.flatnonzero(self._weighed)
         found = np.zeros(self._flat.n_nodes, np.int64)
-        found[nodes] = self._taken(nodes, FLOAT32)
+        found[nodes] = self._taken(nodes, FLOAT32)  # found: (nodes,), ps
         return found
 
     def _taken(self, nodes: Array, dtype: DType) -> Array:
@@ -293,9 +306,9 @@ class RunningTime:
             round(self._table.node(self._families[code], dtype, moved, macs) * UNIT)
             for code, moved, macs in kinds
         ]
-        found = np.array(taken, np.int64)[kind[nodes]]
+        found = np.array(taken, np.int64)[kind[nodes]]  # (len(nodes),): ps
         if self._node_of:
-            alone = self._measured(dtype)[nodes]
+            alone = self._measured(dtype)[nodes]  # (len(nodes),): ps
             found = np.where(self._is_measured[nodes], alone, found)
         return found
 
@@ -303,7 +316,7 @@ class RunningTime:
         """Return, by node, what it took by itself in a type; 0 for others."""
         found = np.zeros(self._flat.n_nodes, np.int64)
         for name, node in self._node_of.items():
-            found[node] = round(self._table.nodes[name][dtype.name] * UNIT)
+            found[node] = round(self._table.nodes[name][dtype.name] * UNIT)  # found: (nodes,), ps
         return found
 
     @cached_property
@@ -312,7 +325,7 @@ class RunningTime:
         nodes = np.flatnonzero(self._weighed)
         columns = (column[nodes].tolist() for column in (self._family, self._moved, self._macs))
         numbers = dict[tuple[int, int, int], int]()
-        kind = np.zeros(self._flat.n_nodes, np.int64)
+        kind = np.zeros(self._flat.n_nodes, np.int64)  # (nodes,): which of `numbers`
         kind[nodes] = [numbers.setdefault(row, len(numbers)) for row in zip(*columns, strict=True)]
         return [*numbers], kind
 
@@ -337,7 +350,7 @@ class RunningTime:
     @cached_property
     def _handed_on(self) -> Array:
         """By value, and one more for ABSENT, the value that idle nodes hand on as it."""
-        found, flat = np.arange(self._flat.n_values + 1), self._flat
+        found, flat = np.arange(self._flat.n_values + 1), self._flat  # found: (values + 1,), values
         found[-1] = ABSENT
         for _, vertex in self.idle:  # in the order of execution
             node = self._graph.nodes[vertex]
@@ -352,32 +365,35 @@ class RunningTime:
         takes whatever it is given, and is left out.
         """
         flat, graph = self._flat, self._graph
-        slots = self._handed_on[np.array(flat.inputs, np.int64)]
-        reads = np.array(graph.reads, np.int64)
-        casts = np.array([o[:2] == ("", "Cast") for o in flat.operators], np.bool_)
-        of_cast = casts[np.array(flat.operator, np.int64)][flat.slot_nodes]
-        idle = np.zeros(flat.n_nodes, np.bool_)
+        slots = self._handed_on[np.array(flat.inputs, np.int64)]  # (slots,): values, or ABSENT
+        reads = np.array(graph.reads, np.int64)  # (slots,): vertices, or ABSENT
+        casts = np.array([o[:2] == ("", "Cast") for o in flat.operators], np.bool_)  # (operators,)
+        of_cast = casts[np.array(flat.operator, np.int64)][flat.slot_nodes]  # (slots,)
+        idle = np.zeros(flat.n_nodes, np.bool_)  # (nodes,)
         idle[[graph.nodes[vertex] for _, vertex in self.idle]] = True
+        # (slots,): a mask of the rows
         there = (slots != ABSENT) & ~of_cast & ~idle[flat.slot_nodes]
         there &= np.append(self._is_float32, np.False_)[slots]
-        readers = np.where(reads == ABSENT, self.float32, reads)[there]
+        readers = np.where(reads == ABSENT, self.float32, reads)[there]  # (rows,): vertices
         rows = [(slots[there], readers, self._family[flat.slot_nodes[there]])]
         for number, body in enumerate(flat.bodies):
-            outputs = np.array(body.outputs, np.int64)
+            outputs = np.array(body.outputs, np.int64)  # (outputs of the body,): values
             if number == MAIN:
-                low = np.isin(outputs, list(self._context.low_ends))
+                low = np.isin(outputs, list(self._context.low_ends))  # as outputs
                 sinks = np.where(low, self.low, self.float32)
             else:
+                # as outputs: vertices
                 given = np.array(graph.sinks.get(number, [ABSENT] * len(outputs)), np.int64)
                 sinks = np.where(given == ABSENT, self.float32, given)
-            of_tensor = self._is_float32[outputs]
+            of_tensor = self._is_float32[outputs]  # as outputs: a mask
             ends = self._handed_on[outputs[of_tensor]]
             rows.append((ends, sinks[of_tensor], np.zeros(of_tensor.sum(), np.int64)))
-        lowered = np.array([*self._lowered()], np.int64).reshape(-1, 2)
+        lowered = np.array([*self._lowered()], np.int64).reshape(-1, 2)  # (found, 2): value, code
         rows.append((lowered[:, 0], np.full(len(lowered), self.low), lowered[:, 1]))
         values, readers, families = (np.concatenate(column) for column in zip(*rows, strict=True))
+        # (rows,): rows by value, then reader, then code
         order = np.lexsort((families, readers, values))
-        columns = np.stack((values, readers, families), axis=1)[order]
+        columns = np.stack((values, readers, families), axis=1)[order]  # (rows, 3)
         columns = columns[(np.diff(columns, axis=0, prepend=ABSENT) != 0).any(axis=1)]
         values, readers, families = columns.T
         return Flows(values, self._makers[values], readers, families)
@@ -413,8 +429,8 @@ class RunningTime:
     @cached_property
     def _makers(self) -> Array:
         """By value, the vertex that makes it."""
-        sources = np.array(self._graph.source, np.int64)
-        makers = np.where(sources == ABSENT, self.float32, sources)
+        sources = np.array(self._graph.source, np.int64)  # (values,): vertices, or ABSENT
+        makers = np.where(sources == ABSENT, self.float32, sources)  # (values,): vertices
         main = self._flat.main.inputs
         makers[[v for v in self._context.low_ends if v in main]] = self.low
         return makers
@@ -422,7 +438,7 @@ class RunningTime:
     @cached_property
     def _families_of_vertices(self) -> Array:
         """By vertex, the code of its node's family; the two behind the last are of none."""
-        return np.append(self._in_front[self._graph.node], (0, 0))
+        return np.append(self._in_front[self._graph.node], (0, 0))  # (vertices + 2,): codes
 
     def _cast_rates(self, to: DType) -> list[list[Rate]]:
         """Return what a Cast to a type takes, by the families of its maker and of its reader."""
@@ -435,11 +451,14 @@ class RunningTime:
         If several read it, it takes what the dearest of them says.
         """
         flows, rates = self.flows, self._cast_rates(to)
+        # (codes, codes), of maker and reader: microseconds a call
         calls = np.array([[rate.call for rate in row] for row in rates])
+        # (codes, codes): microseconds an element
         each = np.array([[rate.element for rate in row] for row in rates])
         pair = self._families_of_vertices[flows.makers], flows.families
+        # (rows of flows,): microseconds
         taken = calls[pair] + each[pair] * self._weighing.elements[flows.values]
-        taken = np.rint(taken * UNIT).astype(np.int64)
+        taken = np.rint(taken * UNIT).astype(np.int64)  # (rows of flows,): ps
         taken[self._is_constant[flows.values]] = 0
         return np.maximum.reduceat(taken, flows.first) if len(taken) else taken
 
@@ -452,21 +471,23 @@ class RunningTime:
         """
         flows, width = self.flows, len(self._families)
         rows = self._single_rows()
-        _, once = np.unique(flows.readers[rows], return_index=True)
+        _, once = np.unique(flows.readers[rows], return_index=True)  # (pairs,): into rows
         rows = rows[once]
         makers, readers, values = flows.makers[rows], flows.readers[rows], flows.values[rows]
+        # (pairs,): code of the maker * width + code of the reader
         pairs = self._families_of_vertices[makers] * width + flows.families[rows]
+        # (pairs,) each: ps in float32, in low
         saved = [np.zeros(len(rows), np.int64) for _ in range(2)]
         for pair in np.unique(pairs).tolist():
             key = tuple(self._families[code] for code in divmod(pair, width))
-            of_pair = pairs == pair
+            of_pair = pairs == pair  # (pairs,): a mask
             for found, dtype in zip(saved, (FLOAT32, self._context.low), strict=True):
                 rate = self._table.joins.get((*key, dtype.name), NOTHING)
                 taken = rate.call + rate.element * self._weighing.elements[values[of_pair]]
                 found[of_pair] = np.rint(taken * UNIT).astype(np.int64)
         folded = self._folded(makers, readers)
         for found, dtype in zip(saved, (FLOAT32, self._context.low), strict=True):
-            alone = self.times(dtype)
+            alone = self.times(dtype)  # (vertices,): ps
             np.minimum(found, np.minimum(alone[makers], alone[readers]), out=found)
             found[folded] = alone[readers[folded]]
             # what was measured together took what it did together
@@ -479,9 +500,9 @@ class RunningTime:
         What is kept in float32 because the target cuts its constants off is left out.
         """
         flat, (fixed, varying) = self._flat, self._fixed
-        called = np.array(flat.operator, np.int64)
-        front, behind = self._graph.node[makers], self._graph.node[readers]
-        linear, cut, contracts = (
+        called = np.array(flat.operator, np.int64)  # (nodes,): operators
+        front, behind = self._graph.node[makers], self._graph.node[readers]  # (pairs,): nodes
+        linear, cut, contracts = (  # (operators,): masks
             np.array([of(o) for o in flat.operators], np.bool_)
             for of in (
                 lambda o: o.op_type in _FOLDED,
@@ -489,14 +510,17 @@ class RunningTime:
                 lambda o: has(o, Trait.CONTRACTS),
             )
         )
+        # (slots,)
         of_constant = np.append(self._is_constant, np.False_)[np.array(flat.inputs, np.int64)]
+        # (nodes,): how many
         constants = np.bincount(flat.slot_nodes[of_constant], minlength=flat.n_nodes)
-        may = linear[called[behind]] & (varying[behind] == 1)
+        may = linear[called[behind]] & (varying[behind] == 1)  # (pairs,)
         may &= ~(cut[called[behind]] & (constants[behind] > 0))
-        starts = np.array(flat.input_start, np.int64)
+        starts = np.array(flat.input_start, np.int64)  # (nodes + 1,): slots
+        # (some,): pairs
         products = np.flatnonzero(contracts[called[front]] & (np.diff(starts)[front] > 1))
-        weights = starts[front[products]] + 1
-        found = np.zeros(len(readers), np.bool_)
+        weights = starts[front[products]] + 1  # (some,): slots of second inputs
+        found = np.zeros(len(readers), np.bool_)  # (pairs,)
         found[products] = may[products] & fixed[np.array(flat.inputs, np.int64)[weights]]
         folded = {*readers[found].tolist()}
         for pair in (may & ~found).nonzero()[0][np.argsort(readers[may & ~found])].tolist():
@@ -512,13 +536,16 @@ class RunningTime:
     def _single_rows(self) -> Array:
         """Return the rows of values that one vertex alone reads, of families that are joined."""
         flows, width = self.flows, len(self._families)
+        # (rows of flows,): code of the maker * width + of the reader
         pairs = self._families_of_vertices[flows.makers] * width + flows.families
         codes = {name: code for code, name in enumerate(self._families)}
         joined = {(maker, reader) for maker, reader, _ in self._table.joins}
         wanted = [codes[m] * width + codes[r] for m, r in joined if m in codes and r in codes]
+        # (rows of flows,)
         fit = np.isin(pairs, wanted) & (np.maximum(flows.makers, flows.readers) < self.float32)
-        views = np.zeros(self._flat.n_nodes + 1, np.bool_)
+        views = np.zeros(self._flat.n_nodes + 1, np.bool_)  # (nodes + 1,)
         views[[*self._flat.nodes_of(*_VIEWS)]] = True
+        # (vertices + 2,)
         of_vertex = views[np.append(self._graph.node, (ABSENT, ABSENT))]  # ABSENT is the last
         fit &= ~(of_vertex[flows.makers] | of_vertex[flows.readers])
         return np.flatnonzero(fit & (np.bincount(flows.group)[flows.group] == 1))

@@ -136,25 +136,28 @@ class Intervals(Sweep[Interval]):
         self._constants = Constants(self.flat)
         self._row_sums: dict[tuple[int, Layout], RowSums | None] = {}
         rules, holds_graphs = rules_of(self.flat, RULES)
-        self._rules = [rule or _anything for rule in rules]
+        self._rules = [rule or _anything for rule in rules]  # by operator
+        # by operator
         self._shows_input = [called[:2] in _SHOWING_INPUT for called in self.flat.operators]
-        self._rounds = [not has(called, *_EXACT) for called in self.flat.operators]
-        self._casts = [has(called, Trait.CASTS) for called in self.flat.operators]
+        self._rounds = [not has(called, *_EXACT) for called in self.flat.operators]  # by operator
+        self._casts = [has(called, Trait.CASTS) for called in self.flat.operators]  # by operator
         n_values = self.flat.n_values
         # A value starts with its own number; ABSENT, the last entry, keeps that of ABSENT.
-        self._numbers = [*range(n_values), ABSENT]
+        self._numbers = [*range(n_values), ABSENT]  # by value: a number
         self._known: list[Interval | None] = [None] * n_values  # by number
+        # what is known, type, shape, origin -> number
         self._shared: dict[tuple[object, ...], int] = {}
-        self._same = behind_identities(self.flat)
+        self._same = behind_identities(self.flat)  # by value: the one that Identity hands on
         ruled = {
             operator
             for operator, called in enumerate(self.flat.operators)
             if not holds_graphs[operator] and called[:2] != ("", "Constant")
         }
+        # by node: its kind, or ABSENT
         self._kinds = node_kinds(type_graph, ruled, self._same, self._recorded)
-        self._cases: dict[tuple[int, ...], int] = {}
+        self._cases: dict[tuple[int, ...], int] = {}  # kind, numbers of the inputs -> case
         self._made: list[list[int]] = [[]] * n_cases  # by case, the numbers of the outputs
-        self._case_of = [ABSENT] * self.flat.n_nodes
+        self._case_of = [ABSENT] * self.flat.n_nodes  # by node: its case
 
     def start(self) -> None:
         """Learn of all values."""
@@ -212,11 +215,12 @@ class Intervals(Sweep[Interval]):
 
     def may_reach(self, magnitude: float) -> Array:
         """Return a mask of the values that nothing known so far keeps below a magnitude."""
+        # by number
         reach = [known is None or known.magnitude >= magnitude for known in self._known]
         if any(reach[number] for number in self._vague):
             self._settle()
             return self.may_reach(magnitude)
-        return np.array(reach, np.bool_)[self._numbers[: self.flat.n_values]]
+        return np.array(reach, np.bool_)[self._numbers[: self.flat.n_values]]  # (values,)
 
     def array(self, value: int) -> Array | None:
         """Return the elements of a constant that is not too long, in its shape, or None."""
@@ -279,6 +283,7 @@ class Intervals(Sweep[Interval]):
     def sweep(self, nodes: Iterable[int]) -> None:
         """Learn what nodes make; a rule is asked where a case is new."""
         numbers, cases, made, case_of = self._numbers, self._cases, self._made, self._case_of
+        # by slot: a value; by node: its first slot
         read, first, outputs_of = self.flat.inputs, self.flat.input_start, self.flat.outputs_of
         for node in nodes:
             kind = self._kinds[node]
