@@ -147,14 +147,18 @@ class UnloadableError(VerdictError):
         conversion: What was made.
     """
 
-    def __init__(self, said: str, conversion: Any) -> None:
+    def __init__(
+        self,
+        said: str,
+        conversion: Any,
+        *,
+        where: str | None = None,
+        found: str | None = None,
+        remedy: str = "nothing was written; --write-failed or write_failed=True insists on it",
+    ) -> None:
         """Keep what was made, and say what ONNX Runtime said."""
         self.conversion = conversion
-        AmpError.__init__(
-            self,
-            said,
-            remedy="nothing was written; --write-failed or write_failed=True insists on it",
-        )
+        AmpError.__init__(self, said, where=where, found=found, remedy=remedy)
 
 
 class RunError(AmpError):

@@ -11,6 +11,7 @@ import typer
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.cli.streams import delivered
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
@@ -19,11 +20,13 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.loop.recipe.chosen_optimizer import loss_scale_of
+from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.training.inject import inject_loss_scaling
 from amp_rewrite.training.step.read_info import read_info
 from amp_rewrite.training.step.step_info import StepInfo
 
 
+@with_rewrite_options("precision", "keep_io_types", "variables", "overflow", "only")
 def inject(
     graph: Annotated[
         Path,
@@ -52,6 +55,8 @@ def inject(
     precision: Annotated[
         str, typer.Option(help="float16 or bfloat16: also convert the forward and backward pass.")
     ] = FLOAT32.name,
+    *,
+    options: RewriteOptions,
     quiet: common.Quiet = False,
 ) -> None:
     """Add loss scaling to a training graph: scaled gradients, conditional updates."""
@@ -66,6 +71,7 @@ def inject(
             loss_scale_of(loss_scale, max_skips),
             conditional,
             precision=precision,
+            options=options,
         )
         refuse_invalid(step, partial(load, graph), graph)
         save(step, output, progress=progress)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
@@ -36,6 +37,7 @@ from amp_rewrite.training.graph.recompute import recompute as choose_recomputed
 from amp_rewrite.training.graph.training_graph import GraphValue, State, training_graph
 from amp_rewrite.training.optimizers.registry import NAMES
 from amp_rewrite.training.step.build_step import step_model
+from amp_rewrite.training.step.loadable import refuse_unloadable
 from amp_rewrite.training.step.precision import chosen_precision, in_precision
 from amp_rewrite.training.step.read_info import read_info
 from amp_rewrite.training.step.step import whole_step
@@ -241,6 +243,7 @@ def train_step(
         whole = in_precision(whole_step(op, seed=seed), precision, options)
         summary = None if quiet or whole.rewriting is None else whole.rewriting.report.summary
         step = step_model(whole, fetch or ())
+        refuse_unloadable(step, targets.find(options.target or targets.DEFAULT))
         refuse_invalid(step, partial(load, forward), forward)
         save(step, output, progress=progress)
     if not quiet:

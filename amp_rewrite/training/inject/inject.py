@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import InjectError
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.keys import STEP_KEY
 from amp_rewrite.graph.part import Part
+from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.graph.replicas import is_collective
@@ -26,6 +28,7 @@ from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScal
 from amp_rewrite.training.optimizers.conditional_update import check_mode
 from amp_rewrite.training.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
 from amp_rewrite.training.step.cut import values_by_name
+from amp_rewrite.training.step.loadable import refuse_unloadable
 from amp_rewrite.training.step.precision import in_precision
 from amp_rewrite.training.step.read_info import read_info
 from amp_rewrite.training.step.step import Step
@@ -48,6 +51,7 @@ def inject_loss_scaling(
     *,
     initial: Mapping[str, np.ndarray[Any, Any]] | None = None,
     precision: str = FLOAT32.name,
+    options: RewriteOptions | None = None,
 ) -> ir.Model:
     """Return a training graph with a loss scale and conditional updates.
 
@@ -76,6 +80,7 @@ def inject_loss_scaling(
         precision: "float16" or "bfloat16" rewrite forward and backward pass too, as `build_step`
             does; injected and updating nodes, states and outputs stay float32. A step that has been
             rewritten keeps its precision.
+        options: How to rewrite, as for `amp_rewrite.rewrite`; their precision is replaced.
 
     Raises:
         InjectError: A name denotes nothing suitable; the graph is not what the arguments say; it
@@ -84,6 +89,7 @@ def inject_loss_scaling(
         OptionError: `conditional` or `precision` is unknown, or something else than names is given.
         DataError: An initial value is not an array of numbers.
         StepError: The step has been rewritten to another precision.
+        UnloadableError: The target is cpu-arm64, which lacks a kernel for a node of the step.
     """
     scale, mode = get(loss_scale), check_mode(conditional)
     precision = arguments.text("precision", precision, what="the name of a type")
@@ -105,8 +111,10 @@ def inject_loss_scaling(
     copied.graph.sort()
     copied.metadata_props[STEP_KEY] = info.to_json()
     wanted = info.precision if precision == FLOAT32.name else precision
-    made = in_precision(Step(copied, info), wanted).model
+    made = in_precision(Step(copied, info), wanted, options).model
     spell_out_batch_norms(made)
+    if options is not None:
+        refuse_unloadable(made, targets.find(options.target or targets.DEFAULT))
     return made
 
 

@@ -28,6 +28,7 @@ from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.graph.states_html import states_table
 from amp_rewrite.training.graph.training_graph import StateStore, TrainingGraph
 from amp_rewrite.training.session.adapter_files import write_adapters
+from amp_rewrite.training.session.arm_providers import on_arm
 from amp_rewrite.training.session.checkpoint import (
     FROZEN,
     check_checkpoint_name,
@@ -149,14 +150,15 @@ class TrainingSession(Inspection):
         Raises:
             RuntimeMissingError: ONNX Runtime, or OpenVINO for its provider, is not installed.
             OptionError: A provider is not available, there is no such precision, or another
-                argument is of a kind that it cannot be.
+                argument is of a kind that it cannot be. The target is cpu-arm64, nothing is
+                emulated, and this machine has another processor.
             StepError: `source` is no TrainOp, or a model, but no step or one of another
                 precision.
             ShardError: The steps of the shards differ.
         """
         threads, emulate = arguments.threads(threads), arguments.switch("emulate", emulate)
         cuda_graph = arguments.switch("cuda_graph", cuda_graph)
-        providers = named(providers)
+        providers = on_arm(named(providers), target, emulate=emulate)
         on_openvino = is_openvino(providers)
         self._device = HOST if on_openvino else device_of(providers)
         load_libraries(self._device)
