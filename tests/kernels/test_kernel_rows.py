@@ -121,3 +121,15 @@ def test_what_arm_does_not_load_in_float16_has_no_row() -> None:
     ]
     assert table.loads("", "MaxPool", 8, [F32])
     assert table.common(table).unloadable.keys() == table.unloadable.keys()
+
+
+def test_a_float16_pool_on_arm_has_no_indices() -> None:
+    table = kernels.KernelTable.load(ARM64)
+    for opset in (12, 17, 22):
+        assert table.has_kernel("", "MaxPool", opset, {"T": F16})
+        assert not table.has_kernel("", "MaxPool", opset, {"T": F16, "I": "tensor(int64)"})
+        assert table.has_kernel("", "MaxPool", opset, {"T": F32, "I": "tensor(int64)"})
+    row = {"provider": ARM64, "domain": "", "op": "MaxPool", "since": 12}
+    low, wide = ({**row, "types": {"T": [type_]}} for type_ in (F16, F32))
+    assert kernel_rows.loadable(low) == {**row, "types": {"T": [F16], "I": []}}
+    assert kernel_rows.loadable(wide) == wide

@@ -88,3 +88,23 @@ def test_the_demo_of_the_readme_holds_there(
             main([*command])
         assert exited.value.code in (None, 0), capsys.readouterr()
     assert "computed in float16" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_a_pool_whose_indices_are_read_runs(axes: int, arm64: str) -> None:
+    """ONNX Runtime loses the indices of a float16 pool between convolutions."""
+    ones = ",".join("1" * axes)
+    window = f"kernel_shape = [{ones.replace('1', '2')}], strides = [{ones.replace('1', '2')}]"
+    lengths = ",".join(["8"] * axes)
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[1,4,{lengths}] x, float[4,4,{ones}] k) => (float[1,4,{lengths}] y)
+    {{ a = Conv(x, k) p, i = MaxPool<{window}>(a) m = MaxUnpool<{window}>(p, i) y = Conv(m, k) }}"""
+    model = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(0)
+    feeds = {
+        "x": rng.normal(size=(1, 4, *[8] * axes)).astype(np.float32),
+        "k": rng.normal(size=(4, 4, *[1] * axes)).astype(np.float32),
+    }
+    low = amp.rewrite(model, target=ARM64).model
+    found = amp.Evaluator(low, emulate=False, providers=[arm64]).run(feeds)["y"]
+    np.testing.assert_allclose(found, amp.evaluate(low, feeds)["y"], atol=0.05)
