@@ -11,6 +11,7 @@ from amp_rewrite.graph import schemas
 
 OLDEST_IR = 3
 _NEWEST = 2**31 - 1  # what onnx takes as a version of any domain
+FIRST_OPSET_WITH_WHERE = 9
 OLDEST_REWRITABLE_OPSET = 7
 """Older models load and come back unchanged: their Cast and broadcasting are other operators."""
 

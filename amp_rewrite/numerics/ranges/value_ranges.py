@@ -16,14 +16,13 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.traverse import subgraphs
+from amp_rewrite.graph.versions import FIRST_OPSET_WITH_WHERE
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.ranges.bounds import partial_sum, same_elements, sensitive_values
 from amp_rewrite.numerics.ranges.probe import MAX, SUM, Prober, combine_name, reaches_out
 from amp_rewrite.numerics.repaint.float32_session import Float32Session
 from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.rewriting.paint.absorbed import Absorbed
-
-_FIRST_WHERE = 9
 
 Key = tuple[str, int]
 """What a number is about: a statistic's name and the index of a value or of a node."""
@@ -159,7 +158,7 @@ class RangeMeter:
             _probe_value(prober, twins.values[value], i, self.painter.low, careful=careful)
         index = {value: i for i, value in enumerate(self.values)}
         for source, fills in {self.source[v]: fills for v, fills in self.absorbed.items()}.items():
-            if source in index and prober.opset >= _FIRST_WHERE:
+            if source in index and prober.opset >= FIRST_OPSET_WITH_WHERE:
                 _probe_counted(prober, twins.values[source], index[source], fills)
         for i in self.sums:
             node = twins.nodes[i]
@@ -217,7 +216,7 @@ def _probe_value(prober: Prober, value: ir.Value, index: int, low: DType, *, car
 
     flat = prober.flat(graph, value)
     finite = magnitude = prober.add(graph, "Abs", [flat])
-    if prober.opset >= _FIRST_WHERE:
+    if prober.opset >= FIRST_OPSET_WITH_WHERE:
         is_finite = prober.add(
             graph, "Less", [magnitude, prober.constant(np.inf)], dtype=ir.DataType.BOOL
         )
@@ -232,7 +231,7 @@ def _probe_value(prober: Prober, value: ir.Value, index: int, low: DType, *, car
     prober.probe(graph, ("mass", index), SUM, reduce("ReduceSum", finite))
     prober.probe(graph, ("normal", index), SUM, reduce("ReduceSum", normal))
     prober.probe(graph, ("elements", index), SUM, as_float(size))
-    if careful and prober.opset >= _FIRST_WHERE:
+    if careful and prober.opset >= FIRST_OPSET_WITH_WHERE:
         zero = prober.constant(0.0)
         some = prober.add(graph, "Greater", [finite, zero], dtype=ir.DataType.BOOL)
         nonzero = prober.add(graph, "Where", [some, finite, prober.constant(np.inf)])

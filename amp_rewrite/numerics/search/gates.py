@@ -26,6 +26,7 @@ from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.tensors import ConvertedTensor, elements
+from amp_rewrite.graph.versions import FIRST_OPSET_WITH_WHERE
 from amp_rewrite.numerics.emulate.exact import is_exact
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.repaint.float32_session import Float32Session
@@ -38,7 +39,6 @@ from amp_rewrite.runtimes.ort.time_limit import check_time
 from amp_rewrite.values.weight_stats import measure
 
 _GATES = "amp-rewrite.gates"
-_FIRST_WHERE = 9
 
 NodeValue = tuple[int, int]
 """An output of a node: the node's index in execution order, and which output."""
@@ -73,12 +73,12 @@ class GatedModel:
             GraphError: The model's opset has no Where, or ONNX Runtime refuses the model.
         """
         model, places = _copied(painter)
-        opset = model.graph.opset_imports.get("", _FIRST_WHERE)
-        if slots and opset < _FIRST_WHERE:
+        opset = model.graph.opset_imports.get("", FIRST_OPSET_WITH_WHERE)
+        if slots and opset < FIRST_OPSET_WITH_WHERE:
             raise GraphError(
                 "the opset is too old to emulate one node at a time",
                 found=opset,
-                expected=f"at least {_FIRST_WHERE}",
+                expected=f"at least {FIRST_OPSET_WITH_WHERE}",
                 remedy="convert the model with onnx.version_converter",
             )
         outputs = tuple(v.name or "" for v in model.graph.outputs)

@@ -21,9 +21,9 @@ from amp_rewrite.training.grad.loop_history import history
 from amp_rewrite.training.grad.repeated import repeated
 from amp_rewrite.training.grad.rule import Gradient, IndexedSlices
 
-_STATES_IN = 2
+STATES_IN = 2
 """The first state among the inputs of a Loop and of its body."""
-_STATES_OUT = 1
+STATES_OUT = 1
 """The first state among the outputs of the body."""
 
 Found = tuple[ir.Value, Gradient]
@@ -52,10 +52,10 @@ class _LoopGradient:
     def __init__(self, b: Builder, node: ir.Node, wanted: Sequence[ir.Value]) -> None:
         """Copy the body, whose inputs stand for those of a forward turn until the end."""
         self._b, self._node, self._wanted = b, node, wanted
-        self._initial = node.inputs[_STATES_IN:]
+        self._initial = node.inputs[STATES_IN:]
         self._varying = _varying_states(b, node, wanted)
         body = repeated(b, node.attributes["body"].as_graph())
-        self._before, self._after = body.inputs[_STATES_IN:], body.outputs[_STATES_OUT:]
+        self._before, self._after = body.inputs[STATES_IN:], body.outputs[STATES_OUT:]
         self._settle_shapes(body)
         self._loop = BackwardLoop(b, body)
 
@@ -130,7 +130,7 @@ class _LoopGradient:
         """Add the backward Loop, to which the forward one gives out what it needs."""
         b, loop = self._b, self._loop
         loop.end_body()
-        for index, state in enumerate(self._before, _STATES_IN):
+        for index, state in enumerate(self._before, STATES_IN):
             if state.uses():
                 whole = history(b, self._node, index, state)
                 ir.convenience.replace_all_uses_with(state, loop.slice(whole, state))
@@ -143,8 +143,8 @@ def _varying_states(b: Builder, node: ir.Node, wanted: Sequence[ir.Value]) -> li
     from amp_rewrite.training.grad.walk import depending_on
 
     body = node.attributes["body"].as_graph()
-    initial, before = node.inputs[_STATES_IN:], body.inputs[_STATES_IN:]
-    after = body.outputs[_STATES_OUT : _STATES_OUT + len(initial)]
+    initial, before = node.inputs[STATES_IN:], body.inputs[STATES_IN:]
+    after = body.outputs[STATES_OUT : STATES_OUT + len(initial)]
     varying = {k for k, value in enumerate(initial) if value in b.varying}
     while True:
         reached = depending_on(body, [*wanted, *(before[k] for k in varying)])

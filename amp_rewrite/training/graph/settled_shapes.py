@@ -9,9 +9,7 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import GradientError
 from amp_rewrite.training.builder.annotate import annotate
-
-_STATES_IN = 2  # the first state among the inputs of a Loop and of its body
-_STATES_OUT = 1  # the first state among the outputs of the body
+from amp_rewrite.training.grad.loop_gradient import STATES_IN, STATES_OUT
 
 
 def settle_loop_shapes(model: ir.Model) -> bool:
@@ -26,15 +24,15 @@ def settle_loop_shapes(model: ir.Model) -> bool:
 
 
 def _settle(node: ir.Node, model: ir.Model) -> bool:
-    body, initial = node.attributes["body"].as_graph(), node.inputs[_STATES_IN:]
+    body, initial = node.attributes["body"].as_graph(), node.inputs[STATES_IN:]
     finals = node.outputs[: len(initial)]
-    if all(value.shape is not None for value in (*body.inputs[_STATES_IN:], *finals)):
+    if all(value.shape is not None for value in (*body.inputs[STATES_IN:], *finals)):
         return False
     kept = _kept_shapes(body, initial, model)
     if kept is None:
         return False
     learnt = False
-    for values in (body.inputs[_STATES_IN:], body.outputs[_STATES_OUT:], finals):
+    for values in (body.inputs[STATES_IN:], body.outputs[STATES_OUT:], finals):
         for value, source, shape in zip(values, initial, kept, strict=False):
             if value.shape is None and source is not None:
                 value.type, value.shape = value.type or source.type, ir.Shape(shape.dims)
@@ -70,12 +68,12 @@ def _after_turn(
 ) -> list[ir.Shape | None]:
     """Return the shapes of the states after a turn that begins with some shapes."""
     turn = body.clone(allow_outer_scope_values=True)
-    for state, shape in zip(turn.inputs[_STATES_IN:], before, strict=True):
+    for state, shape in zip(turn.inputs[STATES_IN:], before, strict=True):
         state.shape = state.shape or ir.Shape(shape.dims)
     for node in turn:
         with contextlib.suppress(GradientError):
             annotate(node, model.graph.opset_imports)
-    return [value.shape for value in turn.outputs[_STATES_OUT : _STATES_OUT + len(before)]]
+    return [value.shape for value in turn.outputs[STATES_OUT : STATES_OUT + len(before)]]
 
 
 _SETTLED = 22
