@@ -109,7 +109,7 @@ class _Parts:
     def _units(self) -> dict[int, int]:
         """Return, by root, the number of which the exponent of a set has to be a multiple."""
         found: dict[int, int] = {}
-        for element in range(len(self.exponents)):
+        for element in self.solver.elements:
             root, ratio = self.exponents.find(element)
             if isinstance(ratio, Fraction):
                 found[root] = math.lcm(found.get(root, 1), ratio.denominator)

@@ -67,6 +67,12 @@ class System:
     constants: set[int] = field(default_factory=set[int])
     links: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
+    def elements(self) -> list[int]:
+        """Return the values, and what else is an element: most places are read as the value."""
+        reads = {*self.constants, *(read for _, read in self.links)}
+        n_values = self.flat.n_values
+        return [*range(n_values), *sorted(read for read in reads if read >= n_values)]
+
     def value_of(self, element: int) -> int:
         """Return the value that an element is."""
         n_values = self.flat.n_values

@@ -50,6 +50,9 @@ class _Builder:
         self.system = System(flat, types, Exponents(flat.n_values + len(flat.inputs)))
         self._floats = [t is not None and element(t) in _FLOATS for t in types]
         self._own: dict[int, bool] = {}
+        held = (flat.outputs_of(node) for node in flat.nodes_of("Constant"))
+        self._held = {*chain.from_iterable(held)}
+        self._held.update(v for body in flat.bodies for v in body.initializers)
 
     def built(self, preserved: set[int]) -> System:
         flat, system = self.flat, self.system
@@ -91,11 +94,12 @@ class _Builder:
         A value that is read twice, in a square, is read with one exponent.
         """
         flat, found, known = self.flat, list[int](), dict[int, int]()
+        values, floats, held = flat.inputs, self._floats, self._held
         for slot in range(flat.input_start[node], flat.input_start[node + 1]):
-            value = flat.inputs[slot]
-            if value == ABSENT or not self._floats[value]:
+            value = values[slot]
+            if value == ABSENT or not floats[value]:
                 found.append(ABSENT)
-            elif self._is_own(value):
+            elif value in held and self._is_own(value):
                 found.append(flat.n_values + slot)
                 self.system.constants.add(found[-1])
             elif self._borders:

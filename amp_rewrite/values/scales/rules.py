@@ -22,7 +22,10 @@ _RELU = ("", "Relu")
 def homogeneous(call: Call) -> None:
     """Scale all data and results alike; settings and coordinates are not scaled."""
     data = row_of(call.system.flat.called(call.node)).data
-    scaled = call.inputs if data is None else [call.input(index) for index in data]
+    if data is None or len(call.inputs) == 1:
+        call.same(*call.inputs, *call.outputs)
+        return
+    scaled = [call.input(index) for index in data]
     call.same(*scaled, *call.outputs)
     call.pin(*(element for element in call.inputs if element not in scaled))
 

@@ -91,11 +91,13 @@ class Solver:
 
     Attributes:
         rooms: Root of a set -> between which exponents all of it fits.
+        elements: All elements.
     """
 
     def __init__(self, system: System, limits: Mapping[int, float]) -> None:
         """Settle a system, in place; `limits` are those of elements, as for `solve`."""
         self.system, self.exponents = system, system.exponents
+        self.elements = system.elements()
         self.rooms: dict[int, Room] = {}
         self._slack: list[tuple[int, Product]] = []  # a root, and what it follows from
         for element, limit in limits.items():
@@ -130,9 +132,15 @@ class Solver:
         """
         bound = set[int]()
         made = _made_of_constants(self.system)
-        for element in range(len(self.exponents)):
-            root, ratio = self.exponents.find(element)
-            if ratio not in (1, -1) or self.system.value_of(element) not in made:
+        n_values, value_of, find = (
+            self.system.flat.n_values,
+            self.system.value_of,
+            self.exponents.find,
+        )
+        for element in self.elements:
+            root, ratio = find(element)
+            value = element if element < n_values else value_of(element)
+            if value not in made or ratio not in (1, -1):
                 bound.add(root)
         bound |= self.needed
         sums = [self._sum(product) for product in products]
@@ -187,7 +195,7 @@ class Solver:
         """Return the number nearest to 0 of each set that needs one, and why others have none."""
         numbers, refused = dict[int, "int | Fraction"](), dict[int, str]()
         ratios: dict[int, set[Ratio]] = {root: set() for root in self.needed}
-        for element in range(len(self.exponents)) if ratios else ():
+        for element in self.elements if ratios else ():
             root, ratio = self.exponents.find(element)
             if root in ratios:
                 ratios[root].add(ratio)
@@ -203,7 +211,7 @@ class Solver:
     def solution(self, numbers: Numbers, refused: Mapping[int, str]) -> Solution:
         """Return the exponents of all elements, from those of their sets."""
         found = Solution(chosen={root: [] for root in numbers}, refused=dict(refused))
-        for element in range(len(self.exponents)) if numbers else ():
+        for element in self.elements if numbers else ():
             root, ratio = self.exponents.find(element)
             if root in numbers:
                 found.chosen[root].append(element)
@@ -225,7 +233,7 @@ class Solver:
                     total += times * ratio * numbers[of]
             if total:
                 needed[root] = (-Fraction(total) / power, product.result)
-        for element in range(len(self.exponents)) if needed else ():
+        for element in self.elements if needed else ():
             root, ratio = self.exponents.find(element)
             if root in needed:
                 number, result = needed[root]
