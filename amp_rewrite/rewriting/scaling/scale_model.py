@@ -33,6 +33,9 @@ from amp_rewrite.values.weight_stats import WeightStats
 _ATTEMPTS = 8
 """How often sets are given up whose factors some constant cannot take, before all are."""
 
+_STEP = "the weights of a training step are no constants that could take a factor"
+"""Why nothing is scaled in a training step."""
+
 _DIGITS = 16.0
 """How many times the smallest normal number the largest element of a scaled factor has to be:
 normal weights have a standard deviation of a fifth of that, above the smallest normal number."""
@@ -59,13 +62,11 @@ def scale_model(
         preserved: Nodes that nobody may touch.
         adds_nodes: Whether a Mul may be added where a set that is scaled ends.
     """
-    if step_description(flat):
-        return None  # gradients of a scaled value carry the inverse factor
     needs, graph = Needs(context, measured), context.type_graph
     choice = _Choice(flat, graph, context.values, context.low, [*preserved], adds_nodes)
     choice.limits, choice.read_limits = needs.limits_of_results(), needs.limits()
     choice.largest, choice.kept = needs.largest, needs.kept()
-    return choice.made()
+    return choice.given_up(_STEP) if step_description(flat) else choice.made()
 
 
 def scale_given(
@@ -202,9 +203,9 @@ class _Choice:
             if not unfit:
                 return self._scaling(system, found)
             given_up |= unfit
-        return self._given_up(next(iter(given_up.values())))
+        return self.given_up(next(iter(given_up.values())))
 
-    def _given_up(self, why: str) -> Scaling | None:
+    def given_up(self, why: str) -> Scaling | None:
         """Return a scaling of nothing, for what is largest leaves the range for a reason."""
         if not self.largest:
             return None

@@ -8,7 +8,14 @@ from amp_rewrite.dtypes import FLOAT32, LOW, type_name
 from amp_rewrite.errors import OptionError, StepError
 from amp_rewrite.graph.keys import BATCH_KEY, STEP_KEY
 from amp_rewrite.rewriting.api import rewrite
-from amp_rewrite.rewriting.plan.options import KEEP, Changes, RewriteOptions, changed
+from amp_rewrite.rewriting.plan.options import (
+    AUTO,
+    KEEP,
+    SCALE,
+    Changes,
+    RewriteOptions,
+    changed,
+)
 from amp_rewrite.targets import Target
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.step.cut import values_by_name
@@ -85,6 +92,12 @@ def in_precision(step: Step, precision: str | None, options: RewriteOptions | No
             "a step keeps the types of all its inputs and outputs",
             found=f"keep_io_types={chosen.keep_io_types!r}",
             expected="keep_io_types=True",
+        )
+    if chosen.overflow == SCALE:
+        raise OptionError(
+            "a training step is not scaled: its weights are no constants that could take a factor",
+            found=f"overflow={SCALE!r}",
+            expected=f"overflow={KEEP!r} or {AUTO!r}, which compute in float32 what overflows",
         )
     return _rewritten(step, chosen)
 

@@ -10,10 +10,11 @@ import pytest
 import train_models
 from low_steps import ADAM, LOW, NETWORKS, batch, low_nodes, own_loss, train_op
 from onnx import parser
-from rewrite_text import rewritten
+from rewrite_text import rewritten, step
 from runs import distance
 
 import amp_rewrite as amp
+from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.save import save, to_proto
 from amp_rewrite.graph.keys import BATCH_KEY
@@ -227,6 +228,24 @@ def test_explain_says_that_a_part_of_the_step_is_float32_by_construction():
             expected = "gradient"
         assert "stays float32: float32 by construction: " in text
         assert expected in text
+
+
+def test_a_step_is_not_scaled_and_says_so() -> None:
+    with pytest.raises(OptionError, match="a training step is not scaled: its weights are no"):
+        build_step(train_op("mlp", "if"), precision="float16", overflow="scale")
+    large = step(
+        "g (float[2,4] x, float[4,4] w) => (float[2,4] y) <float[4] b = {3e5,3e5,3e5,3e5}, "
+        "float[4] s = {1,1,1,1}> { [p] p = MatMul(x, w) [t] t = Tanh(p) [q] q = Add(t, b) "
+        "[n] n = LayerNormalization(q, s) [z] y = MatMul(n, w) }",
+        {},
+        loss="y",
+    )
+    found = amp.rewrite(large, precision="float16", overflow="scale").report.scaling
+    assert found is not None
+    assert not found.sets
+    assert [(u.value, u.why[:31]) for u in found.unscaled] == [
+        ("q", "the weights of a training step ")
+    ]
 
 
 def test_a_state_that_overflows_keeps_its_readers_float32():
