@@ -87,8 +87,6 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/test_wrong_arguments": "what a user may pass by mistake, in every part of training",
     "training/graph/test_untouched": "what reads a model and what fails, in all of training",
     "numerics/compare/test_trusted_verdicts": "what a verdict counts and excuses: the whole room",
-    "numerics/test_outlier_weights": "plain conversion and repair where weights have outliers",
-    "numerics/test_scaled_graphs": "scaling inside If, Loop and Scan, from data to explain",
     "training/test_round_trips": "optimizers, sessions and checkpoints together, at random",
 }
 """Files that test no single module -> what they test."""
