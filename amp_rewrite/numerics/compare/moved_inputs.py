@@ -32,6 +32,9 @@ _SIZES = (2 / 3, 3 / 2)
 
 An output that is as unsteady as it can be moves by 1.4 of its size; zeros would be nearer."""
 
+_NO_ROUNDING = 0.01
+"""What share of one rounding to 16 bits a control's error is at most that rounds nothing."""
+
 _SIZE_BY_CHANCE, _NEARLY_NONE = (2.0, 8.0), 4
 """By how much more the norms of few numbers may differ, and of fewer than that many numbers."""
 
@@ -73,7 +76,7 @@ def judged(
         moves: The original on moved inputs.
         limits: The tolerances.
     """
-    yardsticks = (control, _as_rounded(control, moves, limits))
+    yardsticks = _yardsticks(control, moves, limits)
     output = found.result([other for other in yardsticks if other.elements])
     if output.ok or not moves.elements:
         return output
@@ -86,16 +89,19 @@ def judged(
     return replace(output, ok=True, fault="", as_original=True) if excused else output
 
 
-def _as_rounded(control: Comparer, moves: Comparer, limits: Tolerances) -> Comparer:
-    """Return how far the original moves, as if its inputs were rounded where nothing else tells.
+def _yardsticks(control: Comparer, moves: Comparer, limits: Tolerances) -> tuple[Comparer, ...]:
+    """Return what a slice is held against: the rounded weights, and the original's moves.
 
-    A control whose weights were low already, or have other names, shows no rounding at all, and one
-    part in a million is none of 16 bits.
+    A control whose weights were low already, or have other names, shows no rounding, and is none:
+    what it moves a number by is float32's own noise. The moves stand in for it then, as if the
+    inputs were rounded, since one part in a million is no rounding of 16 bits.
     """
-    if limits.strict or control.products[-1]:
-        return moves
     rounding = limits.rtol / ROUNDINGS
-    return replace(moves, slices=replace(moves.slices, times=rounding / STEP))
+    if control.relative_error > _NO_ROUNDING * rounding:
+        return control, moves
+    if limits.strict:
+        return (moves,)
+    return (replace(moves, slices=replace(moves.slices, times=rounding / STEP)),)
 
 
 def _is_as_large(found: Comparer, slack: float) -> bool:

@@ -133,6 +133,21 @@ def test_a_control_that_rounds_nothing_is_no_yardstick_of_small_numbers() -> Non
         assert judged(found, control, moves, limits).ok is ok
 
 
+@pytest.mark.parametrize("rtol", [None, 0.01])
+def test_a_control_that_shows_only_noise_of_float32_is_no_yardstick(rtol: float | None) -> None:
+    """As in `check` of an embedding of one text: each of its numbers is a slice, some are small."""
+    rng = np.random.default_rng(0)
+    right = rng.standard_normal((1, 384))
+    right[0, 188] = 0.0012
+    limits = Tolerances.of(FLOAT16, rtol=rtol)
+    found, control, moves = (Comparer("embedding", limits) for _ in range(3))
+    noise = rng.standard_normal((1, 384))
+    found.add(right, right + 4e-4 * noise)
+    noise[0, 188] = 1e-3
+    control.add(right, right + 4e-7 * noise)
+    assert judged(found, control, moves, limits).ok
+
+
 def test_a_speed_beside_a_place_is_judged_where_nothing_was_rounded() -> None:
     right = np.array([[1060.0], [1.5]])
     limits = Tolerances.of(FLOAT16)
