@@ -237,7 +237,9 @@ def _output(model: Path, given: Path | None, options: RewriteOptions, *, dry_run
         OptionError: Nothing is said of it, and it is to be written.
     """
     if given is None and not dry_run:
-        raise OptionError("missing -o OUTPUT", remedy="name the file to write, or use --dry-run")
+        raise OptionError(
+            "missing -o OUTPUT", remedy="name the file or the new folder to write, or use --dry-run"
+        )
     return model.with_suffix(f".{options.precision}.onnx") if given is None else given
 
 

@@ -99,9 +99,8 @@ def _yardsticks(control: Comparer, moves: Comparer, limits: Tolerances) -> tuple
     rounding = limits.rtol / ROUNDINGS
     if control.relative_error > _NO_ROUNDING * rounding:
         return control, moves
-    if limits.strict:
-        return (moves,)
-    return (replace(moves, slices=replace(moves.slices, times=rounding / STEP)),)
+    times = 1.0 if limits.strict else rounding / STEP
+    return (replace(moves, slices=replace(moves.slices, times=times, stands_in=True)),)
 
 
 def _is_as_large(found: Comparer, slack: float) -> bool:

@@ -41,6 +41,12 @@ TINY = 64
 The noise that a yardstick brings to a single number may be small by chance; that of the whole axis
 is taken for it."""
 
+BY_CHANCE = 0.1
+"""How many slices as small as one are expected among normal numbers if it is small by chance.
+
+Where no rounding was measured nobody knows what it brings to such a slice, as to a number near zero
+of an embedding; a speed of 1.5 beside a place of 1,060 is small by itself."""
+
 LEAST = 1e-6
 """What is smaller, relative to the largest magnitude of the output, is float32's own rounding."""
 
@@ -119,6 +125,7 @@ class Slices:
         largest: The largest magnitude of the original.
         times: As a yardstick, how many times what a slice moves itself counts; of the others'
             noise, which stands in for that of a single number, it counts once.
+        stands_in: As a yardstick, whether it stands in for a rounding, of which none was measured.
     """
 
     axes: dict[tuple[int, int], Array] = field(default_factory=dict[tuple[int, int], Array])
@@ -127,6 +134,7 @@ class Slices:
     tiny: bool = True
     largest: float = 0.0
     times: float = 1.0
+    stands_in: bool = False
 
     def add(self, original: Array, difference: Array, rank: int) -> None:
         """Take one feed into account.
@@ -189,11 +197,12 @@ class Slices:
             yardsticks: How far the slices of the same feeds move by themselves.
         """
         least = max(limits.least, LEAST * self.largest)
+        rounded = not all(y.stands_in for y in yardsticks)
         found: list[SliceComparison] = []
         for key, sums in self.axes.items():
             noises = [y.axes[key] for y in yardsticks if key in y.axes]
             own = [_scaled(y.axes[key], y.times) for y in yardsticks if key in y.axes]
-            judged = _Axis(sums, noises, own, limits, least, tiny=self.tiny)
+            judged = _Axis(sums, noises, own, limits, least, tiny=self.tiny, rounded=rounded)
             found += [SliceComparison(key[0] + self.rank, *each) for each in judged.worst()]
         return max(found, key=lambda s: s.distance / s.limit if s.limit else math.inf, default=None)
 
@@ -208,6 +217,7 @@ class _Axis:
     limits: Limits
     least: float
     tiny: bool
+    rounded: bool
 
     def worst(self) -> list[tuple[int | None, float, float, float]]:
         """Return the worst slice and all small ones together: index, size, distance, limit."""
@@ -217,6 +227,9 @@ class _Axis:
         enough = _numbers(self.sums) >= ENOUGH
         single = counted & ~enough & self.tiny
         few = counted & ~enough & ~single & self._is_moved(self.own)
+        if not self.rounded:
+            by_chance = self._are_small_by_chance(sizes)
+            single, few = single & ~by_chance, few & ~by_chance
         found: list[tuple[int | None, float, float, float]] = []
         chosen = np.flatnonzero(enough | single | few)
         if chosen.size:
@@ -246,6 +259,13 @@ class _Axis:
         limit = np.maximum(self._limits(pool), times * self._moves(pool, noises))
         index = int(np.flatnonzero(small)[0]) if np.count_nonzero(small) == 1 else None
         return [(index, largest, float(self._distances(pool)[0]), float(limit[0]))]
+
+    def _are_small_by_chance(self, sizes: Array) -> Array:
+        """Tell of each slice whether one as small is likely among as many of normal numbers."""
+        counted = self.sums[_COUNT] > 0
+        usual = math.sqrt(float(np.square(sizes[counted]).mean()))
+        share = np.minimum(_DENSITY * sizes / usual, 1.0) ** np.maximum(_numbers(self.sums), 1.0)
+        return np.count_nonzero(counted) * share > BY_CHANCE
 
     def _is_moved(self, noises: Sequence[Array]) -> Array:
         """Tell of each slice whether a yardstick moves it at all."""
@@ -318,6 +338,9 @@ def are_shares(original: Array, axis: int) -> bool:
         return False
     return bool(np.abs(original.sum(axis) - 1).max() <= _SHARE)
 
+
+_DENSITY = math.sqrt(2 / math.pi)
+"""The share of normal numbers that are smaller than x deviations, as a multiple of x, near 0."""
 
 _SHARE = 1e-3
 """By how much a sum of shares may differ from 1."""

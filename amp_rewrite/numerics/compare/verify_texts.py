@@ -32,9 +32,9 @@ def test_of(limits: Tolerances) -> str:
     return (
         f"test: distance at most {percent(DISTANCE)} of the output's size. Slices of another "
         f"scale: at most {percent(SLICE_DISTANCE)} of the slice's size. The top-1 class is the "
-        f"same in {share(AGREEMENT, 0)} of the rows. The first and the last test are left out "
-        f"where every element is within {limits.rtol:.2g} of the output's peak plus "
-        f"{limits.rtol:.2g} of its own size"
+        f"same in {share(AGREEMENT, 0)} of the rows. An output whose "
+        f"elements are all within {percent(limits.rtol)} of its peak plus {percent(limits.rtol)} "
+        "of their own size need not pass the first and the last test"
     )
 
 

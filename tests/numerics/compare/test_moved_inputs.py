@@ -133,6 +133,22 @@ def test_a_control_that_rounds_nothing_is_no_yardstick_of_small_numbers() -> Non
         assert judged(found, control, moves, limits).ok is ok
 
 
+@pytest.mark.parametrize("length", [64, 384])
+def test_small_numbers_of_an_embedding_are_not_judged_where_nothing_was_rounded(
+    length: int,
+) -> None:
+    rng = np.random.default_rng(1)
+    right = rng.standard_normal((1, length))
+    right[0, 20] = 0.015
+    noise = rng.standard_normal((1, length))
+    limits = Tolerances.of(FLOAT16)
+    found, control, moves = (Comparer("embedding", limits) for _ in range(3))
+    found.add(right, right + 2e-3 * noise)
+    control.add(right, right)
+    moves.add(right, right + 1e-6 * noise * (np.arange(length) != 20))
+    assert judged(found, control, moves, limits).ok
+
+
 @pytest.mark.parametrize("rtol", [None, 0.01])
 def test_a_control_that_shows_only_noise_of_float32_is_no_yardstick(rtol: float | None) -> None:
     """As in `check` of an embedding of one text: each of its numbers is a slice, some are small."""
