@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
@@ -158,5 +159,9 @@ def _print(made: Repair, output: Path, refused: VerdictError | None, *, written:
     if written:
         note = "" if made.changed or made.raised.flat.mended.words() else ", a copy"
         out.print(f"wrote {delivered(output)}{note}")
+        if made.verification is None and str(output) != "-":
+            target = f" --target {made.target}" if made.target else ""
+            out.print("next: Check the result on your own inputs.")
+            out.print(f"  amp-rewrite check {shlex.quote(str(output))} --data inputs.npz{target}")
     else:
         out.print("nothing was written; --write-failed writes it anyway")

@@ -403,8 +403,8 @@ def _warn(result: RewriteResult) -> None:
         warnings.warn(growth, AmpWarning, stacklevel=5)
     found = first_likely_overflow(result.context, result.painting)
     if found is not None:
-        remedy = "an input range (--input-range NAME=LOW:HIGH), calibrate or verify knows better"
-        warnings.warn(f"{found} by an estimate; {remedy}", AmpWarning, stacklevel=5)
+        remedy = "give --input-range NAME=LOW:HIGH, or measure: calibrate, or convert --data"
+        warnings.warn(f"by an estimate, {found}; {remedy}", AmpWarning, stacklevel=5)
 
 
 def _check_strict(result: RewriteResult) -> None:

@@ -55,7 +55,7 @@ def test_data_give_one_verdict_and_a_model(
     assert convert(folder, "good", "--data", folder / "large.npz", "--report", report) == 0
     out, err = capsys.readouterr()
     assert "nothing was compared: output y is 1" in out
-    assert f"wrote {folder / 'out.onnx'}\nnext: Use your own inputs" in out
+    assert f"wrote {folder / 'out.onnx'}\nnext: Verify the result" in out
     assert err == ""
     assert json.loads(report.read_text())["verdict"]["ok"] is True
 

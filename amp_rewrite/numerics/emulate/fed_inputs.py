@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import DataError
 
+_UNNAMED = "arr_0"
+"""What numpy.savez(file, array) calls the array."""
+
 _NAMED = 3
 """How many inputs the line names that saves data under the names of the inputs."""
 
@@ -69,6 +72,8 @@ class FedInputs:
                 the model declares.
         """
         named = self._named(given)
+        if [*named] == [_UNNAMED] and len(self.needed) == 1 and _UNNAMED not in self.types:
+            named = {self.needed[0]: named[_UNNAMED]}
         for name in named:
             if not isinstance(name, str):
                 raise DataError("the name of an input must be a string", found=repr(name))

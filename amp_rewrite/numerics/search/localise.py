@@ -176,7 +176,7 @@ def distance(reference: Array, found: Array, apart: Array | None = None) -> floa
     if apart is not None:
         reference, found = reference[~apart], found[~apart]
     finite = np.isfinite(reference)
-    if reference.dtype.kind == "f":
+    if reference.dtype.kind == "f" and np.finfo(reference.dtype).min <= FILL:
         finite &= ~((reference <= FILL) & (found <= SATURATED))
     a, b = reference[finite].astype(np.float64), found[finite].astype(np.float64)
     if not np.isfinite(b).all():

@@ -123,11 +123,12 @@ def _about_accuracy(
 ) -> Iterator[NextStep]:
     both = f"{shlex.quote(names.model)} {shlex.quote(names.output)}"
     if holds is None:
-        yield _make_inputs(
-            report,
-            names,
-            f"Use your own inputs (one array each in {_INPUTS}), or generate some.",
-        )
+        if not names.data:
+            yield _make_inputs(
+                report,
+                names,
+                f"Use your own inputs (one array each in {_INPUTS}), or generate some.",
+            )
         if names.written:
             options = _options(report, "--target", "--input-range")
             yield NextStep(

@@ -42,7 +42,7 @@ def test_an_archive_that_packs_zeros_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "arrays", "said"),
     [
-        ("plain.npz", {"arr_0": (1, 3)}, r"plain.npz: the data lack the input 'x'.*found arr_0"),
+        ("plain.npz", {"arr_1": (1, 3)}, r"plain.npz: the data lack the input 'x'.*found arr_1"),
         ("keys.npz", {"image": (1, 3)}, r"numpy.savez\('.*keys.npz', \*\*\{'x': array\}\)"),
         ("flat.npz", {"x": (3,)}, r"flat.npz.*found \[3\].*add the batch axis: array\[None\]"),
     ],
@@ -56,6 +56,15 @@ def test_data_that_do_not_fit_are_answered_with_the_line_that_mends_them(
     model = parse("g (float[1,3] x) => (float[1,3] y) { y = Relu(x) }")
     with pytest.raises(DataError, match=said):
         amp.verify(model, model, path)
+
+
+def test_an_array_without_a_name_is_that_of_the_only_input(tmp_path: Path) -> None:
+    np.savez(tmp_path / "plain.npz", np.ones((1, 3), np.float32))
+    model = parse("g (float[1,3] x) => (float[1,3] y) { y = Relu(x) }")
+    assert amp.verify(model, model, tmp_path / "plain.npz").ok
+    two = parse("g (float[1,3] x, float[1,3] z) => (float[1,3] y) { y = Add(x, z) }")
+    with pytest.raises(DataError, match=r"lack the input 'x'.*found arr_0"):
+        amp.verify(two, two, tmp_path / "plain.npz")
 
 
 @pytest.mark.parametrize(
