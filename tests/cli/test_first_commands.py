@@ -46,7 +46,7 @@ FAILS = {
     f"{CONVERT} --deny-node '*softmax'": (2, r"--deny-node matches no node; found '\*softmax'"),
     f"{CONVERT} --deny-node 're:*softmax'": (2, "not a regular expression.*nothing to repeat"),
     f"{CONVERT} --dtype float16": (2, "No such option"),
-    "convert m.onnx": (2, "missing -o OUTPUT; name the file to write"),
+    "convert m.onnx": (2, "missing -o OUTPUT; name the file or the new folder to write"),
     "convert m.onnx -o m.onnx": (1, "the output is the input"),
     "convert none.onnx -o o.onnx": (1, "none.onnx: the file cannot be read; found No such file"),
     "convert in.npz -o o.onnx": (1, "not an ONNX model; found"),

@@ -75,7 +75,7 @@ def test_a_dry_run_needs_no_output_and_advises_nothing_about_it(model: Path) -> 
 def test_without_a_dry_run_the_output_has_to_be_named(model: Path) -> None:
     done = command(model.parent, "convert", "m.onnx")
     assert done.returncode == 2
-    assert b"missing -o OUTPUT; name the file to write" in done.stderr
+    assert b"missing -o OUTPUT; name the file or the new folder to write" in done.stderr
 
 
 @pytest.mark.parametrize("name", [(), ("convert",), ("train",)])
