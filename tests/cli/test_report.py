@@ -227,7 +227,7 @@ def test_the_page_and_the_terminal_say_the_same_of_a_file_that_was_written(
     assert overview["headline"] == out.splitlines()[1]
     share = low.stat().st_size / model.stat().st_size
     assert overview["headline"].endswith(f"{share:.0%} of the file size".replace("%", " %"))
-    stress = next(line for line in overview["doubts"] if line.startswith("stress inputs ("))
+    stress = next(line for line in overview["remarks"] if line.startswith("stress inputs ("))
     assert stress in out
     [casts] = [fact["more"] for fact in overview["facts"] if fact["name"] == "Casts"]
     assert casts.endswith(" per run")

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import amp_rewrite
-
-ROOT = Path(amp_rewrite.__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 READ = ("amp_rewrite", "tools", "benchmarks", "examples")
 NAMED = re.compile(r"(?<![\w/.:<*{-])(?:[\w.-]+/)*[\w-]+\.(?:py|md)\b(?![/(\w])")
 """The path of a program or a page; what stands in an address or behind a placeholder is none."""
