@@ -125,8 +125,9 @@ class Call:
     def same(self, *elements: int) -> None:
         """Let elements have one exponent."""
         held = [element for element in elements if element != ABSENT]
+        unite = self.system.exponents.unite
         for element in held[1:]:
-            self.system.exponents.unite(element, held[0])
+            unite(element, held[0])
 
     def ratio(self, element: int, of: int, ratio: Ratio) -> None:
         """Let the exponent of an element be a multiple of that of another one."""
@@ -145,10 +146,11 @@ class Call:
 
     def pin(self, *elements: int) -> None:
         """Let elements have exponent 0, for what the node computes does not scale."""
-        flat = self.system.flat
-        name, op = flat.node_names[self.node], flat.called(self.node).op_type
-        for element in elements:
-            if element != ABSENT:
+        held = [element for element in elements if element != ABSENT]
+        if held:
+            flat = self.system.flat
+            name, op = flat.node_names[self.node], flat.called(self.node).op_type
+            for element in held:
                 self.system.exponents.pin(element, f"{name} ({op}) reads or makes it")
 
     def pin_all(self) -> None:

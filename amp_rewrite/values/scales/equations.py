@@ -93,8 +93,11 @@ class _Builder:
 
         A value that is read twice, in a square, is read with one exponent.
         """
-        flat, found, known = self.flat, list[int](), dict[int, int]()
-        values, floats, held = flat.inputs, self._floats, self._held
+        flat, floats, held = self.flat, self._floats, self._held
+        read = flat.inputs_of(node)
+        if not self._borders and held.isdisjoint(read):  # nearly always
+            return [v if v != ABSENT and floats[v] else ABSENT for v in read]
+        values, found, known = flat.inputs, list[int](), dict[int, int]()
         for slot in range(flat.input_start[node], flat.input_start[node + 1]):
             value = values[slot]
             if value == ABSENT or not floats[value]:

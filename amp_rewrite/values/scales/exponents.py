@@ -63,11 +63,12 @@ class Exponents:
         Two ratios for one pair leave 0 alone.
         """
         (root_a, of_a), (root_b, of_b) = self.find(a), self.find(b)
+        is_plain = of_a == of_b == ratio == 1
         if root_a == root_b:
-            if of_a != ratio * of_b:
+            if not is_plain and of_a != ratio * of_b:
                 self.pin(root_a, "one value would need two exponents")
             return None
-        link = 1 if of_a == of_b == ratio == 1 else _plain(Fraction(ratio * of_b) / of_a)
+        link = 1 if is_plain else _plain(Fraction(ratio * of_b) / of_a)
         if self._size[root_a] > self._size[root_b]:
             root_a, root_b = root_b, root_a
             link = 1 if link == 1 else _plain(1 / Fraction(link))

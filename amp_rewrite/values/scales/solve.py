@@ -256,8 +256,9 @@ def _made_of_constants(system: System) -> set[int]:
     flat = system.flat
     found = {system.value_of(constant) for constant in system.constants}
     found.update(v for body in flat.bodies for v in body.initializers)
+    found.add(ABSENT)
+    inputs, starts = flat.inputs, flat.input_start
     for node in range(flat.n_nodes):
-        inputs = flat.inputs_of(node)
-        if not flat.bodies_in(node) and all(v == ABSENT or v in found for v in inputs):
+        if found.issuperset(inputs[starts[node] : starts[node + 1]]) and not flat.bodies_in(node):
             found.update(flat.outputs_of(node))
-    return found
+    return found - {ABSENT}
