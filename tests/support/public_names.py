@@ -68,6 +68,8 @@ RECORDS = (
         "GraphValue",
         "IndexedSlices",
         "UpdateInput",
+        "RuleNode",
+        "RuleValue",
     ),
     *("LossScaleState", "Shards", "ShardedData", "Diagnosis", "Run"),
 )
@@ -83,7 +85,7 @@ HOOKS = (
     *("Best.restore", "Callback.restore", "EarlyStopping.restore", "Rows*"),
     *("*.begin", "FunctionMean.update", "Metric.update", "Perplexity.update"),
     *("Run.call", "*Comparison.*", "Best*.check"),
-    *("Callback.check", "Repair.lines", "Report.to_frame"),
+    *("Callback.check", "Repair.lines", "Report.to_frame", "KeepRule"),
 )
 """Patterns of what the package calls, and a user at most overrides."""
 

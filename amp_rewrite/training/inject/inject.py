@@ -15,7 +15,7 @@ from amp_rewrite.errors import InjectError
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.keys import STEP_KEY
 from amp_rewrite.graph.part import Part
-from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import RewriteOptions, changed
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.graph.replicas import is_collective
@@ -93,6 +93,7 @@ def inject_loss_scaling(
     """
     scale, mode = get(loss_scale), check_mode(conditional)
     precision = arguments.text("precision", precision, what="the name of a type")
+    options = None if options is None else changed(options)
     if scale is None:
         raise InjectError("there is no loss scale to inject", expected="'dynamic' or a number")
     copied = load(model)
