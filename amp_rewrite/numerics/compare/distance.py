@@ -290,12 +290,6 @@ class Comparer:
         return math.sqrt(self.products[1])
 
     @property
-    def relative_error(self) -> float:
-        """The Euclidean norm of the difference, relative to that of the original; 0 if that is."""
-        squares = self.products[0]
-        return math.sqrt(self.products[3] / squares) if squares else 0.0
-
-    @property
     def size(self) -> OutputSize:
         """How large the original's output is."""
         return OutputSize(self.products[0] / self.finite if self.finite else 0.0, self.largest)

@@ -32,9 +32,6 @@ _SIZES = (2 / 3, 3 / 2)
 
 An output that is as unsteady as it can be moves by 1.4 of its size; zeros would be nearer."""
 
-_NO_ROUNDING = 0.01
-"""What share of one rounding to 16 bits a control's error is at most that rounds nothing."""
-
 _SIZE_BY_CHANCE, _NEARLY_NONE = (2.0, 8.0), 4
 """By how much more the norms of few numbers may differ, and of fewer than that many numbers."""
 
@@ -66,7 +63,12 @@ def _moved(value: Any, rng: np.random.Generator) -> Any:
 
 
 def judged(
-    found: Comparer, control: Comparer, moves: Comparer, limits: Tolerances
+    found: Comparer,
+    control: Comparer,
+    moves: Comparer,
+    limits: Tolerances,
+    *,
+    rounds: bool = True,
 ) -> OutputComparison:
     """Return an output's comparison, held against what moves the original itself.
 
@@ -75,8 +77,9 @@ def judged(
         control: The rounded weights alone on them.
         moves: The original on moved inputs.
         limits: The tolerances.
+        rounds: Whether the control's weights are others than the original's.
     """
-    yardsticks = _yardsticks(control, moves, limits)
+    yardsticks = (control, moves) if rounds else (_stands_in(moves, limits),)
     output = found.result([other for other in yardsticks if other.elements])
     if output.ok or not moves.elements:
         return output
@@ -89,18 +92,14 @@ def judged(
     return replace(output, ok=True, fault="", as_original=True) if excused else output
 
 
-def _yardsticks(control: Comparer, moves: Comparer, limits: Tolerances) -> tuple[Comparer, ...]:
-    """Return what a slice is held against: the rounded weights, and the original's moves.
+def _stands_in(moves: Comparer, limits: Tolerances) -> Comparer:
+    """Return how far the original moves, as if its inputs were rounded.
 
-    A control whose weights were low already, or have other names, shows no rounding, and is none:
-    what it moves a number by is float32's own noise. The moves stand in for it then, as if the
-    inputs were rounded, since one part in a million is no rounding of 16 bits.
+    Where the weights were low already, or have other names, the control rounds nothing: what it
+    moves a number by is float32's own noise. One part in a million is no rounding of 16 bits.
     """
-    rounding = limits.rtol / ROUNDINGS
-    if control.relative_error > _NO_ROUNDING * rounding:
-        return control, moves
-    times = 1.0 if limits.strict else rounding / STEP
-    return (replace(moves, slices=replace(moves.slices, times=times, stands_in=True)),)
+    times = 1.0 if limits.strict else limits.rtol / ROUNDINGS / STEP
+    return replace(moves, slices=replace(moves.slices, times=times, stands_in=True))
 
 
 def _is_as_large(found: Comparer, slack: float) -> bool:

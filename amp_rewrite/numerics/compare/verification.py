@@ -362,7 +362,7 @@ class Verification:
         unfinished: str | None = None,
     ) -> VerifyReport:
         """Return what was found over all feeds, or those that were compared in time."""
-        comparer = self.inside if inside else None
+        comparer, rounds = self.inside if inside else None, self.weights_alone.rounds
         wrong: tuple[Misfit, ...] = ()
         if comparer is not None and self._seen is not None and unfinished is None:
             seen = Seen(self._seen, self._seen_masked, self._others, self.low, self._adds_low)
@@ -377,7 +377,7 @@ class Verification:
             data=data,
             tolerances=self.tolerances,
             outputs=tuple(
-                judged(found, self.control[name], self.moves[name], self.tolerances)
+                judged(found, self.control[name], self.moves[name], self.tolerances, rounds=rounds)
                 for name, found in self.outputs.items()
             ),
             infinities=() if comparer is None else comparer.infinities(),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -53,6 +53,14 @@ class RoundedConstant(NamedTuple):
     value: ir.Value
     rounded: ir.TensorProtocol
 
+    @property
+    def before(self) -> ir.TensorProtocol:
+        """The numbers that it had."""
+        node = self.value.producer()
+        if node is not None:
+            return node.attributes["value"].as_tensor()
+        return cast(ir.TensorProtocol, self.value.const_value)
+
 
 class WeightsAlone:
     """The original with the weights of the rewritten model, in float32."""
@@ -71,6 +79,12 @@ class WeightsAlone:
     def model(self) -> TypedModel | None:
         """Return the model; None where no weight is low."""
         return with_rounded_weights(self._original, self._rewritten)
+
+    @cached_property
+    def rounds(self) -> bool:
+        """Whether a weight has other numbers than in the original: in a 16-bit file none has."""
+        found = rounded_constants(self._original.model, self._rewritten)
+        return any(not np.array_equal(each.before.numpy(), each.rounded.numpy()) for each in found)
 
     @cached_property
     def _session(self) -> Evaluator | None:

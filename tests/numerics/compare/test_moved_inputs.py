@@ -130,7 +130,7 @@ def test_a_control_that_rounds_nothing_is_no_yardstick_of_small_numbers() -> Non
         found.add(right, right + error * small)
         control.add(right, right)
         moves.add(right, right + 6e-7 * small)
-        assert judged(found, control, moves, limits).ok is ok
+        assert judged(found, control, moves, limits, rounds=False).ok is ok
 
 
 @pytest.mark.parametrize("length", [64, 384])
@@ -146,7 +146,7 @@ def test_small_numbers_of_an_embedding_are_not_judged_where_nothing_was_rounded(
     found.add(right, right + 2e-3 * noise)
     control.add(right, right)
     moves.add(right, right + 1e-6 * noise * (np.arange(length) != 20))
-    assert judged(found, control, moves, limits).ok
+    assert judged(found, control, moves, limits, rounds=False).ok
 
 
 @pytest.mark.parametrize("rtol", [None, 0.01])
@@ -161,7 +161,7 @@ def test_a_control_that_shows_only_noise_of_float32_is_no_yardstick(rtol: float 
     found.add(right, right + 4e-4 * noise)
     noise[0, 188] = 1e-3
     control.add(right, right + 4e-7 * noise)
-    assert judged(found, control, moves, limits).ok
+    assert judged(found, control, moves, limits, rounds=False).ok
 
 
 def test_a_speed_beside_a_place_is_judged_where_nothing_was_rounded() -> None:
@@ -171,4 +171,4 @@ def test_a_speed_beside_a_place_is_judged_where_nothing_was_rounded() -> None:
     found.add(right, right * [[1], [1 / 3]])
     control.add(right, right)
     moves.add(right, right * [[1 + 1e-6], [1 - 2e-6]])
-    assert not judged(found, control, moves, limits).ok
+    assert not judged(found, control, moves, limits, rounds=False).ok
