@@ -44,8 +44,8 @@ NOT_RUN = {
         "amp-rewrite train-step digits.onnx -o step.onnx",
     ],
     "docs/webgpu.md": [
-        *("amp-rewrite run", "scaled = amp.LossScaleOptimizer"),
-        *("mkdir -p .cache/npm", "pip install"),
+        *("mkdir -p .cache/npm", "amp-rewrite run"),
+        *("scaled = amp.LossScaleOptimizer", "pip install"),
     ],
     "docs/which_tool.md": ["python -m modelopt.onnx.autocast"],
 }

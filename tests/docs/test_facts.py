@@ -107,7 +107,7 @@ def test_the_number_of_gradient_rules_is_right() -> None:
 def test_the_hooks_and_the_action_are_named_as_they_are() -> None:
     texts = [b.text for b in blocks_of(DOCS / "op_lists.md") if "uses:" in b.text]
     texts += [b.text for b in blocks_of(DOCS / "op_lists.md") if "repos:" in b.text]
-    [step], config = (yaml.safe_load(text) for text in texts)
+    [*_, step], config = (yaml.safe_load(text) for text in texts)
     action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
     assert step["with"].keys() <= action["inputs"].keys()
     hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
