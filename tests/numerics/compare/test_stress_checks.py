@@ -10,6 +10,7 @@ import time
 import warnings
 from typing import Any
 
+import mutation_models
 import numpy as np
 import onnx
 import pytest
@@ -344,3 +345,13 @@ def test_a_model_without_inputs_has_no_stress() -> None:
     assert report.stress is not None
     assert report.stress.results == ()
     assert "none fit this model" in report.to_text()
+
+
+@pytest.mark.slow
+def test_a_loop_whose_time_grows_with_the_square_of_its_length_ends() -> None:
+    """SequenceInsert copies the sequence: a run of 131,072 steps takes minutes."""
+    model = mutation_models.model("test_loop16_seq_none")
+    started = time.monotonic()
+    report = verify(model, model, stress_budget=0.5)
+    assert result(report, "long sequences").outcome == "left out"
+    assert time.monotonic() - started < 90
