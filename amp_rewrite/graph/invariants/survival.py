@@ -204,6 +204,8 @@ def _same_attribute(old: ir.Attr | None, new: ir.Attr | None, *, opaque: bool) -
         return False
     if old.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
         return True  # compared node by node
+    if old.type == ir.AttributeType.UNDEFINED:
+        return True  # a custom operator's that names no type, of which nothing is read
     if old.is_ref() or new.is_ref():
         return old.ref_attr_name == new.ref_attr_name
     if old.type in NUMBERS_AND_STRINGS and old.value == new.value:

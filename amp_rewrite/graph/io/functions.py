@@ -34,6 +34,7 @@ def inline(model: ir.Model, criteria: Callable[[ir.Function], bool] | None = Non
         for node in chain.from_iterable(graph.all_nodes() for graph in graphs):
             function = chosen.get(node.op_identifier())
             if function is not None:  # the pass wants a call to name every output
+                _check_outputs(node, function)
                 node.resize_outputs(len(function.outputs))
         InlinePass(criteria)(model)
     except (PassError, ValueError) as error:
@@ -43,3 +44,19 @@ def inline(model: ir.Model, criteria: Callable[[ir.Function], bool] | None = Non
             remedy="inline them before, for example with onnx.inliner",
         ) from error
     admit(FlatModel.of(model))
+
+
+def _check_outputs(call: ir.Node, function: ir.Function) -> None:
+    """Refuse a call that would lose outputs with its operator's place: the operator makes more.
+
+    Raises:
+        GraphError: The function has fewer.
+    """
+    if len(call.outputs) > len(function.outputs):
+        raise GraphError(
+            f"the function {function.name} has fewer outputs than a call of it",
+            where=call.name,
+            found=len(function.outputs),
+            expected=len(call.outputs),
+            remedy="remove the function, or give it all outputs of the operator",
+        )

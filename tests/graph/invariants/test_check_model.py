@@ -90,6 +90,17 @@ def test_sparse_attributes_are_compared_like_others() -> None:
     assert verify_invariants(first, other)
 
 
+def test_an_attribute_of_a_custom_operator_that_names_no_type_breaks_nothing() -> None:
+    models = [parse(BEFORE) for _ in range(2)]
+    for model in models:
+        model.opset_import.append(helper.make_opsetid("own", 1))
+        node = node_of(model.graph, "sm")
+        node.domain = "own"
+        node.attribute.append(helper.make_attribute("names", ["a", "b"]))
+        node.attribute[-1].type = onnx.AttributeProto.UNDEFINED
+    assert verify_invariants(*map(load, models)) == ()
+
+
 def test_neither_model_is_changed_by_checking() -> None:
     models = load(parse(BEFORE)), load(parse(AFTER))
     texts = [ir.to_proto(model).SerializeToString(deterministic=True) for model in models]
