@@ -403,7 +403,7 @@ def _warn(result: RewriteResult) -> None:
         warnings.warn(growth, AmpWarning, stacklevel=5)
     found = first_likely_overflow(result.context, result.painting)
     if found is not None:
-        remedy = "give --input-range NAME=LOW:HIGH, or measure: calibrate, or convert --data"
+        remedy = "give --input-range NAME=LOW:HIGH, or calibrate on your data"
         warnings.warn(f"by an estimate, {found}; {remedy}", AmpWarning, stacklevel=5)
 
 

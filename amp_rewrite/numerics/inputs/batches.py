@@ -116,7 +116,7 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
 
 
 _OTHER_FILES = {
-    **dict.fromkeys((".parquet", ".arrow"), "a table"),
+    **dict.fromkeys((".csv", ".tsv", ".parquet", ".arrow"), "a table"),
     **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth"), "a pickle"),
     **dict.fromkeys((".png", ".jpg", ".jpeg"), "an image"),
 }
