@@ -104,7 +104,7 @@ class StrictError(AmpError):
 
     Attributes:
         shortcomings: What it leaves, one line each.
-        result: The result of the rewrite all the same, with its report.
+        result: The result of the rewrite in spite of it, with its report.
         option: The option that refuses it.
     """
 

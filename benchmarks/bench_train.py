@@ -9,7 +9,7 @@
                                                          names the command for all of them
     python benchmarks/bench.py train --profile mlp       what the time of a step goes to
     python benchmarks/bench.py train --build             size and building time of bert-base's step
-    python benchmarks/bench.py train --layers 12 24 48   building time of steps of so many layers
+    python benchmarks/bench.py train --layers 12 24 48   building time of steps of N layers
 
 Every measurement is a process of its own, alternating between the two, so that neither the other's
 threads nor its memory are in the figures, which are medians of each process.
@@ -279,7 +279,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--torch-python", default=sys.executable, help="an interpreter with torch")
     parser.add_argument("--profile", action="store_true", help="where the time of a step goes")
     parser.add_argument("--build", action="store_true", help="bert-base: nodes, building time")
-    parser.add_argument("--layers", type=int, nargs="+", help="building times of so many layers")
+    parser.add_argument("--layers", type=int, nargs="+", help="building times of steps of N layers")
     parser.add_argument("--json", type=Path, help="write the figures here")
     parser.add_argument("--add", action="store_true", help="keep the file's other networks")
     parser.add_argument("--tools", nargs="+", choices=TOOLS)

@@ -210,7 +210,7 @@ class Probe:
         """
         self.provider, self.builds, self.lows = provider, builds, lows
         self.taken: dict[tuple[str, str, Types, frozenset[str]], bool] = {}
-        """(domain, operator, types, variables left away) -> whether all such calls were taken."""
+        """(domain, operator, types, variables left out) -> whether all such calls were taken."""
         self.uncast: dict[str, set[int]] = {}
         """Operator -> the inputs at which a float32 call behind a Cast was refused."""
 

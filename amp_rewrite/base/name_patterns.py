@@ -86,7 +86,7 @@ def hint(text: str) -> str:
 def nearest(wanted: str, names: Iterable[str]) -> list[str]:
     """Return up to three names like one that a user wrote.
 
-    Names in which it occurs, whatever the case, come first; then those that are spelled alike.
+    Names in which it occurs, whatever the case, come first; then those with a similar spelling.
     """
     known = list(dict.fromkeys(name for name in names if name))
     sought = wanted.lower()

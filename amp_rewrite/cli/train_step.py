@@ -291,7 +291,7 @@ def _note_constants(loss: GraphValue, trained: list[State]) -> None:
 
 
 def _note_numbers(variables: list[State]) -> None:
-    """Name variables of one element, which may be constants of a formula all the same."""
+    """Name variables of one element, which may still be constants of a formula."""
     numbers = [v.name for v in variables if math.prod(v.shape) == 1]
     if numbers:
         shown = ", ".join(numbers[:3]) + (", ..." if len(numbers) > 3 else "")

@@ -27,7 +27,7 @@ def cores() -> int:
 def in_order(function: Callable[[T], R], items: Iterable[T]) -> Generator[R]:
     """Yield `function(item)` for each item in order, computed in threads ahead of the consumer.
 
-    Two items a core are taken ahead, so that so many results are held at most. When one fails or
+    Two items a core are taken ahead: at most two results a core are held. When one fails or
     the consumer stops, those that have not begun are dropped; the error comes after the threads
     have ended.
 

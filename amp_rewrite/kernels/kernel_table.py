@@ -287,7 +287,7 @@ def _common(one: KernelTable, other: KernelTable) -> KernelTable:
 
 
 def _both(one: Kernel, other: Kernel) -> Kernel | None:
-    """Return what two kernels of one operator serve and admit alike, or None if that is nothing."""
+    """Return what two kernels of one operator both serve and admit, or None if that is nothing."""
     since = max(one.since, other.since)
     last = min(one.since if one.until is None else one.until, other.until or other.since)
     theirs = dict(other.types)

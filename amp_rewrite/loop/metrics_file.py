@@ -46,7 +46,7 @@ class MetricsFile:
         Args:
             path: The file; its suffix says which format.
             columns: What the rows of a .csv file hold.
-            after: None begins a new file; a number keeps the rows of so many steps, for training
+            after: None begins a new file; a number N keeps the rows of N steps, for training
                 that goes on from there.
 
         Raises:

@@ -27,8 +27,8 @@ class Plan:
         seed: Decides the order of the examples.
         shuffle: Whether each epoch has an order of its own.
         checkpoint: Where to save after each epoch, or None.
-        every: Save after so many steps too, at the end of the update under way; 0 does not.
-        evaluate_every: Evaluate after so many steps likewise, instead of after each epoch; 0 does
+        every: Save after every N steps too, at the end of the update under way; 0 does not.
+        evaluate_every: Evaluate after every N steps likewise, instead of after each epoch; 0 does
             not.
         averaged: Whether evaluations use the averages that the step keeps of its weights.
         ahead: How many batches to read ahead on a thread; None is 2 for data that are not in
@@ -74,7 +74,7 @@ class Plan:
 
 
 def is_due(every: int, before: int, step: int) -> bool:
-    """Return whether what is done every so many steps, or never (0), is due after a step."""
+    """Return whether what is done every N steps, or never (0), is due after a step."""
     return bool(every) and step // every > before // every
 
 

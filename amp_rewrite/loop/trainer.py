@@ -117,13 +117,13 @@ class Trainer:
             epochs: How often every example is seen, in all.
             batch: Examples in a step; a DataLoader or another iterable has batches of its own.
             eval: Held-out examples, as `data`.
-            eval_every: Evaluate after so many steps, or at the end of the update that is under way
+            eval_every: Evaluate after every N steps, or at the end of the update that is under way
                 then; 0 is after each epoch.
             metrics: What to measure there besides the loss: metrics or their names; None is the
                 accuracy if it is known.
             callbacks: What to call on the way: `amp.callbacks`, or your own.
             checkpoint: Where to save the state after each epoch.
-            checkpoint_every: Save after so many steps likewise; 0 does not.
+            checkpoint_every: Save after every N steps likewise; 0 does not.
             resume: Go on from the checkpoint, bit for bit, in the middle of an epoch too.
             seed: Decides the order of the examples.
             shuffle: Whether each epoch has an order of its own.

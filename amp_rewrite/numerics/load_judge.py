@@ -17,7 +17,7 @@ class LoadJudge:
     """
 
     def __init__(self, made: Any, target: str, *, insists: bool) -> None:
-        """Judge what was made for a target; it is written all the same if somebody `insists`."""
+        """Judge what was made for a target; it is written anyway if somebody `insists`."""
         self._made, self._target, self._insists = made, targets.find(target), insists
         self.result = LoadResult("unknown", "the file was not loaded")
 

@@ -28,7 +28,7 @@ from amp_rewrite.rewriting.report.rewrite_report import Report
 from amp_rewrite.rewriting.spell_einsums import EINSUM, spell_einsums
 
 _TOLERANCE = FLOAT16.epsilon / 2
-"""How far an output may depart, relative to its largest magnitude: less than a rewrite rounds."""
+"""The largest error of an output, relative to its largest magnitude: less than a rewrite rounds."""
 
 _REMEDY = "export the model at that opset instead"
 

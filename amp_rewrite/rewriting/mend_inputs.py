@@ -185,7 +185,7 @@ def _chosen(flat: FlatProto, types: FlatTypes, clash: Clash) -> DType | None:
 def _is_given(flat: FlatProto, value: int) -> bool:
     """Tell whether a value is a graph input, moved or not, or sines and cosines of anything.
 
-    Models for diffusion make those of the time step, and their weights are low all the same.
+    Models for diffusion make those of the time step, and their weights are low nevertheless.
     """
     waiting, seen = [value], {value}
     while waiting:

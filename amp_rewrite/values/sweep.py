@@ -58,7 +58,7 @@ class Sweep(ABC, Generic[F]):
         return True
 
     def widened(self, inner: int, end: int, turns: int) -> F:
-        """Return what is known of what is carried, after so many turns that left it."""
+        """Return what is known of what is carried, after the turns that left it."""
         return self.joined([self[inner], self[end]])
 
     def count_turns(self, inner: int, limit: int) -> None:

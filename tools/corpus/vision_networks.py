@@ -119,7 +119,7 @@ def detr() -> Network:
 
 
 def clip() -> Network:
-    """Return a CLIP: how alike texts and images are, and their embeddings."""
+    """Return a CLIP: how similar texts and images are, and their embeddings."""
     rng = seeded()
     tower = {
         "hidden_size": WIDTH,

@@ -42,7 +42,7 @@ class Metric(ABC):
             targets: What the loss compares, as far as the step knows: the names of the "logits" or
                 other "predictions" and of the "labels", the "ignore_index" of labels that do not
                 count, and the name of the "denominator" of a mean over labels that do not count
-                alike.
+                equally.
 
         Returns:
             The names of the values that `update` needs.

@@ -54,7 +54,7 @@ def variables_of(
         trained: Patterns of names of those that are trained; none is all that are
             not frozen, as constants of formulas are, and what has an adapter.
         frozen: Patterns of names of those that are not.
-        unfrozen: Patterns of names of frozen ones that are trained all the same.
+        unfrozen: Patterns of names of frozen ones that are trained anyway.
 
     Raises:
         OptionError: A pattern is not a regular expression, or matches none.

@@ -10,7 +10,7 @@ from amp_rewrite.numerics.inputs.batches import Array
 
 _NUMBERS = np.array([1.0, 2, 3, 4, 6, 8, 12, 16, 24, 32])
 _RATIOS = np.array([6366.2, 99.995, 25.68, 13.11, 6.701, 4.765, 3.338, 2.758, 2.236, 2.0])
-"""By how much the norms of two noises of so many numbers each differ once in 10,000: the root of
+"""By how much the norms of two noises of N numbers each differ once in 10,000: the root of
 what F(n, n) exceeds with a probability of 1e-4. Of a single number nothing can be said."""
 
 

@@ -1,7 +1,8 @@
-"""A rewritten model itself on execution providers, and the original where that departs.
+"""A rewritten model itself on execution providers, and the original where their results differ.
 
 A provider may be at fault in float32 as well: an operator that it computes wrong, or fails in. So
-where the rewritten model departs from the original, or fails, the original runs there too.
+where the rewritten model fails, or its result differs from the original's, the original runs
+there, too.
 """
 
 from __future__ import annotations

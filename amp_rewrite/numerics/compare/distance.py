@@ -15,7 +15,7 @@ from amp_rewrite.numerics.compare.slices import ALLOWED, Limits, SliceComparison
 from amp_rewrite.numerics.inputs.batches import Array
 
 COSINE = 0.999
-"""How alike the directions of two outputs must be if no tolerance is given."""
+"""The cosine that two outputs must have if no tolerance is given."""
 
 DISTANCE = math.sqrt(2 * (1 - COSINE))
 """The largest |rewritten - original| / |original| if no tolerance is given: two vectors of one

@@ -18,7 +18,7 @@ from amp_rewrite.numerics.inputs.consumers import constant
 
 Values = Mapping[str, Any]
 _FEW = 8
-"""A constant of so many numbers may be a size or a factor of sizes, which is not moved."""
+"""A constant of at most 8 elements may be a size or a factor of sizes, which is not moved."""
 
 
 class SingleNode:

@@ -44,7 +44,7 @@ class Told:
 
 
 class ToldModels:
-    """Loads each model once, when it is first asked for: most models select alike."""
+    """Loads each model once, when it is first asked for: most models select the same."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class ToldModels:
         values = self.run(feeds, self.read) if differ else {}
         found: dict[str, SelectionComparison] = {}
         for s, a, b in pairs:
-            made = compared(s, a, b, values) if differ else alike(s, np.asarray(a))
+            made = compared(s, a, b, values) if differ else equal_choice(s, np.asarray(a))
             name = written_name(made.value)
             made = replace(made, node=written_name(made.node), value=name)
             found[name] = found[name].merged(made) if name in found else made
@@ -184,7 +184,7 @@ class ToldModels:
             return None
 
 
-def alike(selection: Selection, chosen: np.ndarray[Any, Any]) -> SelectionComparison:
+def equal_choice(selection: Selection, chosen: np.ndarray[Any, Any]) -> SelectionComparison:
     """Return the comparison of a selection that is the same in both models."""
     count = chosen.shape[-1] if selection.op == "NonZero" else chosen.size
     count = chosen.shape[0] if selection.op == "NonMaxSuppression" else count

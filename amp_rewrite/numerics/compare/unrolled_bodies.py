@@ -2,7 +2,8 @@
 
 What is inside a body cannot be fetched or told to a model. Once it is known how often a loop turns
 and which branch is taken, every turn can stand in the main graph, with names of its own. How a
-model decides these things stays in it as values, which say whether it would have run alike.
+model decides these things stays in it as values, which say whether it would have run
+in the same way.
 """
 
 from __future__ import annotations

@@ -24,12 +24,12 @@ from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Feeds
 
 MOST_NODES = 20_000
-"""How many nodes bodies may become: the runtime loads so many in some five seconds."""
+"""The most nodes that bodies may become: the runtime loads them in some five seconds."""
 
 
 @dataclass(frozen=True)
 class _Models:
-    """The original, the rewritten model and the rounded weights alone, unrolled alike."""
+    """The original, the rewritten model and the rounded weights alone, unrolled in the same way."""
 
     before: TypedModel
     after: TypedModel

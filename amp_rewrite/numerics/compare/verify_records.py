@@ -104,7 +104,7 @@ class DeviceComparison:
         original: How far the device's outputs are from those of the original.
         asked: The user asked for the device, so that it must hold.
         itself: How far the original is there from what the CPU makes of it, on the feeds on which
-            the rewritten model departs; empty if it departs on none, or if it cannot be run.
+            the rewritten model fails; empty if it fails on none, or if it cannot be run.
         itself_error: Why the original could not be run there, or None.
         notes: What is different about the engine on this machine.
     """

@@ -5,7 +5,7 @@ operator that is only named is added up as tensor cores do with low sums: the te
 order in chunks of 16; a chunk is summed in float32, as one instruction does, and added to a running
 sum, which is rounded to the low type after every chunk. Where a target was measured
 (accumulation.py), every product and every sum is rounded, in the order of its kernels; several
-running sums (lanes) are taken for chunks of 16 all the same. A reduction over several axes is done
+running sums (lanes) are taken for chunks of 16, too. A reduction over several axes is done
 axis by axis, the last one first. Gemm adds `beta * C`, Conv its bias, and a mean divides, at the
 end, with one more rounding. A Loop does it, so that it is much slower than the operator.
 """

@@ -160,7 +160,7 @@ class _Search:
     found: dict[int, float] = field(default_factory=dict[int, float])
 
     def run(self, count: int) -> None:
-        """Find the harmful ones among so many, and what each of them brings alone."""
+        """Find the harmful ones among N constants, and what each of them brings alone."""
         suspected: list[tuple[float, tuple[int, ...]]] = []
         self._suspect(suspected, tuple(range(count)))
         while suspected and not self._is_over():

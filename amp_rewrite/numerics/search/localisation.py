@@ -45,12 +45,12 @@ class Localisation:
 
     Attributes:
         first: The first node in topological order, of those that were tried alone, whose output
-            departs, or None.
+            exceeds its tolerance, or None.
         most: The node that contributes most, or None if nothing is low.
         ranking: The low nodes, the one that contributes most first.
         absorbed: Nodes with an infinite or NaN output although the model's outputs are finite.
         outputs: Output name -> its distance.
-        tolerance: The distance from which an output departs.
+        tolerance: The largest distance of an output that passes.
         tried: How many nodes were tried alone.
         target: Whose arithmetic was emulated.
     """

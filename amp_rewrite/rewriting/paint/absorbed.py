@@ -2,7 +2,7 @@
 
 What is out of range because of them does no harm: a painting lets them end where the low type does,
 as constants (plan/saturation.py) or in front of a Cast (mask_casts.py). Who measures a model in
-float32 sees 3.4e38 all the same, and has to count it out.
+float32 still sees 3.4e38, and has to count it out.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _CONTRIBUTED_PRODUCTS = ("FusedMatMul", "FusedGemm", "TransposeMatMul")
 TRANSFORMS = ("DFT", "STFT")
 
 FARTHEST = 64
-"""Nodes that are followed back at most: behind so many there is a network, not a formula."""
+"""Nodes that are followed back at most: behind more there is a network, not a formula."""
 
 
 class Behind(NamedTuple):

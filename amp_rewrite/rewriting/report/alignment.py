@@ -15,7 +15,7 @@ from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.rewriting.report.records import AlignmentRecord
 
 _BYTES = 16
-"""Tensor cores read rows of so many bytes: lengths that are not a multiple are padded, or run on
+"""Tensor cores read rows of 16 bytes: lengths that are not a multiple are padded, or run on
 other units (NVIDIA, "Matrix Multiplication Background User's Guide", section 3,
 https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/)."""
 

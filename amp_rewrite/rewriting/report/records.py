@@ -174,7 +174,7 @@ class WeightsRecord(Record):
         kept: How many are float32 in the file, because something reads them so.
         overflow: Those with elements out of the low type's range.
         underflow: Those with elements that round to zero.
-        stored: Those that something reads as float32, stored in 16 bits all the same.
+        stored: Those that something reads as float32, stored in 16 bits nevertheless.
         twice: Those that are stored in both types.
     """
 

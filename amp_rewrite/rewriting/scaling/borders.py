@@ -1,7 +1,7 @@
 """Where a scaled set ends: a Mul between a value and what reads it, at the cheapest places.
 
 A set that holds an output of the model, or what goes into a Softmax, has exponent 0, and may leave
-the range all the same: nothing but a node can change its scale on the way. Every place at which a
+the range anyway: nothing but a node can change its scale on the way. Every place at which a
 node reads a value may be such a border. A set is then cut into parts that operators tie together,
 and each is scaled or not: what leaves the range is, what must not be is not, and all else is as it
 takes the fewest Muls: a minimum cut (paint/min_cut.py). Several readers of a value share one Mul.

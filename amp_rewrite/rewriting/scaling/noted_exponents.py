@@ -1,4 +1,4 @@
-"""The exponents of a scaled model, noted in its metadata, so that the original can be scaled alike.
+"""The exponents of a scaled model, noted in its metadata: the original can be scaled by them.
 
 Who compares a rewritten model with the original value by value compares it with the scaled
 original, which computes the same in float32.

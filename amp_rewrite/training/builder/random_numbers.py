@@ -42,7 +42,7 @@ class RandomNumbers:
         self._columns = b.op("Unsqueeze", columns, b.constant([0]))
 
     def rows(self, site: int, size: ir.Value) -> ir.Value:
-        """Return at least `size` numbers: int32 of all values alike, shape (rows, ROW).
+        """Return at least `size` numbers: int32, uniform over all values, shape (rows, ROW).
 
         Number i * ROW + j is f(f(r_i + c_j)): r and c are hashed thoroughly, which costs little
         since there are few of them.

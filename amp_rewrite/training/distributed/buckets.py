@@ -99,7 +99,7 @@ def number_sums(
     """Number the sums of a whole step in the order in which they are to be made.
 
     What is cut out of the step for the fetches of one shard keeps the numbers, so that shards that
-    fetch different values make the same sums in the same order all the same. The graph is sorted
+    fetch different values still make the same sums in the same order. The graph is sorted
     and its sums are marked; `fetches` have names among those of the step.
 
     Returns:

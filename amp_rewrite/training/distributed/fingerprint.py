@@ -101,7 +101,7 @@ def _constants(step: Step) -> Iterator[str]:
 
 
 def compare_states(group: Collective, states: States, steps: int) -> None:
-    """Compare a hash of every state tensor with those of the other shards, after so many steps.
+    """Compare a hash of every state tensor with those of the other shards, every N steps.
 
     Raises:
         ShardError: A state differs; the message names the first.

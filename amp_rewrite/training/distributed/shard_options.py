@@ -14,11 +14,11 @@ class ShardOptions:
     """How shards work together; the same on all of them.
 
     Attributes:
-        bucket_bytes: Gradients travel together in buckets of about so many bytes. The default is
-            that of PyTorch's DistributedDataParallel: S. Li et al., "PyTorch Distributed:
-            Experiences on Accelerating Data Parallel Training", 2020,
+        bucket_bytes: Gradients travel together in buckets of about this number of bytes. The
+            default is that of PyTorch's DistributedDataParallel: S. Li et al., "PyTorch
+            Distributed: Experiences on Accelerating Data Parallel Training", 2020,
             https://arxiv.org/abs/2006.15704.
-        check_every: Compare the states of all shards after every so many steps; 0 does not.
+        check_every: Compare the states of all shards after every N steps; 0 does not.
         low_precision_sums: Let gradients that are computed in float16 or bfloat16 travel and be
             summed in that type: half the bytes, but the sum is rounded to the type, and it may
             overflow where the float32 sum does not; a loss scale then skips the step.

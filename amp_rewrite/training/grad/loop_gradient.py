@@ -218,7 +218,7 @@ class OuterGradient:
 
 
 def _product(gradient: ir.Value) -> ir.Node | None:
-    """Return the Gemm that computes a gradient as A^T B, if A and B are alike in all turns.
+    """Return the Gemm that computes a gradient as A^T B, if A and B are the same in all turns.
 
     The lengths of the gradient are to be known, since a loop without turns does not tell them.
     """

@@ -20,7 +20,7 @@ class Compared:
         of_classes: Whether the predictions are logits, and the labels say which of them should be
             the largest.
         ignore_index: Labels of this number do not count, or None.
-        denominator: What the sum of the losses is divided by, if labels do not count alike: the
+        denominator: What the sum of the losses is divided by, if labels do not count equally: the
             number of those that count, or the sum of their weights. Otherwise None.
     """
 

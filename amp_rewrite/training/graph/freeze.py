@@ -21,7 +21,7 @@ def freeze(
 
     Optimizers leave them out, gradients stop at them, and nothing is computed behind them.
     `freeze(model, "backbone.*")` is what `requires_grad_(False)` and `eval()` are in PyTorch and
-    `trainable = False` is in Keras. A variable that a `var_list` names is trained all the same.
+    `trainable = False` is in Keras. A variable that a `var_list` names is trained anyway.
 
     Args:
         model: What `amp_rewrite.load` returned.

@@ -29,7 +29,7 @@ def recompute(model: ir.Model, nodes: str | Iterable[Any]) -> None:
 
     Args:
         model: What `amp_rewrite.load` returned.
-        nodes: "every 2 blocks" makes parts of so many blocks; a block ends where all that follows
+        nodes: "every 2 blocks" makes parts of 2 blocks; a block ends where all that follows
             depends on one value, and has a product in it: a branch of a transformer with its sum, a
             convolution. What a part hands on is kept, and all of the last part, since the backward
             pass begins there. Else patterns for names of nodes, such as "*/mlp/*", regular

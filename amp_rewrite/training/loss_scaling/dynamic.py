@@ -51,8 +51,8 @@ class DynamicLossScale(LossScale):
             increment_period: How many finite steps it takes to grow.
             multiplier: What the scale is multiplied with to grow and divided by to shrink: above 1.
             floor: The smallest scale; above 0, and not above the initial scale.
-            max_consecutive_skips: A session raises LossScaleError after so many skipped steps in a
-                row at the floor; 0 is never. None leaves it to what runs the steps:
+            max_consecutive_skips: A session raises LossScaleError after this number of skipped
+                steps in a row at the floor; 0 is never. None leaves it to what runs the steps:
                 `TrainingSession.run` never does, `Trainer.train` after 20.
             backoff_factor: What the scale is multiplied with to shrink, above 0 and below 1; None
                 is 1 / multiplier.

@@ -58,7 +58,7 @@ class LossScaleOptimizer(ScalingOptimizer):
     underflows in low precision; gradients are multiplied by its reciprocal in float32. If one of
     them is not finite, the step changes no variable, slot, statistic or counter of steps, but the
     loss scale only, and where the random numbers of Dropout go on: a batch that is tried again is
-    not thinned out alike (P. Micikevicius et al., "Mixed Precision Training", 2018,
+    not thinned out equally (P. Micikevicius et al., "Mixed Precision Training", 2018,
     https://arxiv.org/abs/1710.03740).
 
     With a FixedLossScale nothing is checked: every step is applied, and the fetch `grads_finite` is

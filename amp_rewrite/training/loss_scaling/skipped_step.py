@@ -43,7 +43,7 @@ class ScaledLoss:
         """Return the state after a step that was skipped.
 
         A loss that another one has skipped the step of moves its scale as after a finite step; it
-        counts the skipped step all the same.
+        counts the skipped step anyway.
         """
         after = self.scale.skipped(b, self.present)
         if self.spared is None:

@@ -65,7 +65,7 @@ def softmax_cross_entropy(
         axis: The axis of the classes.
         ignore_index: Elements with this label count neither in the sum nor in the mean.
         class_weights: A weight for each class, C numbers of at least 0; None is 1 for all.
-        label_smoothing: How much of each label is spread over all classes alike, 0 to 1.
+        label_smoothing: How much of each label is spread equally over all classes, 0 to 1.
         soft_labels: Whether labels are probabilities; each loss is then
             -sum over c of w[c] p[c] log softmax(logits)[c], and the mean is over the labels.
         reduction: "mean", "sum" or "none", which keeps the shape of the labels.
@@ -135,7 +135,7 @@ class _Options:
 
     @property
     def plain(self) -> bool:
-        """Whether every label counts alike."""
+        """Whether every label counts equally."""
         return self.ignored is None and self.weights is None and not self.smoothing
 
 

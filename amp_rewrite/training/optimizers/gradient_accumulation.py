@@ -60,7 +60,7 @@ class Accumulation:
     a mean: over examples, of which every batch has as many, or one of `amp_rewrite.losses` with an
     `ignore_index` or class weights, whose batches count by the labels that count in them. (Values
     computed from such a loss, and sums of several, have lost what they are divided by, and count
-    alike.) With shards the mean is summed over them once per update; shards count alike.
+    equally.) With shards the mean is summed over them once per update; shards count equally.
     A session can apply what fewer batches have added up, as the mean of these:
     `session.run(feeds, apply=True)`.
 
@@ -311,7 +311,7 @@ def batch_weights(graph: TrainingGraph, b: Builder, name: str, role: str) -> Bat
     """Add up what the loss that was differentiated last is divided by.
 
     Returns:
-        The weights, or None if all batches count alike: the loss is not a weighted mean.
+        The weights, or None if all batches count equally: the loss is not a weighted mean.
     """
     compared = None if graph.loss is None else compared_by(graph.loss.value)
     if compared is None or compared.denominator is None:

@@ -15,7 +15,7 @@ from amp_rewrite.training.optimizers.train_op import TrainOp
 
 NORM = "gradient_norm"
 SHARED = ("global_step", "statistic", *SCALE_ROLES)
-"""Roles of states that several optimizers update alike: such an update counts once."""
+"""Roles of states that several optimizers update in the same way: such an update counts once."""
 
 
 def group(*train_ops: TrainOp) -> TrainOp:
@@ -53,7 +53,7 @@ def merged(steps: Sequence[TrainOp], shared: Collection[str]) -> TrainOp:
 
     Args:
         steps: At least one; their conditions are the same.
-        shared: Roles of states that all of them update alike.
+        shared: Roles of states that all of them update in the same way.
 
     Raises:
         OptimizerValueError: Two of them update one state of another role.

@@ -92,9 +92,9 @@ class Optimizer(BasicOptimizer):
             var_list: See `compute_gradients`.
             name: See `apply_gradients`.
             grad_loss: See `compute_gradients`.
-            accumulate: The mean of the gradients of so many batches makes one update, that of one
-                large batch; see `Accumulation` for how batches count. None is the optimizer's
-                `gradient_accumulation_steps`, or 1.
+            accumulate: The mean of the gradients of this number of batches makes one update, that
+                of one large batch; see `Accumulation` for how batches count. None is the
+                optimizer's `gradient_accumulation_steps`, or 1.
             recompute: Which parts of the forward pass are computed again for the gradients instead
                 of being kept: "every 2 blocks", or names of nodes; see `amp_rewrite.recompute`.
             **options: See `compute_gradients`.

@@ -23,7 +23,7 @@ class UpdateFunctions:
     """The functions of one rule in one model: a step has one node per variable.
 
     Runtimes inline them, so that they cost no time. All variables of one element type that the
-    rule treats alike share a function.
+    rule treats in the same way share a function.
     """
 
     def __init__(self, rule: UpdateRule, name: str, b: Builder) -> None:

@@ -24,7 +24,7 @@ class WeightAverage(OptimizerWrapper):
     Exponential (`decay` is a number), share = 1 - decay, with the usual warm-up by which the first
     steps count for more: the decay of the n-th average, n from 0, is at most (1 + n) / (10 + n), as
     in TensorFlow's ExponentialMovingAverage. Stochastic weight averaging (`decay` is None), share =
-    1 / (n + 1), all averaged steps alike (P. Izmailov et al., "Averaging Weights Leads to Wider
+    1 / (n + 1), all averaged steps equally (P. Izmailov et al., "Averaging Weights Leads to Wider
     Optima and Better Generalization", 2018, https://arxiv.org/abs/1803.05407). Up to the step
     `start` the average is the variable.
 
@@ -49,7 +49,7 @@ class WeightAverage(OptimizerWrapper):
 
         Args:
             optimizer: What trains the variables.
-            decay: At least 0, below 1; None averages all steps alike.
+            decay: At least 0, below 1; None averages all steps equally.
             warm_up: Whether the decay grows at first.
             start: The number of the step after which averaging begins.
             every: Between how many steps is averaged, such as those of an epoch.

@@ -44,7 +44,7 @@ from amp_rewrite.training.step.step_info import StepInfo
 from amp_rewrite.training.step.waiting_values import wait_by_arithmetic
 
 STATIC = 4
-"""For so many shapes of the feeds a step is compiled each: a batch, the last one of an epoch, and
+"""A step is compiled for each of this number of feed shapes: a batch, the last one of an epoch, and
 those of evaluation have one each, but texts of any length have many."""
 
 Lengths = tuple[int, ...]

@@ -405,8 +405,9 @@ class TrainingSession(Inspection):
             path: The file.
             strict: Whether it must hold exactly the states of the step. False takes what fits by
                 name, shape and type, across freezing and unfreezing, and into a larger or smaller
-                model; averages that it lacks begin at the weights that it has. Slots are those that
-                their optimizers call alike, whatever their numbers. `restored` says what that was.
+                model; averages that it lacks begin at the weights that it has. Slots are those to
+                which their optimizers give one name, whatever their numbers.
+                `restored` says what that was.
 
         Raises:
             CheckpointError: It cannot be read, or belongs to another model; no state has changed.

@@ -128,7 +128,7 @@ class _Blocks:
         taps = self._pad(taps, [0] * 4, [0] * 3, missing)
         if outputs > block:
             taps = b.transpose(taps, [1, 0, 2, 3])
-        # Blocks of channels of so many examples, put beside each other: examples become channels.
+        # Blocks of channels of several examples, put beside each other: examples become channels.
         taps = b.reshape(taps, [-1, block * block, *positions])
         taps = self._op("ReorderOutput", taps, channels=block * block, channels_last=1)
         taps = b.reshape(taps, [outputs, -1, *positions])

@@ -48,7 +48,7 @@ _LOW_CONV = 22
 """The opset from which Conv takes bfloat16."""
 
 _CONFLICT = 1024
-"""Rows of so many positions, or a multiple, are a multiple of 2 KiB apart."""
+"""Rows of this number of positions, or a multiple, are a multiple of 2 KiB apart."""
 
 
 def convolve_gradients(model: ir.Model, form: Form | None = None, b: Builder | None = None) -> None:

@@ -29,8 +29,8 @@ accumulated, summed over shards or clipped. Zeros are counted whether they under
 """
 
 SAMPLE = 4096
-"""At most so many elements of each gradient are looked at, spread over all of it; the shares of a
-larger one have a standard error below 0.8 %."""
+"""At most this number of elements of each gradient is looked at, spread over all of it; the shares
+of a larger one have a standard error below 0.8 %."""
 
 _SCOPE = "underflow"
 
@@ -116,7 +116,7 @@ def _sample(b: Builder, gradient: ir.Value) -> tuple[ir.Value, ir.Value]:
 
 
 def _stride(length: int) -> int:
-    """Return a stride that takes at most SAMPLE elements and meets every row and column alike."""
+    """Return a stride that takes at most SAMPLE elements and meets all rows and columns equally."""
     stride = length // SAMPLE + 1 if length > SAMPLE else 1
     while math.gcd(stride, length) > 1:
         stride += 1

@@ -21,7 +21,7 @@ class IndexRange:
     Attributes:
         low: The lowest one.
         high: The lowest one that is too high; None if it is not known.
-        ignored: One that is none of them and allowed all the same, or None.
+        ignored: One that is none of them and still allowed, or None.
         what: What they number: "class" or "row".
         where: The operator.
         averages: Whether the result is a mean over those that are not ignored.

@@ -58,7 +58,7 @@ def in_precision(step: Step, precision: str | None, options: RewriteOptions | No
     """Return a step in the precision asked for.
 
     States, data inputs and whatever is fetched stay float32. Each state that is read in the low
-    type is cast once per step, for forward and backward alike.
+    type is cast once per step, for both forward and backward.
 
     Args:
         step: With everything that can be fetched. Its model gets more outputs: go on with what is

@@ -94,8 +94,8 @@ def _is_smooth(line: Array) -> bool:
     if len(steps) < SHORTEST - 1 or not np.isfinite(steps).all():
         return False
     longer = np.maximum(np.abs(steps[1:]), np.abs(steps[:-1]))
-    alike = np.abs(np.diff(steps)) <= _BENT * longer
-    return bool(alike.mean() >= _SMOOTH)
+    even = np.abs(np.diff(steps)) <= _BENT * longer
+    return bool(even.mean() >= _SMOOTH)
 
 
 def _is_whole(array: Array) -> bool:

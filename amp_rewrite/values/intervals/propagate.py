@@ -46,7 +46,7 @@ _PATIENCE = 2
 """Turns of a loop in which what stays within its interval keeps it, while others leave theirs."""
 
 _MANY_NODES = 2_000
-"""Below so many nodes, inferring shapes takes less time than a second sweep."""
+"""Below this number of nodes, inferring shapes takes less time than a second sweep."""
 
 _EXACT = (Trait.EXACT, Trait.MOVES, Trait.HOLDS)
 """What operators promise that round nothing."""

@@ -76,7 +76,7 @@ def _log_sum_exp(op: Operation) -> Interval:
 
 
 def _averaged(x: Interval, count: float | None, share: float) -> Interval:
-    """Bound a mean: between the extremes, but for the rounding of a sum of so many terms."""
+    """Bound a mean: between the extremes, but for the rounding of a sum of N terms."""
     return i.total(x, 1.0, 1.0 if count is None else min(count * share, 1.0))
 
 

@@ -192,7 +192,7 @@ class WeightRows(NamedTuple):
 
     @classmethod
     def sampled(cls, elements: Array, terms: float) -> WeightRows:
-        """Say what rows of so many terms are like whose elements are like a sample."""
+        """Say what rows of N terms are like whose elements are like a sample."""
         mean, variance = float(elements.mean()), float(elements.var())
         return cls(terms * mean, terms * variance, terms * (mean * mean + variance))
 

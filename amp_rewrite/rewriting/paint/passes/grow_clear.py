@@ -19,7 +19,7 @@ CLEAR = PassReason(
 
 
 class GrowClear:
-    """Paint clear vertices connected to allow ones, along inputs and outputs alike.
+    """Paint clear vertices connected to allow ones, along both inputs and outputs.
 
     A plain read of a training variable is left out, so that the cast lands behind the read.
     """

@@ -32,14 +32,14 @@ from amp_rewrite.values.sum_lengths import count_terms
 Array = np.ndarray[Any, np.dtype[Any]]
 
 LONGEST_PRODUCT = 1024
-"""Up to so many products are added in the low type."""
+"""At most this number of products is added in the low type."""
 
 LONGEST_BALANCED = 4608
-"""Up to so many products, if no more than LONGEST_PRODUCT of them have one sign: 512 channels of a
-3 x 3 window."""
+"""At most this number of products, if no more than LONGEST_PRODUCT of them have one sign: 512
+channels of a 3 x 3 window."""
 
 LONGEST_MEAN = 64
-"""Up to so many elements are added in the low type, to be divided by their number."""
+"""At most this number of elements is added in the low type, to be divided by their number."""
 
 
 class KeepLongSums:

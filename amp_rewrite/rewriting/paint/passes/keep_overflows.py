@@ -4,7 +4,7 @@ A mask that is "lower than everything" may saturate (rewriting/plan/saturation.p
 Clip may become infinite, which bounds nothing either. Any other constant with elements out of range
 keeps its consumer in float32: clamping a BatchNormalization variance of 9.8e7 (ppocrv4_det) or a
 scale of 2^20 (silero_v4) changes the output beyond recognition. A constant reaches its consumer
-through operators that only move elements (Reshape, If) all the same.
+through operators that only move elements (Reshape, If) as well.
 """
 
 from __future__ import annotations

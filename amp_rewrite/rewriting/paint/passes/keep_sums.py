@@ -1,7 +1,7 @@
 """What reads a float32 sum of no known bound stays float32 with it.
 
 Operators that add up many elements stay float32, for the sum may be larger than the low type holds;
-a Cast straight behind it would make it infinite all the same. A node of a graph network with 30,000
+a Cast straight behind it would still make it infinite. A node of a graph network with 30,000
 edges sums up 30,000 messages; a spectrum of 16-bit samples reaches millions. So what follows is
 float32, too, up to where something normalises the sum: a quotient, a norm, a bounded function.
 """
