@@ -111,9 +111,7 @@ class CheapestRegions:
         """Yield the painted vertices that the user asks for by name, or by the level."""
         context, painting = self._context, self._painting
         for vertex in painting.allowed() if context.rules.allow or context.lists.force_all else ():
-            name = self._graph.node_name(vertex)
-            forced = painting.marks[vertex].reason is Reason.FORCED
-            if forced or context.rules.allowed_by(name) is not None:
+            if painting.marks[vertex].reason is Reason.FORCED or context.is_allowed(vertex):
                 yield vertex
 
     def _choice(self, stays: Array, wanted: Array) -> Array:

@@ -283,6 +283,16 @@ class PaintContext:
         named = self.rules.preserve or self.rules.deny or self.lists.node_rules
         return not (named or self.kept or self.excluded)
 
+    def is_allowed(self, vertex: int) -> bool:
+        """Tell whether the user allows the node of a vertex."""
+        return self.rules.allows(self.type_graph.node_name(vertex))
+
+    def unless_allowed(self, marks: Mapping[int, Mark]) -> Mapping[int, Mark]:
+        """Return the marks of vertices whose nodes the user does not allow."""
+        if not self.rules.allow:
+            return marks
+        return {vertex: mark for vertex, mark in marks.items() if not self.is_allowed(vertex)}
+
     def _classify(self, node: int) -> Entry | None:
         flat = self.type_graph.flat
         called, name = flat.called(node), flat.node_names[node]

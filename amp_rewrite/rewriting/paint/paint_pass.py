@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
 
 class PaintPass(Protocol):
-    """A step of the painting: pure, without state between calls.
+    """A step of the painting: pure, without state between calls; passes are its children.
 
     Attributes:
         name: The name of its file, with hyphens.
@@ -56,7 +56,7 @@ class PaintPass(Protocol):
 
     name: ClassVar[str]
     places: ClassVar[tuple[Place, ...]]
-    reasons: ClassVar[tuple[PassReason, ...]]
+    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the new painting."""

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.sequence_clusters import Cluster
 
 
-class DenySequences:
+class DenySequences(PaintPass):
     """Deny the clusters whose sequence leaves the painting's sight.
 
     It does at a graph input or output, an Optional operator, a SequenceMap, a function call, and a
     vertex that may not be touched.
     """
 
-    name: ClassVar[str] = "deny-sequences"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "deny-sequences"
+    places = (
         Place(
             Stage.SEEDING,
             10,
             "denies the sequence clusters that the painter cannot follow (section 5)",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such clusters denied."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 from amp_rewrite.rewriting.paint.reach import walk
 
@@ -20,26 +18,24 @@ ISOLATED = PassReason(
 _SEEDS = (Reason.ALLOW_LIST, Reason.FORCED, Reason.FUSED)
 
 
-class DropIslands:
+class DropIslands(PaintPass):
     """Unpaint connected regions that hold no seed any more.
 
     Such a region appears where DropUnsupported removed the only allow-list operators of it: Conv in
     bfloat16 before opset 22, for example, leaves its bias additions behind.
     """
 
-    name: ClassVar[str] = "drop-islands"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "drop-islands"
+    places = (
         Place(
             Stage.COLORING,
             80,
-            (
-                "connected regions of allow vertices that hold no seed any more leave the "
-                "painting: without an accelerated operator they cost casts and gain nothing"
-            ),
+            "connected regions of allow vertices that hold no seed any more leave the "
+            "painting: without an accelerated operator they cost casts and gain nothing",
             "P7",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = (ISOLATED,)
+    reasons = (ISOLATED,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without regions that hold no seed."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.graph.sizes import Sizes
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 from amp_rewrite.rewriting.paint.region_costs import Region, RegionCosts, total
 
@@ -21,7 +19,7 @@ CLEAR_LOSS = 2.0
 """How many times what a region saves its casts have to cost."""
 
 
-class DropUnprofitable:
+class DropUnprofitable(PaintPass):
     """Unpaint regions that clearly cost more than they save.
 
     All shapes concerned have to be recorded, and the target has to say how its units compare with
@@ -29,11 +27,11 @@ class DropUnprofitable:
     so do those around a group with a low tail.
     """
 
-    name: ClassVar[str] = "drop-unprofitable"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "drop-unprofitable"
+    places = (
         Place(Stage.SAVING, 20, "unpaints regions whose casts cost more than twice what they save"),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = (UNPROFITABLE,)
+    reasons = (UNPROFITABLE,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such regions."""
@@ -70,9 +68,6 @@ def _saved(costs: RegionCosts, region: Region, bytes_per_mac: float, enough: flo
 
 def _is_wanted(context: PaintContext, painting: Painting, region: Region) -> bool:
     """Tell whether the user asked for a vertex of a region."""
-    names = context.type_graph.node_name
     return any(
-        painting.marks[v].reason is Reason.FORCED
-        or (context.rules.allow and context.rules.allowed_by(names(v)) is not None)
-        for v in region.vertices
+        painting.marks[v].reason is Reason.FORCED or context.is_allowed(v) for v in region.vertices
     )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from onnx import TensorProto
 
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.elements import element
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 QUANTIZED = frozenset(
     number
@@ -20,22 +18,19 @@ QUANTIZED = frozenset(
 """Element types that only quantised operators take."""
 
 
-class DropUnsupported:
+class DropUnsupported(PaintPass):
     """Unpaint seeded vertices without schema type or kernel, or with a quantised operand."""
 
-    name: ClassVar[str] = "drop-unsupported"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "drop-unsupported"
+    places = (
         Place(
             Stage.COLORING,
             60,
-            (
-                "allow vertices whose variable the target cannot run in the low type, or whose "
-                "node has a quantised operand, leave the painting"
-            ),
+            "allow vertices whose variable the target cannot run in the low type, or whose "
+            "node has a quantised operand, leave the painting",
             "P6",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without the seeds that the target cannot run."""

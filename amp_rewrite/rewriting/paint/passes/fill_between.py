@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
 from amp_rewrite.rewriting.paint.reach import walk
 
@@ -18,24 +16,22 @@ BETWEEN = PassReason(
 )
 
 
-class FillBetween:
+class FillBetween(PaintPass):
     """Paint every vertex on a path allow -> (clear | infer)* -> allow."""
 
-    name: ClassVar[str] = "fill-between"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "fill-between"
+    places = (
         Place(
             Stage.COLORING,
             30,
-            (
-                "from each processable allow-list root walk outputs, entering v if it is on clear "
-                "or infer, not denied, processable and supported; call what is visited `down`. "
-                "From each such root walk inputs, entering `down`; all visited become allow. That "
-                "is every vertex on a path allow -> (clear or infer)* -> allow"
-            ),
+            "from each processable allow-list root walk outputs, entering v if it is on clear "
+            "or infer, not denied, processable and supported; call what is visited `down`. "
+            "From each such root walk inputs, entering `down`; all visited become allow. That "
+            "is every vertex on a path allow -> (clear or infer)* -> allow",
             "P3",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = (BETWEEN,)
+    reasons = (BETWEEN,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the vertices between allow-list operators in it."""

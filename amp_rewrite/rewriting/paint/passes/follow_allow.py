@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import Array
 from amp_rewrite.graph.part import Part, part_in
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
 
 FOLLOWS = PassReason(
@@ -24,7 +22,7 @@ _HANDS_ON = having(Trait.PASSES_SEQUENCE) - having(Trait.LOOPS)
 """Identity and If, which compute nothing: what reads their output reads what they were given."""
 
 
-class FollowAllow:
+class FollowAllow(PaintPass):
     """Paint infer vertices with an allow input and no deny input, in one topological sweep.
 
     An input that a clear Identity or If hands on counts as a direct one; P5 paints what lies
@@ -34,21 +32,19 @@ class FollowAllow:
     gradient of a variable, which is float32.
     """
 
-    name: ClassVar[str] = "follow-allow"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "follow-allow"
+    places = (
         Place(
             Stage.COLORING,
             40,
-            (
-                "one sweep in topological order over infer vertices that are unmarked, processable"
-                " and supported: allow if some direct input is allow and none is denied; a clear "
-                "Identity or If, unmarked, processable and supported, hands its inputs on. An "
-                "option, `infer_after_allow`. Nodes of gradients are left out"
-            ),
+            "one sweep in topological order over infer vertices that are unmarked, processable"
+            " and supported: allow if some direct input is allow and none is denied; a clear "
+            "Identity or If, unmarked, processable and supported, hands its inputs on. An "
+            "option, `infer_after_allow`. Nodes of gradients are left out",
             "P4",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = (FOLLOWS,)
+    reasons = (FOLLOWS,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the infer vertices that follow allow ones in it."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
 from amp_rewrite.rewriting.paint.reach import walk
 
@@ -18,26 +16,24 @@ CLEAR = PassReason(
 )
 
 
-class GrowClear:
+class GrowClear(PaintPass):
     """Paint clear vertices connected to allow ones, along both inputs and outputs.
 
     A plain read of a training variable is left out, so that the cast lands behind the read.
     """
 
-    name: ClassVar[str] = "grow-clear"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "grow-clear"
+    places = (
         Place(
             Stage.COLORING,
             50,
-            (
-                "from each processable vertex of allow walk inputs and outputs, entering v if it "
-                "is clear, unmarked, processable, supported, and its node is not a plain read of a"
-                " training variable; all visited become allow"
-            ),
+            "from each processable vertex of allow walk inputs and outputs, entering v if it "
+            "is clear, unmarked, processable, supported, and its node is not a plain read of a"
+            " training variable; all visited become allow",
             "P5",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = (CLEAR,)
+    reasons = (CLEAR,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the clear neighbours of allow vertices in it."""

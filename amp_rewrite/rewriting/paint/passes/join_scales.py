@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 
-class JoinScales:
+class JoinScales(PaintPass):
     """Make the factors of low matrix products low, where the target computes both as one operator.
 
     Exporters scale queries and keys before they multiply them. Where these are float32, the Cast to
     the product comes in front of the factor, not behind it.
     """
 
-    name: ClassVar[str] = "join-scales"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "join-scales"
+    places = (
         Place(
             Stage.KEEPING,
             20,
-            (
-                "nothing: the factor in front of a low matrix product becomes low with it "
-                "([below](#groups))"
-            ),
+            "nothing: the factor in front of a low matrix product becomes low with it "
+            "([below](#groups))",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such factors low."""

@@ -9,7 +9,6 @@ two keeps it from that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import tensor
@@ -17,27 +16,24 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.rewriting.paint.batch_norms import product_before
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import GivenNote, given_notes
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 
-class KeepBatchNorms:
+class KeepBatchNorms(PaintPass):
     """Unpaint such nodes where their scale and statistics are not low with them."""
 
-    name: ClassVar[str] = "keep-batch-norms"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-batch-norms"
+    places = (
         Place(
             Stage.KEEPING,
             130,
-            (
-                "a BatchNormalization with float32 statistics behind a low MatMul, which ONNX "
-                "Runtime fuses into it whatever their types "
-                "([other_tools.md](other_tools.md#files-that-end-onnx-runtime))"
-            ),
+            "a BatchNormalization with float32 statistics behind a low MatMul, which ONNX "
+            "Runtime fuses into it whatever their types "
+            "([other_tools.md](other_tools.md#files-that-end-onnx-runtime))",
         ),
         Place(Stage.JUDGING, 100),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without them; the same if ONNX Runtime does not load the result."""

@@ -9,8 +9,6 @@ exactly lose nothing.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from amp_rewrite.dtypes import DType
@@ -20,7 +18,7 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.kernels.rounding_table import FACTOR, RECIPROCAL
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
 
 CONSTANT_CUT = PassReason(
@@ -35,24 +33,22 @@ _SLOPES = {"HardSigmoid": 0.2, "LeakyRelu": 0.01}
 """What operators multiply with by default."""
 
 
-class KeepCut:
+class KeepCut(PaintPass):
     """Unpaint what computes with a constant that the target cuts off."""
 
-    name: ClassVar[str] = "keep-cut"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-cut"
+    places = (
         Place(
             Stage.KEEPING,
             30,
-            (
-                "what multiplies or divides by a constant that the target cuts off instead of "
-                "rounding it, as its table of rounding says "
-                "([arithmetic.md](arithmetic.md#openvino-what-is-rounded-and-what-is-cut-off)); "
-                "not a Div inside GELU or behind attention scores, which OpenVINO computes "
-                "otherwise"
-            ),
+            "what multiplies or divides by a constant that the target cuts off instead of "
+            "rounding it, as its table of rounding says "
+            "([arithmetic.md](arithmetic.md#openvino-what-is-rounded-and-what-is-cut-off)); "
+            "not a Div inside GELU or behind attention scores, which OpenVINO computes "
+            "otherwise",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = (CONSTANT_CUT,)
+    reasons = (CONSTANT_CUT,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; nodes that the user allows stay."""
@@ -61,8 +57,7 @@ class KeepCut:
             for node in graph.flat.nodes_of(op_type):
                 lost = _lost(context, node, what)
                 for vertex in graph.vertices_of(node) if lost else ():
-                    asked = context.rules.allowed_by(graph.node_name(vertex))
-                    if painting.is_allow(vertex) and asked is None:
+                    if painting.is_allow(vertex) and not context.is_allowed(vertex):
                         marks[vertex] = Mark(Color.NONE, CONSTANT_CUT, None, lost)
         return painting.with_marks(marks)
 

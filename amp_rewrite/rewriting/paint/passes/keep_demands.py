@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
 
 from amp_rewrite.graph.constants import moved_from, stored_tensor
 from amp_rewrite.graph.elements import tensor
@@ -24,8 +23,8 @@ from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.frequencies import Frequencies
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.counts.constant_places import SHORTEST, constant_places
 from amp_rewrite.values.counts.fact import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Given, find_counts
@@ -41,30 +40,26 @@ from amp_rewrite.values.counts.find_demands import (
 from amp_rewrite.values.counts.local_functions import Functions
 
 
-class KeepDemands:
+class KeepDemands(PaintPass):
     """Mark every vertex that computes a count, an angle, an index or a coordinate."""
 
-    name: ClassVar[str] = "keep-demands"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-demands"
+    places = (
         Place(
             Stage.GIVEN,
             40,
-            (
-                "counts, angles, indices and coordinates, before the first round ([below](#counts-"
-                "and-demands))"
-            ),
+            "counts, angles, indices and coordinates, before the first round ([below](#counts-"
+            "and-demands))",
         ),
         Place(Stage.HARMED, 50),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked; nodes that the user allows are not."""
         if context.lists.is_unsafe:
             return painting
         marks = _Search(context).marks()
-        names, allowed = context.type_graph.node_name, context.rules.allowed_by
-        return painting.with_marks({v: m for v, m in marks.items() if allowed(names(v)) is None})
+        return painting.with_marks(context.unless_allowed(marks))
 
 
 class _Search:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.patterns.quantized import quantized_groups
 
 
-class KeepDequantized:
+class KeepDequantized(PaintPass):
     """Unpaint products that a runtime fuses with weights of a few bits, where these are float32."""
 
-    name: ClassVar[str] = "keep-dequantized"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-dequantized"
+    places = (
         Place(
             Stage.KEEPING,
             140,
             "products with weights of a few bits that something else reads as float32",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such products."""

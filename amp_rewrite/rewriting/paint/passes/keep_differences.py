@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -24,8 +23,8 @@ from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.traits import Trait, has, having
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.formulas import Formulas, is_one, is_product
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 # operators: what may turn a small error of a difference into a large one.
 _ROOTS = ("Sqrt", "Log", "Reciprocal", "Pow", "Div")
@@ -41,22 +40,19 @@ _STEPS = 12
 """Nodes that are followed at most from a sum of squares to the sum in which it meets a product."""
 
 
-class KeepDifferences:
+class KeepDifferences(PaintPass):
     """Mark differences of large numbers, and what computes them."""
 
-    name: ClassVar[str] = "keep-differences"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-differences"
+    places = (
         Place(
             Stage.GIVEN,
             10,
-            (
-                "differences of large numbers where what remains counts, before the first round "
-                "([below](#differences-states-and-phases))"
-            ),
+            "differences of large numbers where what remains counts, before the first round "
+            "([below](#differences-states-and-phases))",
         ),
         Place(Stage.HARMED, 20),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked; nodes that the user allows are not."""
@@ -64,8 +60,7 @@ class KeepDifferences:
             return painting
         search = _Search(context)
         marks = search.of_roots() | search.of_expansions()
-        names, allowed = context.type_graph.node_name, context.rules.allowed_by
-        return painting.with_marks({v: m for v, m in marks.items() if allowed(names(v)) is None})
+        return painting.with_marks(context.unless_allowed(marks))
 
 
 class _Search(Formulas):

@@ -6,28 +6,25 @@ gradient reads the same. PyTorch's autocast runs backward in the type of forward
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.part import source_in
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 
-class KeepGradients:
+class KeepGradients(PaintPass):
     """Unpaint the infer vertices of the gradients of denied and excluded operators."""
 
-    name: ClassVar[str] = "keep-gradients"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-gradients"
+    places = (
         Place(
             Stage.KEEPING,
             110,
             "gradients of operators that are float32 themselves ([below](#training-steps))",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices."""

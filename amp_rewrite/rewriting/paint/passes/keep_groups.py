@@ -19,14 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.flat import Array
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.groups import FusedGroup
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 
 FUSED_FLOAT32 = PassReason(
@@ -42,22 +41,20 @@ FUSED_FLOAT32 = PassReason(
 Marks = dict[int, Mark]
 
 
-class KeepGroups:
+class KeepGroups(PaintPass):
     """Give every group of the target one type: marks are low or float32."""
 
-    name: ClassVar[str] = "keep-groups"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-groups"
+    places = (
         Place(
             Stage.KEEPING,
             10,
-            (
-                "groups that the target computes as one operator: what has a part in float32 has "
-                "all of it there, or becomes low as a whole ([below](#groups))"
-            ),
+            "groups that the target computes as one operator: what has a part in float32 has "
+            "all of it there, or becomes low as a whole ([below](#groups))",
         ),
         Place(Stage.JUDGING, 10),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = (FUSED_FLOAT32,)
+    reasons = (FUSED_FLOAT32,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the groups in one type.

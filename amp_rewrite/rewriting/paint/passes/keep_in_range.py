@@ -9,29 +9,26 @@ that the target computes as one operator: the cube inside Gelu ends in a Tanh.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.mask_casts import MaskCasts
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 
-class KeepInRange:
+class KeepInRange(PaintPass):
     """Unpaint what computes or reads a value beyond the range of the low type."""
 
-    name: ClassVar[str] = "keep-in-range"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-in-range"
+    places = (
         Place(
             Stage.KEEPING,
             40,
-            ("what computes or reads numbers that leave the range, for certain or by an estimate"),
+            "what computes or reads numbers that leave the range, for certain or by an estimate",
         ),
         Place(Stage.JUDGING, 20),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; a mark names the value and what it reaches."""
@@ -57,9 +54,7 @@ def _is_overruled(context: PaintContext, vertex: int, reason: Reason) -> bool:
     """Tell whether the user, or data, know better than an estimate; no fact is overruled."""
     if reason is Reason.LIKELY_OVERFLOW and not context.lists.estimates_count:
         return True
-    if reason is Reason.CERTAIN_OVERFLOW or not context.rules.allow:
-        return False
-    return context.rules.allowed_by(context.type_graph.node_name(vertex)) is not None
+    return reason is not Reason.CERTAIN_OVERFLOW and context.is_allowed(vertex)
 
 
 def _ends(context: PaintContext, value: int, casts: MaskCasts) -> list[int]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -29,8 +28,8 @@ from amp_rewrite.graph.traits import Trait, has, having, operator, row_of
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.guards import guards_of
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.sum_lengths import count_terms
 
 _LOUDEST = 32767.0
@@ -47,11 +46,11 @@ _ARITHMETIC = (
 )  # operators: those behind which a relative error of an operand is one of the result.
 
 
-class KeepLogarithms:
+class KeepLogarithms(PaintPass):
     """Mark logarithms that the low type would spoil, and what computes their arguments."""
 
-    name: ClassVar[str] = "keep-logarithms"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-logarithms"
+    places = (
         Place(
             Stage.KEEPING,
             90,
@@ -59,7 +58,6 @@ class KeepLogarithms:
         ),
         Place(Stage.JUDGING, 70),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked; nodes that the user allows are not."""
@@ -71,10 +69,8 @@ class KeepLogarithms:
         for node in logarithms:
             marks = search.marks_of(node) | marks
         marks = search.transforms(logarithms) | marks
-        names, allowed = context.type_graph.node_name, context.rules.allowed_by
-        return painting.with_marks(
-            {v: m for v, m in marks.items() if painting.is_allow(v) and allowed(names(v)) is None}
-        )
+        kept = {v: mark for v, mark in marks.items() if painting.is_allow(v)}
+        return painting.with_marks(context.unless_allowed(kept))
 
 
 class _Search:

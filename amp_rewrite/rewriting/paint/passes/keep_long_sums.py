@@ -18,15 +18,15 @@ and the sum that it joins once (docs/arm.md).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.sum_lengths import count_terms
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -42,25 +42,22 @@ LONGEST_MEAN = 64
 """At most this number of elements is added in the low type, to be divided by their number."""
 
 
-class KeepLongSums:
+class KeepLongSums(PaintPass):
     """Mark what adds up more terms than the low type can, or a number that is not known.
 
     A node that the user allows by name is left alone: whoever names it has looked at it.
     """
 
-    name: ClassVar[str] = "keep-long-sums"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-long-sums"
+    places = (
         Place(
             Stage.GIVEN,
             70,
-            (
-                "sums of too many terms, where the target's kernels add in the low type, before "
-                "the first round"
-            ),
+            "sums of too many terms, where the target's kernels add in the low type, before "
+            "the first round",
         ),
         Place(Stage.HARMED, 60),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked; the same if kernels add in float32."""
@@ -70,7 +67,7 @@ class KeepLongSums:
         marks: dict[int, Mark] = {}
         for node, operator in enumerate(flat.operator):
             called = flat.operators[operator]
-            if called[:2] not in context.adds_low or self._allowed(context, node):
+            if called[:2] not in context.adds_low or context.rules.allows(flat.node_names[node]):
                 continue
             terms = count_terms(flat, node)
             limit = _limit(context, node, terms)
@@ -78,11 +75,6 @@ class KeepLongSums:
                 mark = _mark(context, terms, limit)
                 marks |= dict.fromkeys(graph.vertices_of(node), mark)
         return painting.with_marks(marks)
-
-    @staticmethod
-    def _allowed(context: PaintContext, node: int) -> bool:
-        name = context.type_graph.flat.node_names[node]
-        return bool(context.rules.allow) and context.rules.allowed_by(name) is not None
 
 
 def _limit(context: PaintContext, node: int, terms: int | None) -> int:

@@ -15,8 +15,6 @@ bfloat16 constants that end at half the range keep that; what the caller gives c
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT
@@ -26,18 +24,18 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.fills import Fills, FillSearch
 from amp_rewrite.rewriting.paint.mask_casts import MaskCasts
 from amp_rewrite.rewriting.paint.masks import softmaxes
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 _SWALLOWING = 2.0**40
 """A fill from here on leaves nothing of scores below 2^15 in float32, nor in a type as wide."""
 
 
-class KeepMasks:
+class KeepMasks(PaintPass):
     """Unpaint scores with a mask added, the mask, and the Softmax of both."""
 
-    name: ClassVar[str] = "keep-masks"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-masks"
+    places = (
         Place(
             Stage.KEEPING,
             70,
@@ -45,7 +43,6 @@ class KeepMasks:
         ),
         Place(Stage.JUDGING, 50),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; nodes that the user allows stay."""
@@ -54,11 +51,8 @@ class KeepMasks:
         casts = MaskCasts(context, painting)
         for node, scores in softmaxes(graph):
             marks |= _marks(context, search, casts, node, scores)
-        names, allowed = graph.node_name, context.rules.allowed_by
-        kept = {
-            v: m for v, m in marks.items() if painting.is_allow(v) and allowed(names(v)) is None
-        }
-        return painting.with_marks(kept)
+        kept = {v: mark for v, mark in marks.items() if painting.is_allow(v)}
+        return painting.with_marks(context.unless_allowed(kept))
 
 
 def _marks(

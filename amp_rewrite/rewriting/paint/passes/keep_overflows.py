@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from amp_rewrite.graph.constants import default_tensor, filled_tensor, is_repeated
 from amp_rewrite.graph.dataflow import TypeGraph
@@ -26,8 +26,8 @@ from amp_rewrite.rewriting.paint.masks import (
     overflows_below_only,
     saturates_in_float32,
 )
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.weight_stats import WeightStats
 
 _HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN, Trait.HOLDS, Trait.SUBGRAPHS)
@@ -36,15 +36,14 @@ _HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN, Trait.HOLDS, Trait.SUBGRAP
 _CARRYING = _HANDING_ON | MASKING
 
 
-class KeepOverflows:
+class KeepOverflows(PaintPass):
     """Unpaint what computes with a constant out of range."""
 
-    name: ClassVar[str] = "keep-overflows"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-overflows"
+    places = (
         Place(Stage.KEEPING, 80, "consumers of constants out of range"),
         Place(Stage.JUDGING, 60),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; a mark names the constant."""

@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.flat import ABSENT
@@ -24,25 +23,24 @@ from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.reach import walk
 
 _INTEGERS = frozenset({"tensor(int64)", "tensor(int32)"})
 
 
-class KeepParts:
+class KeepParts(PaintPass):
     """Mark every vertex of a training step that stays float32 by construction."""
 
-    name: ClassVar[str] = "keep-parts"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-parts"
+    places = (
         Place(
             Stage.GIVEN,
             50,
             "parts of a training step, before the first round ([below](#training-steps))",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked; the same if the model is not a step."""

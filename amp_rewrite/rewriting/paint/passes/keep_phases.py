@@ -11,14 +11,13 @@ sines, weighted, and a Tanh) are float32 as well; layers of more terms are not.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.formulas import FARTHEST, TRANSFORMS, Formulas, is_one
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.sum_lengths import count_terms
 
 # operators: what may stand between a quotient and the inverse of a function.
@@ -35,11 +34,11 @@ LONGEST_SOURCE = 16
 """Terms of the longest product that makes a signal; one of more is a layer."""
 
 
-class KeepPhases:
+class KeepPhases(PaintPass):
     """Mark quotients of which an angle is made, and what computes them."""
 
-    name: ClassVar[str] = "keep-phases"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-phases"
+    places = (
         Place(
             Stage.GIVEN,
             20,
@@ -47,7 +46,6 @@ class KeepPhases:
         ),
         Place(Stage.HARMED, 30),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked; nodes that the user allows are not."""
@@ -57,8 +55,7 @@ class KeepPhases:
         search, marks = _Search(context), dict[int, Mark]()
         for node in angles:
             marks = search.of(node) | marks
-        names, allowed = context.type_graph.node_name, context.rules.allowed_by
-        return painting.with_marks({v: m for v, m in marks.items() if allowed(names(v)) is None})
+        return painting.with_marks(context.unless_allowed(marks))
 
 
 class _Search(Formulas):

@@ -8,29 +8,26 @@ rounds a second time. A product with weights of a few bits may become low with t
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.dequantizers import may_be_low
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.patterns.quantized import QuantizedGroup, quantized_groups
 
 
-class KeepQuantized:
+class KeepQuantized(PaintPass):
     """Mark what stands between quantised tensors; what lies outside is converted."""
 
-    name: ClassVar[str] = "keep-quantized"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-quantized"
+    places = (
         Place(
             Stage.GIVEN,
             60,
             "what stands between quantised tensors, before the first round ([below](#groups))",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the nodes of quantised groups marked."""

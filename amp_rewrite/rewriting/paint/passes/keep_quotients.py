@@ -11,7 +11,7 @@ own norm is another matter. In bfloat16 nothing leaves the range.
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import constant_tensor
@@ -21,8 +21,8 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has, having, operator, row_of
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 # operators: those that leave the scale of what they read what it is.
 _SCALED = having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN, Trait.ADDS, Trait.SUMS_UP) | {
@@ -44,11 +44,11 @@ class _Computed(NamedTuple):
     factors: set[int]
 
 
-class KeepQuotients:
+class KeepQuotients(PaintPass):
     """Unpaint a quotient of products of the same activations, and these products."""
 
-    name: ClassVar[str] = "keep-quotients"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-quotients"
+    places = (
         Place(
             Stage.KEEPING,
             60,
@@ -56,7 +56,6 @@ class KeepQuotients:
         ),
         Place(Stage.JUDGING, 40),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; nodes that the user allows stay."""
@@ -65,11 +64,8 @@ class KeepQuotients:
             return painting
         for node in graph.flat.nodes_of("Div"):
             marks |= _marks(context, node)
-        names, allowed = graph.node_name, context.rules.allowed_by
-        kept = {
-            v: m for v, m in marks.items() if painting.is_allow(v) and allowed(names(v)) is None
-        }
-        return painting.with_marks(kept)
+        kept = {v: mark for v, mark in marks.items() if painting.is_allow(v)}
+        return painting.with_marks(context.unless_allowed(kept))
 
 
 def _marks(context: PaintContext, quotient: int) -> dict[int, Mark]:

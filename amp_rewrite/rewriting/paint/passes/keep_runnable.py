@@ -7,32 +7,27 @@ bits may have nodes that no provider runs, and then it does not load.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.graph.dataflow import VertexKind, vertices_in
 from amp_rewrite.graph.ports import schema_variable
 from amp_rewrite.kernels.runnable import can_run
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 
-class KeepRunnable:
+class KeepRunnable(PaintPass):
     """Mark what is low in a painting that was given, and what no kernel runs so."""
 
-    name: ClassVar[str] = "keep-runnable"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-runnable"
+    places = (
         Place(
             Stage.HARMED,
             10,
-            (
-                "of a painting that was given (below), before the first round: what no kernel of "
-                "ONNX Runtime takes in its type, so that the file does not load: a bfloat16 MatMul"
-                " on a CPU"
-            ),
+            "of a painting that was given (below), before the first round: what no kernel of "
+            "ONNX Runtime takes in its type, so that the file does not load: a bfloat16 MatMul"
+            " on a CPU",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked."""

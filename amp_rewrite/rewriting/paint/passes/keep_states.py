@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import ClassVar
 
 from amp_rewrite.graph.build_type_graph import scan_split
 from amp_rewrite.graph.constants import stored_tensor
@@ -25,8 +24,8 @@ from amp_rewrite.graph.keys import PART_KEY
 from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.formulas import Formulas, is_one, is_product
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.unrolled import FEW, LINEAR, unrolled_marks
 
 # operators: those whose result grows with what they read, but not in proportion.
@@ -40,11 +39,11 @@ Bend = tuple[int, bool]
 """A vertex, and whether the way to it has passed a function that bends."""
 
 
-class KeepStates:
+class KeepStates(PaintPass):
     """Mark what carries the state of a Loop or Scan from turn to turn without a bound."""
 
-    name: ClassVar[str] = "keep-states"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-states"
+    places = (
         Place(
             Stage.GIVEN,
             30,
@@ -52,7 +51,6 @@ class KeepStates:
         ),
         Place(Stage.HARMED, 40),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices marked; nodes that the user allows are not."""
@@ -65,8 +63,7 @@ class KeepStates:
             if _turns(flat, node) <= FEW or flat.metadata_of(node).get(PART_KEY) is not None:
                 continue  # gradients through time are painted as the forward loop is
             marks = _Loop(context, node).marks() | marks
-        names, allowed = context.type_graph.node_name, context.rules.allowed_by
-        return painting.with_marks({v: m for v, m in marks.items() if allowed(names(v)) is None})
+        return painting.with_marks(context.unless_allowed(marks))
 
 
 def _turns(flat: FlatGraph, node: int) -> float:

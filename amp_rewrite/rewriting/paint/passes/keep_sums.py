@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT, Operator
@@ -18,8 +17,8 @@ from amp_rewrite.graph.part import part_in
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.intervals.operation import Operation
 from amp_rewrite.values.intervals.summing import length_along, reduced_length
 from amp_rewrite.values.sum_lengths import count_terms
@@ -35,15 +34,14 @@ _SCATTERS = ("ScatterElements", "ScatterND")
 _SPECTRA = ("DFT", "STFT")  # operators: what adds up samples.
 
 
-class KeepSums:
+class KeepSums(PaintPass):
     """Unpaint what is computed of a float32 sum that nothing bounds."""
 
-    name: ClassVar[str] = "keep-sums"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-sums"
+    places = (
         Place(Stage.KEEPING, 50, "what reads a float32 sum that nothing bounds"),
         Place(Stage.JUDGING, 30),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; nodes that the user allows are left alone."""
@@ -60,7 +58,7 @@ class KeepSums:
             detail = f"{flat.value_names[value]} is a sum that nothing bounds"
             mark = Mark(Color.NONE, Reason.UNBOUNDED_SUM, vertex, detail)
             for reached in _behind(context, value):
-                if painting.is_allow(reached) and not _is_allowed(context, reached):
+                if painting.is_allow(reached) and not context.is_allowed(reached):
                     marks.setdefault(reached, mark)
         return painting.with_marks(marks)
 
@@ -143,8 +141,3 @@ def _hands_on(context: PaintContext, node: int) -> bool:
 
 def _is_wide(context: PaintContext, value: int) -> bool:
     return context.values.intervals[value].magnitude >= context.low.overflow
-
-
-def _is_allowed(context: PaintContext, vertex: int) -> bool:
-    rules = context.rules
-    return bool(rules.allow) and rules.allowed_by(context.type_graph.node_name(vertex)) is not None

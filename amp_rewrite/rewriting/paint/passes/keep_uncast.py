@@ -7,13 +7,12 @@ operators that only move elements, and then finds that the shapes do not fit.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
 
 NO_CAST_BEHIND = PassReason(
@@ -24,21 +23,19 @@ NO_CAST_BEHIND = PassReason(
 )
 
 
-class KeepUncast:
+class KeepUncast(PaintPass):
     """Unpaint what makes the inputs of such operators, and what only moves these."""
 
-    name: ClassVar[str] = "keep-uncast"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-uncast"
+    places = (
         Place(
             Stage.KEEPING,
             120,
-            (
-                "what feeds a float32 operator that the target cannot build behind a Cast: on "
-                "TensorRT a recurrent one, or Attention"
-            ),
+            "what feeds a float32 operator that the target cannot build behind a Cast: on "
+            "TensorRT a recurrent one, or Attention",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = (NO_CAST_BEHIND,)
+    reasons = (NO_CAST_BEHIND,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; the same if the target can build all."""

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -30,8 +29,8 @@ from amp_rewrite.graph.flat import ABSENT, Operator
 from amp_rewrite.graph.traits import Trait, having, operator, row_of
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.guards import guards_of
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.intervals import interval as i
 
 _FACTORS = (0, 1)
@@ -49,15 +48,14 @@ _TIGHT = 256.0
 sums are far above what the sums ever are."""
 
 
-class KeepUnderflows:
+class KeepUnderflows(PaintPass):
     """Unpaint what a number that vanishes in the low type would upset, back to where it begins."""
 
-    name: ClassVar[str] = "keep-underflows"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-underflows"
+    places = (
         Place(Stage.KEEPING, 100, "what a small number that the low type loses would upset"),
         Place(Stage.JUDGING, 80),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; an origin's mark names its constant."""

@@ -8,7 +8,6 @@ hardly ever zero.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 
@@ -17,31 +16,28 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 # operators: those by which a constant that is at least something keeps a number from zero.
 _GUARDING = ("Add", "Max", "Sum")
 
 
-class KeepVanished:
+class KeepVanished(PaintPass):
     """Unpaint what adds a constant zero to a number, up to where that is divided by.
 
     Only in a painting that was given: nobody writes such a zero into a float32 model.
     """
 
-    name: ClassVar[str] = "keep-vanished"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "keep-vanished"
+    places = (
         Place(
             Stage.JUDGING,
             90,
-            (
-                "of a painting that was given (below): a zero that is added where a division "
-                "follows, up to the division: an epsilon that a converter lost"
-            ),
+            "of a painting that was given (below): a zero that is added where a division "
+            "follows, up to the division: an epsilon that a converter lost",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices."""

@@ -5,10 +5,8 @@ A sequence has one element type, so everything that a handle edge connects is lo
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 
 SEQUENCE = PassReason(
@@ -19,15 +17,15 @@ SEQUENCE = PassReason(
 )
 
 
-class MatchSequences:
+class MatchSequences(PaintPass):
     """Deny a cluster with a denied member; otherwise paint one with a painted member."""
 
-    name: ClassVar[str] = "match-sequences"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "match-sequences"
+    places = (
         Place(Stage.COLORING, 20, "every sequence cluster gets one color", "C"),
         Place(Stage.COLORING, 70, "again", "C"),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = (SEQUENCE,)
+    reasons = (SEQUENCE,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with every cluster in one color."""

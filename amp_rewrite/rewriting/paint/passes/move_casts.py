@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from amp_rewrite.graph.flat import ABSENT, MAIN, Array
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
 
 CAST_MOVED = PassReason(
@@ -47,24 +47,22 @@ class Cost(NamedTuple):
     elements: int
 
 
-class MoveCasts:
+class MoveCasts(PaintPass):
     """Recolor clear vertices where that makes the casts cheaper, if the context says so.
 
     Where costs were measured, the choice of regions has moved them already.
     """
 
-    name: ClassVar[str] = "move-casts"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "move-casts"
+    places = (
         Place(
             Stage.SAVING,
             10,
-            (
-                "recolors clear vertices next to a cast where that saves casts, or elements that "
-                "casts read"
-            ),
+            "recolors clear vertices next to a cast where that saves casts, or elements that "
+            "casts read",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = (CAST_MOVED,)
+    reasons = (CAST_MOVED,)
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices recolored."""

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 
-class RetargetCasts:
+class RetargetCasts(PaintPass):
     """Paint the output variable of such Casts; their input variable is never painted."""
 
-    name: ClassVar[str] = "retarget-casts"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "retarget-casts"
+    places = (
         Place(
             Stage.COLORING,
             90,
-            (
-                "a Cast to float32, with at least one consumer, all of whose consumers are allow: "
-                "its output variable becomes allow, so that the Cast is retargeted and needs no "
-                "second one. Its input variable is never painted"
-            ),
+            "a Cast to float32, with at least one consumer, all of whose consumers are allow: "
+            "its output variable becomes allow, so that the Cast is retargeted and needs no "
+            "second one. Its input variable is never painted",
             "K",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the outputs of retargeted Casts in it."""

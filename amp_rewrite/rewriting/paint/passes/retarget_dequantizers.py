@@ -6,31 +6,26 @@ fusing it with its MatMul into one operator (MatMulNBits), which it does for flo
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.dequantizers import dequantizers
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 
-class RetargetDequantizers:
+class RetargetDequantizers(PaintPass):
     """Paint a DequantizeLinear of constants all of whose readers are low."""
 
-    name: ClassVar[str] = "retarget-dequantizers"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "retarget-dequantizers"
+    places = (
         Place(
             Stage.COLORING,
             100,
-            (
-                "the same for weights of 8 bits or fewer: a DequantizeLinear of constants, all of "
-                "whose consumers are allow, becomes allow, and its scales are converted "
-                "([Quantised groups](#groups))"
-            ),
+            "the same for weights of 8 bits or fewer: a DequantizeLinear of constants, all of "
+            "whose consumers are allow, becomes allow, and its scales are converted "
+            "([Quantised groups](#groups))",
             "K",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such operators in it."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
 
-class SeedAllow:
+class SeedAllow(PaintPass):
     """Paint every processable vertex of an allow-list operator, and what joins its group.
 
     Under UNSAFE_FORCE_ALL, and where nothing may stay float32, every processable vertex of a
@@ -19,20 +17,17 @@ class SeedAllow:
     There is no type or kernel test here; DropUnsupported removes what the target cannot run.
     """
 
-    name: ClassVar[str] = "seed-allow"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "seed-allow"
+    places = (
         Place(
             Stage.SEEDING,
             20,
-            (
-                "v becomes allow if it is on the allow list (or forced), processable and not "
-                "denied. There is no type or kernel test here. If nothing is allow afterwards, "
-                "painting ends: the model stays as it is"
-            ),
+            "v becomes allow if it is on the allow list (or forced), processable and not "
+            "denied. There is no type or kernel test here. If nothing is allow afterwards, "
+            "painting ends: the model stays as it is",
             "P1",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the allow list's vertices in it."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.reach import walk
 from amp_rewrite.values.patterns.plain_view import PlainView
 
@@ -17,7 +15,7 @@ _SMALL = 256.0
 """Powers of bounded numbers up to here are far from where the low type ends."""
 
 
-class SpreadDeny:
+class SpreadDeny(PaintPass):
     """Deny the deny list and every infer vertex that it reaches forward through clear ones.
 
     A clear vertex on such a path is denied with it; the walk ends with an infer vertex at most and
@@ -26,20 +24,17 @@ class SpreadDeny:
     UNSAFE_FORCE_ALL denies nothing, nor does a rewrite to one type only.
     """
 
-    name: ClassVar[str] = "spread-deny"
-    places: ClassVar[tuple[Place, ...]] = (
+    name = "spread-deny"
+    places = (
         Place(
             Stage.COLORING,
             10,
-            (
-                "with `up` = deny and infer roots, and the clear vertices reached from them by "
-                "walking inputs through clear: from each deny root walk outputs, entering vertices"
-                " of `up` that are not denied yet; all visited become deny"
-            ),
+            "with `up` = deny and infer roots, and the clear vertices reached from them by "
+            "walking inputs through clear: from each deny root walk outputs, entering vertices"
+            " of `up` that are not denied yet; all visited become deny",
             "P2",
         ),
     )
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the denied vertices in it."""
