@@ -120,14 +120,14 @@ class FolderReport:
         bad = self.bad
         names = ", ".join(model.file for model in bad)
         if self.command == "check":
-            unrun = not all(model.said.startswith("safe") for model in self.models)
+            unrun = [m.file for m in self.models if not (m.report or {}).get("is_run")]
             fine = f"{count}, the rules found nothing; not run" if unrun else f"{count}, all safe"
             unsafe = f"{len(bad)} of {count} not safe: {names}" if bad else fine
             odd = counted(len(self.mismatches), "connection")
             return f"{unsafe}; {odd} with two types" if self.mismatches else unsafe
         done = f"{self.totals['changed']} of {count} changed"
         if self.written:
-            return f"{done}; wrote {self.output}{f', though not all holds: {names}' if bad else ''}"
+            return f"{done}; wrote {self.output}{f', but these failed: {names}' if bad else ''}"
         return f"{done}; nothing was written" + (f", because of {names}" if bad else "")
 
     def lines(self) -> tuple[str, ...]:
@@ -144,10 +144,11 @@ class FolderReport:
             found += [f"{name}: {model.said}", *(f"  {line}" for line in model.lines)]
         found += [f"{file}: left out: {why}" for file, why in self.left_out.items()]
         for file, names in self.kept.items():
-            found.append(f"{file}: {', '.join(names)} as before, for so is what is connected")
+            found.append(f"{file}: {', '.join(names)} keep their type: the connected side does")
         found += [f"connected, with two types: {line}" for line in self.mismatches]
         if self.connected and not self.mismatches:
-            found.append(f"{counted(self.connected, 'connection')}, of one type on both sides")
+            count = counted(self.connected, "connection")
+            found.append(f"{count} with the same type on both sides")
         if self.shared:
             found.append(f"{in_bytes(self.shared)} of weights that models share are written once")
         if self.again:

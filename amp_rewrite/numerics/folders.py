@@ -71,9 +71,8 @@ def check_folder(
 
     def one(path: Path, options: RewriteOptions, progress: Progress) -> Done:
         found = check(path, None, options, run=run, stress=stress, progress=progress)
-        lines = tuple(found.to_text().splitlines()[:-1])
         state: State = "unchanged" if found.ok else "refused"
-        return Done(state, found.verdict, lines, found.to_dict(), Ends())
+        return Done(state, found.verdict, found.details(), found.to_dict(), Ends())
 
     chosen = replace(changed(options, **changes), inline_functions=True)
     models = _read(folder, chosen, finds_low=True)

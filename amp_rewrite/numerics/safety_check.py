@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack
 
-import numpy as np
-
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.proto.flat_proto import FlatProto
@@ -202,15 +200,13 @@ def _of_float32(flat: FlatProto, options: RewriteOptions) -> SafetyReport:
 def _of_low(
     own: JudgedType, others: Sequence[JudgedType], low: DType, shown: VerifyReport | None
 ) -> SafetyReport:
-    given, graph = own.result.context.given, own.result.context.type_graph
-    nodes = 0 if given is None else len(np.unique(graph.node[given]))
     every = [danger for one in (own, *others) for danger in chain(*one.dangers(wide_ends=False))]
     target = own.result.options.chosen_target
     return SafetyReport(
         low.name,
         target,
         low.name,
-        nodes,
+        own.nodes,
         tuple(every),
         shown,
         own.result,

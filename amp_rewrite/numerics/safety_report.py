@@ -25,6 +25,8 @@ VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
 
 _WIDTH = 100
+_WHOLE = 10_000
+"""Columns of lines that are not broken."""
 _NAMED = 3
 """How many nodes of one danger the text names; JSON names all of them."""
 
@@ -183,6 +185,10 @@ class SafetyReport:
         """Return the report as lines."""
         return printed(lambda console: print_safety(self, console), _WIDTH)
 
+    def details(self) -> tuple[str, ...]:
+        """Return the lines below the verdict, whatever their length."""
+        return tuple(printed(lambda console: _print_details(self, console), _WHOLE).splitlines())
+
     def _repr_html_(self) -> str:
         """Return what notebooks show: the verdict, what a run showed, and the dangers."""
         rows = [(d.node, d.op, d.words, d.detail) for d in self.roots]
@@ -193,6 +199,11 @@ class SafetyReport:
 def print_safety(report: SafetyReport, console: Console) -> None:
     """Print the verdict, what a run showed, and what the rules flag."""
     console.print(report.verdict, style="green" if report.ok else "red")
+    _print_details(report, console)
+
+
+def _print_details(report: SafetyReport, console: Console) -> None:
+    """Print what a run showed, and what the rules flag."""
     nodes = "".join(f" and {count} in {name}" for name, count in report.others.items())
     nodes = f"{counted(report.nodes, 'node')} in {report.precision}{nodes}"
     where = f"{nodes}, target {report.target}"

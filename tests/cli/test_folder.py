@@ -29,7 +29,7 @@ def test_convert_writes_a_folder_and_one_report(
     report = tmp_path / "report.json"
     assert run("convert", source, "-o", target, "--report", report) == DONE
     out = capsys.readouterr().out
-    assert "2 connections, of one type on both sides" in out
+    assert "2 connections with the same type on both sides" in out
     assert f"2 of 2 models changed; wrote {target}" in out
     assert len(json.loads(report.read_text())["models"]) == 2
     assert (target / "tokenizer" / "tokenizer.json").exists()

@@ -154,7 +154,7 @@ def test_a_model_that_does_not_hold_leaves_no_folder(tmp_path: Path) -> None:
         source, target, verify=True, stress=False, rtol=0.0, write_failed=True
     )
     assert report.written
-    assert "though not all holds: model.onnx" in report.verdict
+    assert "but these failed: model.onnx" in report.verdict
 
 
 def test_of_several_forms_the_plain_one_becomes_the_one_that_a_browser_looks_for(
@@ -373,6 +373,21 @@ def test_connected_ends_of_two_types_are_a_finding_and_one_type_mends_them(tmp_p
     mended = amp.repair_folder(source, target, keep_io="float32")
     assert mended.mismatches == ()
     assert amp.check_folder(target, run=False).ok
+
+
+def test_models_that_ran_are_called_safe_and_a_verdict_stands_once(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float16[2, 8] x) => (float16[2, 8] y) { y = Relu (x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "relu.onnx")
+    report = amp.check_folder(tmp_path)
+    assert report.verdict == "1 model, all safe"
+    (entry,) = report.models
+    assert entry.said.startswith("Safe in float16 for cuda: Passed on")
+    assert entry.lines[0] == "1 node in float16, target cuda"
+    assert report.to_text().count("worst error") == 1
+    assert amp.check_folder(tmp_path, run=False).verdict == (
+        "1 model, the rules found nothing; not run"
+    )
 
 
 def test_a_folder_becomes_its_float32_form(tmp_path: Path) -> None:
