@@ -9,7 +9,7 @@ from amp_rewrite.loop.ready_callbacks import (
     Rows,
     Watch,
 )
-from amp_rewrite.loop.run import Callback, Run
+from amp_rewrite.loop.run_with_callbacks import Callback, Run
 from amp_rewrite.loop.tensorboard import TensorBoard
 
 __all__ = [

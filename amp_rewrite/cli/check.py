@@ -13,7 +13,7 @@ from amp_rewrite.cli import common
 from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError
-from amp_rewrite.numerics.folders import check_folder
+from amp_rewrite.numerics.folder_commands import check_folder
 from amp_rewrite.numerics.safety_check import check as run_check
 from amp_rewrite.numerics.safety_report import print_safety
 from amp_rewrite.numerics.target_table import check_targets, print_targets

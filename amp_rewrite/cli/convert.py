@@ -19,7 +19,7 @@ from amp_rewrite.cli.streams import STREAM, delivered, shown
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.kernels.cost_files import to_json, to_text
-from amp_rewrite.numerics.file_conversion import Asked, FileConversion, convert_file
+from amp_rewrite.numerics.converted_file import Asked, FileConversion, convert_file
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.report.cast_table import explain_casts as cast_table
@@ -36,7 +36,7 @@ from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import of_provider, provider_named
 
 if TYPE_CHECKING:
-    from amp_rewrite.numerics.conversion import Conversion
+    from amp_rewrite.numerics.conversion_report import Conversion
 
 _TAKEN = ("--precision", "--keep-io", "--no-keep-io-types", "--lists", "--allow-op")
 _STEPS = 3
@@ -149,7 +149,9 @@ def convert(
         refuse_for_folder(model, output, report, of_one_model)
         if not options.makes_low:
             _refuse_beside(options, of_verdict)
-        from amp_rewrite.numerics.folders import convert_folder  # a model needs nothing of it
+        from amp_rewrite.numerics.folder_commands import (
+            convert_folder,  # a model needs nothing of it
+        )
 
         with progress_bar("rewriting", quiet=quiet) as progress:
             of_folder = convert_folder(

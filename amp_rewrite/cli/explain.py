@@ -10,7 +10,7 @@ import typer
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.numerics.file_conversion import moved
+from amp_rewrite.numerics.converted_file import moved
 from amp_rewrite.rewriting.api import rewrite
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.cast_table import explain_casts as cast_table

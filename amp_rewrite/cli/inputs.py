@@ -16,7 +16,7 @@ from amp_rewrite.cli import common
 from amp_rewrite.cli.streams import STREAM, delivered, shown
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.inputs.batches import npz_bytes
-from amp_rewrite.numerics.made_up import MadeUpInputs, make_inputs
+from amp_rewrite.numerics.made_up_inputs import MadeUpInputs, make_inputs
 from amp_rewrite.rewriting.plan.input_ranges import input_ranges
 from amp_rewrite.rewriting.report.write_text import write_bytes
 

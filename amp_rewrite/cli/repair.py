@@ -16,7 +16,7 @@ from amp_rewrite.cli.streams import delivered
 from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.graph.io.model_files import check_output_path
-from amp_rewrite.numerics.folders import repair_folder
+from amp_rewrite.numerics.folder_commands import repair_folder
 from amp_rewrite.numerics.repair import KeepIO
 from amp_rewrite.numerics.repair import repair as run_repair
 from amp_rewrite.numerics.repair_report import Repair

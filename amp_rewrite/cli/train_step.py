@@ -21,7 +21,7 @@ from amp_rewrite.graph.invariants.structure_valid import refuse_invalid
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.loop.recipe.chosen_model import KINDS, add_adapters, loss_of, store
 from amp_rewrite.loop.recipe.chosen_optimizer import (
     averaging,
@@ -37,9 +37,9 @@ from amp_rewrite.training.graph.recompute import recompute as choose_recomputed
 from amp_rewrite.training.graph.training_graph import GraphValue, State, training_graph
 from amp_rewrite.training.optimizers.registry import NAMES
 from amp_rewrite.training.step.build_step import step_model
-from amp_rewrite.training.step.loadable import refuse_unloadable
 from amp_rewrite.training.step.precision import chosen_precision, in_precision
 from amp_rewrite.training.step.read_info import read_info
+from amp_rewrite.training.step.refuse_unloadable import refuse_unloadable
 from amp_rewrite.training.step.step import whole_step
 from amp_rewrite.training.step.step_info import StepInfo
 

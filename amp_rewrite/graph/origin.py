@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import onnx
 import onnx_ir as ir
 
-from amp_rewrite.graph.keys import ORIGIN_KEY
+from amp_rewrite.graph.metadata_keys import ORIGIN_KEY
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from amp_rewrite.base.fields import (
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.keys import EXPONENTS_KEY, STEP_KEY, TARGET_KEY
+from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY, STEP_KEY, TARGET_KEY
 
 VERSION = 1
 """The version of the description; what a later one holds is not known here."""

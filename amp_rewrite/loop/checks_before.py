@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from amp_rewrite.errors import DataError, FeedError, OptionError, placed
 from amp_rewrite.loop.evaluation import check_fills
 from amp_rewrite.loop.metrics.metric import Metric
-from amp_rewrite.loop.plan import Plan
+from amp_rewrite.loop.plan_and_progress import Plan
 from amp_rewrite.training.data.data_set import DataSet
 from amp_rewrite.training.data.examples import Examples
 from amp_rewrite.training.session.training_session import TrainingSession

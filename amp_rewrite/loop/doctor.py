@@ -13,7 +13,7 @@ from typing import Any
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import DataError, LossScaleError
-from amp_rewrite.loop.plan import Plan, Progress
+from amp_rewrite.loop.plan_and_progress import Plan, Progress
 from amp_rewrite.loop.trainer import Trainer, session_options
 from amp_rewrite.training.data.as_examples import as_examples
 from amp_rewrite.training.data.examples import Batch

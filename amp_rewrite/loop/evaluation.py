@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from amp_rewrite.errors import DataError, FeedError, FetchError, placed
 from amp_rewrite.loop.metrics.class_metrics import Accuracy
 from amp_rewrite.loop.metrics.metric import LossWeight, Metric, as_number, ratio
-from amp_rewrite.loop.plan import scalar_loss
+from amp_rewrite.loop.plan_and_progress import scalar_loss
 from amp_rewrite.training.data.examples import Batch, Examples
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.step_arguments import fetched_names

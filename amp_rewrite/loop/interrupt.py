@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
 
-from amp_rewrite.loop.run import Callback, Run
+from amp_rewrite.loop.run_with_callbacks import Callback, Run
 
 INTERRUPTED = "interrupted"
 """Why a run has ended that Ctrl-C has stopped."""

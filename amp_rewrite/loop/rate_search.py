@@ -14,7 +14,7 @@ import numpy as np
 from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.errors import DataError, LossScaleError, OptionError
-from amp_rewrite.loop.plan import Plan
+from amp_rewrite.loop.plan_and_progress import Plan
 from amp_rewrite.training.data.examples import Batch, Examples
 from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE
 from amp_rewrite.training.session.training_session import TrainingSession

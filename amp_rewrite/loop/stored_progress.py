@@ -7,7 +7,7 @@ from typing import Any
 
 from amp_rewrite.base.fields import OBJECT, SWITCH, Check, mapping_to, object_of, whole
 from amp_rewrite.errors import CheckpointError
-from amp_rewrite.loop.plan import Plan, Progress
+from amp_rewrite.loop.plan_and_progress import Plan, Progress
 
 _CALLBACKS = "callbacks"
 _STORED = object_of(

@@ -18,7 +18,7 @@ from amp_rewrite.base.printable import printable
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import OptionError, SaveError
 from amp_rewrite.graph.io.paths import path_text
-from amp_rewrite.loop.run import Callback, Run
+from amp_rewrite.loop.run_with_callbacks import Callback, Run
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.gradient_underflow import UNDERFLOW, underflow_variables
 

@@ -20,7 +20,7 @@ from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.kernels.costs import UNKNOWN, CostTable
-from amp_rewrite.numerics.conversion import Conversion
+from amp_rewrite.numerics.conversion_report import Conversion
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.batches import Feeds

@@ -210,7 +210,7 @@ class _Work(NamedTuple):
 
     def tuned(self, data: Data) -> RewriteResult:
         """Return the painting that is left of the one that was given, so that it passes on data."""
-        from amp_rewrite.numerics.convert import convert
+        from amp_rewrite.numerics.convert_model import convert
 
         try:
             return convert(
@@ -227,7 +227,7 @@ class _Work(NamedTuple):
 
     def made_up(self) -> Sequence[Mapping[str, Any]]:
         """Return the inputs that `verify` makes up."""
-        from amp_rewrite.numerics.made_up import make_inputs
+        from amp_rewrite.numerics.made_up_inputs import make_inputs
 
         return make_inputs(self.form.model, ranges=self.options.ranges).batches
 

@@ -14,7 +14,7 @@ from amp_rewrite.errors import AmpError, AmpWarning
 from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.batches import Data, Feeds, batches
-from amp_rewrite.numerics.made_up import make_inputs
+from amp_rewrite.numerics.made_up_inputs import make_inputs
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely, scaled_by_measures
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions

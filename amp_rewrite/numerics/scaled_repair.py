@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass, replace
 
 from amp_rewrite.errors import AmpWarning
-from amp_rewrite.graph.keys import EXPONENTS_KEY
+from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
 from amp_rewrite.numerics.inputs.batches import Data, batches
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.numerics.ranges.calibrated_options import with_calibration

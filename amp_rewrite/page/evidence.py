@@ -16,8 +16,8 @@ from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.numerics.converted_file import FileConversion
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
-from amp_rewrite.numerics.file_conversion import FileConversion
 from amp_rewrite.numerics.inputs.batches import Data, Feeds, batches
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.numerics.ranges.histograms import Histogram, magnitude_histograms

@@ -22,7 +22,7 @@ from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import LOW, OTHERS
 from amp_rewrite.errors import AmpWarning, InvariantError, OnlyError, OptionError, StrictError
 from amp_rewrite.graph.flat import MAIN
-from amp_rewrite.graph.keys import EXPONENTS_KEY
+from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.sizes import Shape, Sizes

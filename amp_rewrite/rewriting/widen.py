@@ -19,7 +19,7 @@ from amp_rewrite.graph.custom import Customs
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.infer import infer
-from amp_rewrite.graph.keys import GIVEN_KEY
+from amp_rewrite.graph.metadata_keys import GIVEN_KEY
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.rewriting.apply.planned import Planned, noop_casts

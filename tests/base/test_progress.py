@@ -19,7 +19,7 @@ import amp_rewrite as amp
 from amp_rewrite.base import progress as room
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.model_files import Written
-from amp_rewrite.loop.plan import Progress
+from amp_rewrite.loop.plan_and_progress import Progress
 from amp_rewrite.numerics.search.tuning import Step
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>

@@ -268,7 +268,7 @@ def test_a_defect_of_the_package_is_one_line_as_well(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("line one\nline two")
 
-    monkeypatch.setattr("amp_rewrite.numerics.file_conversion.rewrite", fail)
+    monkeypatch.setattr("amp_rewrite.numerics.converted_file.rewrite", fail)
     status, _, err = convert(capsys, folder)
     assert status == 1
     assert err.startswith("amp-rewrite: internal error: RuntimeError: line one line two;")
@@ -283,7 +283,7 @@ def test_a_defect_without_words_is_told_by_its_type(
     def fail(*_: object, **__: object) -> None:
         raise StopIteration
 
-    monkeypatch.setattr("amp_rewrite.numerics.file_conversion.rewrite", fail)
+    monkeypatch.setattr("amp_rewrite.numerics.converted_file.rewrite", fail)
     _, _, err = convert(capsys, folder)
     assert err.startswith("amp-rewrite: internal error: StopIteration; please report it")
 

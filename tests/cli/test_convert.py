@@ -12,7 +12,7 @@ import pytest
 
 from amp_rewrite.cli import main
 from amp_rewrite.graph.io import read_flat
-from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.numerics.compare.device_checks import DeviceChecks
@@ -154,7 +154,7 @@ def test_a_budget_that_ended_is_the_first_line_with_the_next_command(
     def hurried(*arguments: Any, **options: Any) -> Any:
         return tune(*arguments, **options | {"budget": 0.001})
 
-    monkeypatch.setattr("amp_rewrite.numerics.convert.tune", hurried)
+    monkeypatch.setattr("amp_rewrite.numerics.convert_model.tune", hurried)
     options = ("--data", folder / "data", "--rtol", "0.002", "--budget", "30s")
     assert convert(folder, "fine", *options, "--precision", "bfloat16") == 3
     lines = capsys.readouterr().out.splitlines()

@@ -18,7 +18,7 @@ import amp_rewrite as amp
 from amp_rewrite.cli import main
 from amp_rewrite.dtypes import LOW, Precision
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.training.session.captured import make_static
+from amp_rewrite.training.session.captured_program import make_static
 
 pytestmark = needs_stub
 

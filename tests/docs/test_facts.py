@@ -129,7 +129,7 @@ def test_every_optimizer_is_named() -> None:
 
 
 def test_every_key_that_is_written_to_files_is_explained() -> None:
-    text = (ROOT / "amp_rewrite" / "graph" / "keys.py").read_text("utf-8")
+    text = (ROOT / "amp_rewrite" / "graph" / "metadata_keys.py").read_text("utf-8")
     written = text.partition("# In the meta of a model")[0]
     keys = re.findall(r'^[A-Z_]+_KEY = "([\w.]+)"', written, re.MULTILINE)
     assert len(keys) > 5

@@ -11,8 +11,8 @@ from handmade import batch, train_op
 import amp_rewrite as amp
 from amp_rewrite.callbacks import BestCheckpoint, EarlyStopping
 from amp_rewrite.errors import CheckpointError
-from amp_rewrite.loop.loop import resume
-from amp_rewrite.loop.plan import Plan, Progress
+from amp_rewrite.loop.epoch_loop import resume
+from amp_rewrite.loop.plan_and_progress import Plan, Progress
 from amp_rewrite.loop.stored_progress import read_back, stored
 from amp_rewrite.training.session.training_session import TrainingSession
 

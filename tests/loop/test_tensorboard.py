@@ -14,7 +14,7 @@ from onnx import parser
 
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError, SaveError
-from amp_rewrite.loop.run import Callback, Run
+from amp_rewrite.loop.run_with_callbacks import Callback, Run
 from amp_rewrite.loop.tensorboard import TensorBoard
 
 pytestmark = pytest.mark.filterwarnings(

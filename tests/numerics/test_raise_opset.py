@@ -16,7 +16,7 @@ import amp_rewrite as amp
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import GraphError, OptionError
 from amp_rewrite.numerics import raise_opset as module
-from amp_rewrite.numerics.file_conversion import raised_model
+from amp_rewrite.numerics.converted_file import raised_model
 from amp_rewrite.numerics.raise_opset import with_folded_factors, with_gain
 
 CONV = '<ir_version: 8, opset_import: ["" : 18]> g (float[1,3,8,8] x) => (float[1,4,6,6] y) {'

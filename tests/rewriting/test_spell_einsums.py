@@ -13,7 +13,7 @@ from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.numerics.file_conversion import raised_model
+from amp_rewrite.numerics.converted_file import raised_model
 from amp_rewrite.numerics.raise_opset import with_gain
 from amp_rewrite.rewriting.spell_einsums import spell_einsums
 

@@ -17,7 +17,7 @@ ROOMS_OF_A_REWRITE = {
     *("oplists", "policy", "rewriting", "targets", "values"),
 }
 
-LIGHT = {"amp_rewrite.numerics", "amp_rewrite.numerics.file_conversion"}
+LIGHT = {"amp_rewrite.numerics", "amp_rewrite.numerics.converted_file"}
 """What loads the rest of its room when it is asked for a verdict."""
 
 NEVER = {

@@ -58,7 +58,7 @@ WALL = "training"
 PARTS = {part: room for room, parts in FLOORS.items() for part in parts}
 HEIGHT = {part: height for height, part in enumerate(PARTS)}
 
-METADATA_KEYS = "amp_rewrite.graph.keys"
+METADATA_KEYS = "amp_rewrite.graph.metadata_keys"
 """Its texts are keys in files, some of which are spelled like modules."""
 
 

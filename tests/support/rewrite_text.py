@@ -19,7 +19,7 @@ from onnx import numpy_helper
 import amp_rewrite as amp
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph.invariants.check_model import verify_invariants
-from amp_rewrite.graph.keys import PART_KEY, SOURCE_KEY, STEP_KEY
+from amp_rewrite.graph.metadata_keys import PART_KEY, SOURCE_KEY, STEP_KEY
 from amp_rewrite.oplists import OpLists, load_lists
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "custom" : 1]>'

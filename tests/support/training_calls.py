@@ -13,7 +13,7 @@ import onnx
 import amp_rewrite as amp
 from amp_rewrite import callbacks, distributed, losses, metrics
 from amp_rewrite import optimizers as opt
-from amp_rewrite.loop.plan import Plan
+from amp_rewrite.loop.plan_and_progress import Plan
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 m (float[n, 3] x, int64[n] t) => (float loss)

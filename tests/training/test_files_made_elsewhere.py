@@ -21,7 +21,7 @@ import pytest
 import amp_rewrite as amp
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import AmpError, CheckpointError, DataError
-from amp_rewrite.graph.keys import CHECKPOINT_KEY, STEP_KEY
+from amp_rewrite.graph.metadata_keys import CHECKPOINT_KEY, STEP_KEY
 from amp_rewrite.numerics.inputs.batches import read_batch
 from amp_rewrite.training.session.checkpoint import read_checkpoint, write_checkpoint
 from amp_rewrite.training.session.training_session import TrainingSession

@@ -28,11 +28,11 @@ from amp_rewrite.runtimes.ort.sessions import session_options
 from amp_rewrite.targets import CPU, CUDA
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.session import slow_device
-from amp_rewrite.training.session.captured import CapturedProgram, capturing, make_static
+from amp_rewrite.training.session.captured_program import CapturedProgram, capturing, make_static
 from amp_rewrite.training.session.slow_device import warn_if_slow
 from amp_rewrite.training.step import blocked_convolutions
 from amp_rewrite.training.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
-from amp_rewrite.training.step.cut import cut
+from amp_rewrite.training.step.cut_step import cut_step
 from amp_rewrite.training.step.read_info import read_info
 
 NETWORKS: dict[str, Any] = {
@@ -73,7 +73,7 @@ def test_every_node_of_a_step_with_static_shapes_has_a_cuda_kernel(
 ):
     """What ONNX Runtime leaves after folding constants is what a CUDA graph would hold."""
     step = step_of(name, precision)
-    cut(step, read_info(step), ["loss", "grads_finite", "loss_scale"], defaults=False)
+    cut_step(step, read_info(step), ["loss", "grads_finite", "loss_scale"], defaults=False)
     model = step
     make_static(model, NETWORKS[name][1])
     spell_out_batch_norms(model)
@@ -104,7 +104,7 @@ def captured(step: ir.Model, names: list[str]) -> tuple[CapturedProgram, Any, An
     """Return a program that is compiled like a CUDA graph, on the CPU, and its sets of states."""
     info, model = read_info(step), clone(step)
     put_back_batch_norms(model)
-    cut_info = cut(model, info, names, defaults=False)
+    cut_info = cut_step(model, info, names, defaults=False)
     initial = {s.name: step.graph.initializers[s.name].const_value.numpy() for s in info.states}
     sets = [
         {

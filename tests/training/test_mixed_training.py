@@ -13,9 +13,9 @@ import underflow
 from digits import digits
 
 import amp_rewrite as amp
+from amp_rewrite.loop.epoch_loop import train
 from amp_rewrite.loop.evaluation import evaluate
-from amp_rewrite.loop.loop import train
-from amp_rewrite.loop.plan import Plan
+from amp_rewrite.loop.plan_and_progress import Plan
 from amp_rewrite.training.session.training_session import TrainingSession
 
 pytestmark = pytest.mark.filterwarnings("ignore:a float16 step without a loss scale")

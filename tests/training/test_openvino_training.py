@@ -18,9 +18,9 @@ from amp_rewrite import optimizers
 from amp_rewrite.cli.main import main
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.graph.keys import DROPOUT_KEY
-from amp_rewrite.loop.loop import train
-from amp_rewrite.loop.plan import Plan
+from amp_rewrite.graph.metadata_keys import DROPOUT_KEY
+from amp_rewrite.loop.epoch_loop import train
+from amp_rewrite.loop.plan_and_progress import Plan
 from amp_rewrite.runtimes.openvino.compiled_model import Binding
 from amp_rewrite.targets import CPU
 from amp_rewrite.training.session.engine_stages import STATIC

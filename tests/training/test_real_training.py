@@ -13,9 +13,9 @@ from digits import digits
 import amp_rewrite as amp
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import to_proto
+from amp_rewrite.loop.epoch_loop import train
 from amp_rewrite.loop.evaluation import evaluate
-from amp_rewrite.loop.loop import train
-from amp_rewrite.loop.plan import Plan
+from amp_rewrite.loop.plan_and_progress import Plan
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.build_step import build_step
 

@@ -13,8 +13,8 @@ from low_steps import batch
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.loop.loop import train
-from amp_rewrite.loop.plan import Plan
+from amp_rewrite.loop.epoch_loop import train
+from amp_rewrite.loop.plan_and_progress import Plan
 from amp_rewrite.targets import CPU
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.step import read_step

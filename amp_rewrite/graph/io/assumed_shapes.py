@@ -21,7 +21,7 @@ import onnx.shape_inference
 
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
-from amp_rewrite.graph.keys import BATCH_KEY
+from amp_rewrite.graph.metadata_keys import BATCH_KEY
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.missing_shapes import (
     FAILURES,

@@ -29,10 +29,10 @@ from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import elements, schemas
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatFunction, FlatGraph, Operator
-from amp_rewrite.graph.part import check_marks
 from amp_rewrite.graph.schemas import Schema
 from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.graph.step_metadata import check_description
+from amp_rewrite.graph.step_part import check_marks
 from amp_rewrite.graph.traits import Trait, has
 
 _WITH_GRAPHS = frozenset({AttributeProto.GRAPH, AttributeProto.GRAPHS})

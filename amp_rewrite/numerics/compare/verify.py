@@ -16,7 +16,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError, OutOfTimeError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.read import read_model
-from amp_rewrite.graph.keys import EXPONENTS_KEY
+from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.numerics.compare.distance import Tolerances, is_float
 from amp_rewrite.numerics.compare.finite_feeds import finite_feed

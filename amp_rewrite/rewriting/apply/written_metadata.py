@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from amp_rewrite import targets
-from amp_rewrite.graph.keys import TARGET_KEY
+from amp_rewrite.graph.metadata_keys import TARGET_KEY
 from amp_rewrite.graph.step_metadata import Described, with_precision
 from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.plan.options import RewriteOptions

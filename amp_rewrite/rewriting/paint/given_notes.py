@@ -13,7 +13,7 @@ import numpy as np
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
-from amp_rewrite.graph.keys import GIVEN_KEY
+from amp_rewrite.graph.metadata_keys import GIVEN_KEY
 
 
 class GivenNote(NamedTuple):

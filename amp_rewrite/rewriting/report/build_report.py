@@ -10,8 +10,8 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.constants import default_tensor, filled_tensor, read_constants
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
-from amp_rewrite.graph.part import part_in
 from amp_rewrite.graph.sizes import Sizes
+from amp_rewrite.graph.step_part import part_in
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Painting, Reason

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from onnx import NodeProto
 
 from amp_rewrite.base.printable import printable
-from amp_rewrite.graph.keys import PRECISION_KEY, REASON_KEY
+from amp_rewrite.graph.metadata_keys import PRECISION_KEY, REASON_KEY
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.rewriting.report.phrases import phrase
 from amp_rewrite.rewriting.report.records import NodeRecord, VariableRecord

@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.graph.keys import PART_KEY, SOURCE_KEY
+from amp_rewrite.graph.metadata_keys import PART_KEY, SOURCE_KEY
 from amp_rewrite.graph.names import FreeNames, names_in
-from amp_rewrite.graph.part import Part, source_key
+from amp_rewrite.graph.step_part import Part, source_key
 from amp_rewrite.training.builder.annotate import annotate
 from amp_rewrite.training.builder.known import (
     constant_tensor,

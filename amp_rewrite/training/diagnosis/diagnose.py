@@ -24,7 +24,7 @@ from amp_rewrite.training.diagnosis.first_non_finite import (
 )
 from amp_rewrite.training.diagnosis.step_values import StepValues, layer_of
 from amp_rewrite.training.loss_scaling.loss_scale import ROLES
-from amp_rewrite.training.step.cut import values_by_name
+from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
 

@@ -15,7 +15,7 @@ from amp_rewrite.graph.traverse import inputs_of
 from amp_rewrite.training.diagnosis.diagnosis import NonFinite
 from amp_rewrite.training.diagnosis.step_values import BACKWARD, StepValues, layer_of, part_word
 from amp_rewrite.training.loss_scaling.finite import is_check
-from amp_rewrite.training.step.cut import values_by_name
+from amp_rewrite.training.step.cut_step import values_by_name
 
 
 class Kind(IntEnum):

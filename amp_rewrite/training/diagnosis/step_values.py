@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
-from amp_rewrite.graph.part import Part, part_of, source_of
+from amp_rewrite.graph.step_part import Part, part_of, source_of
 from amp_rewrite.numerics.compare.intermediates import Chunks
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.low_sums import Sums

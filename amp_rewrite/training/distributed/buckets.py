@@ -8,7 +8,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.keys import ORDER_KEY
+from amp_rewrite.graph.metadata_keys import ORDER_KEY
 from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.training.graph.replicas import SUM, Groups, groups_of, is_collective
 

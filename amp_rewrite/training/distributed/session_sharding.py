@@ -34,9 +34,9 @@ from amp_rewrite.training.graph.replicas import (
     resolve,
 )
 from amp_rewrite.training.session.checkpoint import Checkpoint, slots_in
-from amp_rewrite.training.session.program import Program
+from amp_rewrite.training.session.compiled_program import CompiledProgram
 from amp_rewrite.training.session.states import States
-from amp_rewrite.training.step.cut import values_by_name
+from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.dropout import spread_masks
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
@@ -110,7 +110,9 @@ class SessionSharding:
             self._world.broadcast(array)
             states.write(name, array)
 
-    def program(self, model: ir.Model, info: StepInfo, sets: Any, **options: Any) -> Program:
+    def program(
+        self, model: ir.Model, info: StepInfo, sets: Any, **options: Any
+    ) -> CompiledProgram:
         """Return what runs a step with the sums over shards in it.
 
         Raises:

@@ -17,9 +17,9 @@ from amp_rewrite.training.distributed.buckets import Bucket, buckets_of
 from amp_rewrite.training.distributed.collective import Collective
 from amp_rewrite.training.distributed.memory import Memory, memory_of
 from amp_rewrite.training.graph.replicas import Groups, is_collective
+from amp_rewrite.training.session.compiled_program import CompiledProgram, StateTensors
 from amp_rewrite.training.session.engine_stages import StageRunner, stage_runner
-from amp_rewrite.training.session.program import Program, StateTensors
-from amp_rewrite.training.step.cut import declare_types
+from amp_rewrite.training.step.cut_step import declare_types
 from amp_rewrite.training.step.stage import Stage, stage_of
 from amp_rewrite.training.step.step_info import StepInfo
 
@@ -52,7 +52,7 @@ class Halfway:
             )
 
 
-class ShardedProgram(Program):
+class ShardedProgram(CompiledProgram):
     """A step in stages.
 
     The sum of a bucket begins when the stage that computes it is done, and is waited for when a
@@ -101,7 +101,7 @@ class ShardedProgram(Program):
         self._waits = [sorted({results[n] for n in names if n in results}) for names in wanted]
 
     def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """Do what `Program.run` does.
+        """Do what `CompiledProgram.run` does.
 
         Raises:
             RunError: ONNX Runtime reports an error; the states of set `current` are as before.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.keys import PART_KEY
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.metadata_keys import PART_KEY
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
 

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.keys import PART_KEY, RECOMPUTED_KEY
-from amp_rewrite.graph.part import source_key
+from amp_rewrite.graph.metadata_keys import PART_KEY, RECOMPUTED_KEY
+from amp_rewrite.graph.step_part import source_key
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import inputs_of, subgraphs
 from amp_rewrite.training.builder.builder import Builder

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.keys import COMPARED_KEY, SCALED_KEY
+from amp_rewrite.graph.metadata_keys import COMPARED_KEY, SCALED_KEY
 from amp_rewrite.graph.traits import Trait, has
 
 

@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterator
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import BFLOAT16
-from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traits import Trait, has, operator
 
 # operators: those that do arithmetic, element by element, with what they read.

@@ -13,8 +13,8 @@ import onnx_ir as ir
 from amp_rewrite.base import arguments
 from amp_rewrite.base.name_patterns import NamePattern, suggestion
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.keys import PART_KEY
-from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.metadata_keys import PART_KEY
+from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.adapter import Adapter

@@ -17,7 +17,7 @@ from amp_rewrite.errors import GradientError, GraphError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.functions import inline
-from amp_rewrite.graph.keys import PREPARED_KEY
+from amp_rewrite.graph.metadata_keys import PREPARED_KEY
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.training.builder.annotate import annotate

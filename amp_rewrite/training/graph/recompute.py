@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite.base.name_patterns import NamePattern, suggestion
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.part import part_of
+from amp_rewrite.graph.step_part import part_of
 from amp_rewrite.training.graph.freeze import changeable
 from amp_rewrite.training.graph.recomputed import Recomputed
 from amp_rewrite.training.graph.selection import entries

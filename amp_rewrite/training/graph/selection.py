@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite.base.name_patterns import NamePattern, hint, parts, suggestion
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 

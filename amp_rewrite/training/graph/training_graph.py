@@ -13,9 +13,9 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerTypeError, OptionError, UnknownValueError
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.keys import TRAINING_KEY
+from amp_rewrite.graph.metadata_keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.dimensions import forget_unknown
 from amp_rewrite.training.builder.known import dims, type_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.part import part_of
+from amp_rewrite.graph.step_part import part_of
 from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.graph.traverse import graphs_in
 from amp_rewrite.training.graph.training_graph import TrainingGraph

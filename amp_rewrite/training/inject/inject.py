@@ -13,8 +13,8 @@ from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import InjectError
 from amp_rewrite.graph.io.load import Source, load
-from amp_rewrite.graph.keys import STEP_KEY
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.metadata_keys import STEP_KEY
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.rewriting.plan.options import RewriteOptions, changed
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.prepare import record_types
@@ -27,10 +27,10 @@ from amp_rewrite.training.loss_scaling.get import get, serialize
 from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScale
 from amp_rewrite.training.optimizers.conditional_update import check_mode
 from amp_rewrite.training.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
-from amp_rewrite.training.step.cut import values_by_name
-from amp_rewrite.training.step.loadable import refuse_unloadable
+from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.precision import in_precision
 from amp_rewrite.training.step.read_info import read_info
+from amp_rewrite.training.step.refuse_unloadable import refuse_unloadable
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 

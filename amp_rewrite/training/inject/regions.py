@@ -25,8 +25,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from amp_rewrite.errors import InjectError
-from amp_rewrite.graph.keys import PART_KEY
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.metadata_keys import PART_KEY
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import ancestors, inputs_of, nodes_in
 from amp_rewrite.training.inject.linearity import proportional
 from amp_rewrite.training.inject.resolve_names import Found

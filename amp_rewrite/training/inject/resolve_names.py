@@ -12,8 +12,8 @@ import onnx_ir as ir
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import InjectError
-from amp_rewrite.graph.keys import STEP_KEY
-from amp_rewrite.training.step.cut import values_by_name
+from amp_rewrite.graph.metadata_keys import STEP_KEY
+from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step_info import StepInfo
 
 T = TypeVar("T")

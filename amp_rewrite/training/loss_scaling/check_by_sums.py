@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import ancestors, remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.prepare import record_types

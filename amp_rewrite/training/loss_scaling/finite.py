@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.graph.keys import CHECK_KEY
+from amp_rewrite.graph.metadata_keys import CHECK_KEY
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.replicas import Groups, cross_replica_sum
-from amp_rewrite.training.loss_scaling.hidden import hidden, sums_over_losses
+from amp_rewrite.training.loss_scaling.hidden_infinities import hidden_infinities, sums_over_losses
 from amp_rewrite.training.optimizers.clipping import (
     global_norm_of,
     known_norm,
@@ -55,7 +55,7 @@ def finite_and_norm(
         norm = global_norm_of(b, raw, factor)
         remember_norm(norm, raw)
     finite = _checked(b, norm)
-    found = hidden(values_of(g) for g in given)
+    found = hidden_infinities(values_of(g) for g in given)
     for path in dict.fromkeys(found.values()):
         other = global_norm_of(b, [v for v, groups in found.items() if groups == path])
         for groups in path:

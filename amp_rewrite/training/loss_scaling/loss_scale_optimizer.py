@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, Unpack
 
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
-from amp_rewrite.graph.keys import SCALED_KEY
+from amp_rewrite.graph.metadata_keys import SCALED_KEY
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.loss_scaling.finite import finite_and_norm
 from amp_rewrite.training.loss_scaling.get import get, restored, serialize

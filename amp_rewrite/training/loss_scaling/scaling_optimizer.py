@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 from amp_rewrite.training.loss_scaling.loss_scale import LossScale

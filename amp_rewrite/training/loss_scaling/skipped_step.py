@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.graph.keys import SCALED_KEY
-from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.metadata_keys import SCALED_KEY
+from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 from amp_rewrite.training.loss_scaling.get import serialize

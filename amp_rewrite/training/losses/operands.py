@@ -12,7 +12,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import LossError
 from amp_rewrite.graph.names import is_utf8
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import differ
 from amp_rewrite.training.graph.compared import Compared, note_compared

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import LossError
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import differ
 from amp_rewrite.training.graph.compared import Compared

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError, UnsupportedError
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.builder.known import constant_tensor, differ, dims, type_of
 from amp_rewrite.training.grad.rule import IndexedSlices
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph

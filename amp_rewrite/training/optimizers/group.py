@@ -8,7 +8,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.graph.training_graph import SCALE_ROLES, TrainingGraph
 from amp_rewrite.training.optimizers.joint_condition import skipped_together
 from amp_rewrite.training.optimizers.train_op import TrainOp

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import ancestors, inputs_of, nodes_in
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 from amp_rewrite.training.optimizers.train_op import TrainOp

@@ -18,7 +18,7 @@ from amp_rewrite.errors import CheckpointError, SaveError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.io.atomic import Replacement, check_target, writing
 from amp_rewrite.graph.io.paths import path_text
-from amp_rewrite.graph.keys import CHECKPOINT_KEY
+from amp_rewrite.graph.metadata_keys import CHECKPOINT_KEY
 from amp_rewrite.training.session.slot_names import Slot
 from amp_rewrite.training.step.step_info import StateInfo
 

@@ -12,7 +12,7 @@ from amp_rewrite.dtypes import BFLOAT16, LOW
 from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.functions import inline
-from amp_rewrite.graph.keys import PREPARED_KEY
+from amp_rewrite.graph.metadata_keys import PREPARED_KEY
 from amp_rewrite.runtimes.engines import open_session
 from amp_rewrite.runtimes.freed_memory import give_back
 from amp_rewrite.runtimes.openvino.package import computes_in
@@ -26,22 +26,22 @@ from amp_rewrite.targets import CPU, OPENVINO, provider_named
 from amp_rewrite.training.builder.known import dims
 from amp_rewrite.training.grad.rules.window import static
 from amp_rewrite.training.graph.prepare import record_types
-from amp_rewrite.training.session.captured import feed_shape, make_static
+from amp_rewrite.training.session.captured_program import feed_shape, make_static
+from amp_rewrite.training.session.compiled_program import WHAT, StateTensors
 from amp_rewrite.training.session.openvino_limits import check_fed_integers
-from amp_rewrite.training.session.program import WHAT, StateTensors
 from amp_rewrite.training.session.stage_program import StageProgram
 from amp_rewrite.training.step.blocks_to_space import move_blocks
 from amp_rewrite.training.step.convolved_gradients import convolve_gradients
-from amp_rewrite.training.step.decided import choose_rounded
-from amp_rewrite.training.step.factors_apart import compute_factors_apart
-from amp_rewrite.training.step.numbers_apart import numbers_apart
-from amp_rewrite.training.step.plain_products import spell_out_products
+from amp_rewrite.training.step.number_stages import number_stages
 from amp_rewrite.training.step.random_in_32_bits import compute_random_in_32_bits
+from amp_rewrite.training.step.resolve_updates import choose_rounded_updates
 from amp_rewrite.training.step.rounding_by_arithmetic import round_by_arithmetic
+from amp_rewrite.training.step.separate_factors import separate_factors
 from amp_rewrite.training.step.separate_updates import separate_updates
+from amp_rewrite.training.step.spell_out_gemms import spell_out_gemms
 from amp_rewrite.training.step.stage import Stage
 from amp_rewrite.training.step.step_info import StepInfo
-from amp_rewrite.training.step.waiting_values import wait_by_arithmetic
+from amp_rewrite.training.step.wait_by_arithmetic import wait_by_arithmetic
 
 STATIC = 4
 """A step is compiled for each of this number of feed shapes: a batch, the last one of an epoch, and
@@ -169,15 +169,15 @@ class OpenVinoStages:
         lacking = [dtype for dtype in LOW.values() if not computes_in(dtype.name)]
         round_by_arithmetic(model, lacking)
         if BFLOAT16 not in lacking:
-            choose_rounded(model.graph)
+            choose_rounded_updates(model.graph)
         compute_random_in_32_bits(model)
         if shapes is not None:
             convolve_gradients(model)
             move_blocks(model)
-            spell_out_products(model)
-            compute_factors_apart(model)
+            spell_out_gemms(model)
+            separate_factors(model)
             separate_updates(model, info.names)
-        before, tensors, after = numbers_apart(model, info.names)
+        before, tensors, after = number_stages(model, info.names)
         elsewhere = {*targets, *(state.output for state in info.states)}
         given = {} if before is None or tensors is None else _numbers(before, tensors, elsewhere)
         self._stages: list[StageProgram] = []
@@ -265,7 +265,7 @@ class OpenVinoProgram:
         self._takes_open = True
 
     def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """Do what `Program.run` does."""
+        """Do what `CompiledProgram.run` does."""
         check_fed_integers(feeds)
         self._integers.warn(feeds)
         values: dict[str, Any] = {}

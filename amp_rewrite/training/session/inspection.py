@@ -14,7 +14,7 @@ from amp_rewrite.training.diagnosis.diagnose import diagnose
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis
 from amp_rewrite.training.optimizers.gradient_accumulation import ACCUMULATOR
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
-from amp_rewrite.training.session.programs import Programs
+from amp_rewrite.training.session.program_cache import ProgramCache
 from amp_rewrite.training.session.state_access import StateAccess
 from amp_rewrite.training.session.states import States
 from amp_rewrite.training.step.step import Step
@@ -27,7 +27,7 @@ class Inspection(StateAccess):
 
     _states: States
     _step: Step
-    _programs: Programs
+    _programs: ProgramCache
     _inputs: Inputs
 
     def gradients(self, feeds: Feeds) -> dict[str, Array]:

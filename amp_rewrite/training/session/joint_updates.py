@@ -6,12 +6,12 @@ from collections.abc import Hashable, Sequence
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.graph.traverse import ancestors, graphs_in
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.optimizers.update_function import DOMAIN
-from amp_rewrite.training.step.factors_apart import ELEMENTWISE
+from amp_rewrite.training.step.separate_factors import ELEMENTWISE
 
 _SCOPE = "joint"
 _LONGEST = 4096

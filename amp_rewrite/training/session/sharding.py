@@ -13,7 +13,7 @@ from amp_rewrite.training.graph.replicas import replica_nodes
 
 if TYPE_CHECKING:
     from amp_rewrite.training.session.checkpoint import Checkpoint
-    from amp_rewrite.training.session.program import Program
+    from amp_rewrite.training.session.compiled_program import CompiledProgram
     from amp_rewrite.training.session.states import States
     from amp_rewrite.training.step.step import Step
     from amp_rewrite.training.step.step_info import StepInfo
@@ -40,14 +40,16 @@ class Sharding(Protocol):
         """Take the initial states of shard 0."""
         ...
 
-    def program(self, model: ir.Model, info: StepInfo, sets: Any, **options: Any) -> Program:
+    def program(
+        self, model: ir.Model, info: StepInfo, sets: Any, **options: Any
+    ) -> CompiledProgram:
         """Return what runs a step with the sums over shards in it.
 
         Args:
             model: A step without defaults of states; may be changed.
             info: Its description.
-            sets: See `Program`.
-            **options: See `Program`.
+            sets: See `CompiledProgram`.
+            **options: See `CompiledProgram`.
         """
         ...
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amp_rewrite.runtimes.ort.ort_values import to_ort_value
-from amp_rewrite.training.session.program import Program, StateTensors
+from amp_rewrite.training.session.compiled_program import CompiledProgram, StateTensors
 from amp_rewrite.training.step.stage import Stage
 from amp_rewrite.training.step.step_info import StepInfo
 
 
-class StageProgram(Program):
+class StageProgram(CompiledProgram):
     """One stage, loaded by ONNX Runtime."""
 
     failure = "ONNX Runtime cannot run the step on these feeds"
@@ -29,9 +29,9 @@ class StageProgram(Program):
         Args:
             stage: The stage.
             info: The description of the whole step.
-            sets: See `Program`.
+            sets: See `CompiledProgram`.
             targets: Output -> OrtValue that it is written to.
-            **options: See `Program`.
+            **options: See `CompiledProgram`.
         """
         graph = stage.model.graph
         inputs, outputs = {v.name for v in graph.inputs}, {v.name for v in graph.outputs}

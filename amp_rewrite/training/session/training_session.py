@@ -35,10 +35,10 @@ from amp_rewrite.training.session.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from amp_rewrite.training.session.cpu_comparison import cpu_comparison
 from amp_rewrite.training.session.engine_stages import is_openvino, named
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
 from amp_rewrite.training.session.frozen_tensors import FrozenTensors
-from amp_rewrite.training.session.held_steps import held_steps
 from amp_rewrite.training.session.input_checks import ALLOW, InputChecks
 from amp_rewrite.training.session.inspection import Inspection
 from amp_rewrite.training.session.openvino_limits import check_openvino
@@ -49,18 +49,18 @@ from amp_rewrite.training.session.partial_restore import (
     fitting,
     state_tensors,
 )
-from amp_rewrite.training.session.programs import AnyProgram, Programs, default_options
+from amp_rewrite.training.session.program_cache import AnyProgram, ProgramCache, default_options
 from amp_rewrite.training.session.sharding import ShardContext, sharding_of
-from amp_rewrite.training.session.skips import Outcome, skip_watches, warn_if_unscaled
 from amp_rewrite.training.session.slot_names import by_slot, slots_of, uncertain
 from amp_rewrite.training.session.slow_device import warn_if_slow
 from amp_rewrite.training.session.states import ClosedStates, States
-from amp_rewrite.training.session.waiting import Waiting
-from amp_rewrite.training.step.export import set_weights
+from amp_rewrite.training.session.step_outcome import Outcome, skip_watches, warn_if_unscaled
+from amp_rewrite.training.session.waiting_gradients import WaitingGradients
 from amp_rewrite.training.step.input_limits import input_limits
 from amp_rewrite.training.step.precision import check_supported, in_precision, low_of
 from amp_rewrite.training.step.step import Step, read_step, whole_step
 from amp_rewrite.training.step.step_arguments import example_count, fetch_names
+from amp_rewrite.training.step.trained_model import set_weights
 
 if TYPE_CHECKING:
     from amp_rewrite.training.optimizers.train_op import TrainOp
@@ -181,7 +181,7 @@ class TrainingSession(Inspection):
             options = default_options(threads, self._step, self._device)
         else:
             check_options(options)
-        self._programs = Programs(
+        self._programs = ProgramCache(
             self._step,
             self._states.sets,
             options=options,
@@ -193,8 +193,10 @@ class TrainingSession(Inspection):
             cuda_graph=cuda_graph,
         )
         shared = self._sharding is not None
-        self._held = None if shared or on_openvino else held_steps(self._step, providers, kernels)
-        self._waiting = Waiting(self.info, self._states, shards=shared)
+        self._held = (
+            None if shared or on_openvino else cpu_comparison(self._step, providers, kernels)
+        )
+        self._waiting = WaitingGradients(self.info, self._states, shards=shared)
         self.limit_skips(0)
         self._outcome = Outcome(self._step, shards=shared)
         self._frozen = FrozenTensors(self._step)

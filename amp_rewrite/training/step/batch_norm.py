@@ -8,10 +8,10 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.errors import StepError
-from amp_rewrite.graph.keys import BATCH_NORM_KEY
+from amp_rewrite.graph.metadata_keys import BATCH_NORM_KEY
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.prepare import record_types
-from amp_rewrite.training.step.cut import remove_unused, values_by_name
+from amp_rewrite.training.step.cut_step import remove_unused, values_by_name
 
 _SCOPE = "batch_norm"
 _EPSILON, _MOMENTUM = 1e-5, 0.9

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.prepare import record_types

@@ -27,7 +27,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import remove_unused_nodes
 from amp_rewrite.runtimes.ort.blocked_layout import DOMAIN, VERSION, channel_block
 from amp_rewrite.training.builder.builder import Builder

@@ -18,13 +18,13 @@ from amp_rewrite.rewriting.plan.options import (
 from amp_rewrite.training.graph.replicas import define
 from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE
 from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
-from amp_rewrite.training.step.cut import cut
-from amp_rewrite.training.step.export import keep_forward
-from amp_rewrite.training.step.loadable import refuse_unloadable
+from amp_rewrite.training.step.cut_step import cut_step
 from amp_rewrite.training.step.precision import in_precision, low_of
+from amp_rewrite.training.step.refuse_unloadable import refuse_unloadable
 from amp_rewrite.training.step.step import Step, whole_step
 from amp_rewrite.training.step.step_arguments import checked_targets, fetched_names
 from amp_rewrite.training.step.step_info import DEFAULT_FETCHES
+from amp_rewrite.training.step.trained_model import keep_forward
 
 if TYPE_CHECKING:
     from amp_rewrite.training.optimizers.train_op import TrainOp
@@ -114,7 +114,7 @@ def step_model(
         always = (*always, LEARNING_RATE)  # of a schedule: a number that the step computes anyway
     known = [name for name in always if name in info.fetches]
     model, forward = step.model, step.original()
-    cut(model, info, (*known, *fetched_names(fetches)))
+    cut_step(model, info, (*known, *fetched_names(fetches)))
     spell_out_batch_norms(model)
     keep_forward(model, forward, set(info.names))
     define(model)

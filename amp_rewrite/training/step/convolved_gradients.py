@@ -36,7 +36,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.part import Part, source_key, source_of
+from amp_rewrite.graph.step_part import Part, source_key, source_of
 from amp_rewrite.graph.traverse import ancestors, remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import constant_tensor, dims

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.graph.keys import DROPOUT_KEY, RECOMPUTED_KEY
-from amp_rewrite.graph.part import Part, source_key
+from amp_rewrite.graph.metadata_keys import DROPOUT_KEY, RECOMPUTED_KEY
+from amp_rewrite.graph.step_part import Part, source_key
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import constant_tensor
 from amp_rewrite.training.builder.random_numbers import (
@@ -24,7 +24,7 @@ from amp_rewrite.training.builder.random_numbers import (
     first,
 )
 from amp_rewrite.training.graph.prepare import record_types
-from amp_rewrite.training.step.cut import values_by_name
+from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step_info import StateInfo
 
 COUNTER = "random/counter"

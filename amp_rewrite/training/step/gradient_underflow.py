@@ -12,7 +12,7 @@ from amp_rewrite import dtypes
 from amp_rewrite.errors import FetchError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.step.step_info import StepInfo

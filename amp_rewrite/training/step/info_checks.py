@@ -12,7 +12,7 @@ from amp_rewrite.base.fields import Misfit
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.added import origin
-from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.training.graph.adapter import Adapter
 from amp_rewrite.training.step.step_info import StepInfo
 

@@ -12,7 +12,7 @@ from functools import reduce
 import onnx_ir as ir
 
 from amp_rewrite.graph.elements import tensor
-from amp_rewrite.graph.keys import PART_KEY, SOURCE_KEY
+from amp_rewrite.graph.metadata_keys import PART_KEY, SOURCE_KEY
 from amp_rewrite.graph.ports import opset_of
 from amp_rewrite.kernels.kernel_table import KernelTable, table_of
 from amp_rewrite.targets import Target

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from amp_rewrite.dtypes import FLOAT32, LOW, type_name
 from amp_rewrite.errors import OptionError, StepError
-from amp_rewrite.graph.keys import BATCH_KEY, STEP_KEY
+from amp_rewrite.graph.metadata_keys import BATCH_KEY, STEP_KEY
 from amp_rewrite.rewriting.api import rewrite
 from amp_rewrite.rewriting.plan.options import (
     AUTO,
@@ -18,7 +18,7 @@ from amp_rewrite.rewriting.plan.options import (
 )
 from amp_rewrite.targets import Target
 from amp_rewrite.training.global_state import global_state
-from amp_rewrite.training.step.cut import values_by_name
+from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step import Step
 
 _EXAMPLES = 64

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traverse import graphs_in, remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import constant_tensor

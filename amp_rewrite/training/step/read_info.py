@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from amp_rewrite.errors import StepError
-from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.graph.step_metadata import check_description, step_description
 from amp_rewrite.training.graph.adapter import Adapter
 from amp_rewrite.training.step.info_checks import check_info

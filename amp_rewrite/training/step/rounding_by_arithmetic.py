@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traverse import graphs_in
 from amp_rewrite.training.builder.builder import Builder
 

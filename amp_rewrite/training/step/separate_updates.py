@@ -17,7 +17,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traverse import remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import dims, same_shape

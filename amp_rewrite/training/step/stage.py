@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.training.step.cut import remove_inputs, remove_unused, values_by_name
+from amp_rewrite.training.step.cut_step import remove_inputs, remove_unused, values_by_name
 
 
 @dataclass(frozen=True)

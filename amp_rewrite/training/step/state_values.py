@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.keys import PART_KEY
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.metadata_keys import PART_KEY
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.step.step_info import StateInfo
 
 if TYPE_CHECKING:

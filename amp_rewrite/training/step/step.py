@@ -12,18 +12,17 @@ import onnx_ir as ir
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import Source, load
-from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.training.graph.compared import compared_by
 from amp_rewrite.training.graph.replicas import undefine
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 from amp_rewrite.training.step.batch_norm import put_back_batch_norms
-from amp_rewrite.training.step.cut import cut, values_by_name
-from amp_rewrite.training.step.decided import decide
+from amp_rewrite.training.step.cut_step import cut_step, values_by_name
 from amp_rewrite.training.step.dropout import replace_dropouts
-from amp_rewrite.training.step.export import forward_of
 from amp_rewrite.training.step.gradient_underflow import UNDERFLOW, with_underflow
 from amp_rewrite.training.step.read_info import read_info
+from amp_rewrite.training.step.resolve_updates import resolve_updates
 from amp_rewrite.training.step.state_values import describe, make_input, next_value
 from amp_rewrite.training.step.step_arguments import seed_number
 from amp_rewrite.training.step.step_info import (
@@ -37,6 +36,7 @@ from amp_rewrite.training.step.step_info import (
     StateInfo,
     StepInfo,
 )
+from amp_rewrite.training.step.trained_model import forward_of
 
 if TYPE_CHECKING:
     from amp_rewrite.rewriting.api import RewriteResult
@@ -72,17 +72,17 @@ class Step:
         Args:
             fetches: Names of values, or `gradient_underflow`, whose nodes are added when they are
                 asked for.
-            updates: See `cut.cut`.
-            defaults: See `cut.cut`.
+            updates: See `cut_step`.
+            defaults: See `cut_step`.
             applies: Whether gradients that the step accumulates are applied; None leaves that
-                to the step; see `decide`.
+                to the step; see `resolve_updates`.
         """
         model, info, names = clone(self.model), self.info, tuple(fetches)
         if applies is not None and info.boundary is not None:
-            decide(model, info.boundary, last=applies)
+            resolve_updates(model, info.boundary, last=applies)
         if UNDERFLOW in names:
             info = with_underflow(model, info)
-        return model, cut(model, info, names, updates=updates, defaults=defaults)
+        return model, cut_step(model, info, names, updates=updates, defaults=defaults)
 
     def initial(self) -> dict[str, ir.TensorProtocol]:
         """Return the initial value of every state.

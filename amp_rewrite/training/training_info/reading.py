@@ -12,7 +12,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.io.load import Source, load
-from amp_rewrite.graph.keys import ROLES_KEY
+from amp_rewrite.graph.metadata_keys import ROLES_KEY
 from amp_rewrite.training.graph.training_graph import TrainingGraph, training_graph
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.training_info.combine import combine_all, values_by_name

@@ -10,7 +10,7 @@ from typing import Any
 import onnx_ir as ir
 
 from amp_rewrite.errors import TrainingInfoError
-from amp_rewrite.graph.keys import ROLES_KEY
+from amp_rewrite.graph.metadata_keys import ROLES_KEY
 from amp_rewrite.training.training_info.lower import is_gradient, is_optimizer
 
 _SCALARS = 2  # R and T

@@ -15,7 +15,7 @@ from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.save import to_proto
-from amp_rewrite.graph.keys import ROLES_KEY
+from amp_rewrite.graph.metadata_keys import ROLES_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.traverse import inputs_of, remove_unused_nodes
 from amp_rewrite.training.graph.weights import modernise

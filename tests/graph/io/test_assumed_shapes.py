@@ -16,7 +16,7 @@ from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.assumed_shapes import BATCH, LENGTH, assumed_elements, assumed_shapes
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.io.read_object import read_object
-from amp_rewrite.graph.keys import BATCH_KEY
+from amp_rewrite.graph.metadata_keys import BATCH_KEY
 from amp_rewrite.rewriting.read_source import read_source
 
 

@@ -20,7 +20,7 @@ from rewrite_text import lists_of, parse
 from training_models import adam_mlp
 
 import amp_rewrite as amp
-from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.oplists import OpLists
 from amp_rewrite.optimizers import Momentum
 from amp_rewrite.rewriting.plan import stored_constants

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.graph.keys import TARGET_KEY
+from amp_rewrite.graph.metadata_keys import TARGET_KEY
 from amp_rewrite.rewriting.apply.written_metadata import recorded_target
 
 TEXT = """<ir_version: 9, opset_import: ["" : 18]>

@@ -10,7 +10,7 @@ from page_models import BRANCHES
 from rewrite_text import parse
 
 import amp_rewrite as amp
-from amp_rewrite.graph.keys import PRECISION_KEY, REASON_KEY
+from amp_rewrite.graph.metadata_keys import PRECISION_KEY, REASON_KEY
 
 FUNCTION = """<ir_version: 10, opset_import: ["" : 18, "local" : 1]>
 g (float[2,4] x) => (float[2,4] y)

@@ -13,7 +13,7 @@ from shard_models import LINEAR, TABLE, loaded
 import amp_rewrite as amp
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.errors import AmpError, AmpWarning
-from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.training.graph.replicas import COUNT, GATHER, SUM, groups_of, replica_nodes
 from amp_rewrite.training.step.precision import in_precision
 from amp_rewrite.training.step.step import read_step, whole_step

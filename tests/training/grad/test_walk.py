@@ -13,7 +13,7 @@ from releases import needs
 
 from amp_rewrite import to_proto
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.graph.part import SOURCE_KEY
+from amp_rewrite.graph.step_part import SOURCE_KEY
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.training.grad import Builder, GradientError, IndexedSlices, gradients
 from amp_rewrite.training.grad.rules import RULES, merge

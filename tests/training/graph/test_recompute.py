@@ -13,7 +13,7 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.keys import RECOMPUTED_KEY
+from amp_rewrite.graph.metadata_keys import RECOMPUTED_KEY
 from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.optimizers import Adam, GradientDescent
 from amp_rewrite.runtimes.ort.binding import Binding

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.loss_scaling import DynamicLossScale
 from amp_rewrite.training.inject import InjectError, inject_loss_scaling
 from amp_rewrite.training.step.read_info import read_info

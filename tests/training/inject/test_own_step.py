@@ -10,8 +10,8 @@ import train_models
 
 import amp_rewrite as amp
 from amp_rewrite.errors import StepError
-from amp_rewrite.graph.keys import PART_KEY
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.metadata_keys import PART_KEY
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.loss_scaling import DynamicLossScale, LossScaleOptimizer
 from amp_rewrite.training.inject import inject_loss_scaling
 from amp_rewrite.training.step.read_info import read_info

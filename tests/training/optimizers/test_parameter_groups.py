@@ -12,7 +12,7 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.errors import AmpError, OptimizerTypeError, OptimizerValueError, OptionError
-from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.optimizers import (
     Adam,
     AdamW,

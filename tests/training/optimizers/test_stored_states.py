@@ -17,9 +17,9 @@ from digits import digits
 import amp_rewrite as amp
 from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.graph.io.load import load
+from amp_rewrite.loop.epoch_loop import train
 from amp_rewrite.loop.evaluation import evaluate
-from amp_rewrite.loop.loop import train
-from amp_rewrite.loop.plan import Plan
+from amp_rewrite.loop.plan_and_progress import Plan
 from amp_rewrite.optimizers import Adam, GradientDescent, Momentum, ParameterGroups, Storage
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.random_numbers import RandomNumbers

@@ -10,7 +10,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from amp_rewrite.errors import CheckpointError, SaveError
-from amp_rewrite.graph.keys import CHECKPOINT_KEY
+from amp_rewrite.graph.metadata_keys import CHECKPOINT_KEY
 from amp_rewrite.training.session.checkpoint import read_checkpoint, write_checkpoint
 from amp_rewrite.training.session.training_session import TrainingSession
 

@@ -14,7 +14,7 @@ from amp_rewrite.graph.io.save import save
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.build_step import build_step
-from amp_rewrite.training.step.cut import values_by_name
+from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.precision import in_precision
 from amp_rewrite.training.step.step import read_step, whole_step
 

@@ -15,7 +15,7 @@ from onnx import parser
 import amp_rewrite as amp
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.graph.keys import BATCH_NORM_KEY
+from amp_rewrite.graph.metadata_keys import BATCH_NORM_KEY
 from amp_rewrite.numerics.device_run import run_on
 from amp_rewrite.targets import CPU
 from amp_rewrite.training.optimizers.train_op import TrainOp

@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 import amp_rewrite as amp
 from amp_rewrite import optimizers
-from amp_rewrite.training.session import programs
+from amp_rewrite.training.session import program_cache
 from amp_rewrite.training.step.batch_statistics import share_statistics
 
 
@@ -72,7 +72,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         share_statistics(model)
         found.append((before, means(model)))
 
-    monkeypatch.setattr(programs, "share_statistics", share)
+    monkeypatch.setattr(program_cache, "share_statistics", share)
     return found
 
 
@@ -100,7 +100,7 @@ def test_steps_are_the_same(
     found = trained(kind, fed, momentum, **options)
     assert counted[0][0] == 6
     assert counted[0][1] == 0 or "recompute" in options
-    monkeypatch.setattr(programs, "share_statistics", lambda _: None)
+    monkeypatch.setattr(program_cache, "share_statistics", lambda _: None)
     expected = trained(kind, fed, momentum, **options)
     assert found.keys() == expected.keys()
     for name, array in expected.items():

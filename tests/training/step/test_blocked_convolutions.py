@@ -16,7 +16,7 @@ from amp_rewrite import optimizers
 from amp_rewrite.optimizers import GradientDescent
 from amp_rewrite.runtimes.ort import blocked_layout
 from amp_rewrite.targets import CPU
-from amp_rewrite.training.session.program import Program
+from amp_rewrite.training.session.compiled_program import CompiledProgram
 from amp_rewrite.training.step import blocked_convolutions
 
 TEXT = """<ir_version: 8, opset_import: ["": 17]>
@@ -37,13 +37,13 @@ def blocks() -> None:
 def counts(monkeypatch: pytest.MonkeyPatch, block: int | None = None) -> list[int]:
     """Return what will hold, for each program that is loaded, how many nodes in blocks it has."""
     found: list[int] = []
-    load = Program._load
+    load = CompiledProgram._load
 
-    def counted(self: Program, model: Any, *args: Any) -> Any:
+    def counted(self: CompiledProgram, model: Any, *args: Any) -> Any:
         found.append(sum(n.domain == blocked_layout.DOMAIN for n in model.graph))
         return load(self, model, *args)
 
-    monkeypatch.setattr(Program, "_load", counted)
+    monkeypatch.setattr(CompiledProgram, "_load", counted)
     if block is not None:
         monkeypatch.setattr(blocked_convolutions, "channel_block", lambda: block)
     return found

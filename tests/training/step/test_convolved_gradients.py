@@ -10,7 +10,7 @@ from onnx import numpy_helper, parser
 
 import amp_rewrite as amp
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.part import source_of
+from amp_rewrite.graph.step_part import source_of
 from amp_rewrite.optimizers import GradientDescent
 from amp_rewrite.rewriting.plan.options import changed
 from amp_rewrite.runtimes.ort.sessions import Session, session_options

@@ -12,7 +12,7 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.optimizers import GradientDescent
 from amp_rewrite.training.graph.training_graph import value
-from amp_rewrite.training.session import programs
+from amp_rewrite.training.session import program_cache
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.dropout import (
     COUNTER,
@@ -138,7 +138,7 @@ def test_products_with_masks_choose_what_where_does() -> None:
                 multiply(model)
                 kept.append(sum(node.op_type == "Where" for node in model.graph))
 
-            patch.setattr(programs, "multiply_by_masks", counted)
+            patch.setattr(program_cache, "multiply_by_masks", counted)
             session = TrainingSession(GradientDescent(1e-4).minimize(value(model, "loss")))
             x = np.random.default_rng(0).normal(size=(7, 6)).astype(np.float32)
             losses = [session.run({"x": x})["loss"] for _ in range(4)]

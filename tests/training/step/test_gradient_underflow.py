@@ -12,7 +12,7 @@ from onnx import numpy_helper, parser
 import amp_rewrite as amp
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import FetchError
-from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.build_step import build_step
 from amp_rewrite.training.step.gradient_underflow import SAMPLE, UNDERFLOW, underflow_variables

@@ -17,7 +17,7 @@ import pytest
 import amp_rewrite as amp
 from amp_rewrite import optimizers
 from amp_rewrite.errors import FetchError, OptionError, StepError
-from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.step import read_step
 

@@ -17,8 +17,8 @@ import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.save import save, to_proto
-from amp_rewrite.graph.keys import BATCH_KEY
-from amp_rewrite.graph.part import Part, part_of, source_of
+from amp_rewrite.graph.metadata_keys import BATCH_KEY
+from amp_rewrite.graph.step_part import Part, part_of, source_of
 from amp_rewrite.rewriting.plan.options import changed
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.build_step import build_step

@@ -13,7 +13,7 @@ from rewrite_text import feeds_of, rewritten
 import amp_rewrite as amp
 from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.graph.io.save import to_proto
-from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.build_step import build_step
 

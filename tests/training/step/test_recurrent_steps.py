@@ -13,8 +13,8 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.graph.keys import PART_KEY
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.metadata_keys import PART_KEY
+from amp_rewrite.graph.step_part import Part
 
 HIDDEN, IN = 4, 3
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}

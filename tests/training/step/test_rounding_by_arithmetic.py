@@ -7,8 +7,8 @@ from onnx import parser
 
 from amp_rewrite import dtypes
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.graph.keys import PART_KEY
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.metadata_keys import PART_KEY
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.runtimes.engines import open_session
 from amp_rewrite.targets import CPU, OPENVINO
 from amp_rewrite.training.graph.prepare import record_types

@@ -11,7 +11,7 @@ from onnx import numpy_helper, parser
 import amp_rewrite as amp
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.functions import inline
-from amp_rewrite.graph.keys import PREPARED_KEY
+from amp_rewrite.graph.metadata_keys import PREPARED_KEY
 from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.optimizers import Adam, GradientDescent, Momentum, WeightAverage
 from amp_rewrite.runtimes.openvino.compiled_model import Session as OpenVino

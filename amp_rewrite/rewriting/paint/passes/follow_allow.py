@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import Array
-from amp_rewrite.graph.part import Part, part_in
+from amp_rewrite.graph.step_part import Part, part_in
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext

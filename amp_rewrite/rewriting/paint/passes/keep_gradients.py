@@ -7,7 +7,7 @@ gradient reads the same. PyTorch's autocast runs backward in the type of forward
 from __future__ import annotations
 
 from amp_rewrite.graph.dataflow import vertices_in
-from amp_rewrite.graph.part import source_in
+from amp_rewrite.graph.step_part import source_in
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage

@@ -1,6 +1,6 @@
 """What of a training step stays float32 by construction, whatever the lists say.
 
-- The parts that a builder says so of (graph/part.py): arithmetic on gradients, clipping, loss
+- The parts that a builder says so of (graph/step_part.py): arithmetic on gradients, clipping, loss
   scaling, the update, and the losses of this package.
 - The loss, when the model computes it: what follows the last allow-list operator on the way to it.
   Labels and errors near zero lose too much, and float32 costs nothing there.
@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator
 
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.part import Part, part_in, source_in
 from amp_rewrite.graph.step_metadata import step_description
+from amp_rewrite.graph.step_part import Part, part_in, source_in
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext

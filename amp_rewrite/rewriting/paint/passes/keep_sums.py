@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT, Operator
-from amp_rewrite.graph.part import part_in
+from amp_rewrite.graph.step_part import part_in
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext

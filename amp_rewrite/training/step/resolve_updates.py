@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traverse import nodes_in, subgraphs
-from amp_rewrite.training.step.cut import values_by_name
+from amp_rewrite.training.step.cut_step import values_by_name
 
 _THEN, _ELSE = "then_branch", "else_branch"
 
 
-def decide(model: ir.Model, boundary: str, *, last: bool) -> None:
+def resolve_updates(model: ir.Model, boundary: str, *, last: bool) -> None:
     """Leave what one batch of an update computes, in place; what another one needs is unused then.
 
     So shards sum no gradients before the last batch, for no If or Where asks for them.
@@ -46,7 +46,7 @@ def decide(model: ir.Model, boundary: str, *, last: bool) -> None:
         _replace(graph, node, [_constant(graph, node, truth)])
 
 
-def choose_rounded(graph: ir.Graph) -> None:
+def choose_rounded_updates(graph: ir.Graph) -> None:
     """Compute both branches of updates that may be left out, if they round to bfloat16, in place.
 
     Inside an If shapes are free for OpenVINO 2026.4, and with free shapes its Cast to bfloat16 cuts
@@ -54,7 +54,7 @@ def choose_rounded(graph: ir.Graph) -> None:
     """
     for node in list(graph):
         for branch in subgraphs(node):
-            choose_rounded(branch)
+            choose_rounded_updates(branch)
         rounds = any(v.dtype is ir.DataType.BFLOAT16 for n in nodes_in(node) for v in n.outputs)
         if node.op_type != "If" or part_of(node) is not Part.LOSS_SCALE or not rounds:
             continue

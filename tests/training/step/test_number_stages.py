@@ -13,7 +13,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.runtimes.ort.sessions import Session
 from amp_rewrite.training.graph.prepare import record_types
-from amp_rewrite.training.step.numbers_apart import WIDE, numbers_apart
+from amp_rewrite.training.step.number_stages import WIDE, number_stages
 from amp_rewrite.training.step.random_in_32_bits import compute_random_in_32_bits
 from amp_rewrite.training.step.stage import Stage
 from amp_rewrite.training.step.step import whole_step
@@ -55,7 +55,7 @@ def test_stages_compute_the_step_bit_for_bit(network: str, kind: str) -> None:
     record_types(model)
     whole = Session(clone(model))
     compute_random_in_32_bits(model)
-    stages = numbers_apart(model, info.names)
+    stages = number_stages(model, info.names)
     states = {name: tensor.numpy() for name, tensor in step.initial().items()}
     for number in range(4):
         feeds = {**states, **batch(network, number)}
@@ -76,7 +76,7 @@ def test_no_state_of_a_single_wide_number_is_left_among_the_tensors(kind: str) -
     inline(model)
     record_types(model)
     compute_random_in_32_bits(model)
-    before, tensors, after = numbers_apart(model, info.names)
+    before, tensors, after = number_stages(model, info.names)
     assert before is not None
     assert tensors is not None
     assert (after is None) == (kind == "plain")

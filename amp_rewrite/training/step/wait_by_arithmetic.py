@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import constant_tensor, dims
 

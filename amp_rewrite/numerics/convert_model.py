@@ -24,10 +24,10 @@ from amp_rewrite.numerics.compare.verify import (
     verified,
 )
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
-from amp_rewrite.numerics.conversion import Conversion
+from amp_rewrite.numerics.conversion_report import Conversion
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Data, batches
-from amp_rewrite.numerics.made_up import make_inputs
+from amp_rewrite.numerics.made_up_inputs import make_inputs
 from amp_rewrite.numerics.measured_conversion import Measurement, with_measured_target
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.numerics.ranges.calibrated_options import with_calibration

@@ -9,7 +9,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.optimizers import GradientDescent
 from amp_rewrite.runtimes.ort.sessions import Session
 from amp_rewrite.training.graph.prepare import record_types
-from amp_rewrite.training.step.plain_products import spell_out_products
+from amp_rewrite.training.step.spell_out_gemms import spell_out_gemms
 from amp_rewrite.training.step.step import whole_step
 
 TEXT = """<ir_version: 8, opset_import: ["": 17]>
@@ -27,7 +27,7 @@ def test_they_are_the_same(scaled: str, left: int) -> None:
     scaling, _ = step.cut(["loss"])
     record_types(scaling)
     plain = clone(scaling)
-    spell_out_products(plain)
+    spell_out_gemms(plain)
     assert [node.op_type for node in scaling.graph].count("Gemm") == 2
     assert [node.op_type for node in plain.graph].count("Gemm") == left
     x = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)

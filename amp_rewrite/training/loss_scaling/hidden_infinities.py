@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.keys import UNSCALED_KEY
-from amp_rewrite.graph.part import Part, part_of
+from amp_rewrite.graph.metadata_keys import UNSCALED_KEY
+from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.training.graph.replicas import Groups, groups_of, is_collective
 from amp_rewrite.training.optimizers.gradient import parts_of
@@ -26,7 +26,7 @@ def is_unscaled(value: ir.Value) -> bool:
     return UNSCALED_KEY in value.meta
 
 
-def hidden(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Groups, ...]]:
+def hidden_infinities(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Groups, ...]]:
     """Return the unscaled gradients that may be infinite while what is made of them is finite.
 
     `clip_by_value` makes a number of an infinity, and so does a division by it; sums, products and

@@ -18,10 +18,10 @@ from amp_rewrite.errors import (
     SaveError,
     StepError,
 )
+from amp_rewrite.loop.epoch_loop import resume, train
 from amp_rewrite.loop.evaluation import evaluate
-from amp_rewrite.loop.loop import resume, train
 from amp_rewrite.loop.metrics_file import MetricsFile
-from amp_rewrite.loop.plan import Plan
+from amp_rewrite.loop.plan_and_progress import Plan
 from amp_rewrite.loop.ready_callbacks import Log, Watch
 from amp_rewrite.training.data.data_set import DataSet
 from amp_rewrite.training.session.training_session import TrainingSession

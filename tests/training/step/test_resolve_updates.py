@@ -10,7 +10,7 @@ import amp_rewrite as amp
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.training.graph.replicas import is_collective, resolve
-from amp_rewrite.training.step.decided import decide
+from amp_rewrite.training.step.resolve_updates import resolve_updates
 from amp_rewrite.training.step.step import whole_step
 
 MODEL = """<ir_version: 10, opset_import: ["" : 18]>
@@ -46,7 +46,7 @@ def test_a_decided_step_does_what_the_undecided_one_does(mode: str, last: bool) 
         expected = session.run({"x": x}, ["loss", "grads_finite"])
         after = session.state_dict()
     model = clone(step.model)
-    decide(model, boundary, last=last)
+    resolve_updates(model, boundary, last=last)
     resolve(model)
     fetched = [step.info.fetches[name] for name in expected]
     values = {str(v.name): v for node in model.graph for v in node.outputs}

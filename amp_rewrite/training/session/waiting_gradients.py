@@ -11,7 +11,7 @@ from amp_rewrite.training.session.states import States
 from amp_rewrite.training.step.step_info import StepInfo
 
 
-class Waiting:
+class WaitingGradients:
     """Knows how many batches have added to an update that is still to come."""
 
     def __init__(self, info: StepInfo, states: States, *, shards: bool) -> None:

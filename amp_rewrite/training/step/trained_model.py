@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import to_proto
-from amp_rewrite.graph.keys import FORWARD_KEY
+from amp_rewrite.graph.metadata_keys import FORWARD_KEY
 
 
 def keep_forward(model: ir.Model, forward: ir.Model, states: Collection[str]) -> None:

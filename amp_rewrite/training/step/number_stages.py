@@ -16,7 +16,7 @@ import onnx_ir as ir
 from amp_rewrite.graph.names import FreeNames, names_in
 from amp_rewrite.graph.traverse import ancestors, inputs_of, remove_unused_nodes, subgraphs
 from amp_rewrite.training.builder.known import constant_tensor, dims
-from amp_rewrite.training.step.cut import declare_types
+from amp_rewrite.training.step.cut_step import declare_types
 from amp_rewrite.training.step.stage import Stage, stage_of
 
 _TABLE = 4096
@@ -28,7 +28,7 @@ WIDE = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.DOUBLE)
 _BRANCHES = "If"
 
 
-def numbers_apart(model: ir.Model, states: Collection[str]) -> tuple[Stage | None, ...]:
+def number_stages(model: ir.Model, states: Collection[str]) -> tuple[Stage | None, ...]:
     """Return the stages before, of and after the tensors; None for one with nothing to compute.
 
     Types are known; the model, a step or a stage of it without functions, is changed.

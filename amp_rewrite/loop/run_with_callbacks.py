@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amp_rewrite.errors import CheckpointError, placed
-from amp_rewrite.loop.plan import Plan, Progress
+from amp_rewrite.loop.plan_and_progress import Plan, Progress
 from amp_rewrite.loop.stored_progress import stored
 from amp_rewrite.training.session.training_session import TrainingSession
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.builder.builder import Builder
 
 
-def spell_out_products(model: ir.Model) -> None:
+def spell_out_gemms(model: ir.Model) -> None:
     """Replace Gemm that neither scale nor lack an operand, in place; types and shapes are known."""
     b = Builder(model, scope="products", part=Part.GRADIENT)
     for node in list(model.graph):

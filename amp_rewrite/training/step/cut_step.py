@@ -14,7 +14,7 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import FetchError, StepError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
-from amp_rewrite.graph.keys import STEP_KEY
+from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.graph.traverse import remove_unused_nodes, subgraphs
 from amp_rewrite.numerics.emulate.type_attributes import LOW_MEMBERS
 from amp_rewrite.training.grad.loop_history import drop_unused_history
@@ -41,7 +41,7 @@ def _next_value(values: Mapping[str, ir.Value], state: StateInfo) -> ir.Value:
     return values[state.output]
 
 
-def cut(
+def cut_step(
     model: ir.Model,
     info: StepInfo,
     fetches: Iterable[str],

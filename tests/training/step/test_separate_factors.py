@@ -9,7 +9,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.runtimes.ort.sessions import Session
 from amp_rewrite.training.graph.prepare import record_types
-from amp_rewrite.training.step.factors_apart import compute_factors_apart
+from amp_rewrite.training.step.separate_factors import separate_factors
 
 HEAD = '<ir_version: 8, opset_import: ["": 18]> g '
 CHANNELS = """(float[2, 3, 4, 5] x) => (float[2, 3, 4, 5] y, float[1, 3, 1, 1] root)
@@ -44,7 +44,7 @@ def prepared(text: str) -> ir.Model:
 def test_it_is_the_same(case: str) -> None:
     model = prepared(CASES[case])
     apart = clone(model)
-    compute_factors_apart(apart)
+    separate_factors(apart)
     rng = np.random.default_rng(0)
     given = Session(model).inputs
     shapes = {
@@ -63,7 +63,7 @@ def ranks(model: ir.Model) -> dict[str, int]:
 
 def test_what_is_broadcast_is_a_vector() -> None:
     model = prepared(CHANNELS)
-    compute_factors_apart(model)
+    separate_factors(model)
     found = ranks(model)
     assert [found[name] for name in ("r", "half")] == [1, 1]
     assert found["root"] == 4  # an output
@@ -89,5 +89,5 @@ def test_what_is_broadcast_is_a_vector() -> None:
 def test_others_stay(x: str, t: str) -> None:
     body = "{ e = Exp(t)\n y = Mul(x, e) }"
     model = prepared(f"(float{x} x, float{t} t) => (float{x} y) {body}")
-    compute_factors_apart(model)
+    separate_factors(model)
     assert [node.op_type for node in model.graph] == ["Exp", "Mul"]

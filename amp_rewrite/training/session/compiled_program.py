@@ -23,7 +23,7 @@ WHAT = "the step"
 """What errors call a model that a program loads."""
 
 
-class Program:
+class CompiledProgram:
     """A model that ONNX Runtime has loaded, whose states stay where they are.
 
     Attributes:

@@ -26,7 +26,7 @@ from amp_rewrite.targets import SCHEMA, Target, find
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
-    from amp_rewrite.numerics.conversion import Conversion
+    from amp_rewrite.numerics.conversion_report import Conversion
     from amp_rewrite.numerics.raise_opset import RaisedModel
     from amp_rewrite.numerics.search.front import Estimate
     from amp_rewrite.rewriting.report.rewrite_report import Report
@@ -231,7 +231,7 @@ def moved(model: Path, options: RewriteOptions, opset: str) -> RaisedModel | Non
 def _converted(
     model: Source, options: RewriteOptions, asked: Asked, progress: Progress
 ) -> Conversion:
-    from amp_rewrite.numerics.convert import convert
+    from amp_rewrite.numerics.convert_model import convert
 
     return convert(
         model,
@@ -255,7 +255,7 @@ def _judged(
     if step_description(result.flat):
         asked.check(verifies=False)
         return None
-    from amp_rewrite.numerics.convert import judge
+    from amp_rewrite.numerics.convert_model import judge
 
     try:
         return judge(model, result, result.options, rtol=asked.rtol, progress=progress)

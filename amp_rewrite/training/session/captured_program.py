@@ -16,7 +16,7 @@ from amp_rewrite.runtimes.ort.binding import Binding
 from amp_rewrite.runtimes.ort.ort_values import empty, is_ort_value, to_array
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CUDA
-from amp_rewrite.training.session.program import Program, StateTensors
+from amp_rewrite.training.session.compiled_program import CompiledProgram, StateTensors
 from amp_rewrite.training.step.step_info import StepInfo
 
 
@@ -67,7 +67,7 @@ class CapturedProgram:
     ) -> None:
         """Check the model; it is compiled when the shapes are known.
 
-        The arguments are those of `Program`; the providers have capture turned on.
+        The arguments are those of `CompiledProgram`; the providers have capture turned on.
 
         Raises:
             OptionError: The model holds control flow.
@@ -78,7 +78,7 @@ class CapturedProgram:
         self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], _OneShape] = {}
 
     def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """Do what `Program.run` does.
+        """Do what `CompiledProgram.run` does.
 
         Raises:
             RunError: ONNX Runtime reports an error, or the shape of a fetch depends on data.
@@ -96,7 +96,7 @@ class CapturedProgram:
         return [program.end_profiling() for program in self._known.values()][-1]
 
 
-class _OneShape(Program):
+class _OneShape(CompiledProgram):
     """A model for feeds of one shape, with an address for every feed and fetch."""
 
     def __init__(

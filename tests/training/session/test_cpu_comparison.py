@@ -8,16 +8,16 @@ from low_steps import batch, train_op
 
 from amp_rewrite.errors import RunError
 from amp_rewrite.targets import CPU
-from amp_rewrite.training.session import held_steps
-from amp_rewrite.training.session.held_steps import STEPS
-from amp_rewrite.training.session.program import Program
+from amp_rewrite.training.session import cpu_comparison
+from amp_rewrite.training.session.compiled_program import CompiledProgram
+from amp_rewrite.training.session.cpu_comparison import STEPS
 from amp_rewrite.training.session.training_session import TrainingSession
 
 
 @pytest.fixture
 def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the CPU provider be one that no target stands for."""
-    monkeypatch.setattr(held_steps, "of_provider", lambda _: None)
+    monkeypatch.setattr(cpu_comparison, "of_provider", lambda _: None)
 
 
 @pytest.mark.usefixtures("unknown")
@@ -34,7 +34,7 @@ def test_a_provider_that_computes_as_the_cpu_trains(optimizer: str) -> None:
 def test_a_provider_that_returns_old_values_is_refused(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original: Any = Program.run
+    original: Any = CompiledProgram.run
 
     def stale(program: Any, current: int, feeds: Any) -> Any:
         found = original(program, current, feeds)
@@ -44,7 +44,7 @@ def test_a_provider_that_returns_old_values_is_refused(
             session._states.sets[1 - current][name].update_inplace(np.array(old))  # pyright: ignore[reportPrivateUsage]
         return found
 
-    monkeypatch.setattr(Program, "run", stale)
+    monkeypatch.setattr(CompiledProgram, "run", stale)
     with TrainingSession(train_op()) as session:
         before = session.state_dict()
         with pytest.raises(RunError, match=f"{CPU}: .*does not compute the step .* role"):

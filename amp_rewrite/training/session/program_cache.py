@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import BFLOAT16, LOW
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.keys import RECOMPUTED_KEY
+from amp_rewrite.graph.metadata_keys import RECOMPUTED_KEY
 from amp_rewrite.numerics.emulate.low_sums import Sums, kept_low
 from amp_rewrite.numerics.emulate.model import emulate_typed
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -21,27 +21,27 @@ from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.loss_scaling.check_by_sums import check_by_sums
-from amp_rewrite.training.session.captured import CapturedProgram, capturing
+from amp_rewrite.training.session.captured_program import CapturedProgram, capturing
+from amp_rewrite.training.session.compiled_program import CompiledProgram, StateTensors
 from amp_rewrite.training.session.engine_stages import OpenVinoProgram, is_openvino
 from amp_rewrite.training.session.joint_updates import join_updates
-from amp_rewrite.training.session.program import Program, StateTensors
 from amp_rewrite.training.session.sharding import Sharding
 from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.training.step.batch_statistics import share_statistics
 from amp_rewrite.training.step.blocked_convolutions import block_convolutions
 from amp_rewrite.training.step.dropout import multiply_by_masks
-from amp_rewrite.training.step.inference import inference_of
+from amp_rewrite.training.step.inference_step import inference_of
 from amp_rewrite.training.step.missing_kernels import lower_missing
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
 
-AnyProgram: TypeAlias = Program | CapturedProgram | OpenVinoProgram
+AnyProgram: TypeAlias = CompiledProgram | CapturedProgram | OpenVinoProgram
 
 _LARGE = 2**18
 """Elements of a large state: 1 MiB of float32."""
 
 
-class Programs:
+class ProgramCache:
     """Compiles what one run of a step asks for, once."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Programs:
 
         Args:
             step: The step.
-            sets: See `Program`.
+            sets: See `CompiledProgram`.
             options: SessionOptions; for OpenVINO the number of threads.
             providers: Execution providers.
             device: Where the states are.
@@ -171,7 +171,7 @@ class Programs:
             block_convolutions(model)
             share_statistics(model)
             multiply_by_masks(model)
-        alone = OpenVinoProgram if self._apart else Program
+        alone = OpenVinoProgram if self._apart else CompiledProgram
         program = alone if sharding is None else sharding.program
         return program(model, info, sets, **where)
 

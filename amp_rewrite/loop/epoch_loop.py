@@ -13,8 +13,8 @@ from amp_rewrite.errors import DataError, DivergenceError, LossScaleError, Optio
 from amp_rewrite.loop.checks_before import check_before, in_memory
 from amp_rewrite.loop.evaluation import evaluate, rehearse
 from amp_rewrite.loop.metrics.metric import Metric, number_of_examples
-from amp_rewrite.loop.plan import SCALE, Plan, Progress, is_due
-from amp_rewrite.loop.run import Callback, Run
+from amp_rewrite.loop.plan_and_progress import SCALE, Plan, Progress, is_due
+from amp_rewrite.loop.run_with_callbacks import Callback, Run
 from amp_rewrite.loop.stored_progress import check_begin, read_back
 from amp_rewrite.training.data.examples import Examples
 from amp_rewrite.training.data.prefetch import prefetched, with_last

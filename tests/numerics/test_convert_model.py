@@ -286,8 +286,8 @@ def test_a_search_leaves_time_for_the_verification_behind_it(
         time.sleep(0.4)
         return verified(*arguments, **options)
 
-    monkeypatch.setattr("amp_rewrite.numerics.convert.tune", tune)
-    monkeypatch.setattr("amp_rewrite.numerics.convert.verified", slow)
+    monkeypatch.setattr("amp_rewrite.numerics.convert_model.tune", tune)
+    monkeypatch.setattr("amp_rewrite.numerics.convert_model.verified", slow)
     with pytest.raises(Tuned):
         amp.convert(model(), batches(), rtol=1e-9, budget=60.0)
     assert 50 < given[0] < 60 - 2 * 0.4

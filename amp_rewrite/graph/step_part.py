@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from amp_rewrite.errors import GraphError
-from amp_rewrite.graph.keys import ORDER_KEY, PART_KEY, SOURCE_KEY
+from amp_rewrite.graph.metadata_keys import ORDER_KEY, PART_KEY, SOURCE_KEY
 
 if TYPE_CHECKING:
     import onnx_ir as ir

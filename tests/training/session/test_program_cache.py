@@ -6,7 +6,7 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.runtimes.ort.device import Device
-from amp_rewrite.training.session.programs import default_options
+from amp_rewrite.training.session.program_cache import default_options
 from amp_rewrite.training.step.step import whole_step
 
 

@@ -18,7 +18,7 @@ from amp_rewrite.errors import RunError
 from amp_rewrite.runtimes.ort.device import HOST
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target, of_provider
-from amp_rewrite.training.session.programs import Programs, default_options
+from amp_rewrite.training.session.program_cache import ProgramCache, default_options
 from amp_rewrite.training.session.states import States
 from amp_rewrite.training.step.step import Step
 
@@ -32,7 +32,7 @@ gradients of some weights are nothing but rounding, and may have any sign."""
 Values = Mapping[str, np.ndarray[Any, Any]]
 
 
-class HeldSteps:
+class CpuComparison:
     """Runs the first steps of a session once more, on the CPU, and compares."""
 
     def __init__(self, step: Step, provider: str, target: Target) -> None:
@@ -41,7 +41,7 @@ class HeldSteps:
         self._near = NEAR if step.info.precision == FLOAT32.name else NEAR_LOW
         self._roles = {state.name: state.role for state in step.info.states}
         self._states = States(step.info.states, step.initial(), HOST)
-        self._programs = Programs(
+        self._programs = ProgramCache(
             step,
             self._states.sets,
             options=default_options(0, step, HOST),
@@ -60,7 +60,7 @@ class HeldSteps:
         Args:
             states: Those of the session, before they advance.
             feeds: What the step was fed.
-            applies: See `Programs.get`.
+            applies: See `ProgramCache.get`.
 
         Raises:
             RunError: The provider changes them otherwise than the CPU.
@@ -106,7 +106,9 @@ def _agree(
     return bool(np.linalg.norm((found - expected)[finite]) <= near * change + 4 * rounding)
 
 
-def held_steps(step: Step, providers: Sequence[Provider], target: Target) -> HeldSteps | None:
+def cpu_comparison(
+    step: Step, providers: Sequence[Provider], target: Target
+) -> CpuComparison | None:
     """Return what holds a provider to the CPU; None for one that a target stands for."""
     name, _ = name_and_options(providers[0])
-    return None if of_provider(name) is not None else HeldSteps(step, name, target)
+    return None if of_provider(name) is not None else CpuComparison(step, name, target)

@@ -12,7 +12,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import dims
@@ -21,7 +21,7 @@ from amp_rewrite.training.builder.known import dims
 ELEMENTWISE = "Abs Add Cast Div Exp Identity Log Max Min Mul Neg Pow Reciprocal Sign Sqrt Sub Tanh"
 
 
-def compute_factors_apart(model: ir.Model) -> None:
+def separate_factors(model: ir.Model) -> None:
     """Compute as vectors what is broadcast afterwards, in place, in a step of known shapes.
 
     Across a Reshape that changes the rank, OpenVINO computes nothing together.

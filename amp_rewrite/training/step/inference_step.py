@@ -8,11 +8,11 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import FetchError
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.keys import PART_KEY
-from amp_rewrite.graph.part import Part
+from amp_rewrite.graph.metadata_keys import PART_KEY
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.training.graph.training_mode import normalise_by_running_statistics
-from amp_rewrite.training.step.cut import cut, values_by_name
+from amp_rewrite.training.step.cut_step import cut_step, values_by_name
 from amp_rewrite.training.step.dropout import remove_dropouts
 from amp_rewrite.training.step.step_info import StepInfo
 
@@ -38,7 +38,7 @@ def inference_of(
     for node in list(model.graph):
         if node.op_type == "BatchNormalization" and node.domain == "":
             normalise_by_running_statistics(node)
-    return model, cut(model, info, wanted, updates=False, defaults=False)
+    return model, cut_step(model, info, wanted, updates=False, defaults=False)
 
 
 def _check_forward(model: ir.Model, info: StepInfo, fetches: Iterable[str]) -> None:
