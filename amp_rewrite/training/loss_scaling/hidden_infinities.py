@@ -43,7 +43,7 @@ def hidden_infinities(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Gro
 
 
 def sums_over_losses(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Groups, ...]]:
-    """Return the gradients of several losses that gradients were made of, as `hidden_infinities` does."""
+    """Return, as `hidden_infinities` does, the losses' gradients that gradients were made of."""
     return _before(list(gradients), lambda value: parts_of(value) is not None, hiding=True)
 
 
