@@ -23,10 +23,17 @@ from amp_rewrite.runtimes.ort.time_limit import limited_load, limited_run
 from amp_rewrite.runtimes.session import Provider, RanNode, threads_of_environment
 from amp_rewrite.targets import CPU
 
+_LEFT_OUT = "optimization.disable_specified_optimizers"
 _FATAL = 4
 
 
-def session_options(*, threads: int = 0, memory_patterns: bool = True, lean: bool = False) -> Any:
+def session_options(
+    *,
+    threads: int = 0,
+    memory_patterns: bool = True,
+    lean: bool = False,
+    leave_out: Sequence[str] = (),
+) -> Any:
     """Return onnxruntime.SessionOptions.
 
     Args:
@@ -34,6 +41,7 @@ def session_options(*, threads: int = 0, memory_patterns: bool = True, lean: boo
             says, or else leaves the choice to ONNX Runtime.
         memory_patterns: Reserve in one block what the last run of the same shapes needed.
         lean: Free every value as soon as it can be, and keep no memory between runs.
+        leave_out: Optimisations that are not made.
     """
     runtime = import_runtime()
     options = runtime.SessionOptions()
@@ -43,6 +51,8 @@ def session_options(*, threads: int = 0, memory_patterns: bool = True, lean: boo
     if lean:
         options.enable_cpu_mem_arena = False
         options.execution_order = runtime.ExecutionOrder.PRIORITY_BASED
+    if leave_out:
+        options.add_session_config_entry(_LEFT_OUT, ";".join(leave_out))
     return options
 
 

@@ -154,6 +154,13 @@ def _clip(call: Call) -> None:
             call.scale_attribute(name, 0.0, call.input(0))
 
 
+def _pad(call: Call) -> None:
+    """Move what is put around with what it surrounds: an input or, up to opset 10, an attribute."""
+    homogeneous(call)
+    if "value" in call.attributes:
+        call.scale_attribute("value", 0.0, call.input(0))
+
+
 def _threshold(*names: tuple[str, float]) -> Rule:
     def rule(call: Call) -> None:
         call.same(*call.inputs, *call.outputs)
@@ -250,6 +257,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("ReduceSumSquare", _of_degree(2)),
     ("Pow", _pow),
     ("Clip", _clip),
+    ("Pad", _pad),
     ("ThresholdedRelu", _threshold(("alpha", 1.0))),
     ("Shrink", _threshold(("lambd", 0.5), ("bias", 0.0))),
     ("InstanceNormalization RMSNormalization SimplifiedLayerNormalization", _norm()),

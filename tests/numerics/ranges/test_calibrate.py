@@ -279,3 +279,12 @@ def test_five_hundred_batches_use_no_more_memory_than_five():
     few, many = peak(5), peak(500)
     activations_of_one_batch = 9 * 8 * 64 * 64 * 4 // 1024
     assert many < few + 8 * activations_of_one_batch
+
+
+def test_quantised_values_of_opset_21_are_measured():
+    weights = f"{square(1)}, float s = {{1}}, int8 z = {{0}}"
+    quantised = "[q] i = QuantizeLinear(h, s, z) [d] j = DequantizeLinear(i, s, z)"
+    body = f"[p] h = MatMul(x, w) {quantised} [r] r = Relu(j) [m] y = MatMul(r, w)"
+    given = model(body, weights, inputs="float[2,4] x", opset=21)
+    found = calibrate(given, [constant(5.0)], margin=1)
+    assert found.ranges["h"].largest == 20

@@ -142,6 +142,18 @@ def test_bounds_that_are_attributes_move_along():
     assert {a.name: a.f for a in clip.attribute} == {"min": -1.5 * 2**-6, "max": 1.5 * 2**-6}
 
 
+def test_what_an_attribute_pads_with_moves_along():
+    text = (
+        '<ir_version: 9, opset_import: ["" : 9]> m (float[2,4] x) => (float[2,5] z) '
+        "{ w = Constant<value = float {3.0}>() v = Mul(x, w) "
+        "y = Pad<pads = [0, 1, 0, 0], value = 0.3>(v) z = Mul(y, w) }"
+    )
+    model = onnx.parser.parse_model(text)
+    x = np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32)
+    before, after = (outputs(m, {"x": x}) for m in (model, scaled(model).proto))
+    np.testing.assert_array_equal(before, after)
+
+
 def with_initializers(ir_version: int, dtype: Any = np.float32) -> onnx.ModelProto:
     """Return x w + b, then a norm and times w again: one w for two readers of other exponents."""
     number = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
