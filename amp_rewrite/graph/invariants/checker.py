@@ -12,7 +12,7 @@ import onnx.checker
 import onnx.shape_inference
 
 from amp_rewrite.errors import InvariantError
-from amp_rewrite.graph.proto.missing_shapes import ENDS_INFERENCE
+from amp_rewrite.graph.proto.shape_inference import ENDS_INFERENCE
 
 
 def checker_fault(content: bytes, *, types: bool = True) -> str | None:

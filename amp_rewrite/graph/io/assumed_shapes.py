@@ -17,18 +17,13 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import onnx
-import onnx.shape_inference
 
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
 from amp_rewrite.graph.metadata_keys import BATCH_KEY
 from amp_rewrite.graph.proto.flat_proto import FlatProto
-from amp_rewrite.graph.proto.missing_shapes import (
-    FAILURES,
-    hand_down,
-    is_elsewhere,
-    without_weights,
-)
+from amp_rewrite.graph.proto.missing_shapes import hand_down, is_elsewhere, without_weights
+from amp_rewrite.graph.proto.shape_inference import FAILURES, inferred
 from amp_rewrite.graph.sizes import Shape
 
 if TYPE_CHECKING:
@@ -90,7 +85,7 @@ def _inferred(flat: FlatGraph) -> tuple[onnx.GraphProto, dict[str, Shape]]:
         if len(flat.bodies) > 1:
             hand_down(model.graph, {})
         for _ in range(_ROUNDS):
-            graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+            graph = inferred(model).graph
             shapes, too_short = _shapes(graph)
             shapes |= {tensor.name: tensor.dims for tensor in graph.initializer}
             if names <= shapes.keys() or not _compute_shapes(model, shapes):

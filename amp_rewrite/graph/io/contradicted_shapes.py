@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import onnx
-import onnx.shape_inference
 import onnx_ir as ir
 
 from amp_rewrite.graph.io.inferred_shapes import slim_proto
 from amp_rewrite.graph.proto.messages import shape_of
-from amp_rewrite.graph.proto.missing_shapes import FAILURES
+from amp_rewrite.graph.proto.shape_inference import FAILURES, inferred
 
 
 def mend_shapes(model: ir.Model) -> tuple[str, ...]:
@@ -31,10 +30,10 @@ def mend_shapes(model: ir.Model) -> tuple[str, ...]:
     bare.CopyFrom(proto)
     _forget(bare.graph)
     try:
-        inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True)
+        found = inferred(bare)
     except FAILURES:
         return ()
-    return tuple(_mend(model.graph, proto.graph, inferred.graph))
+    return tuple(_mend(model.graph, proto.graph, found.graph))
 
 
 def _forget(graph: onnx.GraphProto) -> None:

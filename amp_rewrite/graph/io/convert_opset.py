@@ -11,20 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import onnx
-import onnx.shape_inference
+import onnx.checker
 import onnx.version_converter
 import onnx_ir as ir
-from google.protobuf.message import EncodeError
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.inferred_shapes import slim_proto
 from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.proto.shape_inference import ENDS_INFERENCE, FAILURES, ends_inference
 from amp_rewrite.graph.schemas import has_kernels
 
-_FAILURES = (
-    *(onnx.version_converter.ConvertError, onnx.shape_inference.InferenceError),
-    *(EncodeError, RuntimeError, ValueError),
+CANNOT_CONVERT = (
+    onnx.version_converter.ConvertError,
+    onnx.checker.ValidationError,
+    *FAILURES,
 )
 """What the converter raises for a model that it cannot move."""
 
@@ -47,8 +48,8 @@ def convert_opset(model: ir.Model, opset: int) -> ir.Model:
     functions = list(proto.functions)
     del proto.functions[:]
     try:
-        converted = onnx.version_converter.convert_version(proto, opset)
-    except _FAILURES as error:
+        converted = converted_proto(proto, opset)
+    except CANNOT_CONVERT as error:
         raise OptionError(
             f"onnx's version converter cannot move the model to opset {opset}",
             found=error,
@@ -59,6 +60,17 @@ def convert_opset(model: ir.Model, opset: int) -> ir.Model:
     del proto.opset_import[:]
     proto.opset_import.extend(converted.opset_import)
     return _with_weights(load(proto), model)
+
+
+def converted_proto(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """Return what onnx's converter makes of a message.
+
+    Raises:
+        CANNOT_CONVERT: It cannot, or would end the process.
+    """
+    if ends_inference(proto):
+        raise ValueError(f"nothing is known of the type that {ENDS_INFERENCE} reads")
+    return onnx.version_converter.convert_version(proto, opset)
 
 
 def _check_opset(model: ir.Model, opset: int) -> None:

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping
 
 import onnx
 import onnx.helper
-import onnx.shape_inference
 import onnx_ir as ir
-from google.protobuf.message import EncodeError
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.proto.messages import shape_of
+from amp_rewrite.graph.proto.shape_inference import FAILURES, inferred
 from amp_rewrite.graph.sizes import Shape
 
 _INLINE_BYTES = 1 << 16
@@ -45,8 +44,8 @@ def inferred_shapes(model: ir.Model, dims: Mapping[str, int]) -> dict[str, Shape
             if dim.dim_param in dims:
                 dim.dim_value = dims[dim.dim_param]
     try:
-        proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except (onnx.shape_inference.InferenceError, EncodeError, RuntimeError, ValueError) as error:
+        proto = inferred(proto)
+    except FAILURES as error:
         raise OptionError("onnx cannot infer the shapes of this model", found=error) from error
     infos = (*proto.graph.value_info, *proto.graph.input, *proto.graph.output)
     shapes = ((info.name, shape_of(info)) for info in infos)

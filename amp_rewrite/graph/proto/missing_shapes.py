@@ -12,8 +12,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
-import onnx.shape_inference
-from google.protobuf.message import EncodeError
 
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.custom import CustomOperator
@@ -21,23 +19,13 @@ from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import MAIN
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.messages import shape_of
+from amp_rewrite.graph.proto.shape_inference import FAILURES, graphs_of, inferred
 
 Shape = Sequence[int | None]
 
 READ = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.FLOAT)
 MOST_NUMBERS = 64
 """What inference reads of initializers: shapes, axes, indices and scales."""
-
-FAILURES = (
-    *(onnx.shape_inference.InferenceError, EncodeError, RuntimeError, ValueError),
-    *(TypeError, LookupError, ArithmeticError),
-)
-"""What inference, or the computation of shapes, raises for a model that is wrong or odd."""
-
-
-ENDS_INFERENCE = "EyeLike"
-"""The operator whose inference of shapes ends the process in onnx 1.23.2 where nothing is known of
-the type of its input, such as that of a function behind which inference stops."""
 
 
 def missing_shapes(flat: FlatProto) -> dict[int, Shape]:
@@ -58,10 +46,8 @@ def missing_shapes(flat: FlatProto) -> dict[int, Shape]:
     proto.ir_version = max(proto.ir_version, FIRST_IR_WITH_OVERRIDES)
     if len(flat.bodies) > 1:
         hand_down(proto.graph, {})
-    if flat.nodes_of(ENDS_INFERENCE):
-        _drop(proto.graph, ENDS_INFERENCE)
     try:
-        graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
+        graph = inferred(proto).graph
     except FAILURES:
         return {}
     values: dict[int, dict[str, int]] = {}
@@ -90,14 +76,9 @@ def _found(
     for holder in holders:
         names = [flat.value_names[value] for value in flat.outputs_of(holder)]
         node = next((makers[name] for name in names if name in makers), None)
-        for inner, held in zip(flat.bodies_in(holder), _graphs(node), strict=False):
+        bodies = () if node is None else graphs_of(node)
+        for inner, held in zip(flat.bodies_in(holder), bodies, strict=False):
             yield from _found(flat, inner, held, values)
-
-
-def _graphs(node: onnx.NodeProto | None) -> list[onnx.GraphProto]:
-    """Return the graphs among the attributes of a node."""
-    attributes = () if node is None else node.attribute
-    return [graph for a in attributes for graph in ((a.g,) if a.HasField("g") else a.graphs)]
 
 
 def without_weights(flat: FlatProto) -> onnx.ModelProto:
@@ -148,16 +129,6 @@ def _stand_ins(node: onnx.NodeProto, custom: CustomOperator) -> Iterator[onnx.No
             yield onnx.helper.make_node("Identity", [*source], [name])
         else:
             yield onnx.helper.make_node("Cast", [*source], [name], to=element(like))
-
-
-def _drop(graph: onnx.GraphProto, operator: str) -> None:
-    """Take the nodes of an operator out of a graph and of those inside it."""
-    for number in reversed(range(len(graph.node))):
-        if graph.node[number].op_type == operator:
-            del graph.node[number]
-        else:
-            for body in _graphs(graph.node[number]):
-                _drop(body, operator)
 
 
 def is_elsewhere(node: onnx.NodeProto) -> bool:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import onnx
-import onnx.shape_inference
-import onnx.version_converter
 import onnx_ir as ir
 
 from amp_rewrite.errors import GradientError
 from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.io.convert_opset import CANNOT_CONVERT, converted_proto
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.graph.names import FreeNames
@@ -26,11 +24,6 @@ _TRAINING_MODE = 14
 _TARGET = 17
 """What older models are converted to: 18 moves the axes of every reduction."""
 
-_CANNOT = (
-    onnx.checker.ValidationError,
-    onnx.shape_inference.InferenceError,
-    onnx.version_converter.ConvertError,
-)
 _INITIALIZERS_ALONE = 4
 """The IR version from which an initializer need not be a graph input; ONNX Runtime never minds."""
 _SMALL = 1024  # bytes; axes, shapes and the like, which inference reads
@@ -116,9 +109,9 @@ def modernise(model: ir.Model) -> None:
     try:
         old = to_proto(model)
         old.ir_version = max(old.ir_version, _INITIALIZERS_ALONE)
-        proto = onnx.version_converter.convert_version(old, _TARGET)
+        proto = converted_proto(old, _TARGET)
         new = load(proto, base_dir=external[0].base_dir if external else None)
-    except (RuntimeError, ValueError, *_CANNOT) as error:
+    except CANNOT_CONVERT as error:
         reason = str(error).rsplit(" failed: ", 1)[-1]  # without the place in the C++ source
         raise GradientError(
             "a model of this opset has no gradients",

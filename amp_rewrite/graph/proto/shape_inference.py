@@ -1,0 +1,68 @@
+"""onnx's inference of shapes, behind one gate: every part that needs it calls `inferred`."""
+
+from __future__ import annotations
+
+import onnx
+import onnx.shape_inference
+from google.protobuf.message import EncodeError
+
+FAILURES = (
+    *(onnx.shape_inference.InferenceError, EncodeError, RuntimeError, ValueError),
+    *(TypeError, LookupError, ArithmeticError),
+)
+"""What inference, or the computation of shapes, raises for a model that is wrong or odd."""
+
+ENDS_INFERENCE = "EyeLike"
+"""The operator whose inference of shapes ends the process in onnx 1.23.2 where nothing is known of
+the type of its input, such as that of a function behind which inference stops."""
+
+_HIDDEN = f"no {ENDS_INFERENCE}"
+
+
+def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model with the shapes that inference finds; the one given is not modified.
+
+    What comes behind an operator that ends inference has no shape, and that operator another name.
+
+    Raises:
+        FAILURES: Inference refuses the model, or it is larger than 2 GB.
+    """
+    content = proto.SerializeToString()
+    if ENDS_INFERENCE.encode() in content:
+        proto = onnx.ModelProto.FromString(content)
+        _hide(proto.graph)
+        content = proto.SerializeToString()
+    return onnx.shape_inference.infer_shapes(content, data_prop=True)
+
+
+def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """Return the graphs among the attributes of a node."""
+    return [g for a in node.attribute for g in ((a.g,) if a.HasField("g") else a.graphs)]
+
+
+def _hide(graph: onnx.GraphProto) -> None:
+    """Rename the nodes that end inference, in a graph and those inside it."""
+    for node in graph.node:
+        if node.op_type == ENDS_INFERENCE:
+            node.op_type = _HIDDEN
+        for body in graphs_of(node):
+            _hide(body)
+
+
+def ends_inference(proto: onnx.ModelProto) -> bool:
+    """Tell whether inference of a model as it is, which converting its opset needs, may end."""
+    if ENDS_INFERENCE.encode() not in proto.SerializeToString():
+        return False
+    return _is_blind(inferred(proto).graph, frozenset())
+
+
+def _is_blind(graph: onnx.GraphProto, typed: frozenset[str]) -> bool:
+    """Tell whether a hidden operator reads a value without a type, in a graph or inside it."""
+    infos = (*graph.input, *graph.value_info, *graph.output)
+    typed |= {i.name for i in infos if i.type.WhichOneof("value")}
+    typed |= {tensor.name for tensor in graph.initializer}
+    return any(
+        (node.op_type == _HIDDEN and node.input[0] not in typed)
+        or any(_is_blind(body, typed) for body in graphs_of(node))
+        for node in graph.node
+    )
