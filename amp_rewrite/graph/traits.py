@@ -365,6 +365,11 @@ def row_of(node: Called) -> Row:
     return TABLE.get(operator(node), _UNKNOWN)
 
 
+def is_one(called: Called, *op_types: str) -> bool:
+    """Tell whether an operator is one of some of ai.onnx."""
+    return called.domain == "" and called.op_type in op_types
+
+
 def has(node: Called, *traits: Trait) -> bool:
     """Tell whether a node's operator has at least one of some traits."""
     return operator(node) in having(*traits)

@@ -17,8 +17,8 @@ import numpy as np
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.constants import filled_tensor, moved_elements
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import ABSENT, Array, Operator
-from amp_rewrite.graph.traits import Trait, having, operator, row_of
+from amp_rewrite.graph.flat import ABSENT, Array
+from amp_rewrite.graph.traits import Trait, having, is_one, operator, row_of
 from amp_rewrite.values.counts.find_counts import LOWEST
 from amp_rewrite.values.intervals.interval import Interval
 
@@ -133,15 +133,15 @@ class FillSearch:
         parts = [f for f in found if not (scales and f.is_given)]
         if not parts:
             return None
-        stays_open = len(parts) == 1 and parts[0].is_open and _is(called, *_KEEPING_ROWS)
+        stays_open = len(parts) == 1 and parts[0].is_open and is_one(called, *_KEEPING_ROWS)
         has_given = any(f.has_given for f in parts)
-        adds = len(parts) > 1 and _is(called, "Add", "Sub", "Sum")
+        adds = len(parts) > 1 and is_one(called, "Add", "Sub", "Sum")
         return Fills(
             min(f.least for f in parts),
             stays_open or self._is_triangle(node),
             all(f.is_given for f in parts),
             has_given,
-            (has_given and (adds or _is(called, *_SUMMING))) or any(f.adds_given for f in parts),
+            (has_given and (adds or is_one(called, *_SUMMING))) or any(f.adds_given for f in parts),
         )
 
     def _given(self, value: int) -> Fills | None:
@@ -161,7 +161,7 @@ class FillSearch:
     def _is_triangle(self, node: int) -> bool:
         """Tell whether a node leaves fills above the diagonal alone."""
         flat = self.type_graph.flat
-        if not _is(flat.called(node), "Trilu") or len(flat.inputs_of(node)) < 2:
+        if not is_one(flat.called(node), "Trilu") or len(flat.inputs_of(node)) < 2:
             return False
         upper = flat.attributes(node).get("upper")
         shift = moved_elements(flat, flat.inputs_of(node)[1])
@@ -179,7 +179,3 @@ def _of_elements(elements: Array) -> Fills | None:
         return None
     is_open = elements.ndim > 0 and not bool(masked.all(axis=-1).any())
     return Fills(float(counted.min()), is_open)
-
-
-def _is(called: Operator, *op_types: str) -> bool:
-    return called.domain == "" and called.op_type in op_types

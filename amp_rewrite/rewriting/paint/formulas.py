@@ -9,7 +9,7 @@ from amp_rewrite.graph.constants import moved_elements, moved_from, stored_tenso
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor
 from amp_rewrite.graph.flat import ABSENT, Operator
-from amp_rewrite.graph.traits import Trait, has, having, operator, row_of
+from amp_rewrite.graph.traits import Trait, has, having, is_one, operator, row_of
 from amp_rewrite.rewriting.paint.context import PaintContext
 
 _ARITHMETIC = having(
@@ -188,11 +188,6 @@ class Formulas:
             new = [v for v in read if v not in seen]
             seen.update(new)
             stack += [(v, [*way, node]) for v in new]
-
-
-def is_one(called: Operator, *op_types: str) -> bool:
-    """Tell whether an operator is one of some of ai.onnx."""
-    return called.domain == "" and called.op_type in op_types
 
 
 def is_product(called: Operator) -> bool:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.traits import Trait, having, operator
-from amp_rewrite.rewriting.paint.formulas import FARTHEST, Formulas, is_one
+from amp_rewrite.graph.traits import Trait, having, is_one, operator
+from amp_rewrite.rewriting.paint.formulas import FARTHEST, Formulas
 
 # operators: what may stand between a phase and the frequencies that it is made of.
 _PASSED = having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN, Trait.ADDS) | {"Mod", "Sub"}

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 
 from amp_rewrite.graph.constants import moved_from, stored_tensor
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.traits import Trait, having, operator
+from amp_rewrite.graph.traits import Trait, having, is_one, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.formulas import Formulas, is_one, is_product
+from amp_rewrite.rewriting.paint.formulas import Formulas, is_product
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Reason
 
 # operators: arithmetic whose result grows in proportion with what it reads.

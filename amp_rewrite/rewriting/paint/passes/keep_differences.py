@@ -20,9 +20,9 @@ import numpy as np
 
 from amp_rewrite.graph.constants import MOST_READ, moved_elements, moved_from, stored_tensor
 from amp_rewrite.graph.flat import ABSENT, Array
-from amp_rewrite.graph.traits import Trait, has, having
+from amp_rewrite.graph.traits import Trait, has, having, is_one
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.formulas import Formulas, is_one, is_product
+from amp_rewrite.rewriting.paint.formulas import Formulas, is_product
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 

@@ -22,11 +22,11 @@ from functools import cached_property
 import numpy as np
 
 from amp_rewrite.graph.constants import constant_tensor
-from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor
 from amp_rewrite.graph.flat import ABSENT, Operator
-from amp_rewrite.graph.traits import Trait, has, having, operator, row_of
+from amp_rewrite.graph.traits import Trait, has, having, is_one, operator
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.formulas import Formulas
 from amp_rewrite.rewriting.paint.guards import guards_of
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
@@ -73,21 +73,21 @@ class KeepLogarithms(PaintPass):
         return painting.with_marks(context.unless_allowed(kept))
 
 
-class _Search:
+class _Search(Formulas):
     """One search in one model."""
 
     def __init__(self, context: PaintContext) -> None:
-        self._context, self._graph = context, context.type_graph
-        self._flat, self._low = context.type_graph.flat, context.low
+        super().__init__(context)
+        self._context, self._low = context, context.low
 
     @cached_property
     def _guards(self) -> Mapping[int, float]:
-        return guards_of(self._graph, self._context.values.intervals)
+        return guards_of(self.graph, self._context.values.intervals)
 
     def marks_of(self, node: int) -> dict[int, Mark]:
         """Return the marks that a logarithm makes; none if the low type keeps its argument."""
-        argument = self._flat.inputs_of(node)[0]
-        if not self._graph.is_float32(argument):
+        argument = self.flat.inputs_of(node)[0]
+        if not self.graph.is_float32(argument):
             return {}
         guard, concerned = self._guards.get(argument, 0.0), list[int]()
         detail = self._vanishing(argument, guard)
@@ -103,40 +103,40 @@ class _Search:
             Color.NONE,
             Reason.DEMAND,
             None,
-            f"logarithm {self._flat.node_names[node]}: {detail}",
+            f"logarithm {self.flat.node_names[node]}: {detail}",
         )
-        origin = next(iter(self._graph.vertices_of(node)))
-        others = [v for n in concerned for v in self._graph.vertices_of(n) if v != origin]
+        origin = next(iter(self.graph.vertices_of(node)))
+        others = [v for n in concerned for v in self.graph.vertices_of(n) if v != origin]
         return {**dict.fromkeys(others, mark._replace(because=origin)), origin: mark}
 
     def transforms(self, logarithms: Iterable[int]) -> dict[int, Mark]:
         """Return the marks of transforms of the model's inputs whose squares logarithms read."""
         if not may_leave_range(self._low):
             return {}
-        arguments = (self._flat.inputs_of(node)[0] for node in logarithms)
+        arguments = (self.flat.inputs_of(node)[0] for node in logarithms)
         stack = [value for value in arguments if self._guards.get(value)]
         found, seen = dict[int, Mark](), set(stack)
         while stack:
-            node = self._flat.producer[stack.pop()]
-            if node == ABSENT or operator(self._flat.called(node)) not in _ARITHMETIC:
+            node = self.flat.producer[stack.pop()]
+            if node == ABSENT or operator(self.flat.called(node)) not in _ARITHMETIC:
                 continue
             if self._is_square(node):
-                found |= self._loud(self._flat.inputs_of(node)[0])
-            new = [v for v in self._data(node) if v not in seen]
+                found |= self._loud(self.flat.inputs_of(node)[0])
+            new = [v for v in self.data(node) if v not in seen]
             seen.update(new)
             stack += new
         return found
 
     def _is_square(self, node: int) -> bool:
-        called, inputs = self._flat.called(node), self._flat.inputs_of(node)
-        if _is(called, ("Mul",)):
+        called, inputs = self.flat.called(node), self.flat.inputs_of(node)
+        if is_one(called, "Mul"):
             return inputs[0] == inputs[1]
-        exponent = self._context.values.intervals[inputs[1]] if _is(called, ("Pow",)) else None
+        exponent = self._context.values.intervals[inputs[1]] if is_one(called, "Pow") else None
         return exponent is not None and exponent.is_point and exponent.low == 2
 
     def _loud(self, value: int) -> dict[int, Mark]:
         """Return the marks of what computes a value if it is the transform of a loud signal."""
-        flat, passed = self._flat, list[int]()
+        flat, passed = self.flat, list[int]()
         node = flat.producer[value]
         while node != ABSENT and has(flat.called(node), Trait.MOVES):
             passed.append(node)
@@ -149,25 +149,25 @@ class _Search:
         name = flat.value_names[flat.outputs_of(node)[0]]
         detail = f"{name} may reach {largest:.2g} of sound of 16 bits, {self._low.name} ends at "
         mark = Mark(Color.NONE, Reason.LIKELY_OVERFLOW, None, f"{detail}{self._low.max:.6g}")
-        return {v: mark for n in (node, *passed) for v in self._graph.vertices_of(n)}
+        return {v: mark for n in (node, *passed) for v in self.graph.vertices_of(n)}
 
     def _largest(self, node: int) -> float:
         """Return what the product of a signal and a constant reaches where the signal is loud."""
-        constants = [v for v in self._data(node) if constant_tensor(self._graph, v) is not None]
-        signals = [v for v in self._data(node) if v not in constants]
+        constants = [v for v in self.data(node) if constant_tensor(self.graph, v) is not None]
+        signals = [v for v in self.data(node) if v not in constants]
         sample = self._context.values.estimates.sample(constants[0]) if constants else None
-        terms = count_terms(self._flat, node)
+        terms = count_terms(self.flat, node)
         if len(signals) != 1 or sample is None or terms is None:
             return 0.0
         return self._loudness(signals[0]) * terms * float(np.abs(sample).mean())
 
     def _loudness(self, value: int) -> float:
         """Return the largest number of a moved and scaled input of unknown range, or 0."""
-        flat, factor = self._flat, 1.0
+        flat, factor = self.flat, 1.0
         while (node := flat.producer[value]) != ABSENT:
             called, inputs = flat.called(node), flat.inputs_of(node)
-            if _is(called, ("Mul", "Div")):  # operators: those that scale a signal
-                constants = [v for v in inputs if constant_tensor(self._graph, v) is not None]
+            if is_one(called, "Mul", "Div"):  # operators: those that scale a signal
+                constants = [v for v in inputs if constant_tensor(self.graph, v) is not None]
                 if len(constants) != 1 or (called.op_type == "Div" and constants[0] == inputs[0]):
                     return 0.0
                 size = self._context.values.magnitude(constants[0])
@@ -202,16 +202,16 @@ class _Search:
 
     def _is_positive(self, value: int) -> bool:
         """Tell whether a value is the result of a function that is never zero, perhaps moved."""
-        node = self._flat.producer[value]
-        while node != ABSENT and has(self._flat.called(node), Trait.MOVES):
-            node = self._flat.producer[self._flat.inputs_of(node)[0]]
-        return node != ABSENT and _is(self._flat.called(node), _POSITIVE)
+        node = self.flat.producer[value]
+        while node != ABSENT and has(self.flat.called(node), Trait.MOVES):
+            node = self.flat.producer[self.flat.inputs_of(node)[0]]
+        return node != ABSENT and is_one(self.flat.called(node), *_POSITIVE)
 
     def _cancels(self, node: int, guard: float) -> bool:
         """Tell whether of a difference of bounded numbers not even a guard's size is exact."""
-        if not _is(self._flat.called(node), ("Sub",)):
+        if not is_one(self.flat.called(node), "Sub"):
             return False
-        first, second = (self._context.values.magnitude(v) for v in self._flat.inputs_of(node))
+        first, second = (self._context.values.magnitude(v) for v in self.flat.inputs_of(node))
         smallest = min(first, second)
         bounded = 0 < smallest <= max(first, second) < math.inf
         return bounded and smallest * self._low.epsilon / 2 >= guard
@@ -229,45 +229,29 @@ class _Search:
         found, stack, seen = list[int](), [(argument, guard)], {argument}
         while stack:
             value, size = stack.pop()
-            node = self._flat.producer[value]
-            if node == ABSENT or constant_tensor(self._graph, value) is not None:
+            node = self.flat.producer[value]
+            if node == ABSENT or constant_tensor(self.graph, value) is not None:
                 continue
-            called = self._flat.called(node)
+            called = self.flat.called(node)
             if not concerns(called, size):
                 continue
             found.append(node)
             if operator(called) in _ARITHMETIC:
                 size = self._size_before(node, size)
-                new = [v for v in self._data(node) if v not in seen]
+                new = [v for v in self.data(node) if v not in seen]
                 seen.update(new)
                 stack += [(v, size) for v in new]
         return found
 
     def _size_before(self, node: int, size: float) -> float:
         """Return the size of operands whose squares, or roots, have a size."""
-        inputs = self._flat.inputs_of(node)
-        called = self._flat.called(node)
-        if _is(called, ("Mul",)) and inputs[0] == inputs[1]:
+        inputs = self.flat.inputs_of(node)
+        called = self.flat.called(node)
+        if is_one(called, "Mul") and inputs[0] == inputs[1]:
             return math.sqrt(size)
-        if _is(called, ("Sqrt",)):
+        if is_one(called, "Sqrt"):
             return size * size
-        if _is(called, ("Pow",)):
+        if is_one(called, "Pow"):
             exponent = self._context.values.intervals[inputs[1]]
             return size ** (1 / exponent.low) if exponent.is_point and exponent.low > 0 else size
         return size
-
-    def _data(self, node: int) -> list[int]:
-        """Return the inputs of a node that hold data, in float32 or low already."""
-        data = row_of(self._flat.called(node)).data
-        given = enumerate(self._flat.inputs_of(node))
-        types = {*FLOAT32_TYPES, tensor(self._low.number)}
-        return [
-            v
-            for k, v in given
-            if v != ABSENT and (data is None or k in data) and self._graph.types[v] in types
-        ]
-
-
-def _is(called: Operator, op_types: tuple[str, ...]) -> bool:
-    """Tell whether an operator is one of some of ai.onnx."""
-    return called.domain == "" and called.op_type in op_types

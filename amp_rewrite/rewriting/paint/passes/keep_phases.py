@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.traits import Trait, has, having, operator
+from amp_rewrite.graph.traits import Trait, has, having, is_one, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.formulas import FARTHEST, TRANSFORMS, Formulas, is_one
+from amp_rewrite.rewriting.paint.formulas import FARTHEST, TRANSFORMS, Formulas
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.sum_lengths import count_terms

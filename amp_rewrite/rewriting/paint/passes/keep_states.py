@@ -21,9 +21,9 @@ from amp_rewrite.graph.build_type_graph import scan_split
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph, Operator
 from amp_rewrite.graph.metadata_keys import PART_KEY
-from amp_rewrite.graph.traits import Trait, has, operator
+from amp_rewrite.graph.traits import Trait, has, is_one, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.formulas import Formulas, is_one, is_product
+from amp_rewrite.rewriting.paint.formulas import Formulas, is_product
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.unrolled import FEW, LINEAR, unrolled_marks

@@ -19,7 +19,7 @@ from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.rules.gradient_descent import GradientDescent
 from amp_rewrite.training.optimizers.rules.lamb import LAMB
 from amp_rewrite.training.optimizers.rules.momentum import Momentum, MomentumRule, MomentumSlots
-from amp_rewrite.training.optimizers.rules.rmsprop import TensorFlowRMSProp, tensorflow_rule
+from amp_rewrite.training.optimizers.rules.rmsprop import TensorFlowRMSProp
 from amp_rewrite.training.optimizers.update_rule import UpdateInput
 
 
@@ -140,8 +140,9 @@ class RMSprop(TensorFlowRMSProp):
         **options: Any,
     ) -> None:
         """Make the rule; `RMSProp` says what the arguments are."""
-        rule = tensorflow_rule(centered, rho, momentum, epsilon, initial_rms=0.0)
-        super().__init__(learning_rate, rule, use_locking, name, **options)
+        super().__init__(
+            learning_rate, rho, momentum, epsilon, use_locking, centered, name, **options
+        )
 
 
 Lamb = LAMB

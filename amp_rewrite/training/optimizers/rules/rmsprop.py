@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import onnx_ir as ir
 
@@ -85,23 +85,16 @@ class CenteredRMSPropRule(RMSPropRule):
     def variance(
         self, given: UpdateInput, slots: CenteredRMSPropSlots
     ) -> tuple[ir.Value, CenteredRMSPropSlots]:
-        """Return s - m^2, and the slots with the new m."""
-        return centered_variance(given, slots, self.decay)
-
-
-def centered_variance(
-    given: UpdateInput, slots: CenteredRMSPropSlots, decay: float
-) -> tuple[ir.Value, CenteredRMSPropSlots]:
-    """Return s - m^2, at least 0, and the slots with the new m."""
-    b = given.b
-    mean = b.add(b.mul(slots.mg, decay), b.mul(given.gradient, 1 - decay))
-    # Rounding can take the difference below 0, of which the root is NaN.
-    variance = b.maximum(b.sub(slots.rms, b.square(mean)), 0.0)
-    return variance, slots._replace(mg=mean)
+        """Return s - m^2, at least 0, and the slots with the new m."""
+        b = given.b
+        mean = b.add(b.mul(slots.mg, self.decay), b.mul(given.gradient, 1 - self.decay))
+        # Rounding can take the difference below 0, of which the root is NaN.
+        variance = b.maximum(b.sub(slots.rms, b.square(mean)), 0.0)
+        return variance, slots._replace(mg=mean)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorFlowRMSPropRule(UpdateRule):
+class TensorFlowRMSPropRule(RMSPropRule):
     """RMSProp as TensorFlow computes it: epsilon inside the root, the rate in the velocity.
 
         s = decay * s + (1 - decay) * g^2
@@ -114,11 +107,6 @@ class TensorFlowRMSPropRule(UpdateRule):
     changes the touched rows only.
     """
 
-    slots = RMSPropSlots
-
-    decay: float = checked(check.number, high=1)
-    momentum: float = checked(check.number)
-    epsilon: float = checked(check.number, above=True)
     initial_rms: float = checked(check.number, default=0.0)
 
     def initial_slot(self, slot: str) -> float:
@@ -136,22 +124,9 @@ class TensorFlowRMSPropRule(UpdateRule):
         velocity = b.add(b.mul(slots.momentum, self.momentum), step)
         return b.sub(given.value, velocity), slots._replace(momentum=velocity)
 
-    def variance(self, given: UpdateInput, slots: Any) -> tuple[ir.Value, Any]:
-        """Return what epsilon is added to, and the slots that this changes."""
-        del given
-        return slots.rms, slots
 
-
-class TensorFlowCenteredRMSPropRule(TensorFlowRMSPropRule):
+class TensorFlowCenteredRMSPropRule(CenteredRMSPropRule, TensorFlowRMSPropRule):
     """`TensorFlowRMSPropRule` with the variance in place of the mean square."""
-
-    slots = CenteredRMSPropSlots
-
-    def variance(
-        self, given: UpdateInput, slots: CenteredRMSPropSlots
-    ) -> tuple[ir.Value, CenteredRMSPropSlots]:
-        """Return s - m^2, and the slots with the new m."""
-        return centered_variance(given, slots, self.decay)
 
 
 class RMSProp(Optimizer):
@@ -180,7 +155,7 @@ class RMSProp(Optimizer):
         **clipping: Any,
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
-        rule = _kind(centered)(decay=decay, momentum=momentum, epsilon=epsilon)
+        rule = self._rule(centered, decay=decay, momentum=momentum, epsilon=epsilon)
         super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)
 
     @property
@@ -190,58 +165,23 @@ class RMSProp(Optimizer):
 
     @centered.setter
     def centered(self, value: bool) -> None:
-        self.rule = _kind(value)(decay=self.decay, momentum=self.momentum, epsilon=self.epsilon)
+        self.rule = self._rule(value, **vars(self.rule))
+
+    @classmethod
+    def _rule(cls, centered: object, **hyperparameters: float) -> RMSPropRule:
+        """Return the rule with or without the mean taken out."""
+        kind = CenteredRMSPropRule if check.flag("centered", centered) else RMSPropRule
+        return kind(**hyperparameters)
 
 
-def _kind(centered: object) -> type[RMSPropRule]:
-    """Return the rule with or without the mean taken out."""
-    return CenteredRMSPropRule if check.flag("centered", centered) else RMSPropRule
+class TensorFlowRMSProp(RMSProp):
+    """RMSProp with TensorFlow's numbers; see `TensorFlowRMSPropRule`."""
 
+    _initial_rms: ClassVar[float] = 0.0
+    """What the mean square starts at."""
 
-def tensorflow_rule(
-    centered: object, decay: float, momentum: float, epsilon: float, initial_rms: float
-) -> TensorFlowRMSPropRule:
-    """Return TensorFlow's rule, with or without the mean taken out."""
-    kind = (
-        TensorFlowCenteredRMSPropRule if check.flag("centered", centered) else TensorFlowRMSPropRule
-    )
-    return kind(decay=decay, momentum=momentum, epsilon=epsilon, initial_rms=initial_rms)
-
-
-class TensorFlowRMSProp(Optimizer):
-    """RMSProp with TensorFlow's numbers; see `TensorFlowRMSPropRule`.
-
-    Attributes:
-        decay: Decay of the means: at least 0, below 1.
-        momentum: What is kept of the velocity; at least 0.
-        epsilon: Added inside the root; above 0.
-        centered: Divide by the root of the variance instead of that of the mean square.
-    """
-
-    decay = Hyperparameter[float]()
-    momentum = Hyperparameter[float]()
-    epsilon = Hyperparameter[float]()
-
-    def __init__(
-        self,
-        learning_rate: Rate,
-        rule: TensorFlowRMSPropRule,
-        use_locking: bool,
-        name: str,
-        **options: Any,
-    ) -> None:
-        """Keep the rule; children have its hyperparameters in front."""
-        super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **options)
-
-    @property
-    def centered(self) -> bool:
-        """Whether the gradient is divided by the root of its variance."""
-        return isinstance(self.rule, TensorFlowCenteredRMSPropRule)
-
-    @centered.setter
-    def centered(self, value: bool) -> None:
-        before = self.rule
-        assert isinstance(before, TensorFlowRMSPropRule), "children are made with one"
-        self.rule = tensorflow_rule(
-            value, self.decay, self.momentum, self.epsilon, before.initial_rms
-        )
+    @classmethod
+    def _rule(cls, centered: object, **hyperparameters: float) -> RMSPropRule:
+        is_centered = check.flag("centered", centered)
+        kind = TensorFlowCenteredRMSPropRule if is_centered else TensorFlowRMSPropRule
+        return kind(**{"initial_rms": cls._initial_rms, **hyperparameters})

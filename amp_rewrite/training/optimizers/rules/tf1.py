@@ -15,7 +15,7 @@ from amp_rewrite.training.optimizers.rules.adagrad import Adagrad
 from amp_rewrite.training.optimizers.rules.adam import Adam
 from amp_rewrite.training.optimizers.rules.gradient_descent import GradientDescent
 from amp_rewrite.training.optimizers.rules.momentum import Momentum
-from amp_rewrite.training.optimizers.rules.rmsprop import TensorFlowRMSProp, tensorflow_rule
+from amp_rewrite.training.optimizers.rules.rmsprop import TensorFlowRMSProp
 
 GradientDescentOptimizer = GradientDescent
 """w -= learning_rate * g. The order of its arguments and its numbers are TensorFlow 1's."""
@@ -104,6 +104,8 @@ class AdadeltaOptimizer(Adadelta):
 class RMSPropOptimizer(TensorFlowRMSProp):
     """RMSProp whose mean square starts at 1; see `TensorFlowRMSPropRule`."""
 
+    _initial_rms = 1.0
+
     def __init__(
         self,
         learning_rate: Rate = 0.001,
@@ -117,11 +119,7 @@ class RMSPropOptimizer(TensorFlowRMSProp):
     ) -> None:
         """Make the rule; `RMSProp` says what the arguments are."""
         super().__init__(
-            learning_rate,
-            tensorflow_rule(centered, decay, momentum, epsilon, initial_rms=1.0),
-            use_locking,
-            name,
-            **options,
+            learning_rate, decay, momentum, epsilon, use_locking, centered, name, **options
         )
 
 
