@@ -105,6 +105,12 @@ def moved_from(flat: FlatGraph, value: int) -> int:
     return value
 
 
+def is_constant(flat: FlatGraph, value: int) -> bool:
+    """Tell whether a value is a constant of any length, moved or cast or neither."""
+    source = ABSENT if value == ABSENT else moved_from(flat, value)
+    return source != ABSENT and stored_tensor(flat, source) is not None
+
+
 def is_repeated(flat: FlatGraph, value: int) -> bool:
     """Tell whether a value is what a ConstantOfShape repeats."""
     node = flat.producer[value]

@@ -103,14 +103,13 @@ def raise_opset(
     return RaisedModel(raised, before, opset, _compare(original, raised, seed), mended=mended)
 
 
-def with_folded_factors(raised: RaisedModel, low: DType, *, seed: int = 0) -> RaisedModel:
+def with_folded_factors(raised: RaisedModel, low: DType) -> RaisedModel:
     """Compute constants around convolutions into their weights, if outputs stay the same.
 
     Args:
         raised: The model; never modified. It is returned if there is nothing to compute, or another
             model would give other outputs or cannot be run.
         low: The type that it is to get.
-        seed: Of the made-up inputs.
     """
     if not any(node.op_type in AROUND for node in raised.model.graph):
         return raised
@@ -118,19 +117,18 @@ def with_folded_factors(raised: RaisedModel, low: DType, *, seed: int = 0) -> Ra
     count = fold_factors(folded, low)
     try:
         valid = checker_error(folded) is None or checker_error(raised.model) is not None
-        same = count > 0 and valid and _compare(raised.model, folded, seed) is None
+        same = count > 0 and valid and _compare(raised.model, folded) is None
     except GraphError:
         same = False
     return replace(raised, model=folded, folded=count) if same else raised
 
 
-def with_products(raised: RaisedModel, *, seed: int = 0) -> RaisedModel:
+def with_products(raised: RaisedModel) -> RaisedModel:
     """Write Einsums that are matrix products as such, if outputs are the same to the last bit.
 
     Args:
         raised: The model; never modified. It is returned if it has no such Einsum, or another model
             would give other outputs or cannot be run.
-        seed: Of the made-up inputs.
     """
     if not any(node.op_type == EINSUM for node in raised.model.graph):
         return raised
@@ -138,7 +136,7 @@ def with_products(raised: RaisedModel, *, seed: int = 0) -> RaisedModel:
     count = spell_einsums(spelled)
     try:
         valid = checker_error(spelled) is None or checker_error(raised.model) is not None
-        same = count > 0 and valid and _compare(raised.model, spelled, seed, tolerance=0.0) is None
+        same = count > 0 and valid and _compare(raised.model, spelled, tolerance=0.0) is None
     except GraphError:
         same = False
     return replace(raised, model=spelled, spelled=count) if same else raised
@@ -155,7 +153,7 @@ def with_gain(
 
 
 def _compare(
-    original: ir.Model, raised: ir.Model, seed: int, tolerance: float = _TOLERANCE
+    original: ir.Model, raised: ir.Model, seed: int = 0, tolerance: float = _TOLERANCE
 ) -> str | None:
     """Compare outputs on made-up inputs; return why that is not possible, or None.
 

@@ -116,20 +116,13 @@ class _Rounding:
         return self.op("Mul", x, self.op("Add", 0.5, self.op("Mul", 0.5, inner)))
 
 
-def _exp(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
-    return _Rounding(nodes, dtype).exp(_data(node))
+def _written(of: Callable[[_Rounding, ir.Value], ir.Value]) -> Steps:
+    """Return the steps of an operator that has one input."""
 
+    def steps(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
+        return of(_Rounding(nodes, dtype), _data(node))
 
-def _sigmoid(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
-    return _Rounding(nodes, dtype).sigmoid(_data(node))
-
-
-def _tanh(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
-    return _Rounding(nodes, dtype).tanh(_data(node))
-
-
-def _erf(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
-    return _Rounding(nodes, dtype).erf(_data(node))
+    return steps
 
 
 def _gelu(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
@@ -146,10 +139,10 @@ def _data(node: ir.Node) -> ir.Value:
 
 STEPS: dict[str, Steps] = {
     "BatchNormalization": _batch_normalization,
-    "Erf": _erf,
-    "Exp": _exp,
+    "Erf": _written(_Rounding.erf),
+    "Exp": _written(_Rounding.exp),
     "Gelu": _gelu,
     "LeakyRelu": _leaky_relu,
-    "Sigmoid": _sigmoid,
-    "Tanh": _tanh,
+    "Sigmoid": _written(_Rounding.sigmoid),
+    "Tanh": _written(_Rounding.tanh),
 }

@@ -16,9 +16,6 @@ from amp_rewrite.graph.traits import operator
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.numerics.inputs.step_rules import ALONG, COUNTING, Place, Rule, same_axis
 
-MANY = 1000
-"""How many steps stress inputs have, where time allows: a small error at each shows by then."""
-
 
 @dataclass(frozen=True)
 class Steps:

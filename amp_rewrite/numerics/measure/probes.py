@@ -123,10 +123,10 @@ def gather(rows: int, width: int) -> Call:
     return Call("y = Gather(x, i)", table, made, fixed=f"int64[{rows // 2}] i = {{{numbers}}}")
 
 
-def unary(body: str, shape: Shape, *, channels: tuple[str, ...] = (), fixed: str = "") -> Call:
+def unary(body: str, shape: Shape, *, channels: tuple[str, ...] = ()) -> Call:
     """Return an operator that keeps the shape of x, and of z if it reads that."""
     weights = dict.fromkeys(channels, (shape[1 if len(shape) > 3 else -1],))
-    return Call(body, {name: shape for name in "xz" if name in body}, shape, weights, fixed=fixed)
+    return Call(body, {name: shape for name in "xz" if name in body}, shape, weights)
 
 
 def reduction(shape: Shape) -> Call:

@@ -117,7 +117,7 @@ class TracedRun:
 class TracedModel:
     """A model that is loaded to be timed node by node, and afterwards as a whole."""
 
-    def __init__(self, model: ir.Model, names: Names, provider: str, threads: int = 0) -> None:
+    def __init__(self, model: ir.Model, names: Names, provider: str) -> None:
         """Load a model, which is not changed.
 
         Raises:
@@ -128,7 +128,6 @@ class TracedModel:
             names.apply(model),
             emulate=False,
             providers=[provider],
-            threads=threads,
             profile=True,
             trace=True,
         )
@@ -188,12 +187,12 @@ def _owners(nodes: Sequence[RanNode], names: Names) -> dict[int, int]:
     return found
 
 
-def traced_original(result: RewriteResult, provider: str, threads: int = 0) -> TracedModel:
+def traced_original(result: RewriteResult, provider: str) -> TracedModel:
     """Return the float32 model of a rewrite, loaded to be timed."""
     model = read_model(result.flat)
-    return TracedModel(model, Names(result.flat), provider, threads)
+    return TracedModel(model, Names(result.flat), provider)
 
 
-def traced_result(result: RewriteResult, provider: str, threads: int = 0) -> TracedModel:
+def traced_result(result: RewriteResult, provider: str) -> TracedModel:
     """Return a rewritten model, loaded to be timed."""
-    return TracedModel(result.model, Names(result.flat, result.plan.inner), provider, threads)
+    return TracedModel(result.model, Names(result.flat, result.plan.inner), provider)

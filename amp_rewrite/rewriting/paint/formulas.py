@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from amp_rewrite.graph.constants import moved_elements, moved_from, stored_tensor
+from amp_rewrite.graph.constants import is_constant, moved_elements
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor
 from amp_rewrite.graph.flat import ABSENT, Operator
@@ -68,8 +68,7 @@ class Formulas:
 
     def is_constant(self, value: int) -> bool:
         """Tell whether a value is a constant, moved or cast or neither."""
-        source = moved_from(self.flat, value)
-        return source != ABSENT and stored_tensor(self.flat, source) is not None
+        return is_constant(self.flat, value)
 
     def factor(self, node: int) -> tuple[int, int] | None:
         """Return what a Mul or Div by a constant scales, and the constant; None for others.

@@ -28,9 +28,10 @@ def reason_against(precision: str, device: Device, capability: float | None = No
     return None
 
 
-def warn_if_slow(precision: str, device: Device, capability: float | None = None) -> None:
-    """Warn, once per process, of a `reason_against`; no capability asks the CUDA driver for it."""
-    if capability is None and device.kind == "cuda" and precision in LOW:
+def warn_if_slow(precision: str, device: Device) -> None:
+    """Warn, once per process, of a `reason_against`; the CUDA driver tells the capability."""
+    capability = None
+    if device.kind == "cuda" and precision in LOW:
         found = cuda_device(device.index)
         capability = None if found is None else found.capability
     reason = reason_against(precision, device, capability)

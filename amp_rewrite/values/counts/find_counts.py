@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
 
-from amp_rewrite.graph.constants import moved_elements, moved_from, stored_tensor
+from amp_rewrite.graph.constants import is_constant, moved_elements
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import bits, element
 from amp_rewrite.graph.flat import ABSENT, Array
@@ -190,8 +190,8 @@ class Counts(Sweep[Fact | None]):
             Operand(
                 fact,
                 None if fact else constant,
-                constant is None and self._is_constant(v),
-                fact is not None and fact.ramp and self._is_constant(v),
+                constant is None and is_constant(self.flat, v),
+                fact is not None and fact.ramp and is_constant(self.flat, v),
             )
             for fact, constant, v in zip(facts, constants, read, strict=True)
         ]
@@ -204,11 +204,6 @@ class Counts(Sweep[Fact | None]):
         if value not in self._constants:
             self._constants[value] = moved_elements(self.flat, value)
         return self._constants[value]
-
-    def _is_constant(self, value: int) -> bool:
-        """Tell whether a value is a constant of any length, moved or not."""
-        source = moved_from(self.flat, value)
-        return source != ABSENT and stored_tensor(self.flat, source) is not None
 
     @cached_property
     def _constants(self) -> dict[int, Array | None]:

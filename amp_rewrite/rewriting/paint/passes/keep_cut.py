@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from amp_rewrite.dtypes import DType
-from amp_rewrite.graph.constants import constant_tensor, moved_from, stored_tensor
+from amp_rewrite.graph.constants import constant_tensor, is_constant
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has
@@ -95,7 +95,7 @@ def _scales_weights(graph: TypeGraph, node: int) -> bool:
         return False
     weights = flat.inputs_of(makers[0])[1:2]
     parts, _ = np.frexp(np.abs(factors[0].numpy().astype(np.float32)))
-    return any(_is_constant(graph, v) for v in weights) and not np.isin(parts, (0, 0.5)).all()
+    return any(is_constant(graph.flat, v) for v in weights) and not np.isin(parts, (0, 0.5)).all()
 
 
 def _is_part(context: PaintContext, node: int) -> bool:
@@ -108,15 +108,8 @@ def _is_part(context: PaintContext, node: int) -> bool:
     return (
         maker != ABSENT
         and has(flat.called(maker), Trait.CONTRACTS)
-        and not any(_is_constant(context.type_graph, v) for v in flat.inputs_of(maker))
+        and not any(is_constant(flat, v) for v in flat.inputs_of(maker))
     )
-
-
-def _is_constant(graph: TypeGraph, value: int) -> bool:
-    """Tell whether a value is a constant, or one that operators move: tied weights, transposed."""
-    flat = graph.flat
-    origin = ABSENT if value == ABSENT else moved_from(flat, value)
-    return origin != ABSENT and stored_tensor(flat, origin) is not None
 
 
 def _is_exact(numbers: np.ndarray, low: DType) -> bool:
