@@ -19,6 +19,7 @@ from hypothesis import find, settings
 from hypothesis.strategies import booleans
 from loaded_here import loaded_here
 from resources import give_back, has_amx, memory, peak_memory
+from thinned import mark_rest
 from tools_installed import REQUIRED
 
 from amp_rewrite.errors import OptionError, RuntimeMissingError
@@ -52,6 +53,12 @@ GARBAGE = 1 << 27
 """Growth that is worth a collection, which takes as long as ten tests: models are rings of objects,
 which wait for one.
 """
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the fast suite its share of the tests that have many parameter sets."""
+    mark_rest(items)
 
 
 def pytest_collection_finish() -> None:

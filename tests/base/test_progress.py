@@ -215,6 +215,7 @@ def test_a_command_shows_bytes_and_the_bar_is_gone_in_the_end(model: Path) -> No
     assert drawn.rstrip("\r\n").endswith("\x1b[2K")
 
 
+@pytest.mark.slow
 @unix
 def test_a_command_that_writes_no_model_says_what_it_does(model: Path) -> None:
     status, out, drawn = command(AT_ONCE, "verify", model, model)
@@ -225,6 +226,7 @@ def test_a_command_that_writes_no_model_says_what_it_does(model: Path) -> None:
     assert "MiB" not in drawn
 
 
+@pytest.mark.slow
 @unix
 def test_nothing_is_drawn_for_short_work_or_quietly(model: Path) -> None:
     output = model.parent / "o.onnx"

@@ -46,6 +46,7 @@ def exported_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_every_tool_is_judged_on_short_and_on_hard_inputs(folder: Path) -> None:
     target = folder / "found.json"
     command = [sys.executable, str(BENCHMARKS / "bench.py"), "exported", "--json", str(target)]

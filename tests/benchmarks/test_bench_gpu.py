@@ -15,6 +15,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_dry_run_measures_every_variant_and_writes_one_file(tmp_path: Path):
     output = tmp_path / "gpu.json"
     precisions = ["float32", "tf32", "float16"]

@@ -35,6 +35,7 @@ def measure(table: str, folder: Path, *arguments: str) -> tuple[list[dict[str, A
     return json.loads(target.read_text("utf-8"))["rows"], done.stdout
 
 
+@pytest.mark.slow
 def test_a_round_converts_every_model_with_every_tool(tmp_path: Path, models: list[str]) -> None:
     tools = ["amp_rewrite", "onnxruntime"]
     rows, printed = measure("rewrite", tmp_path, *models, "--rounds", "1", "--tools", *tools)
@@ -104,6 +105,7 @@ def test_the_scaling_table_takes_models_by_path(tmp_path: Path, models: list[str
     assert "| init10k | 10 | amp_rewrite |" in printed
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_startup_table_all_succeed(tmp_path: Path) -> None:
     if PEER is None:
         pytest.skip("onnxconverter-common is not installed")

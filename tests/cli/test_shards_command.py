@@ -92,6 +92,7 @@ main([word.replace("RANK", str(MPI.COMM_WORLD.rank)) for word in sys.argv[1:]])
 """
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -186,6 +187,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_one_shard_saves_and_ends_all(folder, tmp_path):
     """Two batches make an update and an epoch has five, so that the last one is of one batch."""
     words = ("train-step", folder / "net.onnx", "--loss", "loss", "--accumulate", 2)
@@ -209,6 +211,7 @@ def test_ctrl_c_on_one_shard_saves_and_ends_all(folder, tmp_path):
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_the_example_trains_on_shards(tmp_path, folder):
     command_line = [*launcher("mpi", 2), str(ROOT / "examples" / "train_shards.py")]
     words = [str(folder / "net.onnx"), str(folder / "data.npz")]

@@ -34,6 +34,7 @@ def run(folder: Path, command: str, redirection: str, *, buffered: bool) -> tupl
     return done.returncode, done.stderr
 
 
+@pytest.mark.share(3)
 @pytest.mark.skipif(not FULL.exists(), reason="the system has no full device")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_full_standard_output_is_one_line(command: str, tmp_path: Path) -> None:

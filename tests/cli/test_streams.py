@@ -78,6 +78,7 @@ def test_without_a_dry_run_the_output_has_to_be_named(model: Path) -> None:
     assert b"missing -o OUTPUT; name the file or the new folder to write" in done.stderr
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", [(), ("convert",), ("train",)])
 def test_h_is_help(model: Path, name: tuple[str, ...]) -> None:
     short, long = (command(model.parent, *name, flag) for flag in ("-h", "--help"))

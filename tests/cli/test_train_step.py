@@ -67,6 +67,7 @@ def test_an_invalid_step_is_not_written(folder, monkeypatch):
     assert not (folder / "step.onnx").exists()
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("opset", "mode"), [(23, 0), (23, 2), (24, 1), (24, 3)])
 def test_attention_whose_scores_are_an_output_is_trained(folder, opset, mode):
     text = f"""<ir_version: 10, opset_import: ["" : {opset}]>
@@ -139,6 +140,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_words_give_the_optimizer_that_they_say(name):
     arguments, optimizer = OPTIMIZERS[name]

@@ -99,6 +99,7 @@ def check(number: int) -> None:
         assert same(within, outputs(inlined, made, **options))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("number", range(FAST))
 def test_a_random_model_differs_by_no_more_than_rounding(number: int) -> None:
     check(number)
@@ -173,9 +174,8 @@ def digest(first: int, last: int) -> str:
     return found.hexdigest()
 
 
-@pytest.mark.parametrize(
-    "last", [20, pytest.param(1000, marks=pytest.mark.slow)], ids=["some", "many"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("last", [20, 1000], ids=["some", "many"])
 def test_the_hash_seed_changes_nothing(last: int) -> None:
     program = (
         f"import sys, warnings; sys.path[:] = {sys.path!r}; warnings.simplefilter('ignore')\n"

@@ -142,7 +142,7 @@ def check_random(change: str, steps: Any, assigned: dict[str, str], seed: int) -
 
 @pytest.mark.parametrize("change", CHANGES)
 @given(**ARGUMENTS)
-@settings(max_examples=40, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=12, suppress_health_check=QUIET, derandomize=True)
 def test_a_random_model_written_another_way_is_painted_the_same(
     change: str, **arguments: Any
 ) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 from itertools import product
 from typing import Any
 
-import onnx.backend.test.case.node
 import painting_cases
 import pytest
 import random_models
+from backend_cases import all_cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive_painter import NaivePainter
@@ -73,12 +72,10 @@ def _environment(case: dict[str, Any]) -> dict[str, str]:
 
 @cache
 def backend_models() -> list[tuple[str, Any]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the generators divide by zero on purpose
-        cases = onnx.backend.test.case.node.collect_testcases(None)
-    return [(case.name, case.model) for case in cases]
+    return [(case.name, case.model) for case in all_cases()]
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("index", range(CHUNKS))
 @pytest.mark.parametrize(
     ("precision", "target"),
@@ -111,7 +108,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_bas
 
 
 @given(**ARGUMENTS)
-@settings(max_examples=150, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=50, suppress_health_check=QUIET, derandomize=True)
 def test_both_painters_agree_on_random_models_and_lists(**arguments: Any) -> None:
     check_random(**arguments)
 

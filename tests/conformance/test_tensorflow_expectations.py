@@ -186,6 +186,7 @@ def test_slots_and_weights_begin_with_what_a_function_returns() -> None:
 # errors at the call
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     "call",
     [
@@ -460,6 +461,7 @@ MADE: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 def test_optimizers_are_copied_before_they_build_a_step(
@@ -478,6 +480,7 @@ def test_optimizers_are_copied_before_they_build_a_step(
     assert steps[0] == steps[1]
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 def test_what_has_built_a_step_says_that_it_cannot_be_copied(

@@ -24,11 +24,17 @@ def _bench():
 LARGE = ("light_vgg19", "light_bvlc_alexnet", "resnet50_rand")
 """Up to 1.1 GiB; light_zfnet512 and light_resnet50 have the same operators."""
 
+HEAVY = (
+    *("light_densenet121", "light_inception_v2", "light_resnet50", "light_zfnet512"),
+    *("minilm_l3_ortfused", "ppocrv4_det", "ppocrv4_rec"),
+)
+"""What takes seconds, and resembles a smaller model."""
+
 NOTHING_LOW = ("ort_mul_1", "oww_melspec")
 """No product, and the transform of a sound whose range nobody has given."""
 
 
-@pytest.mark.parametrize("name", thinned(REAL, lambda name: name in LARGE))
+@pytest.mark.parametrize("name", thinned(REAL, lambda name: name in (*LARGE, *HEAVY)))
 def test_every_model_holds_and_says_what_it_needed(corpus, name):
     if name == "ppocrv4_rec":
         needs("onnxruntime", (1, 30), "decides a tie of two characters, 8e-4 apart, the other way")

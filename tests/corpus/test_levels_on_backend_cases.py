@@ -6,12 +6,11 @@ Every fourth model meets one combination by default, and each all of them in the
 """
 
 import itertools
-import warnings
 from functools import cache
 from typing import Any
 
-import onnx.backend.test.case.node
 import pytest
+from backend_cases import all_cases
 
 import amp_rewrite as amp
 from amp_rewrite.graph.invariants.check_model import verify_invariants
@@ -43,13 +42,6 @@ COMBINATIONS += ALLOWED
 
 
 @cache
-def cases() -> list[Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the generators divide by zero on purpose
-        return onnx.backend.test.case.node.collect_testcases(None)
-
-
-@cache
 def lists_of(precision: str, target: str) -> OpLists:
     target = "cuda" if target == "schema" else target
     return load_lists(None, precision=precision, target=target)
@@ -69,14 +61,15 @@ def problems(case: Any, options: dict[str, Any]) -> list[str]:
     return [*lines, f"{case.name}: a second rewrite changes it"] if again.changed else lines
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("index", range(len(COMBINATIONS)))
 def test_each_combination_converts_its_share_of_the_models(index: int) -> None:
-    found = [problems(c, COMBINATIONS[index]) for c in cases()[index :: 4 * len(COMBINATIONS)]]
+    found = [problems(c, COMBINATIONS[index]) for c in all_cases()[index :: 4 * len(COMBINATIONS)]]
     assert [line for lines in found for line in lines] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("index", range(len(COMBINATIONS)))
 def test_each_combination_converts_every_model(index: int) -> None:
-    found = [problems(case, COMBINATIONS[index]) for case in cases()]
+    found = [problems(case, COMBINATIONS[index]) for case in all_cases()]
     assert [line for lines in found for line in lines] == []

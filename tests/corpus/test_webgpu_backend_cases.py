@@ -1,14 +1,13 @@
 """The models of ONNX's backend tests in real float16, each node that WebGPU has a kernel for."""
 
 import re
-import warnings
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import numpy as np
-import onnx.backend.test.case.node
 import pytest
+from backend_cases import all_cases
 
 import amp_rewrite as amp
 from amp_rewrite import targets
@@ -34,12 +33,6 @@ def rewritten_cases() -> list[tuple[Any, amp.RewriteResult]]:
     results = ((c, amp.rewrite(c.model, target="webgpu", allow_nodes=["*"])) for c in cases)
     changed = [(case, result) for case, result in results if result.changed]
     return [changed[i * len(changed) // CASES] for i in range(CASES)]
-
-
-def all_cases() -> list[Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the generators divide by zero on purpose
-        return onnx.backend.test.case.node.collect_testcases(None)
 
 
 def emulated_results(case: Any, low: Any) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

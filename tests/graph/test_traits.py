@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -11,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.backend.test.case.node
 import onnx_ir as ir
 import pytest
 import yaml
+from backend_cases import all_cases
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import RuntimeImplementationError
 
@@ -112,12 +111,9 @@ def test_reading_and_writing_sequences_is_handling_them():
 @cache
 def cases() -> list[tuple[str, onnx.ModelProto, Any]]:
     """Return onnx's own cases of one node on float tensors: operator, model, data sets."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the generators divide by zero on purpose
-        found = onnx.backend.test.case.node.collect_testcases(None)
     return [
         (case.model.graph.node[0].op_type, case.model, case.data_sets)
-        for case in found
+        for case in all_cases()
         if case.model is not None
         and len(case.model.graph.node) == 1
         and case.model.graph.node[0].domain == ""

@@ -193,6 +193,7 @@ def test_the_json_form_says_what_it_cost() -> None:
     assert made.headline in made._repr_html_()  # pyright: ignore[reportPrivateUsage] notebooks' name
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", ["gemma", "nanochat"])
 def test_what_overflows_is_scaled_and_stays_in_16_bits(name: str) -> None:
     model = low_models.MODELS[name]()

@@ -14,6 +14,7 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.targets import CPU, TargetName
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", low_models.WRONG)
 def test_models_that_are_wrong_are_found_by_a_run_and_by_the_rules(name: str) -> None:
     report = amp.check(low_models.MODELS[name](), [low_models.feeds(name)], target="webgpu")

@@ -92,6 +92,7 @@ def test_the_library_converts_explains_verifies_and_checks_lists(folder: Path) -
     run(folder, "-c", PROGRAM, str(folder))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_command_of_the_rewriting_wing_runs(folder: Path, command: tuple[str, ...]) -> None:
     run(folder, "-m", "amp_rewrite", *command)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx
-import onnx.backend.test.case.node
+from backend_cases import all_cases
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import amp_rewrite as amp
@@ -229,10 +228,7 @@ SMALL: dict[str, Callable[[], onnx.ModelProto]] = {
 
 @cache
 def backend_cases() -> dict[str, onnx.ModelProto]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the generators divide by zero on purpose
-        cases = onnx.backend.test.case.node.collect_testcases(None)
-    found = {case.name: case.model for case in cases if case.name in BACKEND}
+    found = {case.name: case.model for case in all_cases() if case.name in BACKEND}
     return {name: model for name, model in found.items() if model is not None}
 
 

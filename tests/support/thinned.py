@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -24,6 +25,29 @@ def every(values: Iterable[Any], step: int) -> list[Any]:
     known = list(values)
     fast = {id(value) for value in known[::step]}
     return thinned(known, lambda value: id(value) not in fast)
+
+
+def mark_rest(items: Iterable[pytest.Item]) -> None:
+    """Mark slow what the mark `share` leaves out of the fast suite.
+
+    Of a test with `share(step)` the first of each `step` of its parameter sets is fast, in order of
+    collection; with `share(step, each="name")`, the first with each value of that parameter too.
+    """
+    numbers: defaultdict[str, int] = defaultdict(int)
+    known: set[tuple[str, str]] = set()
+    for item in items:
+        mark = item.get_closest_marker("share")
+        if mark is None or item.get_closest_marker("slow") is not None:
+            continue
+        test = item.nodeid.partition("[")[0]
+        number, numbers[test] = numbers[test], numbers[test] + 1
+        is_fast = number % mark.args[0] == 0
+        if (name := mark.kwargs.get("each")) is not None:
+            value = (test, str(getattr(item, "callspec").params[name]))  # noqa: B009 of functions
+            is_fast |= value not in known
+            known.add(value)
+        if not is_fast:
+            item.add_marker(pytest.mark.slow)
 
 
 def _several(value: Any) -> tuple[Any, ...]:

@@ -34,6 +34,7 @@ def test_every_hook_runs_without_the_network() -> None:
     assert {hook["language"] for hook in HOOKS.values()} == {"system"}
 
 
+@pytest.mark.slow
 def test_the_hooks_pass_here() -> None:
     assert run("check-lists", ROOT) == 0
     assert run("api-reference", ROOT) == 0

@@ -94,6 +94,7 @@ def test_the_metadata_are_complete() -> None:
     assert project["requires-python"] == f">={named[0].rpartition(' ')[2]}"
 
 
+@pytest.mark.slow
 def test_the_sdist_has_what_tests_it(tmp_path: Path) -> None:
     """Setuptools makes it, without an environment; what it tests itself with is in it."""
     copy = tmp_path / "source"

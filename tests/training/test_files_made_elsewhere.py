@@ -91,6 +91,7 @@ def test_an_honest_step_runs() -> None:
     run(described(lambda content: None))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("share", range(4))
 def test_descriptions_with_other_parts_are_refused_or_right(share: int) -> None:
     content = json.loads(next(e.value for e in step().metadata_props if e.key == STEP_KEY))

@@ -78,7 +78,10 @@ def test_two_sessions_in_two_threads_are_two_sessions(steps: int) -> None:
             np.testing.assert_array_equal(together[index][name], array)
 
 
-@pytest.mark.parametrize(("kills", "epochs"), [(3, 10), pytest.param(50, 400, marks=LONG)])
+@pytest.mark.parametrize(
+    ("kills", "epochs"),
+    [pytest.param(3, 10, marks=pytest.mark.slow), pytest.param(50, 400, marks=LONG)],
+)
 def test_a_run_that_is_killed_goes_on_to_the_same_end(
     tmp_path: Path, kills: int, epochs: int
 ) -> None:

@@ -135,6 +135,7 @@ def test_a_transformer_has_the_losses_that_it_has_in_pytorch():
     assert np.mean(ours[-10:]) == pytest.approx(np.mean(theirs[-10:]), rel=0.01)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("optimizer", ["GradientDescent", "Adam", "AdamW"])
 def test_the_step_of_bert_base_has_few_nodes(optimizer):
     # Of bert-base's structure; its size changes no node.

@@ -287,7 +287,7 @@ MOVED = [("minimize", 3), ("run", 0), ("save", 0), ("rebuild", 0), ("slot", 0), 
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "derandomize": True}
 
 
-@settings(max_examples=50, **QUIET)
+@settings(max_examples=15, **QUIET)
 @given(SEQUENCES)
 @example(MOVED)
 @example([("rebuild", 6), ("run", 0), ("save", 0), ("rebuild", 5), ("restore", 0)])

@@ -275,6 +275,7 @@ def peak(batches):
     return int(done.stdout)
 
 
+@pytest.mark.slow
 def test_five_hundred_batches_use_no_more_memory_than_five():
     few, many = peak(5), peak(500)
     activations_of_one_batch = 9 * 8 * 64 * 64 * 4 // 1024

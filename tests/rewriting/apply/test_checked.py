@@ -121,6 +121,7 @@ LAYER = (
 NEXT = "  r{i} = Relu (c{i})  q{i} = Gather (r{i}, i)  x{i} = Add (q{i}, x{j})"
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("declared", [False, True], ids=["no shapes", "shapes"])
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_of_many_nodes_inference_gets_one_of_each_kind(

@@ -178,7 +178,7 @@ def painted(model: onnx.ModelProto, table: CostTable, **options: Any) -> Any:
     return context, weighing, paint(replace(context, moves_casts=False)).painting
 
 
-@settings(max_examples=40, suppress_health_check=QUIET)
+@settings(max_examples=12, suppress_health_check=QUIET)
 @given(
     st.lists(
         st.tuples(
@@ -218,7 +218,7 @@ def test_no_other_part_of_a_painting_is_predicted_to_be_faster(
     assert all(found <= part for part in as_fast)
 
 
-@settings(max_examples=40, suppress_health_check=QUIET)
+@settings(max_examples=12, suppress_health_check=QUIET)
 @given(random_models.steps(), random_models.assignments(), TABLES, st.booleans(), st.integers(0, 9))
 def test_every_choice_keeps_the_invariants_and_a_second_one_changes_nothing(
     steps: Any, assigned: dict[str, str], data: dict[str, Any], keep: bool, seed: int

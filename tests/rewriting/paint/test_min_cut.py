@@ -32,7 +32,7 @@ def problems(draw: st.DrawFn) -> tuple[list[int], list[tuple[int, int, int]]]:
     return costs, rows
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(problems())
 def test_no_other_set_is_cheaper_or_as_cheap_and_without_one_of_its_vertices(
     problem: tuple[list[int], list[tuple[int, int, int]]],

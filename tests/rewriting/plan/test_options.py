@@ -93,6 +93,7 @@ def test_an_unknown_option_is_named_with_the_nearest_one(take: Any) -> None:
         take(options="float16")
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("take", [calibrated, tuned, localised])
 @pytest.mark.parametrize(
     "given", [{"deny_nodes": ["first"]}, {"preserve": ["first"]}, {"level": "TREAT_INFER_AS_DENY"}]

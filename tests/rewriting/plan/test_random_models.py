@@ -85,7 +85,7 @@ def check_ports(result: amp.RewriteResult) -> None:
 
 
 @given(**ARGUMENTS)
-@settings(max_examples=60, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=20, suppress_health_check=QUIET, derandomize=True)
 def test_a_random_model_stays_valid_stable_and_close(**arguments: Any) -> None:
     check(**arguments)
 

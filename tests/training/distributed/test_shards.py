@@ -335,6 +335,7 @@ DEATHS = {
 }  # fmt: skip
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("how", DEATHS)
 @pytest.mark.parametrize(
     "engine", ["mpi", pytest.param("torch", marks=pytest.mark.slow, id="gloo")]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx
-import onnx.backend.test.case.node
 import onnx_ir as ir
 import onnxruntime
 import pytest
+from backend_cases import all_cases
 from releases import before
 
 import amp_rewrite as amp
@@ -39,10 +38,7 @@ REFUSED = 5
 @cache
 def cases() -> list[Any]:
     """Return the cases whose operators all have rules, in opsets that have gradients."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the generators divide by zero on purpose
-        every = onnx.backend.test.case.node.collect_testcases(None)
-    return [c for c in every if c.model is not None and _has_rules(c.model)]
+    return [c for c in all_cases() if c.model is not None and _has_rules(c.model)]
 
 
 def _has_rules(model: onnx.ModelProto) -> bool:
@@ -87,6 +83,7 @@ def runs_forward(model: onnx.ModelProto, feeds: dict[str, Any]) -> bool:
     return True
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_gradients_of_backend_cases_have_the_shapes_and_types_of_their_inputs(chunk: int):
     ran = refused = 0

@@ -110,6 +110,7 @@ def test_a_scatter_that_adds_is_never_low():
     assert set(adding) == {ListName.UNLISTED}
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("part", range(8))
 def test_a_rewrite_that_forces_every_node_of_a_gradient_keeps_the_model_valid(part, share):

@@ -41,6 +41,7 @@ def scan(first: int, second: int, *, negative: bool) -> str:
     return text.replace("FIRST", str(first)).replace("SECOND", str(second))
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("opset", [13, 18, 23])
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 1), (1, 0)])
 def test_a_scan_of_several_states_inputs_and_outputs_is_differentiated(

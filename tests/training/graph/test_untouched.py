@@ -149,8 +149,9 @@ FAILING: dict[str, Callable[[ir.Model], Any]] = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(calls=st.lists(st.sampled_from([*READ, *FAILING]), min_size=1, max_size=4))
 def test_what_reads_and_what_fails_leaves_a_model_as_it_was(name: str, calls: list[str]) -> None:
     model = amp.load(parsed(name))

@@ -51,6 +51,7 @@ def batch(session: Any, seed: int = 0) -> dict[str, np.ndarray]:
     return found
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_it_trains_as_the_step_that_the_loss_scale_optimizer_builds(name: str, mode: str):
@@ -86,6 +87,7 @@ def test_a_power_of_two_changes_no_bit_of_the_updates(optimizer: str):
             np.testing.assert_array_equal(scaled[key], value, err_msg=key)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["mlp", "digits_cnn"])

@@ -102,6 +102,7 @@ def test_finite_steps_are_those_of_the_sum_without_a_scale(mode: str) -> None:
         np.testing.assert_array_equal(state[name], reference[name])
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("mode", ["if", "select"])
 @pytest.mark.parametrize("where", ["m", "s", "mr", "sr"])
 @pytest.mark.parametrize("bad", BAD)
@@ -166,6 +167,7 @@ def test_a_sum_that_overflows_while_each_loss_is_finite_shrinks_all_scales() -> 
         assert optimizer.current_loss_scales == (1.0, 0.5, 0.5)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("mode", ["if", "select"])
 @pytest.mark.parametrize("at", [0, 1])
 def test_of_accumulated_batches_any_may_skip_the_group(at: int, mode: str) -> None:

@@ -37,6 +37,7 @@ def kept(state: dict[str, np.ndarray]) -> dict[str, bytes]:
     return {k: v.tobytes() for k, v in state.items() if not k.startswith("loss_scale/")}
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("mode", ["if", "select"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_training_goes_on_as_if_the_bad_batch_had_not_been(

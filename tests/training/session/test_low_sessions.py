@@ -47,6 +47,7 @@ def test_low_values_can_be_fetched_on_a_cpu(precision, emulate):
     assert np.isfinite(found["loss"])
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_evaluation_of_a_low_step_is_that_of_the_float32_step(network):
     feeds = batch(network)

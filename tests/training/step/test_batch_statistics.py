@@ -76,6 +76,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return found
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("kind", "momentum", "options"),
     [

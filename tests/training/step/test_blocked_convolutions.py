@@ -198,6 +198,7 @@ def agree(found: amp.TrainingSession, expected: amp.TrainingSession) -> None:
         assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
+@pytest.mark.share(4)
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("feature", FEATURES)
 def test_what_a_session_does_goes_with_them(feature: str, monkeypatch: pytest.MonkeyPatch) -> None:

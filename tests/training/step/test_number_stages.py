@@ -46,6 +46,7 @@ def in_stages(stages: Sequence[Stage | None], feeds: dict[str, Any]) -> dict[str
     return known
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("kind", STEPS)
 @pytest.mark.parametrize("network", ["mlp", "cnn"])
 def test_stages_compute_the_step_bit_for_bit(network: str, kind: str) -> None:
@@ -69,6 +70,7 @@ def test_stages_compute_the_step_bit_for_bit(network: str, kind: str) -> None:
     assert states["global_step"] == {"plain": 4, "accumulated": 1}.get(kind, 3)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", ["plain", "if", "select"])
 def test_no_state_of_a_single_wide_number_is_left_among_the_tensors(kind: str) -> None:
     step = whole_step(STEPS[kind](amp.value(amp.load(NETWORKS["cnn"]()), "loss")))

@@ -44,6 +44,7 @@ def compare(shape: str, sizes: list[tuple[int, ...]], counters: Any, opset: int 
                 np.testing.assert_array_equal(one, other, err_msg=f"{size} at {counter}")
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("opset", [13, 22])
 @pytest.mark.parametrize("shape", ["N, M", "40, 100"])
 def test_masks_are_the_same(shape: str, opset: int) -> None:

@@ -71,6 +71,7 @@ def losses(op: str, precision: str, scaled: bool) -> list[float]:
         return [float(session.run(feeds)["loss"]) for feeds in BATCHES * 4]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("op", GATES)
 def test_a_recurrent_model_trains_on_any_length_and_alike_in_float16(op: str) -> None:
     exact, low = losses(op, "float32", scaled=False), losses(op, "float16", scaled=True)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from backend_cases import all_cases
 from onnx import parser
 from releases import needs
 
@@ -31,11 +32,11 @@ MODEL_CASES = ("test_gradient_of_add", "test_gradient_of_add_and_mul")
 
 @cache
 def backend_cases() -> dict[str, Any]:
-    from onnx.backend.test.case import model, node
+    from onnx.backend.test.case import model
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy warns while onnx makes other cases
-        return {c.name: c for c in (*node.collect_testcases(None), *model.collect_testcases())}
+        return {c.name: c for c in (*all_cases(), *model.collect_testcases())}
 
 
 def model_of(text: str, opset: int = 18) -> onnx.ModelProto:

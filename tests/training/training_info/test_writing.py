@@ -122,6 +122,7 @@ STEPS = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_that_is_written_and_read_trains_bit_for_bit_the_same(name: str):
     build, make = STEPS[name]

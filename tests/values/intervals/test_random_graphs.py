@@ -136,7 +136,7 @@ def has_nan(array: np.ndarray) -> bool:
     return bool(array.dtype.kind == "f" and np.isnan(array).any())
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     steps=st.lists(operator, min_size=1, max_size=8),
     ranges=st.tuples(ends, ends),

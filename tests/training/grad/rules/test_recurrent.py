@@ -124,6 +124,7 @@ def test_the_gradient_of_a_recurrent_operator_equals_the_difference_quotient(
         assert abs(numeric - exact) <= FLOAT32.rtol * scale + FLOAT32.atol, name
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("row", "steps"), FORMS[::5], ids=str)
 def test_a_recurrent_operator_takes_a_batch_of_any_size(row: Row, steps: int | None) -> None:
     exact = _differentiated(row, ir.DataType.DOUBLE).gradients()
