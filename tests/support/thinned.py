@@ -31,7 +31,8 @@ def mark_rest(items: Iterable[pytest.Item]) -> None:
     """Mark slow what the mark `share` leaves out of the fast suite.
 
     Of a test with `share(step)` the first of each `step` of its parameter sets is fast, in order of
-    collection; with `share(step, each="name")`, the first with each value of that parameter too.
+    collection; with `share(step, each="name")`, the first with each value of that parameter too, or of
+    a field of it (`each="row.op"`).
     """
     numbers: defaultdict[str, int] = defaultdict(int)
     known: set[tuple[str, str]] = set()
@@ -42,10 +43,12 @@ def mark_rest(items: Iterable[pytest.Item]) -> None:
         test = item.nodeid.partition("[")[0]
         number, numbers[test] = numbers[test], numbers[test] + 1
         is_fast = number % mark.args[0] == 0
-        if (name := mark.kwargs.get("each")) is not None:
-            value = (test, str(getattr(item, "callspec").params[name]))  # noqa: B009 of functions
-            is_fast |= value not in known
-            known.add(value)
+        if (each := mark.kwargs.get("each")) is not None:
+            name, _, field = each.partition(".")
+            value = getattr(item, "callspec").params[name]  # noqa: B009 of functions
+            key = (test, str(getattr(value, field) if field else value))
+            is_fast |= key not in known
+            known.add(key)
         if not is_fast:
             item.add_marker(pytest.mark.slow)
 

@@ -65,6 +65,7 @@ def test_the_gradient_of_an_empty_tensor_equals_the_difference_quotient(row: Row
     check_difference(row, static=True)
 
 
+@pytest.mark.share(3, each="row.op")
 @pytest.mark.parametrize("row", [row for row in ROWS if not row.lengths], ids=str)
 def test_the_gradient_of_an_empty_tensor_needs_no_static_lengths(row: Row):
     if row.op in SUMMED:
@@ -72,6 +73,7 @@ def test_the_gradient_of_an_empty_tensor_needs_no_static_lengths(row: Row):
     check_difference(row, static=False)
 
 
+@pytest.mark.share(5, each="op")
 @pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
 @pytest.mark.parametrize("op", WITHOUT_VALUE)
 @pytest.mark.parametrize(("shape", "axes"), SHAPES, ids=str)

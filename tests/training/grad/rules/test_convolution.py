@@ -77,11 +77,13 @@ def test_the_gradient_of_a_convolution_equals_the_difference_quotient(row: Row) 
     check_difference(row, static=True)
 
 
+@pytest.mark.share(4, each="row.op")
 @pytest.mark.parametrize("row", second_views(ROWS), ids=str)
 def test_the_gradient_of_a_convolution_needs_no_static_lengths(row: Row) -> None:
     check_difference(row, static=False)
 
 
+@pytest.mark.share(3, each="row.op")
 @pytest.mark.parametrize("row", second_views(ROWS), ids=str)
 def test_the_gradient_of_a_convolution_runs_in_float32(row: Row) -> None:
     check_float32(row)

@@ -87,6 +87,7 @@ def test_the_gradient_of_pooling_equals_the_difference_quotient(row: Row) -> Non
     check_difference(row, static=True)
 
 
+@pytest.mark.share(4, each="row.op")
 @pytest.mark.parametrize(
     "row", second_views(row for row in ROWS if not _needs_lengths(row)), ids=str
 )
@@ -94,6 +95,7 @@ def test_the_gradient_of_pooling_needs_no_static_lengths(row: Row) -> None:
     check_difference(row, static=False)
 
 
+@pytest.mark.share(3, each="row.op")
 @pytest.mark.parametrize(
     "row", [row for row in ROWS if row.kernel and not _needs_lengths(row)], ids=str
 )

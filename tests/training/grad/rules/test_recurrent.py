@@ -108,6 +108,7 @@ def _differentiated(
     return Differentiated(runner(model, row, dtype), floats, row.fed(), names, seeds)
 
 
+@pytest.mark.share(4, each="row.op")
 @pytest.mark.parametrize(("row", "steps"), every(FORMS, 2), ids=str)
 def test_the_gradient_of_a_recurrent_operator_equals_the_difference_quotient(
     row: Row, steps: int | None
@@ -143,6 +144,7 @@ def test_an_unrolled_model_consists_of_operators_of_the_standard() -> None:
     onnx.checker.check_model(to_proto(model), full_check=True)
 
 
+@pytest.mark.share(4, each="row.op")
 @pytest.mark.parametrize(("row", "steps"), [f for f in FORMS if f[0].kernel][::4], ids=str)
 def test_the_plain_form_computes_what_the_kernel_computes(row: Row, steps: int | None) -> None:
     at = _differentiated(row, ir.DataType.FLOAT, steps=steps)
