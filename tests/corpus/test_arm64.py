@@ -37,6 +37,7 @@ def cosine(a: Any, b: Any) -> float:
     return float(x @ y) / size if size else float(np.array_equal(x, y))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_models_load_and_compute_what_they_did(name: str, corpus: Any, arm64: str) -> None:
     path = corpus.path(name)

@@ -58,6 +58,7 @@ def share(report: VerifyReport) -> float:
     return max(real / emulated if real > FLOAT32 else 0.0 for real, emulated in far)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", [*EXACT, *CLOSE])
 def test_models_compute_in_real_float16(name: str, reports: Reports) -> None:
     device = reports(name).device

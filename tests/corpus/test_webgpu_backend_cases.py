@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,13 @@ FAILING = re.compile(r"test_resize_.*_cubic.*|test_scatternd_(add|max|min|multip
 """Cases in which the plugin fails in float16, and not in float32: lists keep these float32."""
 
 
-@cache
-def rewritten_cases() -> list[tuple[Any, amp.RewriteResult]]:
-    """Return as many backend cases as CASES, from all that become low if every node may."""
-    cases = (case for case in all_cases() if not FAILING.fullmatch(case.name))
+def rewritten_cases(index: int) -> list[tuple[Any, amp.RewriteResult]]:
+    """Return a chunk of CASES backend cases, from all that become low if every node may."""
+    cases = [case for case in all_cases() if not FAILING.fullmatch(case.name)][index::CHUNKS]
     results = ((c, amp.rewrite(c.model, target="webgpu", allow_nodes=["*"])) for c in cases)
     changed = [(case, result) for case, result in results if result.changed]
-    return [changed[i * len(changed) // CASES] for i in range(CASES)]
+    count = CASES // CHUNKS
+    return [changed[i * len(changed) // count] for i in range(count)]
 
 
 def emulated_results(case: Any, low: Any) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -82,10 +81,12 @@ def departures(case: Any, low: amp.RewriteResult, webgpu: str) -> Iterator[str]:
             yield f"{case.name}: {far:.2g} of its size away"
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("index", range(CHUNKS))
 def test_backend_cases_compute_in_real_float16(index: int, webgpu: str) -> None:
-    chosen = rewritten_cases()[index::CHUNKS]
-    assert [line for case, low in chosen for line in departures(case, low, webgpu)] == []
+    assert [
+        line for case, low in rewritten_cases(index) for line in departures(case, low, webgpu)
+    ] == []
 
 
 def test_what_fails_in_float16_stays_float32() -> None:

@@ -58,6 +58,7 @@ def on_device(name: str, model: onnx.ModelProto | ir.Model, provider: str) -> tu
     return finite, min(1.0 if o.cosine is None else o.cosine for o in outputs)
 
 
+@pytest.mark.share(3)
 @pytest.mark.webgpu
 @pytest.mark.parametrize("name", ["gemma", "gemma_q4", "nanochat", "nanochat_q4"])
 def test_on_a_device_a_wrong_model_is_right_afterwards(name: str, webgpu: str) -> None:

@@ -31,8 +31,8 @@ def mark_rest(items: Iterable[pytest.Item]) -> None:
     """Mark slow what the mark `share` leaves out of the fast suite.
 
     Of a test with `share(step)` the first of each `step` of its parameter sets is fast, in order of
-    collection; with `share(step, each="name")`, the first with each value of that parameter too, or of
-    a field of it (`each="row.op"`).
+    collection; with `share(step, each="name")`, the first with each value of that parameter too, or
+    of a field of it (`each="row.op"`).
     """
     numbers: defaultdict[str, int] = defaultdict(int)
     known: set[tuple[str, str]] = set()

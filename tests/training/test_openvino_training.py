@@ -134,6 +134,7 @@ def agree(found: TrainingSession, expected: TrainingSession, tolerance: float = 
         near(states[name], array, name, tolerance)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("feature", FEATURES)
 def test_what_a_session_does_is_what_it_does_on_onnx_runtime(feature: str) -> None:
     build = FEATURES[feature]
@@ -163,6 +164,7 @@ def differing(build: Callable[[], Any], slot: str, steps: int) -> list[float]:
         return [float(np.mean(states[name] != wanted[name])) for name in names]
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("dtype", LOW)
 @pytest.mark.parametrize("kind", ["plain", "accumulated", "scaled"])
 def test_slots_are_rounded_alike(kind: str, dtype: str) -> None:
@@ -182,6 +184,7 @@ def test_slots_are_rounded_alike(kind: str, dtype: str) -> None:
     assert max(differing(build, "/Momentum", 2)) < 0.02
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("dtype", LOW)
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic", "compensated"])
 def test_variables_are_rounded_alike(rounding: str, dtype: str) -> None:
