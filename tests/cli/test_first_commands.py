@@ -74,6 +74,7 @@ def typed(line: str) -> int:
     return int(left.value.code or 0)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("line", WORKS)
 @pytest.mark.filterwarnings("ignore::amp_rewrite.AmpWarning")
 def test_a_first_command_works(line: str, capsys: pytest.CaptureFixture[str]) -> None:

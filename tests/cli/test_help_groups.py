@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import pytest
@@ -30,8 +31,13 @@ def sections_of(text: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
+@cache
+def command_of(name: str) -> Any:
+    return command(name)
+
+
 def options_of(name: str) -> list[Any]:
-    return [p for p in command(name).params if p.param_type_name == "option"]
+    return [p for p in command_of(name).params if p.param_type_name == "option"]
 
 
 def test_convert_begins_with_what_most_users_need() -> None:
@@ -81,7 +87,7 @@ VALUES = ("x", "1", "0.5", "text")
 
 def context_with(name: str, option: Any, words: list[str]) -> Any:
     """Return what a command makes of an option, beside what it needs."""
-    given = command(name)
+    given = command_of(name)
     words = [*("m.onnx" for p in given.params if p.param_type_name == "argument"), *words]
     for other in options_of(name):
         if other.required and other.name != option.name:

@@ -74,6 +74,7 @@ SPELLINGS = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_grid_in_front_of_grid_sample_stays_float32(spelling: str, way: str) -> None:
@@ -161,6 +162,7 @@ MELODY = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("spelling", FREQUENCIES)
 def test_a_predicted_frequency_stays_float32(spelling: str, way: str) -> None:

@@ -48,6 +48,7 @@ def reason_of(result: amp.RewriteResult, name: str) -> str:
     return variable.reason
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mover", MOVERS)
 def test_a_demand_for_an_angle_goes_through_what_moves_it(mover: str, way: str) -> None:

@@ -83,6 +83,7 @@ LAYERS = "g (float[64,32] x) => (float[64,32] y) { [layer] h = MatMul(x, w) "
 BEHIND = " near = Neg(d) k = Softmax(near) [behind] y = MatMul(k, v0) }"
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("square", SQUARES)
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_a_product_that_meets_its_squares_stays_float32(distance: str, square: str) -> None:
@@ -213,6 +214,7 @@ ROOTS = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("root", ROOTS)
 @pytest.mark.parametrize("side", SIDES)
 def test_both_sides_of_a_difference_stay_float32(side: str, root: str) -> None:

@@ -68,6 +68,7 @@ def _low(result: amp.RewriteResult, op: str) -> bool:
     return node.variables["T"].dtype != "float32"
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("fill", FILLS)
 @pytest.mark.parametrize("mask", [ONE_MASK, TWO_MASKS, SUM_OF_MASKS, PRODUCT, DIFFERENCE, INSTEAD])
 @pytest.mark.parametrize(("precision", "target"), TARGETS)
@@ -207,6 +208,7 @@ def _padded(model: onnx.ModelProto) -> dict[str, Array]:
     return {v.name: feeds[v.name] for v in model.graph.input}
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("mask", SPELLINGS.values(), ids=SPELLINGS)
 @pytest.mark.parametrize(("precision", "target"), TARGETS)
 def test_the_lowest_number_masks_in_every_spelling(
@@ -318,6 +320,7 @@ BIASES = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("bias", BIASES.values(), ids=BIASES)
 @pytest.mark.parametrize("attention", ATTENTIONS.values(), ids=ATTENTIONS)
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])

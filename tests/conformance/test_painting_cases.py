@@ -124,6 +124,7 @@ def test_an_impossible_case_is_an_error(name: str, monkeypatch: pytest.MonkeyPat
         rewritten(CASES[name], monkeypatch)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_the_result_is_valid_and_computes_the_same(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -69,6 +69,7 @@ def low(result: amp.RewriteResult) -> set[str]:
     return {n.name for n in nodes if any(v.dtype != "float32" for v in n.variables.values())}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_phase_and_its_spectrum_are_float32(spelling: str, way: str) -> None:

@@ -61,6 +61,7 @@ OTHERS_FAULT = {
     *(("progress", "a class"), ("variables", "a class"), ("nodes", "a class")),
     ("data", "a function"),
     ("estimate", "a class"),
+    ("recompute", "a class"),
 }
 """Functions of the user's that take other arguments: their own error comes out."""
 

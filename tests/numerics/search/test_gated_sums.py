@@ -39,6 +39,7 @@ def options(**changes: Any) -> RewriteOptions:
     return RewriteOptions(target="webgpu", allow_nodes=["*"], keep_io_types=False, **changes)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_an_open_gate_adds_up_as_the_target_does(name: str) -> None:
     model = float32(GRAPHS[name])

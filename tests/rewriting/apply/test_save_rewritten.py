@@ -203,6 +203,7 @@ STEP = f"""g (float[8,4] x, float[8,4] t) => (float loss) <{W}, float[4] b = {{1
       loss = ReduceMean<keepdims = 0>(s) }}"""
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", TEXTS)
 def test_handmade_models(name: str) -> None:
     check(parse(TEXTS[name]), seed=list(TEXTS).index(name))

@@ -258,6 +258,7 @@ def test_bfloat16_before_opset_13_changes_nothing_and_says_why(keep: bool) -> No
     assert result.report.nodes[0].variables["T"].reason == "opset-too-old"
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("opset", [*range(7, 26), pytest.param(26, marks=needs_opset(26))])
 def test_every_opset_converts(opset: int) -> None:
     ir_version = 3 if opset < 9 else 13 if opset > 23 else 8

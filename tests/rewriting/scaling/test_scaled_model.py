@@ -105,6 +105,7 @@ CASES = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", CASES)
 def test_the_scaled_model_computes_the_same_in_float32(name: str):
     model = parsed(CASES[name])

@@ -226,6 +226,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("case", ROWS, ids=str)
 def test_outputs_and_gradients_equal_those_of_pytorch(case: TorchRow) -> None:
     check_torch(case)

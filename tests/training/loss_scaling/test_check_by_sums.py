@@ -91,6 +91,7 @@ def test_a_norm_that_clips_is_the_check(four_variables: Make) -> None:
 FETCHES = [("loss",), ("gradient_norm",), ("gradient_norm", "grads_finite", "matrix")]
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("fetches", FETCHES, ids=", ".join)
 @pytest.mark.parametrize("mode", ["if", "select"])
 @pytest.mark.parametrize(

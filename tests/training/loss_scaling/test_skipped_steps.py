@@ -225,6 +225,7 @@ BETWEEN: dict[str, Callable[[list], list]] = {
 }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("mode", ["if", "select"])
 @pytest.mark.parametrize("between", BETWEEN)
 @pytest.mark.parametrize("name", ["Adam", "Momentum"])
