@@ -92,7 +92,7 @@ def carried(result: amp.RewriteResult) -> set[str]:
     return {n.op for n in nodes if "carried-state" in {v.reason for v in n.variables.values()}}
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("loop", ["Scan", "Loop"])
 @pytest.mark.parametrize("body", UNBOUNDED)
 def test_a_state_that_nothing_bounds_stays_float32(body: str, loop: str) -> None:

@@ -48,7 +48,7 @@ def reason_of(result: amp.RewriteResult, name: str) -> str:
     return variable.reason
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("mover", MOVERS)
 def test_a_demand_for_an_angle_goes_through_what_moves_it(mover: str, way: str) -> None:
@@ -136,7 +136,7 @@ def test_what_onnx_runtime_does_not_load_in_float16_is_never_forced(node: str) -
     )
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(4, each="way")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("n_inputs", [0, 1])
 def test_a_node_without_its_inputs_is_no_stumbling_block(n_inputs: int, way: str) -> None:

@@ -68,7 +68,7 @@ def _low(result: amp.RewriteResult, op: str) -> bool:
     return node.variables["T"].dtype != "float32"
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(5)
 @pytest.mark.parametrize("fill", FILLS)
 @pytest.mark.parametrize("mask", [ONE_MASK, TWO_MASKS, SUM_OF_MASKS, PRODUCT, DIFFERENCE, INSTEAD])
 @pytest.mark.parametrize(("precision", "target"), TARGETS)

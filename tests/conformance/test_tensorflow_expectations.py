@@ -461,7 +461,7 @@ MADE: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(5)
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 def test_optimizers_are_copied_before_they_build_a_step(
@@ -480,7 +480,7 @@ def test_optimizers_are_copied_before_they_build_a_step(
     assert steps[0] == steps[1]
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(5)
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 def test_what_has_built_a_step_says_that_it_cannot_be_copied(

@@ -104,7 +104,7 @@ def train_step(folder: Path, precision: str, conditional: str) -> Path:
     return path
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(5, each="precision")
 @pytest.mark.parametrize("conditional", ["if", "select"])
 @pytest.mark.parametrize("precision", ["float32", *LOW])
 def test_a_step_file_loads_and_keeps_its_nodes_on_the_device(

@@ -52,7 +52,7 @@ def test_a_rewritten_model_of_this_package_is_safe() -> None:
             assert amp.check(made.model, target=target, run=False).dangers == ()
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(3, each="name")
 @pytest.mark.parametrize("target", ["cuda", "webgpu"])
 @pytest.mark.parametrize("name", FORMS)
 def test_a_group_is_safe_where_a_rewrite_makes_it_low(name: str, target: TargetName) -> None:

@@ -110,7 +110,7 @@ def test_a_norm_that_is_written_out_keeps_its_own_arithmetic_in_float32(dtype: A
     assert sum(types[n.output[0]] == onnx.TensorProto.FLOAT16 for n in adds) == 16
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(5, each="norm")
 @pytest.mark.arm64
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("norm", NORMS)

@@ -58,7 +58,7 @@ COMPLETED = {
 }
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(5, each="typed")
 @pytest.mark.parametrize("typed", COMPLETED)
 @pytest.mark.parametrize("place", ["a file", "a notebook"])
 def test_the_names_of_options_are_completed(typed: str, place: str) -> None:

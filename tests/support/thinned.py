@@ -31,8 +31,9 @@ def mark_rest(items: Iterable[pytest.Item]) -> None:
     """Mark slow what the mark `share` leaves out of the fast suite.
 
     Of a test with `share(step)` the first of each `step` of its parameter sets is fast, in order of
-    collection; with `share(step, each="name")`, the first with each value of that parameter too, or
-    of a field of it (`each="row.op"`).
+    collection: a step that has no divisor in common with the numbers of values of its parameters
+    meets all of them. With `share(step, each="name")`, the first with each value of a parameter is
+    fast too, or with each value of a field of it (`each="row.op"`).
     """
     numbers: defaultdict[str, int] = defaultdict(int)
     known: set[tuple[str, str]] = set()

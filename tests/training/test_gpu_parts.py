@@ -66,7 +66,7 @@ def feeds_of(name: str, size: int = 4, seed: int = 0) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(3, each="name")
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_node_of_a_step_with_static_shapes_has_a_cuda_kernel(

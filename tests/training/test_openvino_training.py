@@ -164,7 +164,7 @@ def differing(build: Callable[[], Any], slot: str, steps: int) -> list[float]:
         return [float(np.mean(states[name] != wanted[name])) for name in names]
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(5)
 @pytest.mark.parametrize("dtype", LOW)
 @pytest.mark.parametrize("kind", ["plain", "accumulated", "scaled"])
 def test_slots_are_rounded_alike(kind: str, dtype: str) -> None:
@@ -184,7 +184,7 @@ def test_slots_are_rounded_alike(kind: str, dtype: str) -> None:
     assert max(differing(build, "/Momentum", 2)) < 0.02
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(5)
 @pytest.mark.parametrize("dtype", LOW)
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic", "compensated"])
 def test_variables_are_rounded_alike(rounding: str, dtype: str) -> None:

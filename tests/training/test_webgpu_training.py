@@ -44,7 +44,7 @@ def run(session: TrainingSession, feeds: Any, steps: int) -> np.ndarray[Any, Any
     return np.array([float(session.run(feeds)["loss"]) for _ in range(steps)])
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("network", "conditional"),
     [("mlp", None), ("cnn", None), ("mlp", "if"), ("mlp", "select"), ("cnn", "select")],

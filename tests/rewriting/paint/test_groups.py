@@ -49,7 +49,7 @@ def test_the_form_is_fused_before(name: str, opset: int, tmp_path: Path) -> None
     assert fused(model_around(FORMS[name], opset), tmp_path)[FORMS[name].operator] == 1
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(5, each="name")
 @pytest.mark.parametrize("opset", [17, 18, 21])
 @pytest.mark.parametrize("name", [name for name in FORMS if name not in NOT_BEHIND_A_CAST])
 def test_a_group_that_the_user_keeps_float32_between_low_products_stays_fused(

@@ -95,7 +95,7 @@ def test_operands_get_one_rank_and_the_file_loads(name: str, tmp_path: Path) -> 
     assert again.read_bytes() == path.read_bytes()
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(5, each="name")
 @pytest.mark.parametrize("name", PRODUCTS)
 @pytest.mark.parametrize("kept", [True, False], ids=["convert", "repair"])
 def test_a_file_that_is_low_already_loads_too(name: str, kept: bool, tmp_path: Path) -> None:

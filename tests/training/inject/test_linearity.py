@@ -31,7 +31,6 @@ def backward(row: Any, *, static: bool) -> ir.Model:
     return model
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "static", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["static", "open"]
 )

@@ -156,7 +156,7 @@ def test_a_plain_runtime_gets_the_counters_as_outputs(
     assert {"gradient_norm", "consecutive_skips"} <= info.fetches.keys()
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(5)
 @MODES
 @pytest.mark.parametrize("opset", range(13, 22))
 def test_steps_of_every_opset_are_valid(opset: int, mode: str) -> None:

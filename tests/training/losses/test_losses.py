@@ -47,7 +47,7 @@ def softmax(x: np.ndarray, axis: int) -> np.ndarray:
 SHAPES = [((5, 4), -1), ((3, 2, 4), -1), ((3, 4, 2), 1), ((2, 3, 2, 4), -1), ((2, 4, 3, 2), 1)]
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(7, each="reduction")
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("ignore", [None, 0])
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)

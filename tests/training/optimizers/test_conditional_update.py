@@ -180,7 +180,7 @@ WRAP = {
 }
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(5)
 @pytest.mark.filterwarnings("ignore:CrossShardOptimizer is used outside a shard context")
 @pytest.mark.parametrize("mode", ["if", "select"])
 @pytest.mark.parametrize("kind", WRAP)

@@ -122,7 +122,6 @@ def test_batches_do_what_one_large_batch_does(name: str) -> None:
         compare(small.state_dict(), large.state_dict())
 
 
-@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("name", "precision"),
     [("clipped", "float32"), ("scaled if", "float16"), ("scaled groups select", "float32")],
@@ -150,7 +149,7 @@ def test_an_update_of_fewer_batches_is_the_mean_of_these(name: str, precision: s
             np.testing.assert_allclose(one, other, rtol=near, atol=near, err_msg=variable)
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(5, each="name")
 @pytest.mark.parametrize("name", [n for n in OPTIMIZERS if n.startswith("scaled")])
 @pytest.mark.parametrize("bad", range(BATCHES))
 def test_one_batch_that_is_not_finite_skips_the_update_of_all(name: str, bad: int) -> None:

@@ -161,7 +161,7 @@ def test_dense_gradients_follow_the_formula(
             _check(session, optimizer, w, slots, TOLERANCE[dtype])
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("rule", RULES)
 def test_sparse_gradients_sum_equal_indices_and_touch_what_the_rule_allows(

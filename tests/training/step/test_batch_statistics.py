@@ -76,7 +76,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(3, each="kind")
 @pytest.mark.parametrize(
     ("kind", "momentum", "options"),
     [

@@ -28,7 +28,7 @@ from amp_rewrite.training.step.step import read_step, whole_step
 pytestmark = pytest.mark.filterwarnings("ignore:a float16 step without a loss scale")
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(3, each="network")
 @pytest.mark.parametrize("precision", LOW)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_rewritten_step_file_holds_every_invariant_and_does_not_change_again(network, precision):
@@ -38,7 +38,7 @@ def test_a_rewritten_step_file_holds_every_invariant_and_does_not_change_again(n
     assert not result.report.boundaries
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(5, each="network")
 @pytest.mark.parametrize("optimizer", ADAM)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_float16_step_is_ordinary_onnx_that_a_plain_runtime_runs(network, optimizer):

@@ -129,7 +129,7 @@ STEPS = (
 )
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(5)
 @pytest.mark.parametrize("count", [0, 1, 1000])
 @pytest.mark.parametrize("dtype", ["float", "double"])
 @pytest.mark.parametrize(("operator", "formula", "attributes"), STEPS)

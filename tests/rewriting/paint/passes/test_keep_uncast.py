@@ -78,7 +78,7 @@ def test_of_several_targets_one_is_enough() -> None:
     assert reasons == {NO_CAST_BEHIND, Reason.ALLOW_LIST}
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(5, each="op")
 @pytest.mark.tensorrt
 @pytest.mark.parametrize("lengths", [False, True])
 @pytest.mark.parametrize("op", GATES)
