@@ -30,7 +30,7 @@ from amp_rewrite.rewriting.apply.planned import Planned, noop_casts
 from amp_rewrite.rewriting.apply.written_metadata import for_model, written_metadata
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Painting
-from amp_rewrite.rewriting.paint.pipeline import paint
+from amp_rewrite.rewriting.paint.pipeline import Course, paint
 from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts
 from amp_rewrite.rewriting.plan.options import (
     SCALE,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
     from amp_rewrite.rewriting.report.explain import Reported
     from amp_rewrite.rewriting.report.rewrite_report import Report
-    from amp_rewrite.rewriting.scaling.needs import Measured
+    from amp_rewrite.rewriting.scaling.needs import Measured, Needs
     from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
 
 
@@ -77,6 +77,7 @@ class RewriteResult(Planned):
         refused: What leaves the range and is not scaled, where nothing is.
         end_casts: How many Casts `flat` has before the plan, so that what was in 16 bits is
             float32: inputs and outputs, and what keeps ONNX Runtime from loading the model.
+        course: How the painting came about, if nothing was scaled.
     """
 
     flat: FlatProto
@@ -89,6 +90,7 @@ class RewriteResult(Planned):
     scaling: Scaling | None = None
     refused: tuple[Unscaled, ...] = ()
     end_casts: int = 0
+    course: Course | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -288,12 +290,16 @@ def scaled_by_measures(
         options: How it is to be rewritten, without rules of a calibration.
         measured: What was measured of its values.
     """
+    # imported here: few models leave the range
+    from amp_rewrite.rewriting.scaling.needs import Needs
+
     with paused_gc():
         flat = read_source(model, inline_functions=options.inline_functions)
         options = for_model(options, flat)
         flat, _ = _with_ends(flat, options)
         flat = _single_precision(flat, options) or flat
-        return _scaling(_planned(flat, options, _Clock()), measured)
+        before = _planned(flat, options, _Clock())
+        return _scaling(before, Needs(before.context, measured, before.course))
 
 
 @with_option_names
@@ -342,8 +348,10 @@ def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> Rewrite
     return result
 
 
-def _planned(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> RewriteResult:
-    """Paint a model, and plan what changes."""
+def _planned(
+    flat: FlatProto, options: RewriteOptions, clock: _Clock, like: Course | None = None
+) -> RewriteResult:
+    """Paint a model, as a similar one was if there is one, and plan what changes."""
     lists = lists_of(options)
     flat.customs = lists.customs
     options.check_names(flat)
@@ -351,37 +359,49 @@ def _planned(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> Rewrite
     with clock.step("type_graph"):
         context = paint_context(flat, lists, options)
     with clock.step("painting"):
-        painted = paint(context)
+        painted = paint(context, like)
     with clock.step("casts"):
         plan = plan_casts(painted.context, painted.painting, options.store)
         removed = noop_casts(context.type_graph, plan)
         return RewriteResult(
-            flat, options, painted.context, painted.painting, plan, removed, clock.timings
+            flat,
+            options,
+            painted.context,
+            painted.painting,
+            plan,
+            removed,
+            clock.timings,
+            course=painted.course,
         )
 
 
-def _scaling(before: RewriteResult, measured: Measured | None) -> Scaling | None:
-    """Return a model scaled by what was measured, else by bounds and estimates; None if none is."""
+def _scaling(before: RewriteResult, needs: Needs) -> Scaling | None:
+    """Return a scaled model, or None if nothing has to be."""
     # imported here: few models leave the range
     from amp_rewrite.rewriting.scaling.scale_model import scale_model
 
     flat, kept = before.flat, before.options.node_rules.preserve
     preserved = [node for node, name in enumerate(flat.node_names) if name in kept]
     adds_nodes = before.options.adds_nodes
-    return scale_model(flat, before.context, measured, preserved, adds_nodes=adds_nodes)
+    return scale_model(flat, needs, preserved, adds_nodes=adds_nodes)
 
 
 def _scaled(before: RewriteResult, clock: _Clock) -> RewriteResult:
     """Return the rewrite of a scaled model; the one given if that makes no more of it low."""
+    # imported here: few models leave the range
+    from amp_rewrite.rewriting.scaling.needs import Needs
+
     with clock.step("scaling"):
-        scaling = _scaling(before, None)
+        needs = Needs(before.context, None, before.course)
+        scaling = _scaling(before, needs)
     if scaling is None:
         return before
     if not scaling.sets:
         return replace(before, refused=scaling.unscaled)
     from amp_rewrite.rewriting.scaling.scale_model import NO_SAVING, saved_by_scaling
 
-    made = _planned(scaling.flat, before.options, clock)
+    like = None if scaling.added else needs.fitting
+    made = _planned(scaling.flat, before.options, clock, like)
     saved = saved_by_scaling(scaling, before.painted, made.painted)
     if saved is None:
         return replace(before, refused=scaling.refused(NO_SAVING))

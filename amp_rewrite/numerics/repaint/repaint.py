@@ -28,7 +28,7 @@ from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.paint.absorbed import Absorbed, absorbed_fills
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint
+from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint, paint_fitting
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.plan.overflows import OVERFLOWS
 from amp_rewrite.rewriting.plan.paint_context import lists_of, low_ends, paint_context
@@ -165,8 +165,7 @@ class Repainter:
         context = result.context
         if self.options.overflow == KEEP or not context.values.beyond:
             return frozenset()
-        fitting = replace(context, values=replace(context.values, fits=True), excluded={})
-        return self.low_slots(paint(fitting))
+        return self.low_slots(paint_fitting(context, result.course))
 
     def absorbed(self, values: Iterable[ir.Value]) -> dict[ir.Value, Absorbed]:
         """Return which elements of values are fills of masks that end in a Softmax."""

@@ -12,15 +12,19 @@ as vertices, and one; the models of the corpus need one or two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import NamedTuple
 
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.pass_table import PASSES
-from amp_rewrite.rewriting.paint.passes.spread_deny import SpreadDeny
+from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
+from amp_rewrite.rewriting.paint.passes.keep_overflows import KeepOverflows
+from amp_rewrite.rewriting.paint.passes.spread_deny import SpreadDeny, small_powers
 from amp_rewrite.rewriting.paint.weighing import Weighing
 
 
@@ -34,6 +38,38 @@ GIVEN, SEEDING, COLORING = map(passes_of, (Stage.GIVEN, Stage.SEEDING, Stage.COL
 KEEPING, SAVING = map(passes_of, (Stage.KEEPING, Stage.SAVING))
 HARMED, JUDGING = map(passes_of, (Stage.HARMED, Stage.JUDGING))
 
+_RANGES = frozenset({KeepInRange.name, KeepOverflows.name})
+"""The passes that ask whether numbers fit the low type: they mark nothing if all do."""
+
+
+class Round(NamedTuple):
+    """One round.
+
+    Attributes:
+        painting: What it colored.
+        kept: What each of the keeping passes marked in that, by its name.
+    """
+
+    painting: Painting
+    kept: Mapping[str, Mapping[int, Mark]]
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a painting came about.
+
+    Attributes:
+        context: What the passes of the last round knew.
+        always: What every round excluded.
+        rounds: The rounds.
+        saved: The last painting after casts were saved.
+    """
+
+    context: PaintContext
+    always: Mapping[int, Mark]
+    rounds: tuple[Round, ...]
+    saved: Painting
+
 
 @dataclass(frozen=True)
 class PaintResult:
@@ -42,39 +78,130 @@ class PaintResult:
     Attributes:
         context: What the passes of the last round knew: the context given and what was excluded.
         painting: The color of every vertex and why, what was excluded included.
+        course: How it came about; None where costs chose, or it was given.
     """
 
     context: PaintContext
     painting: Painting
+    course: Course | None = None
 
 
-def paint(context: PaintContext) -> PaintResult:
+def paint(context: PaintContext, like: Course | None = None) -> PaintResult:
     """Paint a model: rounds of `paint_once` until nothing is left to exclude, then fewer casts.
 
     Where costs choose, a node that a list keeps by name is kept at the choice: what stands around
     it is weighed as if it were not there, and not left out because nothing next to it is low.
+
+    Args:
+        context: What is known of the model.
+        like: The course of the painting of a model that differs in what its values hold alone. As
+            long as the passes that ask for that mark the same, its rounds are not painted again.
     """
+    if context.given is None and context.weighing is None:
+        return _painted(context) if like is None else _followed(context, like)
     ruled = dict[int, Mark]()
-    if context.given is None and context.weighing is not None:
+    if context.given is None:
         ruled, context = context.ruled(), context.without_node_rules()
-    always, color, keeping, saving = GIVEN, paint_once, KEEPING, SAVING
+    always, color, keeping = GIVEN, paint_once, KEEPING
     if context.given is not None:
-        always, color, keeping, saving = HARMED, keep_given, JUDGING, ()
+        always, color, keeping = HARMED, keep_given, JUDGING
     blank = Painting.blank(context.type_graph)
     for step in always:
         context = context.excluding(step.run(context, blank).marks)
     painting = color(context)
     while kept := _kept(context, painting, keeping):
-        joined = {v: m for v, m in kept.items() if m.color is Color.ALLOW}
-        excluded = {v: m for v, m in kept.items() if v not in joined}
-        context = context.excluding(excluded).joining(joined)
+        context = _without(context, kept)
         painting = color(context)
-    if context.given is None and context.weighing is not None and painting.allow.any():
+    if context.weighing is not None and context.given is None and painting.allow.any():
         context, painting = _cheapest(context.excluding(ruled), context.weighing, painting)
     context = context.excluding(ruled)
-    for step in saving:
-        painting = step.run(context, painting)
+    if context.given is None:
+        painting = _saved(context, painting)
     return PaintResult(context, painting.with_marks(context.excluded))
+
+
+def _painted(context: PaintContext) -> PaintResult:
+    """Paint a model where neither costs nor an earlier painting have a say."""
+    always = _always(context)
+    return _finished(context.excluding(always), always, [])
+
+
+def _always(context: PaintContext) -> dict[int, Mark]:
+    """Return what every round excludes."""
+    blank, start = Painting.blank(context.type_graph), context.excluded
+    for step in GIVEN:
+        context = context.excluding(step.run(context, blank).marks)
+    return {v: m for v, m in context.excluded.items() if start.get(v) is not m}
+
+
+def _finished(
+    context: PaintContext, always: Mapping[int, Mark], rounds: list[Round]
+) -> PaintResult:
+    """Paint rounds behind some that are known, until nothing is left to exclude."""
+    while True:
+        painting = paint_once(context)
+        rounds.append(Round(painting, _by_pass(context, painting, KEEPING)))
+        kept = _new(context, rounds[-1].kept.values())
+        if not kept:
+            break
+        context = _without(context, kept)
+    saved = _saved(context, rounds[-1].painting)
+    return _result(context, Course(context, always, (*rounds,), saved))
+
+
+def _result(context: PaintContext, course: Course) -> PaintResult:
+    return PaintResult(context, course.saved.with_marks(context.excluded), course)
+
+
+def _saved(context: PaintContext, painting: Painting) -> Painting:
+    """Return a painting with fewer casts."""
+    for step in SAVING:
+        painting = step.run(context, painting)
+    return painting
+
+
+def paint_fitting(context: PaintContext, course: Course | None) -> PaintResult:
+    """Return the painting of a model of which all numbers are taken to fit the low type.
+
+    Its first round is that of the painting that knows the numbers, and so is what the passes mark
+    in it that do not ask whether they fit.
+
+    Args:
+        context: What a painting of the model knew in its last round.
+        course: How that came about; None if it is not known.
+    """
+    start = replace(context, values=context.values.fitting(), excluded={})
+    if course is None or context.joined:
+        return paint(start)
+    start, first = start.excluding(course.always), course.rounds[0]
+    kept = {name: marks for name, marks in first.kept.items() if name not in _RANGES}
+    rounds, new = [Round(first.painting, kept)], _new(start, kept.values())
+    if new:
+        return _finished(_without(start, new), course.always, rounds)
+    saved = _saved(start, first.painting)
+    return _result(start, Course(start, course.always, (*rounds,), saved))
+
+
+def _followed(context: PaintContext, like: Course) -> PaintResult:
+    """Paint a model as a similar one was, as far as the passes that ask for numbers agree."""
+    always, rounds = _always(context), list[Round]()
+    context = context.excluding(always)
+    if _ground(context) != _ground(like.context) or always != like.always:
+        return _finished(context, always, rounds)
+    for known in like.rounds:
+        kept = _by_pass(context, known.painting, KEEPING)
+        rounds.append(Round(known.painting, kept))
+        new = _new(context, kept.values())
+        if new != _new(context, known.kept.values()):
+            return _finished(_without(context, new), always, rounds)
+        context = _without(context, new)
+    return _result(context, Course(context, always, (*rounds,), like.saved))
+
+
+def _ground(context: PaintContext) -> tuple[object, ...]:
+    """Return the nodes of a model, and what passes that color it ask of the numbers in it."""
+    names = context.type_graph.flat.node_names
+    return names, context.groups, context.scaled_operands, small_powers(context)
 
 
 def _cheapest(
@@ -143,9 +270,28 @@ def _kept(
     context: PaintContext, painting: Painting, keeping: tuple[PaintPass, ...]
 ) -> dict[int, Mark]:
     """Return the marks of the vertices that the next round excludes or joins to their group."""
+    return _new(context, _by_pass(context, painting, keeping).values())
+
+
+def _by_pass(
+    context: PaintContext, painting: Painting, keeping: tuple[PaintPass, ...]
+) -> dict[str, dict[int, Mark]]:
+    """Return what each pass marks, by its name."""
+    return {step.name: step.run(context, painting).changes(painting) for step in keeping}
+
+
+def _without(context: PaintContext, kept: Mapping[int, Mark]) -> PaintContext:
+    """Return the context of the next round."""
+    joined = {v: m for v, m in kept.items() if m.color is Color.ALLOW}
+    excluded = {v: m for v, m in kept.items() if v not in joined}
+    return context.excluding(excluded).joining(joined)
+
+
+def _new(context: PaintContext, marks: Iterable[Mapping[int, Mark]]) -> dict[int, Mark]:
+    """Return the marks that are neither excluded nor joined already; the last one wins."""
     found: dict[int, Mark] = {}
-    for step in keeping:
-        found |= step.run(context, painting).changes(painting)
+    for each in marks:
+        found |= each
     return {
         vertex: mark
         for vertex, mark in found.items()

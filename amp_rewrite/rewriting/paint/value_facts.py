@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from amp_rewrite.dtypes import DType
@@ -87,6 +87,13 @@ class ValueFacts:
         if self.fits or not adds_low or not may_leave_range(self.low):
             return {}
         return beyond_sums(self.type_graph, self.outliers, adds_low, self.low)
+
+    def fitting(self) -> ValueFacts:
+        """Return the facts of which all numbers are taken to be in the range."""
+        found = replace(self, fits=True)
+        known = {n: getattr(self, n) for n in ("intervals", "estimates", "outliers")}
+        vars(found).update(known)
+        return found
 
     def magnitude(self, value: int) -> float:
         """Return what no element of a value exceeds; a constant is measured, not read again."""

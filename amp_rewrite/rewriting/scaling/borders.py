@@ -20,7 +20,7 @@ import numpy as np
 from amp_rewrite.rewriting.paint.min_cut import Arcs, cheapest_set
 from amp_rewrite.values.scales.call import System
 from amp_rewrite.values.scales.exponents import Exponents
-from amp_rewrite.values.scales.solve import Room, Solution, Solver, smallest_number
+from amp_rewrite.values.scales.solve import Roof, Room, Solution, Solver, smallest_number
 
 _FACTORS = range(-14, 16)
 """The exponents of factors that a Mul may have: the normal powers of two of float16."""
@@ -30,7 +30,10 @@ _NEVER, _MUL, _WANTED = 1 << 40, 1, 1 << 20
 
 
 def solve_with_borders(
-    system: System, limits: Mapping[int, float], of_read: Mapping[int, float] | None = None
+    system: System,
+    limits: Mapping[int, float],
+    of_read: Mapping[int, float] | None = None,
+    roof: Roof | None = None,
 ) -> Solution:
     """Return exponents with which elements fit, and as few Muls as that takes.
 
@@ -41,10 +44,11 @@ def solve_with_borders(
         limits: Element -> the largest exponent with which it fits.
         of_read: The same of values where nodes read them, which may be larger: what a value is
             summed from need not fit there; None if it is the same.
+        roof: As for `solve`.
     """
     given = limits if of_read is None else of_read
     of_reads = {read: given[value] for value, read in system.links if value in given}
-    solver = Solver(system, {**of_reads, **limits})
+    solver = Solver(system, {**of_reads, **limits}, roof)
     parts = _Parts(solver)
     numbers = parts.numbers()
     pinned = system.exponents.pinned
@@ -93,7 +97,7 @@ class _Parts:
     """The sets of a settled system, and the links between them."""
 
     def __init__(self, solver: Solver) -> None:
-        self.solver, self.exponents = solver, solver.exponents
+        self.solver, self.exponents, self.needed = solver, solver.exponents, solver.needed
         self.links: dict[int, list[_Link]] = {}
         self.next_to: dict[int, list[tuple[int, Fraction]]] = {}
         for value, read in solver.system.links:
@@ -118,7 +122,7 @@ class _Parts:
     def numbers(self) -> dict[int, int | Fraction]:
         """Return the number of every set that is scaled."""
         numbers, seen = dict[int, "int | Fraction"](), set[int]()
-        for root in sorted(self.solver.needed):
+        for root in sorted(self.needed):
             if root not in seen and root not in self.exponents.pinned:
                 ratios = self._reached(root)
                 seen |= ratios.keys()
@@ -138,13 +142,17 @@ class _Parts:
 
     def _chosen(self, root: int, ratios: Mapping[int, Fraction]) -> dict[int, int | Fraction]:
         """Return the numbers of the sets around one that are scaled, by the cheapest cut."""
-        room, rooms = Room(), self.solver.rooms
-        for part in self.solver.needed & ratios.keys():
-            room = room.joined(rooms[part], ratios[part])
+        needed, rooms = self.needed & ratios.keys(), self.solver.rooms
+        room = self._joined({part: rooms[part] for part in needed}, ratios)
         whole = [ratio / self.units.get(part, 1) for part, ratio in ratios.items()]
-        number = smallest_number(room, whole) if room.is_needed else None
+        number = None
+        if room.is_needed:
+            sign = room.sign
+            full = {part: self.solver.room(part, sign * ratios[part]) for part in needed}
+            number = smallest_number(self._joined(full, ratios), whole)
         if number is None:  # parts of it need other numbers: that of the first
-            number = smallest_number(rooms[root], [Fraction(1, self.units.get(root, 1))])
+            own = self.solver.room(root, rooms[root].sign)
+            number = smallest_number(own, [Fraction(1, self.units.get(root, 1))])
         if number is None:
             return {}
         parts = [*ratios]
@@ -156,9 +164,16 @@ class _Parts:
         scaled = (part for place, part in enumerate(parts) if chosen[place])
         return {part: _plain(number * ratios[part]) for part in scaled}
 
+    def _joined(self, rooms: Mapping[int, Room], ratios: Mapping[int, Fraction]) -> Room:
+        """Return the room of several sets, in terms of the first of them."""
+        joined = Room()
+        for part, room in rooms.items():
+            joined = joined.joined(room, ratios[part])
+        return joined
+
     def _cost(self, part: int, number: Fraction) -> int:
         """Return what it costs to scale a part."""
-        room = self.solver.rooms.get(part, Room())
+        room = self.solver.room(part, number)
         if number % self.units.get(part, 1) or not room.low <= number <= room.high:
             return _NEVER
         return -_WANTED if room.is_needed else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.pipeline import paint
+from amp_rewrite.rewriting.paint.pipeline import Course, paint_fitting
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.values.scales.call import System
 
@@ -56,32 +56,60 @@ class Needs:
 
     Attributes:
         context: What a painting of the model knows.
+        fitting: How it would be painted if all numbers fitted, where that is known.
         largest: Value -> its largest magnitude, that of partial sums included, of those that would
             be low if all fitted.
     """
 
-    def __init__(self, context: PaintContext, measured: Measured | None) -> None:
-        """Look at the values; `measured` takes the place of bounds and estimates."""
+    def __init__(
+        self, context: PaintContext, measured: Measured | None, course: Course | None = None
+    ) -> None:
+        """Look at the values.
+
+        Args:
+            context: What a painting of the model knew in its last round.
+            measured: What takes the place of bounds and estimates, or None.
+            course: How the painting came about, if that is known.
+        """
         self.context, self._measured = context, measured
         self._flat = context.type_graph.flat
         self.largest: dict[int, float] = {}
         self._own: dict[int, float] = {}
-        self._roofs: dict[int, float] = {}
-        self._low = self._fitting()
-        for value in np.flatnonzero(self._counted()).tolist():
+        fitting = paint_fitting(context, course)
+        self.fitting = fitting.course
+        # by vertex, and for ABSENT: whether it would be low if all fitted
+        self._low = np.append(fitting.painting.allow, np.False_)
+        self._is_counted = self._counted()
+        for value in np.flatnonzero(self._is_counted & self._may_be_known()).tolist():
             if constant_tensor(context.type_graph, value) is None:
                 self._look_at(value)
 
+    def _may_be_known(self) -> Array:
+        """Return a mask of the values of which `_known` may tell a magnitude."""
+        if self._measured is not None:
+            return np.ones(self._flat.n_values, np.bool_)
+        return self.context.values.intervals.may_reach(self.context.low.overflow)
+
     def _look_at(self, value: int) -> None:
-        """Note the largest magnitude of a value; of one that fits, what it is at most."""
-        known, roof = self._known(value), self._roof(value)
+        """Note the largest magnitude of a value, if it is known."""
+        known = self._known(value)
         if known is not None and known:
             self._own[value] = known
             self.largest[value] = max(known, self._summed(value))
-        elif roof is None or not math.isfinite(roof):
-            self._roofs[value] = _UNKNOWN
-        elif roof:
-            self._roofs[value] = max(0.0, limit_of(roof, self.context.low, MARGIN))
+
+    def roof(self, value: int) -> float:
+        """Return the largest exponent of a value that fits as it is; of others `limits` tell.
+
+        An estimate is made when it is asked for, which few values are: those that would grow.
+        """
+        if value in self._own or not self._is_counted[value]:
+            return math.inf
+        if constant_tensor(self.context.type_graph, value) is not None:
+            return math.inf
+        largest = self._roof(value)
+        if largest is None or not math.isfinite(largest):
+            return _UNKNOWN
+        return max(0.0, limit_of(largest, self.context.low, MARGIN))
 
     def _counted(self) -> Array:
         """Return a mask of the values that something would compute or read in the low type.
@@ -94,12 +122,6 @@ class Needs:
         values = np.array(self._flat.inputs, np.int64)
         counted[values[reads]] = True
         return counted
-
-    def _fitting(self) -> Array:
-        """Return a mask of the vertices that would be low if all fitted; and False."""
-        context = self.context
-        fitting = replace(context, values=replace(context.values, fits=True), excluded={})
-        return np.append(paint(fitting).painting.allow, np.False_)
 
     def _known(self, value: int) -> float | None:
         """Return a magnitude that a value reaches: it was measured, or is bound to leave the range.
@@ -140,16 +162,19 @@ class Needs:
         return self._measured.sums.get(flat.value_names[value], 0.0) if is_low else 0.0
 
     def limits(self) -> dict[int, float]:
-        """Return, by value, the largest exponent with which it fits where it is read."""
+        """Return the largest exponents with which values fit where they are read.
+
+        They are those of values that leave the range, or were measured.
+        """
         return self._limits(self._own)
 
     def limits_of_results(self) -> dict[int, float]:
-        """Return, by value, the largest exponent with which it fits, and what it is summed from."""
+        """Return the same with what a value is summed from."""
         return self._limits(self.largest)
 
     def _limits(self, magnitudes: Mapping[int, float]) -> dict[int, float]:
         low = self.context.low
-        return self._roofs | {v: limit_of(m, low, MARGIN) for v, m in magnitudes.items()}
+        return {v: limit_of(m, low, MARGIN) for v, m in magnitudes.items()}
 
     def kept(self) -> frozenset[int]:
         """Return the constants that keep a reader in float32, since they do not fit."""

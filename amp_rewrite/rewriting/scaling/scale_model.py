@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -25,9 +26,9 @@ from amp_rewrite.rewriting.scaling.needs import Measured, Needs, limits_of_const
 from amp_rewrite.rewriting.scaling.noted_exponents import exponents_noted
 from amp_rewrite.rewriting.scaling.scaled_model import scaled_flat
 from amp_rewrite.rewriting.scaling.scaling import Border, ScaledSet, Scaling, Unscaled
-from amp_rewrite.values.scales.call import System
+from amp_rewrite.values.scales.call import Product, System
 from amp_rewrite.values.scales.equations import scale_system
-from amp_rewrite.values.scales.solve import Solution, solve
+from amp_rewrite.values.scales.solve import Roof, Solution, solve
 from amp_rewrite.values.weight_stats import WeightStats
 
 _ATTEMPTS = 8
@@ -42,12 +43,7 @@ normal weights have a standard deviation of a fifth of that, above the smallest 
 
 
 def scale_model(
-    flat: FlatProto,
-    context: PaintContext,
-    measured: Measured | None = None,
-    preserved: Iterable[int] = (),
-    *,
-    adds_nodes: bool = False,
+    flat: FlatProto, needs: Needs, preserved: Iterable[int] = (), *, adds_nodes: bool = False
 ) -> Scaling | None:
     """Return a model in which what overflows is scaled; None if nothing has to be.
 
@@ -57,15 +53,14 @@ def scale_model(
 
     Args:
         flat: The model.
-        context: What its painting knows.
-        measured: What was measured of its values; None asks bounds and estimates.
+        needs: What has to fit.
         preserved: Nodes that nobody may touch.
         adds_nodes: Whether a Mul may be added where a set that is scaled ends.
     """
-    needs, graph = Needs(context, measured), context.type_graph
+    context, graph = needs.context, needs.context.type_graph
     choice = _Choice(flat, graph, context.values, context.low, [*preserved], adds_nodes)
     choice.limits, choice.read_limits = needs.limits_of_results(), needs.limits()
-    choice.largest, choice.kept = needs.largest, needs.kept()
+    choice.largest, choice.kept, choice.roof = needs.largest, needs.kept(), needs.roof
     return choice.given_up(_STEP) if step_description(flat) else choice.made()
 
 
@@ -97,6 +92,8 @@ def scale_given(
     choice.read_limits = {numbers[v]: k for v, k in needs.limits().items() if v in numbers}
     choice.largest = {numbers[v]: k for v, k in needs.largest.items() if v in numbers}
     choice.kept = frozenset(numbers[v] for v in needs.kept() if v in numbers)
+    values = {number: value for value, number in numbers.items()}
+    choice.roof = lambda value: needs.roof(values[value]) if value in values else math.inf
     return choice.made()
 
 
@@ -113,22 +110,28 @@ def saved_by_scaling(scaling: Scaling, before: Rewrite, after: Rewrite) -> Scali
     is_worse = nodes < 0 or (casts < 0 and not (scaling.added and nodes))
     if is_worse or not (casts or nodes):
         return None
-    sets = tuple(_with_savings(each, before, after) for each in scaling.sets)
+    sets = tuple(_with_savings(scaling.sets, before, after))
     return replace(scaling, sets=sets, casts_saved=casts, nodes_saved=nodes)
 
 
-def _with_savings(found: ScaledSet, before: Rewrite, after: Rewrite) -> ScaledSet:
-    """Return a set with what scaling it saved."""
+def _with_savings(
+    sets: Iterable[ScaledSet], before: Rewrite, after: Rewrite
+) -> Iterator[ScaledSet]:
+    """Yield sets with what scaling each saved."""
     casts, flat = _added_casts(before) - _added_casts(after), before[0].flat
-    nodes = _low_nodes(after) - _low_nodes(before)
-    values = [v for v, name in enumerate(flat.value_names) if name in found.values]
-    made = (flat.outputs_of(node) for value in values for node in flat.readers(value))
-    around = {*values, *chain.from_iterable(made)}
-    return replace(
-        found,
-        casts_saved=sum(casts[flat.value_names[value]] for value in around),
-        nodes_saved=len(nodes & found.nodes.keys()),
-    )
+    nodes, names = _low_nodes(after) - _low_nodes(before), flat.value_names
+    numbers: dict[str, list[int]] = {}
+    for value, name in enumerate(names):
+        numbers.setdefault(name, []).append(value)
+    for found in sets:
+        values = [value for name in found.values for value in numbers.get(name, ())]
+        made = (flat.outputs_of(node) for value in values for node in flat.readers(value))
+        around = {*values, *chain.from_iterable(made)}
+        yield replace(
+            found,
+            casts_saved=sum(casts[names[value]] for value in around),
+            nodes_saved=len(nodes & found.nodes.keys()),
+        )
 
 
 def _added_casts(rewrite: Rewrite) -> Counter[str]:
@@ -157,6 +160,7 @@ class _Choice:
         read_limits: Value -> the largest exponent with which it fits where it is read.
         largest: Value -> its largest magnitude, where that is known.
         kept: Constants that keep a reader in float32, since they do not fit.
+        roof: Tells the largest exponent of a value that has no limit.
     """
 
     flat: FlatProto
@@ -169,6 +173,7 @@ class _Choice:
     read_limits: Mapping[int, float] = field(default_factory=dict[int, float])
     largest: Mapping[int, float] = field(default_factory=dict[int, float])
     kept: frozenset[int] = frozenset()
+    roof: Roof | None = None
 
     def made(self) -> Scaling | None:
         found = self._best()
@@ -196,9 +201,9 @@ class _Choice:
             held = limits_of_constants(system, self.graph, self.facts, self.low, self.kept)
             limits = {**self.limits, **held}
             if adds_nodes:
-                found = solve_with_borders(system, limits, self.read_limits)
+                found = solve_with_borders(system, limits, self.read_limits, self.roof)
             else:
-                found = solve(system, limits)
+                found = solve(system, limits, self.roof)
             unfit = self._unfit(system, found, spares_numbers=spares_numbers)
             if not unfit:
                 return self._scaling(system, found)
@@ -216,6 +221,7 @@ class _Choice:
     def _unfit(self, system: System, found: Solution, *, spares_numbers: bool) -> dict[int, str]:
         """Return an element of each set that some constant speaks against, and why."""
         low, facts, unfit = self.low, self.facts, dict[int, str]()
+        involved = _Involved(system, found)
         for element in sorted(system.constants & found.exponents.keys()):
             value, exponent = system.value_of(element), found.exponents[element]
             tensor = constant_tensor(self.graph, value)
@@ -228,7 +234,7 @@ class _Choice:
                 why = _rounded(facts.stats(value, tensor).max_abs, exponent, low)
             if why is not None:
                 told = f"the constant {self.flat.value_names[value]} {why}"
-                unfit |= dict.fromkeys(self._involved(system, found, element), told)
+                unfit |= dict.fromkeys(involved.of(element), told)
         return unfit | self._unfit_attributes(system, found)
 
     def _unfit_attributes(self, system: System, found: Solution) -> dict[int, str]:
@@ -246,24 +252,12 @@ class _Choice:
                 unfit[element] = f"the {name} of {of} would leave the range of float32"
         return unfit
 
-    def _involved(self, system: System, found: Solution, element: int) -> list[int]:
-        """Return elements of the sets whose exponents a constant takes part in."""
-        if element not in found.derived:
-            return [element]
-        roots = {system.exponents.find(element)[0]}
-        product = next(
-            p
-            for p in system.products
-            if any(system.exponents.find(e)[0] in roots for e, _ in p.factors)
-        )
-        members = (product.result, *(e for e, _ in product.factors))
-        return [e for e in members if e in found.exponents and e not in found.derived]
-
     def _scaling(self, system: System, found: Solution) -> Scaling:
         if not found.exponents:
             return Scaling(self.flat, "", (), self._unscaled(system, found))
         scaled = scaled_flat(system, found.exponents)
-        made = (self._set(system, found, members) for members in found.chosen.values())
+        taken = Counter(found.derived.values())  # by result
+        made = (self._set(system, found, members, taken) for members in found.chosen.values())
         sets = tuple(each for each in made if each.values or not system.links)
         note, left = exponents_noted(system, found.exponents), self._unscaled(system, found)
         lost = self._subnormal(system, found)
@@ -287,20 +281,22 @@ class _Choice:
             made.append(Border(scaled.node_names[node], name, before, after, (*readers,)))
         return (*made,)
 
-    def _set(self, system: System, found: Solution, members: list[int]) -> ScaledSet:
+    def _set(
+        self, system: System, found: Solution, members: list[int], taken: Mapping[int, int]
+    ) -> ScaledSet:
+        """Return what is told of a set; `taken` counts the constants that follow from a result."""
         names, n_values = self.flat.value_names, self.flat.n_values
         values = sorted(e for e in members if e < n_values and found.exponents.get(e))
         largest = self.largest
         top = max(values, key=lambda v: largest.get(v, 0.0), default=members[0])
         exponent, reached = found.exponents.get(top, 0), largest.get(top, 0.0)
         own = system.constants & {*members}
-        taken = [e for e, result in found.derived.items() if result in {*members}]
         first = names[values[0]] if values else names[system.value_of(members[0])]
         told = {names[v]: found.exponents[v] for v in values}
         made = {self.flat.producer[v]: found.exponents[v] for v in reversed(values)}
         nodes = {self.flat.node_names[n]: made[n] for n in sorted(made) if n != ABSENT}
         after = math.ldexp(reached, exponent)
-        taken_in = len(own) + len(taken)
+        taken_in = len(own) + sum(taken.get(member, 0) for member in {*members})
         return ScaledSet(
             first, names[top] if values else first, told, nodes, exponent, reached, after, taken_in
         )
@@ -330,6 +326,32 @@ class _Choice:
             after = math.inf if small is None else small * 2.0 ** found.exponents[element]
             count += after < low.smallest_normal <= (small or math.inf)
         return count
+
+
+class _Involved:
+    """The sets whose exponents a constant takes part in."""
+
+    def __init__(self, system: System, found: Solution) -> None:
+        self._system, self._found = system, found
+
+    @cached_property
+    def _products(self) -> Mapping[int, Product]:
+        """By root, the first product of which it has a factor."""
+        find = self._system.exponents.find
+        products: dict[int, Product] = {}
+        for product in self._system.products:
+            for factor, _ in product.factors:
+                products.setdefault(find(factor)[0], product)
+        return products
+
+    def of(self, element: int) -> list[int]:
+        """Return elements of these sets."""
+        found = self._found
+        if element not in found.derived:
+            return [element]
+        product = self._products[self._system.exponents.find(element)[0]]
+        members = (product.result, *(e for e, _ in product.factors))
+        return [e for e in members if e in found.exponents and e not in found.derived]
 
 
 def _lost_digits(stats: WeightStats, exponent: int, low: DType) -> str | None:

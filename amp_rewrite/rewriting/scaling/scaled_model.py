@@ -8,8 +8,10 @@ Nothing is decided here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import onnx
@@ -31,6 +33,9 @@ from amp_rewrite.graph.tensors import ConvertedTensor, stored
 from amp_rewrite.rewriting.scaling.borders import borders
 from amp_rewrite.values.scales.call import ScaledAttribute, System
 from amp_rewrite.values.scales.equations import MOST_COPIED
+
+T = TypeVar("T")
+"""A node of a graph, by number or as a message."""
 
 _DTYPES: Mapping[int, DType] = {t.number: t for t in (FLOAT32, FLOAT64, *LOW.values())}
 
@@ -65,6 +70,8 @@ class _Scaled:
         self.messages: dict[int, NodeProto] = {}
         self._find(MAIN, self.proto.graph)
         self.added: dict[int, list[tuple[int, NodeProto]]] = {}
+        self.initializers: dict[int, dict[str, TensorProto]] = {}
+        self.dropped: dict[int, set[str]] = {}
         self.factors = {e for product in self.system.products for e, _ in product.factors}
 
     def _find(self, number: int, graph: GraphProto) -> None:
@@ -84,6 +91,7 @@ class _Scaled:
             if exponent:
                 _scale_attribute(self.messages[attribute.node], attribute, exponent)
         self._add_borders()
+        self._drop()
         names = self._place_added()
         made = number_model(self.proto, self.flat.files.holding(self.held))
         made.keep_names(names)
@@ -137,20 +145,27 @@ class _Scaled:
                 made.output[0] = own
                 self._cast(value, own, name, tensor.dtype)
             return
-        index = next(i for i, held in enumerate(graph.initializer) if held.name == name)
         if is_wide:
-            self._drop(graph, index, name)
+            self.dropped.setdefault(flat.home[value], set()).add(name)
             self._append(graph, message)
             self._cast(value, own, name, tensor.dtype)
         else:
-            graph.initializer[index].CopyFrom(message)
+            self._initializer(flat.home[value], name).CopyFrom(message)
 
-    def _drop(self, graph: GraphProto, index: int, name: str) -> None:
-        """Remove an initializer, and the input or value_info that declares it."""
-        del graph.initializer[index]
-        for entries in (graph.input, graph.value_info):
-            for place in [i for i, entry in enumerate(entries) if entry.name == name]:
-                del entries[place]
+    def _initializer(self, home: int, name: str) -> TensorProto:
+        """Return an initializer of a graph."""
+        if home not in self.initializers:
+            held = self.graphs[home].initializer
+            self.initializers[home] = {tensor.name: tensor for tensor in held}
+        return self.initializers[home][name]
+
+    def _drop(self) -> None:
+        """Remove initializers, and what declares them as inputs or in value_info."""
+        for home, names in self.dropped.items():
+            graph = self.graphs[home]
+            for entries in (graph.initializer, graph.input, graph.value_info):
+                for place in [i for i, entry in enumerate(entries) if entry.name in names][::-1]:
+                    del entries[place]
 
     def _copy(self, value: int, exponent: int, readers: Sequence[int]) -> str:
         flat, home = self.flat, self.flat.home[value]
@@ -165,7 +180,7 @@ class _Scaled:
             made = NodeProto(op_type="Constant", output=[own], name=own)
             attribute = AttributeProto(name="value", type=AttributeProto.TENSOR, t=message)
             made.attribute.append(attribute)
-            self.added.setdefault(home, []).append((flat.bodies[home].nodes.index(node), made))
+            self.added.setdefault(home, []).append((self._places[node][1], made))
         else:
             self._append(self.graphs[home], message)
         if not is_wide:
@@ -180,7 +195,7 @@ class _Scaled:
         A Mul stands in front of the first of them.
         """
         flat, found = self.flat, borders(self.system, self.exponents)
-        places = {n: (b, i) for b, body in enumerate(flat.bodies) for i, n in enumerate(body.nodes)}
+        places = self._places
         readers: dict[tuple[int, int, int], list[int]] = {}
         for value, read, factor in found:
             slot = read - flat.n_values
@@ -200,6 +215,12 @@ class _Scaled:
                     if read == value:
                         self.messages[node].input[index] = made
 
+    @cached_property
+    def _places(self) -> Mapping[int, tuple[int, int]]:
+        """By node, its graph and where it stands there."""
+        bodies = enumerate(self.flat.bodies)
+        return {n: (b, i) for b, body in bodies for i, n in enumerate(body.nodes)}
+
     def _append(self, graph: GraphProto, message: TensorProto) -> None:
         graph.initializer.append(message)
         if self.flat.ir_version < FIRST_IR_WITH_OVERRIDES:
@@ -211,7 +232,7 @@ class _Scaled:
         node.name = self.names.part(made, "Cast")
         node.attribute.append(AttributeProto(name="to", type=AttributeProto.INT, i=number))
         home, producer = self.flat.home[value], self.flat.producer[value]
-        place = 0 if producer < 0 else self.flat.bodies[home].nodes.index(producer) + 1
+        place = 0 if producer < 0 else self._places[producer][1] + 1
         self.added.setdefault(home, []).append((place, node))
 
     def _needs_width(self, value: int, tensor: Tensor, exponent: int, slots: Sequence[int]) -> bool:
@@ -248,9 +269,7 @@ class _Scaled:
         """
         for home, items in sorted(self.added.items(), reverse=True):
             graph = self.graphs[home]
-            nodes = [*graph.node]
-            for place, node in sorted(items, key=lambda item: -item[0]):
-                nodes.insert(place, node)
+            nodes = [*_merged(graph.node, items)]
             copies = [NodeProto.FromString(n.SerializeToString()) for n in nodes]
             del graph.node[:]
             graph.node.extend(copies)
@@ -259,13 +278,25 @@ class _Scaled:
     def _called(self, number: int) -> Iterator[str]:
         """Yield the names of the nodes of a graph, and of those inside them, in order."""
         own = self.flat.bodies[number].nodes
-        added = sorted(self.added.get(number, ()), key=lambda item: item[0])
-        for index in range(len(own) + 1):
-            yield from (node.name for place, node in added if place == index)
-            if index < len(own):
-                yield self.flat.node_names[own[index]]
-                for body in self.flat.bodies_in(own[index]):
-                    yield from self._called(body)
+        for node in _merged(own, self.added.get(number, ())):
+            if isinstance(node, NodeProto):
+                yield node.name
+                continue
+            yield self.flat.node_names[node]
+            for body in self.flat.bodies_in(node):
+                yield from self._called(body)
+
+
+def _merged(own: Iterable[T], added: Iterable[tuple[int, NodeProto]]) -> Iterator[T | NodeProto]:
+    """Yield what a graph has, and in front of each place what was added there, the last first."""
+    by_place: dict[int, list[NodeProto]] = {}
+    for place, node in added:
+        by_place.setdefault(place, []).append(node)
+    last = 0
+    for last, held in enumerate(own, 1):
+        yield from reversed(by_place.get(last - 1, ()))
+        yield held
+    yield from reversed(by_place.get(last, ()))
 
 
 def _loses_digits(array: Array, exponent: int, dtype: DType, *, is_factor: bool) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -40,6 +40,11 @@ class Room:
         """Whether exponent 0 does not fit."""
         return self.low > 0 or self.high < 0
 
+    @property
+    def sign(self) -> int:
+        """The sign of the numbers that are in it, where 0 is not."""
+        return -1 if self.high < 0 else 1
+
 
 @dataclass
 class Solution:
@@ -58,14 +63,19 @@ class Solution:
     refused: dict[int, str] = field(default_factory=dict[int, str])
 
 
-def solve(system: System, limits: Mapping[int, float]) -> Solution:
+Roof = Callable[[int], float]
+"""Value -> the largest exponent, 0 or above, with which it fits."""
+
+
+def solve(system: System, limits: Mapping[int, float], roof: Roof | None = None) -> Solution:
     """Return the smallest exponents with which elements fit; `system` is settled in place.
 
     Args:
         system: What ties the elements together.
-        limits: Element -> the largest exponent with which it fits; others fit with any.
+        limits: Element -> the largest exponent with which it fits.
+        roof: The same of other values, asked of those alone that would grow; None if all fit.
     """
-    solver = Solver(system, limits)
+    solver = Solver(system, limits, roof)
     return solver.solution(*solver.smallest())
 
 
@@ -90,15 +100,19 @@ class Solver:
     """The sets of a system, of which products leave only such as can be chosen one by one.
 
     Attributes:
-        rooms: Root of a set -> between which exponents all of it fits.
+        rooms: Root of a set -> between which exponents fits what `limits` are of.
         elements: All elements.
     """
 
-    def __init__(self, system: System, limits: Mapping[int, float]) -> None:
-        """Settle a system, in place; `limits` are those of elements, as for `solve`."""
+    def __init__(
+        self, system: System, limits: Mapping[int, float], roof: Roof | None = None
+    ) -> None:
+        """Settle a system, in place; `limits` and `roof` are those of elements, as for `solve`."""
         self.system, self.exponents = system, system.exponents
         self.elements = system.elements()
         self.rooms: dict[int, Room] = {}
+        self._limits, self._roof = limits, roof
+        self._of_sign: dict[bool, dict[int, list[tuple[int, Ratio]]]] = {}
         self._slack: list[tuple[int, Product]] = []  # a root, and what it follows from
         for element, limit in limits.items():
             self._limit(element, limit)
@@ -108,6 +122,37 @@ class Solver:
     def needed(self) -> set[int]:
         """The roots of the sets that do not fit with exponent 0."""
         return {root for root, room in self.rooms.items() if room.is_needed}
+
+    def room(self, root: int, sign: Ratio) -> Room:
+        """Return the room of a set for numbers of a sign, with the roofs of what grows by them.
+
+        By negative ones grows what has a negative ratio, a reciprocal: few roofs are asked for.
+        """
+        found = self.rooms.get(root, Room())
+        if self._roof is not None:
+            for element, ratio in self._growing(sign > 0).get(root, ()):
+                found = found.joined(Room(high=self._roof_of(element)), ratio)
+        return found
+
+    def _growing(self, is_positive: bool) -> dict[int, list[tuple[int, Ratio]]]:
+        """Return, by root, the elements that grow with its number, if that is of this sign."""
+        if is_positive not in self._of_sign:
+            made: dict[int, list[tuple[int, Ratio]]] = {}
+            for element in self.elements:
+                root, ratio = self.exponents.find(element)
+                if (ratio > 0) == is_positive:
+                    made.setdefault(root, []).append((element, ratio))
+            self._of_sign[is_positive] = made
+        return self._of_sign[is_positive]
+
+    def _roof_of(self, element: int) -> float:
+        """Return the roof of what has no limit; each reader of a constant has none."""
+        is_read = element >= self.system.flat.n_values
+        if element in self._limits or self._roof is None:
+            return math.inf
+        if is_read and element in self.system.constants:
+            return math.inf
+        return self._roof(self.system.value_of(element))
 
     def _limit(self, element: int, limit: float) -> None:
         root, ratio = self.exponents.find(element)
@@ -188,8 +233,18 @@ class Solver:
         roots = [self.exponents.find(e)[0] for e, _ in product.factors]
         free = [root for root in reversed(roots) if root in left]
         spare = [root for root in free if not self.rooms.get(root, Room()).is_needed]
+        if not spare and any(self.rooms[root].low > 0 for root in free):
+            self._ask_all_roofs()
         chosen = spare[0] if spare else min(free, key=lambda r: -self.rooms[r].high)
         self._pin(chosen, "it is a factor of a product of which another one is scaled")
+
+    def _ask_all_roofs(self) -> None:
+        """Limit all elements by their roofs: sets have to be compared that would grow."""
+        limits = ((element, self._roof_of(element)) for element in self.elements)
+        for element, limit in [*limits] if self._roof is not None else ():
+            if limit < math.inf:
+                self._limit(element, limit)
+        self._roof = None
 
     def smallest(self) -> tuple[dict[int, int | Fraction], dict[int, str]]:
         """Return the number nearest to 0 of each set that needs one, and why others have none."""
@@ -201,7 +256,8 @@ class Solver:
                 ratios[root].add(ratio)
         for root, found in ratios.items():
             why = self.exponents.pinned.get(root)
-            number = None if why else smallest_number(self.rooms[root], found)
+            room = self.rooms[root]
+            number = None if why else smallest_number(self.room(root, room.sign), found)
             if number is None:
                 refused[root] = why or "no exponent lets all of it fit"
             else:

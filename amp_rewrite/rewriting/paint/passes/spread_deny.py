@@ -42,7 +42,7 @@ class SpreadDeny(PaintPass):
             return painting
         graph = context.type_graph
         roots = {v: m for v, m in _find_squares(context).items() if not painting.is_allow(v)}
-        small = _find_small_powers(context)
+        small = small_powers(context)
         denied = vertices_in(context.on(ListName.DENY) & ~painting.allow & ~graph.mask(small))
         roots |= context.marks_of_entries(denied, Color.DENY, Reason.DENY_LIST)
         infer = [v for v in vertices_in(context.on(ListName.INFER)) if v not in roots]
@@ -77,7 +77,7 @@ def _find_squares(context: PaintContext) -> dict[int, Mark]:
     return found
 
 
-def _find_small_powers(context: PaintContext) -> list[int]:
+def small_powers(context: PaintContext) -> list[int]:
     """Return the vertices of Pow that cannot overflow, and that no denied reduction adds up.
 
     The activation of vocoders, Snake, is x + sin(a x)^2 / a: its square is 1 at most.
