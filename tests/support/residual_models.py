@@ -104,3 +104,25 @@ def residual_decoder(
 def residual_feeds(dtype: Any = np.float32) -> dict[str, Any]:
     """Return a batch."""
     return {"x": np.random.default_rng(1).normal(size=(4, GIVEN)).astype(dtype)}
+
+
+def residual_blocks(count: int, layers: int = 4) -> onnx.ModelProto:
+    """Return decoders one behind the other, each with a stream of its own that leaves float16.
+
+    Args:
+        count: How many; inputs x (N, 32), outputs y (N, 32).
+        layers: Of each.
+    """
+    net, y = ResidualNet(np.float32, NORMS[0], 0), "x"
+    bias = np.zeros(WIDTH)
+    bias[3] = 1e5
+    for _ in range(count):
+        x = net.product(y, GIVEN, WIDTH)
+        for _ in range(layers):
+            inner = net.product(net.mlp(net.normal(x), ACTIVATIONS[0]), WIDE, WIDTH)
+            x = net.add("Add", x, net.add("Add", inner, net.hold(bias)))
+        y = net.product(net.normal(x), WIDTH, GIVEN)
+    net.nodes[-1].output[0] = "y"
+    ends = [helper.make_tensor_value_info(name, 1, ["N", GIVEN]) for name in "xy"]
+    graph = helper.make_graph(net.nodes, "decoders", [ends[0]], [ends[1]], net.held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
