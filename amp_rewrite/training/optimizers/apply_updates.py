@@ -118,9 +118,9 @@ class StepUpdates:
 
 def _counter(graph: TrainingGraph, global_step: Variable | None) -> State:
     """Return the state that counts steps; it is made if it is not there."""
-    known = check_step(graph, global_step, new=True)
-    if known is not None:
-        return known
+    counter = check_step(graph, global_step, new=True)
+    if counter is not None:
+        return counter
     if global_step is None:
         return graph.global_step()
     return graph.state(str(global_step), np.array(0, np.int64), "global_step")
@@ -148,22 +148,22 @@ def check_step(
         if not new and global_step not in graph.states and global_step != OWN_COUNTER:
             raise _unknown_counter(graph, global_step)
         return None
-    given = graph.value(global_step) if isinstance(global_step, str) else global_step
-    if isinstance(given, State | GraphValue) and given.graph is not graph:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise OptimizerValueError("the global step is of another model", where=given.name)
-    return counter_of(given)
+    reference = graph.value(global_step) if isinstance(global_step, str) else global_step
+    if isinstance(reference, State | GraphValue) and reference.graph is not graph:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise OptimizerValueError("the global step is of another model", where=reference.name)
+    return counter_of(reference)
 
 
 def _unknown_counter(graph: TrainingGraph, name: str) -> OptimizerValueError:
     """Return the error about a counter that the model has not."""
     values = graph.source.graph.initializers.values()
     whole = [v for v in values if v.dtype is not None and v.dtype.is_integer()]
-    known = sorted({OWN_COUNTER, *(str(v.name) for v in whole if dims(v) == ())})
-    close = get_close_matches(name, known, n=1)
+    names = sorted({OWN_COUNTER, *(str(v.name) for v in whole if dims(v) == ())})
+    close = get_close_matches(name, names, n=1)
     return OptimizerValueError(
         "the model has no counter of this name",
         where=name,
-        expected=repr(close[0]) if close else " or ".join(map(repr, known)),
+        expected=repr(close[0]) if close else " or ".join(map(repr, names)),
         remedy=f"set `optimizer.iterations = {name!r}` for a new counter",
     )
 
@@ -204,22 +204,22 @@ def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGrap
         UnsupportedError: What is to be updated is a value that a node computes, or an input; or it
             has a constraint and a sparse gradient.
     """
-    given = check.pairs(grads_and_vars)
-    if not given:
+    checked_pairs = check.pairs(grads_and_vars)
+    if not checked_pairs:
         raise OptimizerValueError("No variables provided.")
-    for gradient, variable in given:
+    for gradient, variable in checked_pairs:
         if gradient is not None:
             unwrap(gradient)
         if not isinstance(variable, State | GraphValue | str):
             raise OptimizerTypeError("not a variable", found=type(variable).__name__)
-    if all(gradient is None for gradient, _ in given):
-        names = [v if isinstance(v, str) else v.name for _, v in given]
+    if all(gradient is None for gradient, _ in checked_pairs):
+        names = [v if isinstance(v, str) else v.name for _, v in checked_pairs]
         raise OptimizerValueError(
             f"No gradients provided for any variable: {names}",
             remedy="pass what compute_gradients returned for a loss that depends on them",
         )
-    graph = _graph(given)
-    pairs = [(gradient, _variable(graph, variable)) for gradient, variable in given]
+    graph = _graph(checked_pairs)
+    pairs = [(gradient, _variable(graph, variable)) for gradient, variable in checked_pairs]
     if len({state.name for _, state in pairs}) < len(pairs):
         raise OptimizerValueError(
             "a variable is given twice", found=[state.name for _, state in pairs]
@@ -231,16 +231,16 @@ def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGrap
 
 def _variable(graph: TrainingGraph, given: Variable) -> State:
     """Return the variable that a state, a value or a name denotes."""
-    found = graph.value(given) if isinstance(given, str) else given
-    if isinstance(found, GraphValue) and not found.value.is_initializer():
+    reference = graph.value(given) if isinstance(given, str) else given
+    if isinstance(reference, GraphValue) and not reference.value.is_initializer():
         raise UnsupportedError(
             "Trying to update a Tensor",
-            where=found.name,
+            where=reference.name,
             found="a value that each step computes or is fed",
             expected="a variable",
             remedy="use its gradient as a fetch, and leave it out of apply_gradients",
         )
-    return graph.variable(found)
+    return graph.variable(reference)
 
 
 def _check_gradient(gradient: Gradient, variable: State) -> None:
@@ -260,12 +260,12 @@ def _check_gradient(gradient: Gradient, variable: State) -> None:
     if isinstance(raw, IndexedSlices):
         _check_indices(raw, variable)
         expected = (None, *expected[1:])
-    found = dims(values)
-    if found is not None and differ(found, expected):
+    lengths = dims(values)
+    if lengths is not None and differ(lengths, expected):
         raise OptimizerValueError(
             "a gradient has another shape than its variable",
             where=variable.name,
-            found=list(found),
+            found=list(lengths),
             expected=["rows" if length is None else length for length in expected],
             remedy="pair each gradient with the variable that compute_gradients gave it with",
         )
@@ -325,12 +325,12 @@ def norm_before_clipping(
     Of gradients that `clip_by_norm` has limited, or a user's arithmetic changed, it is that of the
     results.
     """
-    given = [clipping.unclipped(gradient) for gradient in gradients]
-    known = clipping.known_norm(given)
-    if known is not None:
-        return known
+    sources = [clipping.unclipped(gradient) for gradient in gradients]
+    norm = clipping.known_norm(sources)
+    if norm is not None:
+        return norm
     b = graph.scoped(clipping.SCOPE, Part.CLIP)
-    raw = [merged(b, g, rows_only=True) for g in given]
+    raw = [merged(b, g, rows_only=True) for g in sources]
     return clipping.global_norm_of(b, raw, factor)
 
 

@@ -108,12 +108,12 @@ def either(where: str, **names: Any) -> Any:
     Raises:
         OptimizerTypeError: None or both are.
     """
-    given = [value for value in names.values() if value is not None]
-    if len(given) != 1:
+    values = [value for value in names.values() if value is not None]
+    if len(values) != 1:
         raise OptimizerTypeError(
-            f"{where} takes one of {' and '.join(names)}", found=f"{len(given)} of them"
+            f"{where} takes one of {' and '.join(names)}", found=f"{len(values)} of them"
         )
-    return given[0]
+    return values[0]
 
 
 def listed(given: Iterable[Any], what: str) -> list[Any]:
@@ -137,12 +137,12 @@ def pairs(given: Iterable[Any]) -> list[Any]:
     Raises:
         OptimizerTypeError: They are no pairs.
     """
-    found = listed(given, "(gradient, variable) pairs")
-    for pair in found:
+    entries = listed(given, "(gradient, variable) pairs")
+    for pair in entries:
         if not isinstance(pair, tuple | list) or len(pair) != 2:  # pyright: ignore[reportUnknownArgumentType]
             raise OptimizerTypeError(
                 "not a (gradient, variable) pair",
                 found=f"an object of type {type(pair).__name__}",  # pyright: ignore[reportUnknownArgumentType]
                 remedy="pass what compute_gradients returned",
             )
-    return found
+    return entries

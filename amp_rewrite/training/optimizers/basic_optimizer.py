@@ -103,8 +103,8 @@ class BasicOptimizer:
         check.optimizer_name(name)
         self._built = False
         self.use_locking = use_locking
-        made = NoRule(owner=type(self).__name__) if rule is None else rule
-        self.rule = keras_arguments.renamed(name, made, options)
+        own_rule = NoRule(owner=type(self).__name__) if rule is None else rule
+        self.rule = keras_arguments.renamed(name, own_rule, options)
         settings = keras_arguments.take_settings(name, options)
         self.use_ema, self.ema_momentum = settings.use_ema, settings.ema_momentum
         self.gradient_accumulation_steps = settings.gradient_accumulation_steps
@@ -205,12 +205,12 @@ class BasicOptimizer:
             OptimizerTypeError: One of them is of a type that it cannot be.
             OptimizerValueError: One is impossible, or the rule has no weight decay.
         """
-        made = copy.copy(self)
-        made._built = False
+        member = copy.copy(self)
+        member._built = False
         if rate is not None:
-            made._rate = LearningRate(self.name, rate, rate_state)
+            member._rate = LearningRate(self.name, rate, rate_state)
         elif rate_multiplier is not None:
-            made._rate = MultipliedRate(self._rate, rate_multiplier)
+            member._rate = MultipliedRate(self._rate, rate_multiplier)
         if weight_decay is not None:
             if not hasattr(self.rule, "weight_decay"):
                 raise OptimizerValueError(
@@ -219,12 +219,12 @@ class BasicOptimizer:
                     found=f"weight_decay={weight_decay}",
                     remedy="use one that has, such as AdamW or Momentum",
                 )
-            made.rule = replace(self.rule, weight_decay=weight_decay)  # pyright: ignore[reportCallIssue] not every rule has it
+            member.rule = replace(self.rule, weight_decay=weight_decay)  # pyright: ignore[reportCallIssue] not every rule has it
         if clipping:
-            vars(made).update(
+            vars(member).update(
                 zip(LIMITS, check_limits(self.name, Clipping(**clipping)), strict=True)
             )
-        return made
+        return member
 
     @options_by_position
     def compute_gradients(
@@ -265,10 +265,10 @@ class BasicOptimizer:
         check_float("loss", value.name, value.dtype)
         variables = var_lists.chosen(graph, value, var_list)
         seed = check_grad_loss(value, grad_loss)
-        found = raw_gradients(graph, value, variables, seed)
+        gradients = raw_gradients(graph, value, variables, seed)
         if gated:
-            found = barrier(graph.builder, found)
-        return [(wrap(graph, g), v) for g, v in zip(found, variables, strict=True)]
+            gradients = barrier(graph.builder, gradients)
+        return [(wrap(graph, g), v) for g, v in zip(gradients, variables, strict=True)]
 
     def reduce_gradients(
         self, grads_and_vars: Iterable[tuple[Gradient, Variable]]
@@ -306,8 +306,8 @@ class BasicOptimizer:
         counter = self._given_counter if global_step is None else global_step
         check_step(graph, counter, new=global_step is None)
         self._states.graph = graph
-        given = [gradient for gradient, _ in pairs]
-        clipped = clip(given, self.clipnorm, self.clipvalue, self.global_clipnorm)
+        gradients = [gradient for gradient, _ in pairs]
+        clipped = clip(gradients, self.clipnorm, self.clipvalue, self.global_clipnorm)
         step = StepUpdates(
             self.rule,
             self._rate,
@@ -322,7 +322,7 @@ class BasicOptimizer:
         self._built = True
         for gradient, (_, variable) in zip(clipped, pairs, strict=True):
             step.update(gradient, variable)
-        op = train_op(step, given)
+        op = train_op(step, gradients)
         if not self.use_ema:
             return op
         return averaged(op, Average(self.ema_momentum, warm_up=False, start=1))
@@ -456,8 +456,8 @@ def _ours(kind: type[BasicOptimizer], name: str) -> str:
 def _meant(kind: type[BasicOptimizer], name: str) -> str | None:
     """Return the hyperparameter that a name denotes which a class of optimizers lacks, or None."""
     parts = (*KEYWORDS, *keras_arguments.SETTINGS, *dir(kind))
-    known = {n.replace("_", ""): n for n in parts if is_part(kind, n)}
-    if name in known.values():
+    names = {n.replace("_", ""): n for n in parts if is_part(kind, n)}
+    if name in names.values():
         return None
     meant = _ELSEWHERE.get(name, name)
-    return known.get(meant.replace("_", "").lower())
+    return names.get(meant.replace("_", "").lower())

@@ -124,13 +124,13 @@ def clip_by_global_norm(
         OptimizerValueError: `clip_norm` is not positive, or all gradients are None.
     """
     limit = check.number("clip_norm", clip_norm, above=True)
-    given = check.listed(gradients, "gradients")
-    known = _norm_given(use_norm)
-    graph = _graph([*given, use_norm])
+    tensors = check.listed(gradients, "gradients")
+    norm_before = _norm_given(use_norm)
+    graph = _graph([*tensors, use_norm])
     b = graph.scoped(SCOPE, Part.CLIP)
-    raw = [None if g is None else _summed(b, g) for g in given]
+    raw = [None if g is None else _summed(b, g) for g in tensors]
     present = [g for g in raw if g is not None]
-    norm = global_norm_of(b, present) if known is None else known
+    norm = global_norm_of(b, present) if norm_before is None else norm_before
     scale = b.div(limit, b.maximum(norm, limit))
     scale = b.add(scale, b.sub(norm, norm))  # infinity - infinity is NaN
     clipped = [None if g is None else _map(b, g, lambda v: _times(b, v, scale)) for g in raw]
@@ -190,18 +190,18 @@ def clip_with_norm(
     return wrap(graph, _map(b, raw, lambda v: _times(b, v, scale))), GraphValue(graph, norm)
 
 
-def _axes(given: object) -> list[int] | None:
+def _axes(axes: object) -> list[int] | None:
     """Return axes as integers.
 
     Raises:
         OptimizerTypeError: They are not a list of integers.
     """
-    if given is None:
+    if axes is None:
         return None
     try:
-        return [operator.index(axis) for axis in cast(Iterable[Any], given)]
+        return [operator.index(axis) for axis in cast(Iterable[Any], axes)]
     except TypeError as error:
-        raise OptimizerTypeError("axes must be a list of integers", found=repr(given)) from error
+        raise OptimizerTypeError("axes must be a list of integers", found=repr(axes)) from error
 
 
 def clip_by_value(gradient: Gradient, clip_value_min: float, clip_value_max: float) -> Any:
@@ -250,10 +250,10 @@ def global_norm(gradients: Iterable[Gradient]) -> GraphValue:
     Raises:
         OptimizerValueError: All gradients are None.
     """
-    given = check.listed(gradients, "gradients")
-    graph = _graph(given)
+    tensors = check.listed(gradients, "gradients")
+    graph = _graph(tensors)
     b = graph.scoped(SCOPE, Part.CLIP)
-    raw = [_summed(b, g) for g in given if g is not None]
+    raw = [_summed(b, g) for g in tensors if g is not None]
     return GraphValue(graph, global_norm_of(b, raw))
 
 
@@ -285,14 +285,14 @@ def remember_norm(norm: ir.Value, gradients: Sequence[Raw]) -> None:
 
 def known_norm(gradients: Sequence[Raw]) -> ir.Value | None:
     """Return the global norm of exactly these gradients before clipping if it is computed."""
-    known: list[tuple[ir.Value, ir.Value] | None] = [
+    norms: list[tuple[ir.Value, ir.Value] | None] = [
         values_of(g).meta.get(NORM_KEY) for g in gradients
     ]
-    if known[0] is None:
+    if norms[0] is None:
         return None
-    norm: ir.Value = known[0][0]
-    sources = {entry[1] for entry in known if entry is not None and entry[0] is norm}
-    return norm if None not in known and sources == norm.meta.get(NORM_OF_KEY) else None
+    norm: ir.Value = norms[0][0]
+    sources = {entry[1] for entry in norms if entry is not None and entry[0] is norm}
+    return norm if None not in norms and sources == norm.meta.get(NORM_OF_KEY) else None
 
 
 def _graph(gradients: Sequence[Gradient]) -> TrainingGraph:

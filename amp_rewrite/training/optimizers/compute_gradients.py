@@ -53,14 +53,14 @@ def check_losses(losses: object) -> list[GraphValue]:
     """
     if not isinstance(losses, list | tuple):
         raise OptimizerTypeError("several losses must be a list", found=type(losses).__name__)
-    found = [_one_loss(each) for each in losses]
-    if not found:
+    values = [_one_loss(each) for each in losses]
+    if not values:
         raise OptimizerValueError("no losses", expected="at least one")
-    for loss in found:
-        if loss.graph is not found[0].graph:
+    for loss in values:
+        if loss.graph is not values[0].graph:
             raise OptimizerValueError("two losses are of different models", where=loss.name)
         check_float("loss", loss.name, loss.dtype)
-    return found
+    return values
 
 
 def called(loss: Loss) -> GraphValue | list[GraphValue]:
@@ -80,14 +80,14 @@ def _total(losses: Sequence[GraphValue]) -> GraphValue:
 
 
 def _one_loss(loss: object) -> GraphValue:
-    given: object = loss() if callable(loss) else loss
-    if not isinstance(given, GraphValue):
+    value: object = loss() if callable(loss) else loss
+    if not isinstance(value, GraphValue):
         raise OptimizerTypeError(
             "the loss must be a value of a model",
-            found=type(given).__name__,
+            found=type(value).__name__,
             remedy="take it with amp_rewrite.value(model, name)",
         )
-    return given
+    return value
 
 
 def check_float(what: str, name: str, dtype: ir.DataType) -> None:
@@ -123,12 +123,12 @@ def check_grad_loss(loss: GraphValue, grad_loss: object) -> GraphValue | None:
     if grad_loss.graph is not loss.graph:
         raise OptimizerValueError("grad_loss is a value of another model", where=grad_loss.name)
     check_float("grad_loss", grad_loss.name, grad_loss.dtype)
-    found, expected = grad_loss.shape, loss.shape
-    if found is not None and expected is not None and differ(found, expected):
+    lengths, expected = grad_loss.shape, loss.shape
+    if lengths is not None and expected is not None and differ(lengths, expected):
         raise OptimizerValueError(
             "grad_loss has another shape than the loss",
             where=grad_loss.name,
-            found=list(found),
+            found=list(lengths),
             expected=list(expected),
         )
     return grad_loss
@@ -159,7 +159,7 @@ def raw_gradients(
     seed = _ones(graph, loss.value) if grad_loss is None else grad_loss.value
     seed = b.cast_like(seed, loss.value)
     forward, before = nodes_before(graph.model.graph, loss.value), len(b.added)
-    found = list(gradients(b, {loss.value: seed}, [v.value for v in variables]))
+    gradients_of = list(gradients(b, {loss.value: seed}, [v.value for v in variables]))
     if graph.recomputed is not None:
         varying = depending_on(forward, [v.value for v in variables])
         segments = graph.recomputed.segments(forward, varying)
@@ -167,7 +167,7 @@ def raw_gradients(
     graph.seeds.append(seed)
     own = {
         variable.name: gradient
-        for variable, gradient in zip(variables, found, strict=True)
+        for variable, gradient in zip(variables, gradients_of, strict=True)
         if gradient is not None and isinstance(variable, State)
     }
     graph.gradients = {name: values_of(gradient) for name, gradient in own.items()}
@@ -176,7 +176,7 @@ def raw_gradients(
         for name, gradient in own.items()
         if isinstance(gradient, IndexedSlices)
     }
-    return found
+    return gradients_of
 
 
 def _ones(graph: TrainingGraph, loss: ir.Value) -> ir.Value:
@@ -197,13 +197,13 @@ def _ones(graph: TrainingGraph, loss: ir.Value) -> ir.Value:
     return ones
 
 
-def barrier(b: Builder, found: Sequence[Raw | None]) -> list[Raw | None]:
+def barrier(b: Builder, raw: Sequence[Raw | None]) -> list[Raw | None]:
     """Return the gradients such that each depends on all of its element type.
 
     They pass through a sequence: SequenceConstruct cannot run before all of them are there, and
     whatever uses one comes behind it. That costs two copies of every gradient.
     """
-    tensors = [v for g in found if g is not None for v in _parts(g)]
+    tensors = [v for g in raw if g is not None for v in _parts(g)]
     passed: dict[ir.Value, ir.Value] = {}
     for dtype in dict.fromkeys(b.type_of(v) for v in tensors):
         same = list(dict.fromkeys(v for v in tensors if b.type_of(v) is dtype))
@@ -212,7 +212,7 @@ def barrier(b: Builder, found: Sequence[Raw | None]) -> list[Raw | None]:
             out = b.op("SequenceAt", sequence, b.constant(index))
             out.type = ir.TensorType(dtype)
             passed[tensor] = b.shaped_like(out, tensor)
-    return [_through(g, passed) for g in found]
+    return [_through(g, passed) for g in raw]
 
 
 def _parts(gradient: Raw) -> Sequence[ir.Value]:

@@ -25,11 +25,11 @@ def arguments(
     Raises:
         AmpError: `error`: it is not a mapping, or a key is missing or unknown.
     """
-    given = mapping(config, kind.__name__, error)
+    settings = mapping(config, kind.__name__, error)
     parameters = inspect.signature(kind).parameters.values()
     named = {p.name: p.default for p in parameters if p.kind in _NAMED}
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    for key in given:
+    for key in settings:
         if not isinstance(key, str) or not (takes_any or key in named):
             raise error(
                 f"the configuration has an unknown key {key!r}",
@@ -38,15 +38,15 @@ def arguments(
                 remedy="pass what get_config returned",
             )
     required = {name for name, default in named.items() if default is inspect.Parameter.empty}
-    missing = [name for name in named if name not in given and name in required.union(needed)]
+    missing = [name for name in named if name not in settings and name in required.union(needed)]
     if missing:
         raise error(
             f"the configuration has no key {missing[0]!r}",
             where=kind.__name__,
-            found=", ".join(given) or "no key",
+            found=", ".join(settings) or "no key",
             remedy="pass what get_config returned",
         )
-    return given
+    return settings
 
 
 def mapping(config: Any, where: str, error: type[AmpError]) -> dict[Any, Any]:
@@ -73,15 +73,15 @@ def custom_classes(custom_objects: Any, error: type[AmpError]) -> Mapping[str, t
     """
     if custom_objects is None:
         return {}
-    found = f"an object of type {type(custom_objects).__name__}"
+    wrong_part = f"an object of type {type(custom_objects).__name__}"
     if isinstance(custom_objects, Mapping):
         wrong = [f"{v!r} for {k!r}" for k, v in custom_objects.items() if not _restores(v)]
         if not wrong:
             return custom_objects
-        found = wrong[0]
+        wrong_part = wrong[0]
     raise error(
         "custom_objects must be a mapping from names to classes",
-        found=found,
+        found=wrong_part,
         expected="classes with from_config",
     )
 

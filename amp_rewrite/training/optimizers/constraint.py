@@ -53,8 +53,8 @@ def constrained(variable: State, updated: ir.Value) -> ir.Value:
         raise OptimizerValueError(
             "a constraint returned a value of another model", where=variable.name, found=result.name
         )
-    found, expected = (result.dtype, result.shape), (variable.dtype, variable.shape)
-    if found != expected:
+    kind, expected = (result.dtype, result.shape), (variable.dtype, variable.shape)
+    if kind != expected:
         raise OptimizerValueError(
             "a constraint must keep the type and the shape",
             where=variable.name,

@@ -42,13 +42,13 @@ def unwrap(gradient: object) -> Raw:
     return _value(gradient)
 
 
-def _value(given: object) -> ir.Value:
-    if isinstance(given, GraphValue):
-        return given.value
-    if isinstance(given, ir.Value):
-        return given
+def _value(reference: object) -> ir.Value:
+    if isinstance(reference, GraphValue):
+        return reference.value
+    if isinstance(reference, ir.Value):
+        return reference
     raise OptimizerTypeError(
-        "a gradient must be a value, IndexedSlices or None", found=type(given).__name__
+        "a gradient must be a value, IndexedSlices or None", found=type(reference).__name__
     )
 
 

@@ -136,8 +136,8 @@ class Accumulation:
             sums = [b.reduce_sum(part, keepdims=False) for part in parts if part is not None]
             name = f"{_SCOPE}/loss_{number}"
             state = graph.state(name, np.array(0, np.float32), ACCUMULATOR)
-            found = [state.value, *(b.cast(each, ir.DataType.FLOAT) for each in sums)]
-            totals.append(b.shaped_like(b.op("Sum", *found), state.value))
+            terms = [state.value, *(b.cast(each, ir.DataType.FLOAT) for each in sums)]
+            totals.append(b.shaped_like(b.op("Sum", *terms), state.value))
             self._totals[state] = totals[-1]
         for mean, parts in zip((g for g, _ in means), of, strict=True):
             if parts is not None:
@@ -203,8 +203,8 @@ class Accumulation:
         if FINITE in fetches:
             fetches[FINITE] = b.op("Or", b.logical_not(boundary), fetches[FINITE])
         fetches[ACCUMULATED] = updates[self._counter.name]
-        made = Accumulated(self.steps, boundary, self._counter)
-        return replace(train_op, updates=updates, fetches=fetches, accumulated=made)
+        accumulated = Accumulated(self.steps, boundary, self._counter)
+        return replace(train_op, updates=updates, fetches=fetches, accumulated=accumulated)
 
     def _both(
         self, b: Builder, op: TrainOp, count: ir.Value
@@ -250,9 +250,9 @@ def _either(
     joined: dict[str, ir.Value] = {}
     if mode == "select":
         joined = {
-            name: found
+            name: choice
             for name, value in applied.items()
-            if (found := _joined(b, boundary, value, waiting[name])) is not None
+            if (choice := _joined(b, boundary, value, waiting[name])) is not None
         }
     changed = set(op.updates.values())
     results = conditional(

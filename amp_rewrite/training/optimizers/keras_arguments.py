@@ -81,16 +81,16 @@ def take_settings(optimizer: str, options: MutableMapping[str, Any]) -> KerasSet
     for name in _WITHOUT_EFFECT:
         options.pop(name, None)
     for name, remedy in _INSTEAD.items():
-        given = options.pop(name, None)
-        if given is not None and not (isinstance(given, bool | int | float) and not given):
+        setting = options.pop(name, None)
+        if setting is not None and not (isinstance(setting, bool | int | float) and not setting):
             raise OptimizerValueError(
                 f"{name} is not an argument here",
                 where=optimizer,
-                found=f"{name}={given!r}",
+                found=f"{name}={setting!r}",
                 remedy=remedy,
             )
-    given = {name: options.pop(name) for name in SETTINGS if name in options}
-    return KerasSettings(**{k: v for k, v in given.items() if v is not None})
+    setting = {name: options.pop(name) for name in SETTINGS if name in options}
+    return KerasSettings(**{k: v for k, v in setting.items() if v is not None})
 
 
 def renamed(optimizer: str, rule: UpdateRule, options: MutableMapping[str, Any]) -> UpdateRule:
@@ -105,8 +105,8 @@ def renamed(optimizer: str, rule: UpdateRule, options: MutableMapping[str, Any])
         OptimizerTypeError: The rule has no such hyperparameter, or one is not a number.
         OptimizerValueError: One is impossible.
     """
-    given = {ours: options.pop(name) for name, ours in NAMES.items() if name in options}
-    unknown = [ours for ours in given if not hasattr(rule, ours)]
+    hyperparameters = {ours: options.pop(name) for name, ours in NAMES.items() if name in options}
+    unknown = [ours for ours in hyperparameters if not hasattr(rule, ours)]
     if unknown:
         theirs = next(name for name, ours in NAMES.items() if ours == unknown[0])
         raise OptimizerTypeError(
@@ -115,7 +115,7 @@ def renamed(optimizer: str, rule: UpdateRule, options: MutableMapping[str, Any])
             found=[theirs],
             expected=sorted(entry.name for entry in fields(rule)),
         )
-    return replace(rule, **given) if given else rule
+    return replace(rule, **hyperparameters) if hyperparameters else rule
 
 
 def flat(config: Any) -> Any:

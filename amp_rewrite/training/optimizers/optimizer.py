@@ -243,10 +243,12 @@ class Optimizer(BasicOptimizer):
         Raises:
             OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
         """
-        given = arguments(cls, keras_arguments.flat(config), OptimizerTypeError)
-        if isinstance(given.get("learning_rate"), Mapping):
-            given["learning_rate"] = schedules.from_config(given["learning_rate"], custom_objects)
-        return cls(**given)
+        settings = arguments(cls, keras_arguments.flat(config), OptimizerTypeError)
+        if isinstance(settings.get("learning_rate"), Mapping):
+            settings["learning_rate"] = schedules.from_config(
+                settings["learning_rate"], custom_objects
+            )
+        return cls(**settings)
 
 
 def _step_and_variables(

@@ -66,22 +66,22 @@ class ParameterGroup:
             OptimizerTypeError: A setting is of a type that it cannot be.
             OptimizerValueError: One is impossible, or two exclude each other.
         """
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
-        given = {k: v for k, v in given.items() if v is not None}
-        settings = [k for k in given if k not in ("variables", "name", "optimizer")]
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values = {k: v for k, v in values.items() if v is not None}
+        settings = [k for k in values if k not in ("variables", "name", "optimizer")]
         if self.optimizer is not None:
             if settings:
                 raise _both(name, f"optimizer and {settings[0]}", "give them to that optimizer")
             return check_plain(self.optimizer, f"group {name!r}")
         if self.learning_rate is not None and self.rate_multiplier is not None:
             raise _both(name, "learning_rate and rate_multiplier", "leave one of them out")
-        own = {k: given[k] for k in settings if k != "learning_rate"}
+        own = {k: values[k] for k in settings if k != "learning_rate"}
         return base.member(rate=self.learning_rate, rate_state=f"{LEARNING_RATE}/{name}", **own)
 
 
-def _both(name: str, found: str, remedy: str) -> OptimizerValueError:
+def _both(name: str, settings: str, remedy: str) -> OptimizerValueError:
     return OptimizerValueError(
-        "settings that exclude each other", where=f"group {name!r}", found=found, remedy=remedy
+        "settings that exclude each other", where=f"group {name!r}", found=settings, remedy=remedy
     )
 
 
@@ -128,7 +128,7 @@ class ParameterGroups(OptimizerWrapper):
                 decay that `no_decay` could turn off.
         """
         super().__init__(check_plain(optimizer, "ParameterGroups"))
-        self._groups = [_group(given) for given in check.listed(groups, "groups")]
+        self._groups = [_group(entry) for entry in check.listed(groups, "groups")]
         self._no_decay = no_decay
         self.members = {_REST: optimizer}
         for number, group in enumerate(self._groups, 1):
@@ -228,8 +228,8 @@ class ParameterGroups(OptimizerWrapper):
     ) -> State | None:
         """See `Optimizer.get_slot`."""
         name = check.either("get_slot", name=name, slot_name=slot_name)
-        found = (member.get_slot(var, name) for member in self._distinct())
-        return next((slot for slot in found if slot is not None), None)
+        slots = (member.get_slot(var, name) for member in self._distinct())
+        return next((slot for slot in slots if slot is not None), None)
 
     def get_slot_names(self) -> list[str]:
         """See `Optimizer.get_slot_names`."""
@@ -237,8 +237,8 @@ class ParameterGroups(OptimizerWrapper):
 
     def variables(self) -> list[State]:
         """See `Optimizer.variables`."""
-        found = {s.name: s for member in self._distinct() for s in member.variables()}
-        return [found[name] for name in sorted(found)]
+        states = {s.name: s for member in self._distinct() for s in member.variables()}
+        return [states[name] for name in sorted(states)]
 
     @property
     def iterations(self) -> State | None:
@@ -283,12 +283,12 @@ class ParameterGroups(OptimizerWrapper):
         cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
     ) -> Self:
         """Return groups made from what `get_config` returned; see `OptimizerWrapper`."""
-        given = arguments(cls, config, OptimizerTypeError)
-        given["groups"] = [
+        settings = arguments(cls, config, OptimizerTypeError)
+        settings["groups"] = [
             _restored(mapping(group, "groups", OptimizerTypeError), custom_objects)
-            for group in given.get("groups", ())
+            for group in settings.get("groups", ())
         ]
-        return super().from_config(given, custom_objects)
+        return super().from_config(settings, custom_objects)
 
 
 def check_plain(optimizer: object, where: str) -> Optimizer:
@@ -326,24 +326,24 @@ def _chooses(selection: object) -> bool:
     return selection is not None
 
 
-def _group(given: object) -> ParameterGroup:
+def _group(entry: object) -> ParameterGroup:
     """Return a group, of a group or of its settings.
 
     Raises:
         OptimizerTypeError: It is neither, or a setting is unknown or missing.
     """
-    if isinstance(given, ParameterGroup):
-        return given
-    known = [f.name for f in fields(ParameterGroup)]
+    if isinstance(entry, ParameterGroup):
+        return entry
+    names = [f.name for f in fields(ParameterGroup)]
     settings: Mapping[Any, Any] = (
-        cast("Mapping[Any, Any]", given) if isinstance(given, Mapping) else {}
+        cast("Mapping[Any, Any]", entry) if isinstance(entry, Mapping) else {}
     )
-    unknown = [key for key in settings if key not in known]
+    unknown = [key for key in settings if key not in names]
     if "variables" not in settings or unknown:
         raise OptimizerTypeError(
             "not a group of variables",
-            found=repr(unknown[0]) if unknown else f"an object of type {type(given).__name__}",
-            expected=f"a ParameterGroup, or a dictionary of {', '.join(known)}",
+            found=repr(unknown[0]) if unknown else f"an object of type {type(entry).__name__}",
+            expected=f"a ParameterGroup, or a dictionary of {', '.join(names)}",
         )
     return ParameterGroup(**settings)
 

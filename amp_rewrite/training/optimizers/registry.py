@@ -70,11 +70,11 @@ def register(kind: type[Optimizer]) -> None:
         OptimizerTypeError: It is not a class of optimizers.
         OptimizerValueError: Another class has this name.
     """
-    given: Any = kind
-    if not isinstance(given, type) or not issubclass(given, Optimizer):
+    candidate: Any = kind
+    if not isinstance(candidate, type) or not issubclass(candidate, Optimizer):
         raise OptimizerTypeError(
             "not a class of optimizers",
-            found=f"an object of type {type(given).__name__}",
+            found=f"an object of type {type(candidate).__name__}",
             expected="a child of Optimizer",
         )
     name = kind.__name__

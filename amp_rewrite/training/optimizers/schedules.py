@@ -65,12 +65,12 @@ class Schedule(ABC):
         Raises:
             OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
         """
-        given = mapping(config, cls.__name__, OptimizerTypeError)
-        given = mapping(given.get("config", given), cls.__name__, OptimizerTypeError)
-        given.pop("class_name", None)
-        if isinstance(given.get("learning_rate"), Mapping):
-            given["learning_rate"] = from_config(given["learning_rate"], custom_objects)
-        return cls(**arguments(cls, given, OptimizerTypeError))
+        settings = mapping(config, cls.__name__, OptimizerTypeError)
+        settings = mapping(settings.get("config", settings), cls.__name__, OptimizerTypeError)
+        settings.pop("class_name", None)
+        if isinstance(settings.get("learning_rate"), Mapping):
+            settings["learning_rate"] = from_config(settings["learning_rate"], custom_objects)
+        return cls(**arguments(cls, settings, OptimizerTypeError))
 
 
 @dataclass(frozen=True)
@@ -349,13 +349,13 @@ def from_config(
         OptimizerValueError: The class is unknown.
         OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
     """
-    given = mapping(config, "schedule", OptimizerTypeError)
+    settings = mapping(config, "schedule", OptimizerTypeError)
     custom = custom_classes(custom_objects, OptimizerTypeError)
-    kind = class_of(given, {**_SCHEDULES, **custom})
+    kind = class_of(settings, {**_SCHEDULES, **custom})
     if kind is None:
         raise OptimizerValueError(
             "unknown schedule",
-            found=repr(given.get("class_name")),
+            found=repr(settings.get("class_name")),
             expected=" or ".join(_SCHEDULES),
         )
-    return restore(kind, given, custom)
+    return restore(kind, settings, custom)

@@ -69,24 +69,24 @@ class OptimizerStates:
         Raises:
             OptimizerValueError: The initializer does not fit.
         """
-        known = self._slots.get((variable, name))
-        if known is None:
+        slot = self._slots.get((variable, name))
+        if slot is None:
             initial = initial_array(variable, initializer)
             initial = initial if dtype is None else initial.astype(dtype.numpy())
             stem = f"{variable.name}/{self.optimizer}"
-            known = variable.graph.state(stem, initial, "slot")
-            known.slot = stem, name
-            self._slots[variable, name] = known
-        known.kept |= kept
-        return known
+            slot = variable.graph.state(stem, initial, "slot")
+            slot.slot = stem, name
+            self._slots[variable, name] = slot
+        slot.kept |= kept
+        return slot
 
     def add_other(self, graph: TrainingGraph, name: str, initial: np.ndarray) -> State:
         """Return a non-slot state, which is made if there is none."""
-        known = self._others.get((graph, name))
-        if known is None:
-            known = graph.state(name, initial, "non_slot")
-            self._others[graph, name] = known
-        return known
+        state = self._others.get((graph, name))
+        if state is None:
+            state = graph.state(name, initial, "non_slot")
+            self._others[graph, name] = state
+        return state
 
     def add_weight(
         self, name: str, shape: Sequence[int], dtype: Any, initializer: Any, *, trainable: bool
@@ -194,14 +194,14 @@ def _initialized(
     Raises:
         OptimizerValueError: The word is unknown, or it is no tensor of numbers.
     """
-    known = {"zeros": 0.0, "ones": 1.0}
-    if isinstance(initializer, str) and initializer not in known:
+    words = {"zeros": 0.0, "ones": 1.0}
+    if isinstance(initializer, str) and initializer not in words:
         raise OptimizerValueError(
             "unknown initializer", found=repr(initializer), expected="'zeros' or 'ones'"
         )
     try:
-        given = initializer(shape, dtype) if callable(initializer) else initializer
-        array = np.asarray(known[given] if isinstance(given, str) else given)
+        content = initializer(shape, dtype) if callable(initializer) else initializer
+        array = np.asarray(words[content] if isinstance(content, str) else content)
         if array.dtype.kind in NO_NUMBERS:  # None, which numpy takes for NaN, among them
             raise _misfit(where, f"{array.dtype} {list(array.shape)}", shape)
         return array.astype(dtype)
@@ -209,9 +209,9 @@ def _initialized(
         raise _misfit(where, error, shape) from error
 
 
-def _misfit(where: str, found: object, shape: tuple[int, ...]) -> OptimizerValueError:
+def _misfit(where: str, content: object, shape: tuple[int, ...]) -> OptimizerValueError:
     return OptimizerValueError(
-        "an initializer that does not fit", where=where, found=found, expected=list(shape)
+        "an initializer that does not fit", where=where, found=content, expected=list(shape)
     )
 
 

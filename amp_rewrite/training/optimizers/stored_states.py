@@ -88,8 +88,8 @@ class StoredState(ABC):
         return self.written(self._scattered(self.read(), result, rows))
 
     def _scattered(self, whole: ir.Value, result: ir.Value, rows: ir.Value) -> ir.Value:
-        found = self.b.op("ScatterND", whole, self.b.unsqueeze(rows, [1]), result)
-        return self.b.shaped_like(found, self.state.value)
+        scattered = self.b.op("ScatterND", whole, self.b.unsqueeze(rows, [1]), result)
+        return self.b.shaped_like(scattered, self.state.value)
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class NearestState(StoredState):
 
     def rows_written(self, result: ir.Value, rows: ir.Value) -> dict[str, ir.Value]:
         """Return the next value; other rows are not rounded."""
-        found = self._scattered(self.state.value, self._rounded(result), rows)
-        return {self.state.name: found}
+        following = self._scattered(self.state.value, self._rounded(result), rows)
+        return {self.state.name: following}
 
     def _rounded(self, result: ir.Value) -> ir.Value:
         return self.b.cast(result, self.state.dtype)

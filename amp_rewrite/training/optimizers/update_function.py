@@ -41,8 +41,8 @@ class UpdateFunctions:
         function, used = self._made[key]
         count = 1 + len(slots)
         name, inputs = function.name, [tensors[i] for i in used]
-        found = self._b.op(name, *inputs, outputs=count, domain=DOMAIN)
-        results: Sequence[ir.Value] = found if isinstance(found, tuple) else (found,)
+        outputs = self._b.op(name, *inputs, outputs=count, domain=DOMAIN)
+        results: Sequence[ir.Value] = outputs if isinstance(outputs, tuple) else (outputs,)
         for result, old in zip(results, (given.value, *slots), strict=True):
             result.type = ir.TensorType(self._b.type_of(old))
             self._b.shaped_like(result, old)

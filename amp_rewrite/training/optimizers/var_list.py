@@ -26,20 +26,20 @@ def chosen(graph: TrainingGraph, loss: GraphValue, var_list: object) -> list[Any
         UnknownValueError: One is of another model.
     """
     if var_list is None:
-        found: list[Any] = list(graph.variables(loss.value))
+        variables: list[Any] = list(graph.variables(loss.value))
     else:
-        given = {_key(v): v for v in (_denoted(graph, v) for v in flat(var_list))}
-        found = list(given.values())
-    if not found:
+        references = {_key(v): v for v in (_denoted(graph, v) for v in flat(var_list))}
+        variables = list(references.values())
+    if not variables:
         raise OptimizerValueError(
             "No variables to optimize.",
             where=f"loss {loss.name!r}",
             expected="a floating-point initializer that the loss depends on",
             remedy="keep the weights as initializers when exporting the model, or unfreeze some",
         )
-    for variable in found:
+    for variable in variables:
         check_float("variable", variable.name, variable.dtype)
-    return found
+    return variables
 
 
 def checked(loss: GraphValue, var_list: object) -> Any:
@@ -50,8 +50,8 @@ def checked(loss: GraphValue, var_list: object) -> Any:
         OptimizerValueError: See there.
         UnknownValueError: See there.
     """
-    found = chosen(loss.graph, loss, var_list)
-    return None if var_list is None else found
+    references = chosen(loss.graph, loss, var_list)
+    return None if var_list is None else references
 
 
 def flat(var_list: object) -> list[Any]:
@@ -83,14 +83,14 @@ def _denoted(graph: TrainingGraph, reference: State | GraphValue | ir.Value | st
     """Return the variable that a reference denotes, or the value if that is not an initializer."""
     if isinstance(reference, ir.Value) and reference.graph is graph.source.graph:
         reference = str(reference.name)
-    found = graph.value(reference) if isinstance(reference, str) else reference
-    if isinstance(found, ir.Value):
-        found = GraphValue(graph, found)
-    inside = isinstance(found, GraphValue) and found.value.graph is graph.model.graph
-    if isinstance(found, GraphValue) and inside and not found.value.is_initializer():
-        return found
-    return graph.variable(found)
+    denoted = graph.value(reference) if isinstance(reference, str) else reference
+    if isinstance(denoted, ir.Value):
+        denoted = GraphValue(graph, denoted)
+    inside = isinstance(denoted, GraphValue) and denoted.value.graph is graph.model.graph
+    if isinstance(denoted, GraphValue) and inside and not denoted.value.is_initializer():
+        return denoted
+    return graph.variable(denoted)
 
 
-def _key(found: State | GraphValue) -> ir.Value:
-    return found.value
+def _key(reference: State | GraphValue) -> ir.Value:
+    return reference.value

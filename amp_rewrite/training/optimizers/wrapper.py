@@ -114,15 +114,15 @@ class OptimizerWrapper(Optimizer):
         **clipping: Any,
     ) -> Self:
         """Return a wrapper like this one around a member of the inner optimizer."""
-        made = copy.copy(self)
-        made._inner = self._inner.member(
+        wrapper = copy.copy(self)
+        wrapper._inner = self._inner.member(
             rate=rate,
             rate_multiplier=rate_multiplier,
             rate_state=rate_state,
             weight_decay=weight_decay,
             **clipping,
         )
-        return made
+        return wrapper
 
     def apply_reduced(
         self,
@@ -169,9 +169,9 @@ class OptimizerWrapper(Optimizer):
             OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
             OptimizerValueError: The class of the inner optimizer is unknown.
         """
-        given = arguments(cls, config, OptimizerTypeError)
-        inner = registry.get(given.pop(cls.inner_argument), custom_objects=custom_objects)
-        return cls(**given, **{cls.inner_argument: inner})
+        settings = arguments(cls, config, OptimizerTypeError)
+        inner = registry.get(settings.pop(cls.inner_argument), custom_objects=custom_objects)
+        return cls(**settings, **{cls.inner_argument: inner})
 
 
 def unscalable(optimizer: Optimizer, collective: type[Optimizer], error: type[E]) -> E:

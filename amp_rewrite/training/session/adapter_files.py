@@ -52,12 +52,12 @@ def write_adapters(
 
 def _tensors(adapters: Sequence[Adapter], states: Mapping[str, Array]) -> dict[str, Array]:
     """Return PEFT's names -> A as (rank, in) and B as (out, rank)."""
-    found: dict[str, Array] = {}
+    tensors: dict[str, Array] = {}
     for adapter in adapters:
         stem = f"{_PREFIX}.{adapter.module}"
-        found[f"{stem}.lora_A.weight"] = states[adapter.a].T
-        found[f"{stem}.lora_B.weight"] = states[adapter.b].T
-    return found
+        tensors[f"{stem}.lora_A.weight"] = states[adapter.a].T
+        tensors[f"{stem}.lora_B.weight"] = states[adapter.b].T
+    return tensors
 
 
 def _config(adapters: Sequence[Adapter]) -> dict[str, Any]:

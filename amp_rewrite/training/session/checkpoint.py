@@ -201,10 +201,10 @@ def _tensor(file: safe_open, name: str, where: str) -> Array:
 def _content(text: str | None, where: str) -> dict[str, Any]:
     try:
         content = json.loads(text or "")
-        known = content["version"] == _VERSION and isinstance(content["progress"], dict)
+        readable = content["version"] == _VERSION and isinstance(content["progress"], dict)
     except (ValueError, KeyError, TypeError, RecursionError):
-        known, content = False, {}
-    if not known:
+        readable, content = False, {}
+    if not readable:
         raise CheckpointError(
             "not a checkpoint of this package, or of a later version of it",
             where=where,
@@ -238,12 +238,12 @@ def check_fits(tensors: Mapping[str, Array], states: Mapping[str, StateInfo], wh
                 expected=f"a numpy array of {expected[1]} {list(expected[0])}",
                 remedy="pass what state_dict returned",
             )
-        found = array.shape, array.dtype.name
-        if found != expected:
+        kind = array.shape, array.dtype.name
+        if kind != expected:
             raise CheckpointError(
                 f"the checkpoint belongs to another model: {name!r} differs",
                 where=where,
-                found=f"{found[1]} {list(found[0])}",
+                found=f"{kind[1]} {list(kind[0])}",
                 expected=f"{expected[1]} {list(expected[0])}",
                 remedy="restore it with the step that it was saved from",
             )

@@ -96,8 +96,8 @@ class CompiledProgram:
         for name, tensor in feeds.items():
             binding.read(name, to_ort_value(tensor, self.device))
         binding.run("ONNX Runtime cannot run the step on these feeds")
-        found = binding.outputs(self.info.fetches.values())
-        return {n: copy_of(v) for n, v in zip(self.info.fetches, found, strict=True)}
+        outputs = binding.outputs(self.info.fetches.values())
+        return {n: copy_of(v) for n, v in zip(self.info.fetches, outputs, strict=True)}
 
     def end_profiling(self) -> str:
         """End profiling, which the options began; return the path of the profile."""

@@ -73,11 +73,11 @@ class CpuComparison:
             self._states.write(name, array)
         program = self._programs.get((), updates=True, applies=applies)
         program.run(self._states.current, feeds)
-        expected, found = self._states.read_all(other=True), states.read_all(other=True)
+        expected, results = self._states.read_all(other=True), states.read_all(other=True)
         for role in dict.fromkeys(self._roles.values()):
-            names = [name for name, known in self._roles.items() if known == role]
-            given, wanted, made = (_joined(v, names) for v in (before, expected, found))
-            if not _agree(given, wanted, made, self._near):
+            names = [name for name, other in self._roles.items() if other == role]
+            old, wanted, new = (_joined(v, names) for v in (before, expected, results))
+            if not _agree(old, wanted, new, self._near):
                 raise RunError(
                     "the execution provider does not compute the step that the CPU computes",
                     where=self._provider,
@@ -94,16 +94,16 @@ def _joined(values: Values, names: Sequence[str]) -> np.ndarray[Any, Any]:
 def _agree(
     before: np.ndarray[Any, Any],
     expected: np.ndarray[Any, Any],
-    found: np.ndarray[Any, Any],
+    result: np.ndarray[Any, Any],
     near: float,
 ) -> bool:
     """Tell whether a change is the expected one; what is not finite must be so in both."""
     finite = np.isfinite(expected)
-    if not np.array_equal(finite, np.isfinite(found)):
+    if not np.array_equal(finite, np.isfinite(result)):
         return False
     change = np.linalg.norm((expected - before)[finite & np.isfinite(before)])
     rounding = np.finfo(np.float32).eps * np.linalg.norm(expected[finite])
-    return bool(np.linalg.norm((found - expected)[finite]) <= near * change + 4 * rounding)
+    return bool(np.linalg.norm((result - expected)[finite]) <= near * change + 4 * rounding)
 
 
 def cpu_comparison(

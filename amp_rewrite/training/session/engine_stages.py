@@ -74,12 +74,12 @@ def named(providers: Sequence[Provider]) -> list[Provider]:
         OptionError: It is no list of providers, or has one beside OpenVINO.
     """
     check_form(providers)
-    found: list[Provider] = []
+    resolved: list[Provider] = []
     for provider in providers:
         name, options = name_and_options(provider)
-        known = OPENVINO if name.lower() == OPENVINO.lower() else provider_named(name)
-        found.append((known, options) if options else known)
-    names = [name_and_options(provider)[0] for provider in found]
+        provider_name = OPENVINO if name.lower() == OPENVINO.lower() else provider_named(name)
+        resolved.append((provider_name, options) if options else provider_name)
+    names = [name_and_options(provider)[0] for provider in resolved]
     if OPENVINO in names and len(names) > 1:
         raise OptionError(
             "OpenVINO is an engine of its own, which takes the whole step",
@@ -87,7 +87,7 @@ def named(providers: Sequence[Provider]) -> list[Provider]:
             expected=OPENVINO,
             remedy="name one provider",
         )
-    return found
+    return resolved
 
 
 def stage_runner(
@@ -179,7 +179,7 @@ class OpenVinoStages:
             separate_updates(model, info.names)
         before, tensors, after = number_stages(model, info.names)
         elsewhere = {*targets, *(state.output for state in info.states)}
-        given = {} if before is None or tensors is None else _numbers(before, tensors, elsewhere)
+        bound = {} if before is None or tensors is None else _numbers(before, tensors, elsewhere)
         self._stages: list[StageProgram] = []
         for part in (before, tensors, after):
             if part is None:
@@ -193,14 +193,14 @@ class OpenVinoStages:
                     info,
                     sets,
                     own,
-                    given=given,
+                    given=bound,
                     providers=providers,
                     options=options,
                     **shared,
                 )
             else:
                 one = session_options(threads=1)
-                own = {**given, **own} if part is before else own
+                own = {**bound, **own} if part is before else own
                 loaded = StageProgram(
                     whole, info, sets, own, providers=[CPU], options=one, **shared
                 )
@@ -226,14 +226,14 @@ def _numbers(before: Stage, tensors: Stage, elsewhere: Collection[str]) -> dict[
     Binding eight numbers anew in every step takes some 0.2 ms of the 4 of a small network's. What
     is `elsewhere` is written to memory of its own.
     """
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for value in before.model.graph.outputs:
         name, lengths = str(value.name), static(dims(value))
         if lengths is None or value.dtype is None:
             continue
         if name in tensors.enters and name not in elsewhere:
-            found[name] = empty(lengths, value.dtype, HOST)
-    return found
+            numbers[name] = empty(lengths, value.dtype, HOST)
+    return numbers
 
 
 def _entered(part: Stage, outer: Sequence[str]) -> Stage:

@@ -82,8 +82,8 @@ class Inputs:
             )
         lengths: dict[str, tuple[int, str]] = {}
         fed: dict[str, Any] = {}
-        for name, given in feeds.items():
-            tensor = self._tensor(name, given)
+        for name, content in feeds.items():
+            tensor = self._tensor(name, content)
             self._check_dims(name, _shape(tensor), lengths)
             if name in needed:
                 fed[name] = tensor
@@ -118,20 +118,20 @@ class Inputs:
             remedy=f"did you mean {close[0]!r}?" if close else "leave it out",
         )
 
-    def _tensor(self, name: str, given: Any) -> Any:
+    def _tensor(self, name: str, content: Any) -> Any:
         """Return an array or OrtValue of the declared type."""
         declared = self.declared[name].dtype
-        if is_ort_value(given):
-            found = given.data_type()
+        if is_ort_value(content):
+            dtype = content.data_type()
             expected = elements.from_ir(self.declared[name].type)
-            if expected is not None and found != expected:
-                raise self._wrong_type(name, found)
-            return given
-        if isinstance(given, int | float | bool | list | tuple) and declared is not None:
-            return self._from_python(name, given, declared.numpy())
-        if not isinstance(given, np.ndarray | np.generic) and hasattr(given, "__dlpack__"):
-            return self._tensor(name, self._from_dlpack(name, given))
-        array = np.asarray(given)
+            if expected is not None and dtype != expected:
+                raise self._wrong_type(name, dtype)
+            return content
+        if isinstance(content, int | float | bool | list | tuple) and declared is not None:
+            return self._from_python(name, content, declared.numpy())
+        if not isinstance(content, np.ndarray | np.generic) and hasattr(content, "__dlpack__"):
+            return self._tensor(name, self._from_dlpack(name, content))
+        array = np.asarray(content)
         return array if declared is None else self._typed(name, array, declared.numpy())
 
     def _typed(self, name: str, array: Any, dtype: np.dtype[Any]) -> Any:
@@ -145,12 +145,12 @@ class Inputs:
                 return fitted
         raise self._wrong_type(name, array.dtype)
 
-    def _from_dlpack(self, name: str, given: Any) -> Any:
+    def _from_dlpack(self, name: str, content: Any) -> Any:
         """Return a tensor without a copy: host memory as an array, other as an OrtValue."""
         try:
-            kind, _ = given.__dlpack_device__()
+            kind, _ = content.__dlpack_device__()
             on_host = int(kind) == _ON_HOST
-            return np.from_dlpack(given) if on_host else from_dlpack(given)
+            return np.from_dlpack(content) if on_host else from_dlpack(content)
         except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
             raise FeedError(
                 f"the feed {name!r} cannot be handed over by DLPack",
@@ -159,10 +159,10 @@ class Inputs:
                 remedy="feed a detached tensor of a standard type, or a numpy array",
             ) from error
 
-    def _from_python(self, name: str, given: Any, dtype: np.dtype[Any]) -> Any:
+    def _from_python(self, name: str, content: Any, dtype: np.dtype[Any]) -> Any:
         """Return a number, or nested lists of numbers, which have no element type of their own."""
         try:
-            array = np.asarray(given)
+            array = np.asarray(content)
         except ValueError as error:  # lists of different lengths
             raise FeedError(
                 f"the feed {name!r} is not a tensor", found=error, expected=self._expected(name)
@@ -180,40 +180,40 @@ class Inputs:
             )
         return fitted
 
-    def _wrong_type(self, name: str, found: object) -> FeedError:
+    def _wrong_type(self, name: str, dtype: object) -> FeedError:
         declared = self.declared[name].dtype
         word = "" if declared is None else str(declared.numpy())
         return FeedError(
             f"the feed {name!r} has the wrong element type",
-            found=found,
+            found=dtype,
             expected=self._expected(name),
             remedy=f"convert it, for example with .astype('{word}')",
         )
 
     def _check_dims(
-        self, name: str, found: tuple[int, ...], lengths: dict[str, tuple[int, str]]
+        self, name: str, shape: tuple[int, ...], lengths: dict[str, tuple[int, str]]
     ) -> None:
         declared = self.declared[name].shape
         if declared is None:
             return
-        fits = len(found) == len(declared) and all(
-            not isinstance(d, int) or d == n for d, n in zip(declared, found, strict=True)
+        fits = len(shape) == len(declared) and all(
+            not isinstance(d, int) or d == n for d, n in zip(declared, shape, strict=True)
         )
         if not fits:
             raise FeedError(
                 f"the feed {name!r} has the wrong shape",
-                found=list(found),
+                found=list(shape),
                 expected=self._expected(name),
             )
-        for dim, length in zip(declared, found, strict=True):
+        for dim, length in zip(declared, shape, strict=True):
             symbol = dim.value if isinstance(dim, ir.SymbolicDim) else None
             if symbol is None:
                 continue
-            known, other = lengths.setdefault(symbol, (length, name))
-            if known != length:
+            expected, other = lengths.setdefault(symbol, (length, name))
+            if expected != length:
                 raise FeedError(
                     f"the feeds {other!r} and {name!r} disagree about the dimension {symbol!r}",
-                    found=f"{known} and {length}",
+                    found=f"{expected} and {length}",
                     expected="one length",
                 )
 
@@ -223,11 +223,11 @@ class Inputs:
         return f"{word} {_dims(value.shape)}"
 
 
-def _changed(given: Any, fitted: Any) -> Any:
+def _changed(array: Any, fitted: Any) -> Any:
     """Return where numbers are others in another type, apart from the rounding of fractions."""
-    if given.dtype.kind == "f":
-        return np.isfinite(given) & ~np.isfinite(fitted)
-    return fitted.astype(given.dtype) != given
+    if array.dtype.kind == "f":
+        return np.isfinite(array) & ~np.isfinite(fitted)
+    return fitted.astype(array.dtype) != array
 
 
 def _dims(shape: ir.Shape | None) -> str:

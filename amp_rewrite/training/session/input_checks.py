@@ -63,8 +63,8 @@ class InputChecks:
         """Count what is not finite, if that is wanted."""
         if self._non_finite != COUNT:
             return
-        for name, found in non_finite(tensors).items():
-            self.counted[name] = self.counted.get(name, 0) + found
+        for name, number in non_finite(tensors).items():
+            self.counted[name] = self.counted.get(name, 0) + number
 
     def refuse_one(self, lengths: Mapping[str, int]) -> None:
         """Refuse a batch of one example where the step normalizes over the batch alone.

@@ -61,11 +61,11 @@ class Inspection(StateAccess):
         names = tuple(dict.fromkeys((*info.gradients.values(), *rows.values(), *scale)))
         program = self._programs.get(names, updates=False, trains=True)
         fed = self._inputs.check(as_feeds(feeds), frozenset(program.info.inputs))
-        found = program.run(self._states.current, fed)
-        factor = np.float32(found[_SCALE]) if scale else np.float32(1)
-        gradients = {variable: found[name] / factor for variable, name in info.gradients.items()}
+        results = program.run(self._states.current, fed)
+        factor = np.float32(results[_SCALE]) if scale else np.float32(1)
+        gradients = {variable: results[name] / factor for variable, name in info.gradients.items()}
         for variable, name in rows.items():
-            gradients[variable] = self._dense(variable, gradients[variable], found[name])
+            gradients[variable] = self._dense(variable, gradients[variable], results[name])
         return gradients
 
     def diagnose(self, feeds: Feeds, *, last: bool = False) -> Diagnosis:
@@ -85,8 +85,8 @@ class Inspection(StateAccess):
         """
         self.check_open()
         last = arguments.switch("last", last)
-        given = as_feeds(feeds)
-        fed = self._inputs.check(given, frozenset(self.info.inputs).intersection(given))
+        fed_by_user = as_feeds(feeds)
+        fed = self._inputs.check(fed_by_user, frozenset(self.info.inputs).intersection(fed_by_user))
         states = self._states.read_all(other=last)
         for state in self.info.states:
             if state.role == ACCUMULATOR:
@@ -100,10 +100,10 @@ class Inspection(StateAccess):
             feeds: What it was fed.
         """
         try:
-            found = self.diagnose(feeds, last=True)
+            diagnosis = self.diagnose(feeds, last=True)
         except AmpError:  # the error that it is a part of says more
             return None
-        return None if found.finite else found.text()
+        return None if diagnosis.finite else diagnosis.text()
 
     def _dense(self, variable: str, values: Array, rows: Array) -> Array:
         """Return the gradient of a table of which a batch has read some rows."""
@@ -123,11 +123,11 @@ class Inspection(StateAccess):
         return dense
 
     def _on_host(self, fed: Mapping[str, Any]) -> dict[str, Array]:
-        found: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         for name, tensor in fed.items():
             dtype = self._inputs.declared[name].dtype
             if is_ort_value(tensor) and dtype is not None:
-                found[name] = to_array(tensor, dtype)
+                arrays[name] = to_array(tensor, dtype)
             else:
-                found[name] = np.asarray(tensor)
-        return found
+                arrays[name] = np.asarray(tensor)
+        return arrays

@@ -33,10 +33,10 @@ def join_updates(model: ir.Model) -> None:
         for node in graph:
             if node.op_identifier() in joinable and _updates_vector(node):
                 groups.setdefault((node.op_identifier(), *_numbers(node)), []).append(node)
-        found = [calls for calls in groups.values() if len(calls) > 1 and _are_apart(calls)]
-        if found:
+        joined = [calls for calls in groups.values() if len(calls) > 1 and _are_apart(calls)]
+        if joined:
             b = Builder(model, graph, scope=_SCOPE, part=Part.UPDATE)
-            for calls in found:
+            for calls in joined:
                 _join(b, calls)
             graph.sort()
 
@@ -85,9 +85,9 @@ def _join(b: Builder, calls: Sequence[ir.Node]) -> None:
     for parts in zip(*(call.inputs for call in calls), strict=True):
         vectors = [part for part in parts if part is not None]
         inputs.append(b.concat(vectors, 0) if _is_vector(parts[0]) else parts[0])
-    found = b.op(first.op_type, *inputs, outputs=count, domain=first.domain)
+    outputs = b.op(first.op_type, *inputs, outputs=count, domain=first.domain)
     lengths = [(b.dims(call.outputs[0]) or (0,))[0] or 0 for call in calls]
-    for index, joint in enumerate(found if isinstance(found, tuple) else (found,)):
+    for index, joint in enumerate(outputs if isinstance(outputs, tuple) else (outputs,)):
         pieces = b.split(joint, lengths, 0, len(calls))
         for call, new in zip(calls, pieces, strict=True):
             _replace(call.outputs[index], new)

@@ -52,19 +52,19 @@ def fitting(
     tensors: Mapping[str, Array], states: Mapping[str, StateInfo]
 ) -> tuple[dict[str, Array], dict[str, str]]:
     """Return the tensors that fit states, and name -> why for the others."""
-    found: dict[str, Array] = {}
+    fits: dict[str, Array] = {}
     left: dict[str, str] = {}
     for name, array in tensors.items():
         why = "the step has no such state" if name not in states else _misfit(array, states[name])
         if why is None:
-            found[name] = array
+            fits[name] = array
         else:
             left[name] = why
-    return found, left
+    return fits, left
 
 
 def begun_averages(
-    found: Mapping[str, Array], states: Mapping[str, StateInfo], averages: Mapping[str, str]
+    tensors: Mapping[str, Array], states: Mapping[str, StateInfo], averages: Mapping[str, str]
 ) -> dict[str, Array]:
     """Return averages that begin at the weights that were found, and their count at 0.
 
@@ -72,11 +72,11 @@ def begun_averages(
         State -> array, of the averages that the checkpoint lacks though it has the variable.
     """
     begun = {
-        average: np.asarray(found[variable]).astype(_numpy_type(states[average]))
+        average: np.asarray(tensors[variable]).astype(_numpy_type(states[average]))
         for variable, average in averages.items()
-        if variable in found and average not in found
+        if variable in tensors and average not in tensors
     }
-    counts = [s for s in states.values() if s.role == COUNT and begun and s.name not in found]
+    counts = [s for s in states.values() if s.role == COUNT and begun and s.name not in tensors]
     return begun | {s.name: np.zeros(s.shape, _numpy_type(s)) for s in counts}
 
 
@@ -90,10 +90,10 @@ def _misfit(array: Array, state: StateInfo) -> str | None:
     """Return why an array does not fit a state, or None if it does."""
     member = elements.element(state.dtype)
     dtype = state.dtype if member is None else ir.DataType(member).numpy().name
-    given = np.asarray(array)
-    if (given.shape, given.dtype.name) == (state.shape, dtype):
+    content = np.asarray(array)
+    if (content.shape, content.dtype.name) == (state.shape, dtype):
         return None
-    return f"{given.dtype.name} {list(given.shape)}, not {dtype} {list(state.shape)}"
+    return f"{content.dtype.name} {list(content.shape)}, not {dtype} {list(state.shape)}"
 
 
 def state_tensors(tensors: Mapping[str, Array], where: object) -> Mapping[str, Array]:
@@ -126,15 +126,15 @@ def fitted(
     Raises:
         CheckpointError: The other tensors are not exactly those of the step.
     """
-    found = {k: v for k, v in tensors.items() if k in states or not _NAME.fullmatch(k)}
-    missing = [k for k, state in states.items() if state.role in ROLES and k not in found]
-    found |= {name: np.array(initial[name].numpy()) for name in missing}
-    check_fits(found, states, where)
+    rest = {k: v for k, v in tensors.items() if k in states or not _NAME.fullmatch(k)}
+    missing = [k for k, state in states.items() if state.role in ROLES and k not in rest]
+    rest |= {name: np.array(initial[name].numpy()) for name in missing}
+    check_fits(rest, states, where)
     if missing:
-        scales = [found[name].item() for name in missing if states[name].role == ROLES[0]]
+        scales = [rest[name].item() for name in missing if states[name].role == ROLES[0]]
         value = f", {scales[0]:g}" if scales else ""
         warn(
             f"{where}: it has no loss scale ({', '.join(missing)}); the loss scale restores with "
             f"the initial one{value}"
         )
-    return found
+    return rest

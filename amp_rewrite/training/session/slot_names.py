@@ -25,8 +25,8 @@ _NUMBER = re.compile(r"_\d+$")
 def slots_of(step: Step) -> dict[str, Slot]:
     """Return state name -> slot; of a step in a file nothing is known."""
     states = {} if step.training is None else step.training.states
-    known = {name: states[name].slot for name in step.info.names if name in states}
-    return {name: slot for name, slot in known.items() if slot is not None}
+    slots = {name: states[name].slot for name in step.info.names if name in states}
+    return {name: slot for name, slot in slots.items() if slot is not None}
 
 
 def by_slot(
@@ -41,16 +41,16 @@ def by_slot(
         return dict(tensors)
     counts = Counter(saved.values()) | Counter(states.values())
     names = {slot: name for name, slot in states.items() if counts[slot] == 1}
-    found: dict[str, Array] = {}
+    renamed: dict[str, Array] = {}
     for name, array in tensors.items():
         slot = saved.get(name)
         if slot is None or counts[slot] > 1:
-            found[name] = array
+            renamed[name] = array
         elif slot in names:
-            found[names[slot]] = array
+            renamed[names[slot]] = array
         else:
-            found[": ".join(slot) if name in states else name] = array
-    return found
+            renamed[": ".join(slot) if name in states else name] = array
+    return renamed
 
 
 def uncertain(tensors: Mapping[str, Array], step: Step) -> dict[str, str]:
@@ -71,7 +71,7 @@ def uncertain(tensors: Mapping[str, Array], step: Step) -> dict[str, str]:
 
 def _numbered(names: Iterable[str]) -> dict[str, set[str]]:
     """Return names without their numbers -> the names."""
-    found: dict[str, set[str]] = {}
+    names_of: dict[str, set[str]] = {}
     for name in names:
-        found.setdefault(_NUMBER.sub("", name), set()).add(name)
-    return found
+        names_of.setdefault(_NUMBER.sub("", name), set()).add(name)
+    return names_of

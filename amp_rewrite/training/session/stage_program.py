@@ -82,8 +82,8 @@ class StageProgram(CompiledProgram):
         for name in self._enters:
             binding.read(name, self._bound(values[name]))
         binding.run(self.failure)
-        found = map(self._found, binding.outputs(self._leaves))
-        values.update(zip(self._leaves, found, strict=True))
+        outputs = map(self._found, binding.outputs(self._leaves))
+        values.update(zip(self._leaves, outputs, strict=True))
         values.update(self._targets)
         following = self._sets[1 - current]
         values.update((state.output, following[state.name]) for state in self._writes)

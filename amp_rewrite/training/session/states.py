@@ -57,8 +57,8 @@ class States:
         kinds = [(state.shape, _dtype(state)) for state in self.info.values()]
         if self._device.is_host:
             return dict(zip(self.info, zeros_on_host(kinds), strict=True))
-        found = [empty(shape, dtype, self._device) for shape, dtype in kinds]
-        return dict(zip(self.info, found, strict=True))
+        tensors = [empty(shape, dtype, self._device) for shape, dtype in kinds]
+        return dict(zip(self.info, tensors, strict=True))
 
     def advance(self) -> None:
         """Make what the last step wrote the present values."""

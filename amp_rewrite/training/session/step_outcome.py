@@ -43,11 +43,13 @@ class SkipWatch:
         self._skipped: list[tuple[int, float]] = []
         self._at_floor = 0
 
-    def note(self, found: Mapping[str, Any], waiting: int, cause: Callable[[], str | None]) -> None:
+    def note(
+        self, results: Mapping[str, Any], waiting: int, cause: Callable[[], str | None]
+    ) -> None:
         """Take note of what a step has returned.
 
         Args:
-            found: What `needed` names, by name.
+            results: What `needed` names, by name.
             waiting: How many batches wait for an update: if any, nothing is decided yet.
             cause: Says what is not finite in the step, in words.
 
@@ -57,8 +59,8 @@ class SkipWatch:
         self._steps += 1
         if waiting:
             return
-        scale = float(found[self._scale])
-        if found[self._finite]:
+        scale = float(results[self._scale])
+        if results[self._finite]:
             self.reset()
             return
         self._skipped.append((self._steps, scale))
@@ -80,8 +82,8 @@ def skip_watches(info: StepInfo, default: int = 0) -> list[SkipWatch]:
     watches: list[SkipWatch] = []
     for suffix, scale in scales.items():
         config: Mapping[str, Any] = scale.get("config", {})
-        given: int | None = config.get("max_consecutive_skips")
-        limit = default if given is None else given
+        own_limit: int | None = config.get("max_consecutive_skips")
+        limit = default if own_limit is None else own_limit
         if not limit or any(f"{name}{suffix}" not in info.fetches for name in _NEEDED):
             continue
         watches.append(SkipWatch(limit, config.get("floor", _FLOOR), suffix=suffix))
@@ -122,39 +124,39 @@ class Outcome:
         return tuple(dict.fromkeys((*(n for n in names if n != _OUTCOME), *self._from)))
 
     def add(
-        self, found: Mapping[str, Array], names: Sequence[str], *, waiting: int, batches: int
+        self, results: Mapping[str, Array], names: Sequence[str], *, waiting: int, batches: int
     ) -> dict[str, Array]:
         """Return what was asked for.
 
         Args:
-            found: What `needed` names.
+            results: What `needed` names.
             names: What was asked for.
             waiting: How many batches wait for an update.
             batches: Of how many batches an update is that the step has made.
         """
         told: dict[str, Array] = {}
         if self._is_in(names):
-            told[_OUTCOME] = np.array(self._text(found, waiting, batches))
-        return {name: told[name] if name in told else found[name] for name in names}
+            told[_OUTCOME] = np.array(self._text(results, waiting, batches))
+        return {name: told[name] if name in told else results[name] for name in names}
 
     def _is_in(self, names: Sequence[str]) -> bool:
         return self._told and _OUTCOME in names
 
-    def _text(self, found: Mapping[str, Array], waiting: int, batches: int) -> str:
+    def _text(self, results: Mapping[str, Array], waiting: int, batches: int) -> str:
         if waiting:
             return f"accumulated: {waiting} of {self._steps} batches wait for the update"
-        if found.get(_FINITE, True):
+        if results.get(_FINITE, True):
             return "applied" if self._steps == 1 else f"applied: {_counted(batches)}"
         of = "" if batches == 1 else f" of one of {batches} batches"
         where = " on this shard or another" if self._shards else ""
-        return f"skipped: a gradient{of} is not finite{where}{self._scales(found)}"
+        return f"skipped: a gradient{of} is not finite{where}{self._scales(results)}"
 
-    def _scales(self, found: Mapping[str, Array]) -> str:
+    def _scales(self, results: Mapping[str, Array]) -> str:
         """Return the loss scale; of several losses those whose gradients are not finite."""
         if not self._losses:
-            return f", at loss scale {float(found[_SCALE]):g}" if _SCALE in found else ""
-        to_blame = [i for i in range(self._losses) if not found.get(f"{_FINITE}_{i}", True)]
-        told = [f"{float(found[f'{_SCALE}_{i}']):g} of loss {i}" for i in to_blame]
+            return f", at loss scale {float(results[_SCALE]):g}" if _SCALE in results else ""
+        to_blame = [i for i in range(self._losses) if not results.get(f"{_FINITE}_{i}", True)]
+        told = [f"{float(results[f'{_SCALE}_{i}']):g} of loss {i}" for i in to_blame]
         return f", at loss scale {' and '.join(told)}" if told else ", but those of each loss are"
 
 

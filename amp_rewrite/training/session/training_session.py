@@ -269,7 +269,7 @@ class TrainingSession(Inspection):
         applies, batches = self._waiting.next_run(now=arguments.switch("apply", apply))
         program = self._programs.get(needed, updates=True, applies=applies)
         checked = self._check(feeds, program)
-        found = program.run(self._states.current, checked)
+        results = program.run(self._states.current, checked)
         if self._held is not None:
             self._held.check(self._states, checked, applies=applies)
         self._states.advance()
@@ -277,8 +277,8 @@ class TrainingSession(Inspection):
             self._sharding.stepped(self._states)
         waiting = self._waiting.batches
         for skips in self._skips:
-            skips.note(found, waiting, partial(self.cause, checked))
-        return self._outcome.add(found, names, waiting=waiting, batches=batches)
+            skips.note(results, waiting, partial(self.cause, checked))
+        return self._outcome.add(results, names, waiting=waiting, batches=batches)
 
     def evaluate(
         self,
@@ -535,7 +535,7 @@ class TrainingSession(Inspection):
 
     def _load(
         self,
-        given: Mapping[str, Array],
+        stored: Mapping[str, Array],
         where: str | os.PathLike[str],
         unsure: Mapping[str, str] | None = None,
         *,
@@ -543,25 +543,25 @@ class TrainingSession(Inspection):
     ) -> Restored:
         """Replace states and frozen weights; if `strict` every state, or none if any misfits."""
         states = self._states.info
-        tensors = state_tensors(given, where)
+        tensors = state_tensors(stored, where)
         frozen = self._frozen.fitting({k: v for k, v in tensors.items() if k not in states})
         rest = {k: v for k, v in tensors.items() if k not in frozen}
         if strict:
-            found, left = fitted(rest, states, self._step.initial(), where), dict[str, str]()
+            fits, left = fitted(rest, states, self._step.initial(), where), dict[str, str]()
         else:
             sure = {name: array for name, array in rest.items() if name not in (unsure or {})}
-            found, left = fitting(sure, states)
+            fits, left = fitting(sure, states)
             left |= unsure or {}
-        begun = begun_averages(found, states, self.info.averages or {})
+        begun = begun_averages(fits, states, self.info.averages or {})
         if frozen:
             self._frozen.replace(frozen, where)
             self._programs.clear()
-        for name, array in {**found, **begun}.items():
+        for name, array in {**fits, **begun}.items():
             self._states.write(name, array)
         for skips in self._skips:
             skips.reset()
-        kept = tuple(name for name in states if name not in found and name not in begun)
-        self.restored = Restored((*found, *frozen), left, kept, tuple(begun))
+        kept = tuple(name for name in states if name not in fits and name not in begun)
+        self.restored = Restored((*fits, *frozen), left, kept, tuple(begun))
         return self.restored
 
     def _check(self, feeds: Feeds, program: AnyProgram, *, trains: bool = True) -> dict[str, Any]:
@@ -592,6 +592,6 @@ def _target(name: str | None, provider: Provider, device: Device) -> Target:
     """Return the target of a session: the one named, the provider's, or the default one."""
     if name is not None:
         return targets.find(name)
-    known = targets.of_provider(name_and_options(provider)[0])
+    target = targets.of_provider(name_and_options(provider)[0])
     on_host = device.is_host and not is_openvino([provider])
-    return targets.find(targets.DEFAULT) if known is None or on_host else known
+    return targets.find(targets.DEFAULT) if target is None or on_host else target

@@ -100,9 +100,9 @@ def put_back_batch_norms(model: ir.Model) -> None:
 
 def _batch_norm(call: _Call, inputs: list[ir.Value]) -> ir.Node:
     attributes = {"epsilon": call.epsilon, "momentum": call.momentum, "training_mode": 1}
-    made = ir.convenience.convert_attributes(attributes)
+    converted = ir.convenience.convert_attributes(attributes)
     count = len(call.outputs)
-    return ir.Node("", "BatchNormalization", inputs, made, name=call.name, num_outputs=count)
+    return ir.Node("", "BatchNormalization", inputs, converted, name=call.name, num_outputs=count)
 
 
 def _take_over(old: ir.Value, new: ir.Value) -> None:
@@ -139,9 +139,9 @@ def _replace(b: Builder, node: ir.Node) -> ir.Value:
     wide = max((ir.DataType.FLOAT, b.type_of(x)), key=lambda dtype: dtype.itemsize)
     axes = [axis for axis in range(rank) if axis != 1]
     channels = [1, -1] + [1] * (rank - 2)
-    given = b.cast(x, wide)
-    mean = b.reduce_mean(given, axes)
-    centred = b.sub(given, mean)
+    wide_x = b.cast(x, wide)
+    mean = b.reduce_mean(wide_x, axes)
+    centred = b.sub(wide_x, mean)
     variance = b.reduce_mean(b.square(centred), axes)
     epsilon = node.attributes.get_float("epsilon", _EPSILON)
     factor = b.div(_over(b, scale, channels, wide), b.sqrt(b.add(variance, epsilon)))

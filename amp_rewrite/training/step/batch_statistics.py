@@ -75,8 +75,8 @@ def _share(b: Builder, node: ir.Node) -> None:
 def _mean_of(x: ir.Value, channels: int | ir.SymbolicDim) -> ir.Value | None:
     """Return the mean over all axes but the channels' if one node computes it."""
     nodes = [use.node for use in x.uses() if use.node.op_type == "ReduceMean" and use.idx == 0]
-    found = [n.outputs[0] for n in nodes if _is_of_channels(n.outputs[0].shape, channels)]
-    return found[0] if len(found) == 1 and not found[0].is_graph_output() else None
+    means = [n.outputs[0] for n in nodes if _is_of_channels(n.outputs[0].shape, channels)]
+    return means[0] if len(means) == 1 and not means[0].is_graph_output() else None
 
 
 def _is_of_channels(shape: ir.Shape | None, channels: int | ir.SymbolicDim) -> bool:

@@ -49,14 +49,16 @@ def block_convolutions(model: ir.Model) -> None:
         model: A step, or what it infers.
     """
     # operators: those that have kernels in blocks, or are such a one's transpose.
-    found = [n for n in model.graph if n.op_type in ("Conv", "ConvTranspose") and not n.domain]
-    block = channel_block() if found else 0
+    convolutions = [
+        n for n in model.graph if n.op_type in ("Conv", "ConvTranspose") and not n.domain
+    ]
+    block = channel_block() if convolutions else 0
     if not block:
         return
     record_types(model)
     blocks = _Blocks(Builder(model, scope="blocked", part=Part.GRADIENT), block)
     convolve_gradients(model, blocks.by_weight, blocks.b)
-    for node in found:
+    for node in convolutions:
         blocks.move(node)
     if blocks.b.added:
         model.graph.opset_imports[DOMAIN] = VERSION
@@ -107,10 +109,10 @@ class _Blocks:
     ) -> ir.Value | None:
         """Return the gradient of a weight, or None where it is not computed in blocks."""
         lengths, positions = static((dims(x) or ())[2:]), static((dims(g) or ())[2:])
-        known = static(sizes)
-        if lengths is None or positions is None or known is None or len(known) != 4:
+        shape = static(sizes)
+        if lengths is None or positions is None or shape is None or len(shape) != 4:
             return None
-        outputs, channels, *_ = known
+        outputs, channels, *_ = shape
         if not (_is_wide(x) and _is_wide(g)) or outputs % self._block or channels < self._block:
             return None
         b, block, batch = self.b, self._block, (dims(x) or (None,))[0]
@@ -132,7 +134,7 @@ class _Blocks:
         taps = b.reshape(taps, [-1, block * block, *positions])
         taps = self._op("ReorderOutput", taps, channels=block * block, channels_last=1)
         taps = b.reshape(taps, [outputs, -1, *positions])
-        found = self._op(
+        gradient = self._op(
             "Conv",
             self._op("ReorderInput", image),
             taps,
@@ -141,13 +143,13 @@ class _Blocks:
             dilations=[window.strides[0], window.strides[1] * lanes],
             pads=[begin[0], 0, end[0], 0],
         )
-        found = self._op("ReorderOutput", found, channels=outputs)
-        kernel = known[2:]
-        found = cropped(b, found, [images * outputs, lanes, *kernel], window)
+        gradient = self._op("ReorderOutput", gradient, channels=outputs)
+        kernel = shape[2:]
+        gradient = cropped(b, gradient, [images * outputs, lanes, *kernel], window)
         if images == 1:
-            return found
-        found = b.reshape(found, [images, outputs, lanes, *kernel])
-        return b.reshape(b.transpose(found, [1, 0, 2, 3, 4]), known)
+            return gradient
+        gradient = b.reshape(gradient, [images, outputs, lanes, *kernel])
+        return b.reshape(b.transpose(gradient, [1, 0, 2, 3, 4]), shape)
 
     def _images(self, x: ir.Value, channels: int, lengths: Lengths) -> tuple[ir.Value, int]:
         """Return x as (N, images, H, W lanes), and how many channels are in the lanes.

@@ -40,8 +40,10 @@ def _parts(node: ir.Node) -> list[ir.Value]:
     columns = [part for row in rows for part in _joined(row.producer(), 5)]
     apart = [value.producer() for value in columns]
     # operators: those that make a value one of rank 6.
-    found = [n.inputs[0] for n in apart if n is not None and n.op_type in ("Unsqueeze", "Reshape")]
-    parts = [value for value in found if value is not None and len(dims(value) or ()) == 4]
+    sources = [
+        n.inputs[0] for n in apart if n is not None and n.op_type in ("Unsqueeze", "Reshape")
+    ]
+    parts = [value for value in sources if value is not None and len(dims(value) or ()) == 4]
     return parts if len(parts) == 4 else []
 
 
@@ -49,5 +51,5 @@ def _joined(node: ir.Node | None, axis: int) -> list[ir.Value]:
     """Return the two inputs of a Concat along an axis of values of rank 6, or none."""
     if node is None or node.op_type != "Concat" or node.attributes.get_int("axis", 0) != axis:
         return []
-    given = [value for value in node.inputs if value is not None]
-    return given if len(given) == 2 and len(dims(given[0]) or ()) == _APART else []
+    values = [value for value in node.inputs if value is not None]
+    return values if len(values) == 2 and len(dims(values[0]) or ()) == _APART else []

@@ -112,9 +112,9 @@ def step_model(
     always = DEFAULT_FETCHES if info.having("loss_scale") is None else DEFAULT_FETCHES + _COUNTERS
     if info.fetches.get(LEARNING_RATE) not in info.names:
         always = (*always, LEARNING_RATE)  # of a schedule: a number that the step computes anyway
-    known = [name for name in always if name in info.fetches]
+    fetched = [name for name in always if name in info.fetches]
     model, forward = step.model, step.original()
-    cut_step(model, info, (*known, *fetched_names(fetches)))
+    cut_step(model, info, (*fetched, *fetched_names(fetches)))
     spell_out_batch_norms(model)
     keep_forward(model, forward, set(info.names))
     define(model)

@@ -102,9 +102,9 @@ def _convolve(
     image, received = b.cast(images[0], dtype), b.cast(others[0], dtype)
     window = read_window(conv, b, image, static((dims(w) or ())[2:]))
     b.source = conv
-    found = form(b, image, received, dims(w) or (), window)
-    if found is not None:
-        take_place(b.cast(found, gradient.dtype or ir.DataType.FLOAT), gradient)
+    convolved = form(b, image, received, dims(w) or (), window)
+    if convolved is not None:
+        take_place(b.cast(convolved, gradient.dtype or ir.DataType.FLOAT), gradient)
     b.source = None
 
 
@@ -138,7 +138,7 @@ def _one_image(
         taps = b.op("Pad", taps, b.vector(pads))
     wide = [*[1] * (rank - 1), channels]
     end = [window.end[0] + behind * window.strides[0], *window.end[1:]]
-    found = b.op(
+    convolved = b.op(
         "Conv",
         image,
         taps,
@@ -146,10 +146,10 @@ def _one_image(
         dilations=_times(window.strides, wide),
         pads=[*_times(window.begin, wide), *_times(end, wide)],
     )
-    return cropped(b, found, [outputs, channels, *kernel], window)
+    return cropped(b, convolved, [outputs, channels, *kernel], window)
 
 
-def cropped(b: Builder, found: ir.Value, sizes: Sequence[int], window: Window) -> ir.Value:
+def cropped(b: Builder, gradient: ir.Value, sizes: Sequence[int], window: Window) -> ir.Value:
     """Return (M, C, *kernel) of (1, M, *positions), positions and channels in the last axis."""
     outputs, channels, *kernel = sizes
     rank = len(kernel)
@@ -157,11 +157,11 @@ def cropped(b: Builder, found: ir.Value, sizes: Sequence[int], window: Window) -
     # Lengths that the strides do not divide leave positions behind the last tap.
     apart = window.dilations[-1]
     kept = [*kernel[:-1], (kernel[-1] - 1) * apart + 1]
-    found = b.slice(found, [0] * rank, _times(kept, wide), space)
-    found = b.reshape(found, [outputs, *kept, channels])
+    gradient = b.slice(gradient, [0] * rank, _times(kept, wide), space)
+    gradient = b.reshape(gradient, [outputs, *kept, channels])
     if apart > 1:
-        found = b.slice(found, [0], [kept[-1]], [rank], [apart])
-    return b.transpose(found, [0, rank + 1, *range(1, rank + 1)])
+        gradient = b.slice(gradient, [0], [kept[-1]], [rank], [apart])
+    return b.transpose(gradient, [0, rank + 1, *range(1, rank + 1)])
 
 
 def _times(ones: Sequence[int], others: Sequence[int]) -> list[int]:
@@ -173,19 +173,19 @@ def _gradient_of(w: ir.Value, backward: set[ir.Node]) -> ir.Value | None:
     shape = dims(w)
     # operators: those that the forms of `convolution_weight` end in.
     ends = [node.outputs[0] for node in backward if node.op_type in ("Transpose", "Reshape")]
-    found = [
+    gradients = [
         value
         for value in ends
         if dims(value) == shape and not any(use.node in backward for use in value.uses())
     ]
-    return found[0] if shape is not None and len(found) == 1 else None
+    return gradients[0] if shape is not None and len(gradients) == 1 else None
 
 
 def _read_from_outside(nodes: set[ir.Node]) -> list[ir.Value]:
-    made = {value for node in nodes for value in node.outputs}
+    inner = {value for node in nodes for value in node.outputs}
     read: Iterable[ir.Value | None] = (value for node in nodes for value in node.inputs)
-    known = [v for v in read if v is not None and v not in made and constant_tensor(v) is None]
-    return list(dict.fromkeys(known))
+    outer = [v for v in read if v is not None and v not in inner and constant_tensor(v) is None]
+    return list(dict.fromkeys(outer))
 
 
 def _widest(value: ir.Value) -> ir.Value:

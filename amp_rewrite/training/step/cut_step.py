@@ -23,11 +23,11 @@ from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 
 def values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:
     """Return the values of the main graph that can be fetched, by name."""
-    found = {v.name: v for v in graph.initializers.values() if v.name}
-    found.update({v.name: v for v in graph.inputs if v.name})
+    values = {v.name: v for v in graph.initializers.values() if v.name}
+    values.update({v.name: v for v in graph.inputs if v.name})
     for node in graph:
-        found.update({v.name: v for v in node.outputs if v.name})
-    return found
+        values.update({v.name: v for v in node.outputs if v.name})
+    return values
 
 
 def _next_value(values: Mapping[str, ir.Value], state: StateInfo) -> ir.Value:
@@ -104,11 +104,11 @@ def cut_step(
 
 
 def _resolve(values: dict[str, ir.Value], info: StepInfo, name: str) -> ir.Value:
-    found = values.get(info.fetches.get(name, name))
-    if found is not None:
-        return found
-    known = sorted({*info.fetches, *values})
-    close = get_close_matches(name, known, n=3)
+    value = values.get(info.fetches.get(name, name))
+    if value is not None:
+        return value
+    names = sorted({*info.fetches, *values})
+    close = get_close_matches(name, names, n=3)
     if _is_inside(values.values(), name):
         raise FetchError(
             f"{name!r} is computed inside the conditional update only, in steps that are applied",
@@ -117,7 +117,7 @@ def _resolve(values: dict[str, ir.Value], info: StepInfo, name: str) -> ir.Value
         )
     raise FetchError(
         f"the step computes no value {name!r}",
-        found=f"close names: {', '.join(close)}" if close else f"{len(known)} other names",
+        found=f"close names: {', '.join(close)}" if close else f"{len(names)} other names",
         expected=f"one of {', '.join(sorted(info.fetches))} or the name of a value of the step",
         remedy="fetch one of these, or build the step with this fetch",
     )
@@ -173,11 +173,11 @@ def _merge_equal(model: ir.Model, info: StepInfo) -> dict[str, Any]:
     CommonSubexpressionEliminationPass()(model)
     now = {k: str(v.name) for k, v in zip(followed, probe.inputs, strict=True) if v is not None}
     graph.remove(probe, safe=True)
-    found: dict[str, Any] = {key: now.get(getattr(info, key)) for key in ("seed", "boundary")}
+    renamed: dict[str, Any] = {key: now.get(getattr(info, key)) for key in ("seed", "boundary")}
     for key, names in maps.items():  # rows have gone with their gradient, or stay with it
         kept = {k: now[v] for k, v in (names or {}).items() if v in now}
-        found[key] = None if names is None else kept
-    return found
+        renamed[key] = None if names is None else kept
+    return renamed
 
 
 def remove_inputs(graph: ir.Graph, updated: Collection[str] = ()) -> None:

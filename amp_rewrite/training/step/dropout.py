@@ -152,8 +152,8 @@ def _trains(node: ir.Node) -> bool:
     if node.op_type != "Dropout" or node.domain or len(node.inputs) < 3:
         return False
     mode = node.inputs[2]
-    known = None if mode is None else constant_tensor(mode)
-    return known is not None and bool(known.numpy())
+    constant = None if mode is None else constant_tensor(mode)
+    return constant is not None and bool(constant.numpy())
 
 
 def _counter(graph: ir.Graph, seed: int) -> ir.Value:
@@ -180,9 +180,9 @@ def _mask(b: Builder, node: ir.Node, random: RandomNumbers, number: int) -> ir.V
 
 def _limit(b: Builder, ratio: ir.Value | None) -> ir.Value:
     """Return ratio * 2^32 - 2^31, computed in float64, as int32."""
-    known = np.array(0.5) if ratio is None else b.array(ratio)
-    if known is not None:
-        limit = np.float64(known.reshape(-1)[0]) * MODULUS - MODULUS // 2
+    rate = np.array(0.5) if ratio is None else b.array(ratio)
+    if rate is not None:
+        limit = np.float64(rate.reshape(-1)[0]) * MODULUS - MODULUS // 2
         bounds = np.iinfo(np.int32)
         return b.constant(np.clip(limit, bounds.min, bounds.max).astype(np.int32))
     double = ir.DataType.DOUBLE
@@ -194,9 +194,9 @@ def _limit(b: Builder, ratio: ir.Value | None) -> ir.Value:
 
 def _kept(b: Builder, ratio: ir.Value | None, dtype: ir.DataType) -> ir.Value:
     """Return 1 / (1 - ratio) in a type."""
-    known = np.array(0.5) if ratio is None else b.array(ratio)
-    if known is not None:
-        left = 1 - float(known.reshape(-1)[0])
+    rate = np.array(0.5) if ratio is None else b.array(ratio)
+    if rate is not None:
+        left = 1 - float(rate.reshape(-1)[0])
         return b.constant(1 / left if left else 0.0, dtype)  # with nothing left it does not matter
     share = b.op("Cast", ratio, to=dtype.value)
     return b.op("Div", b.constant(1.0, dtype), b.op("Sub", b.constant(1.0, dtype), share))

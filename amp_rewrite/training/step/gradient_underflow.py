@@ -67,8 +67,8 @@ def with_underflow(model: ir.Model, info: StepInfo) -> StepInfo:
     lengths = b.concat([b.reshape(count, [1, 1]) for count in counts], 0)
     zero = b.equal(matrix, 0.0)
     small = b.less(b.abs(matrix), b.constant(least))
-    found = [_share(b, zero, lengths), _share(b, small, lengths)]
-    shares = b.concat([found[0], b.sub(found[1], found[0])], 1)
+    below = [_share(b, zero, lengths), _share(b, small, lengths)]
+    shares = b.concat([below[0], b.sub(below[1], below[0])], 1)
     return replace(info, fetches={**info.fetches, UNDERFLOW: str(shares.name)})
 
 

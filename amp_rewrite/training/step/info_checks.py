@@ -60,18 +60,18 @@ def _outputs(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
 
 def _values(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
     """Find names of values that the graph does not have."""
-    known = _by_name(graph)
+    values = _by_name(graph)
     for key, name in _named(info):
-        if name not in known:
+        if name not in values:
             yield Misfit(key, repr(name), "the name of a value")
 
 
 def _types(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
     """Find states that differ from their inputs and next values, as far as these are known."""
-    known = _by_name(graph)
+    values = _by_name(graph)
     for index, state in enumerate(info.states):
         for key, name in (("name", state.name), ("output", state.output)):
-            value, expected = known[name], f"{state.dtype} {list(state.shape)}"
+            value, expected = values[name], f"{state.dtype} {list(state.shape)}"
             dtype = None if value.dtype is None else elements.tensor(value.dtype)
             if dtype not in (None, f"tensor({state.dtype})") or not _may_be(value, state.shape):
                 yield Misfit(f"states[{index}].{key}", f"{name!r}, {dtype} {value.shape}", expected)
@@ -79,9 +79,9 @@ def _types(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
 
 def _scalars(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
     """Find numbers of a loss scale that are tensors."""
-    known = _by_name(graph)
+    values = _by_name(graph)
     for name, value in info.fetches.items():
-        if _SCALAR.fullmatch(name) and not _may_be(known[value], ()):
+        if _SCALAR.fullmatch(name) and not _may_be(values[value], ()):
             yield Misfit(f"fetches.{name}", repr(value), "the name of a scalar")
 
 
@@ -127,11 +127,11 @@ def _adapters(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
                 yield Misfit(f"adapters[{index}].{key}", repr(name), "the name of a state")
                 return
         a, b, weight = shapes[adapter.a], shapes[adapter.b], weights.get(adapter.weight)
-        found = [list(a), list(b), None if weight is None else list(weight)]
+        lengths = [list(a), list(b), None if weight is None else list(weight)]
         if not _fits(adapter, a, b, None if weight is None else tuple(weight.numpy())):
             yield Misfit(
                 f"adapters[{index}]",
-                f"A, B and the weight of the shapes {found[0]}, {found[1]} and {found[2]}",
+                f"A, B and the weight of the shapes {lengths[0]}, {lengths[1]} and {lengths[2]}",
                 f"(in, {adapter.rank}), ({adapter.rank}, out) and "
                 f"{'(out, in)' if adapter.output_first else '(in, out)'}",
             )
@@ -147,9 +147,9 @@ def _fits(adapter: Adapter, a: _Shape, b: _Shape, weight: _Shape | None) -> bool
 
 def _by_name(graph: ir.Graph) -> dict[str, ir.Value]:
     """Return the values of the main graph by name."""
-    found = {str(value.name): value for node in graph for value in node.outputs}
-    found.update(graph.initializers)
-    return found | {str(value.name): value for value in graph.inputs}
+    values = {str(value.name): value for node in graph for value in node.outputs}
+    values.update(graph.initializers)
+    return values | {str(value.name): value for value in graph.inputs}
 
 
 def _may_be(value: ir.Value, shape: _Shape) -> bool:

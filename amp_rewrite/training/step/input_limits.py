@@ -53,11 +53,11 @@ def input_limits(graph: ir.Graph, inputs: Iterable[str]) -> InputLimits:
     """Return what the data inputs of a step may hold, as far as its operators tell."""
     names = set(inputs)
     values = [value for value in graph.inputs if value.name in names]
-    found = {str(v.name): tuple(_ranges(v)) for v in values if v.dtype and v.dtype.is_integer()}
+    ranges_of = {str(v.name): tuple(_ranges(v)) for v in values if v.dtype and v.dtype.is_integer()}
     lengths = {dim for v in values for dim in (symbolic_dims(v) or ())[:1] if isinstance(dim, str)}
     lone = {str(length): where for length, where in _batches_normalized(graph)}
     return InputLimits(
-        {name: ranges for name, ranges in found.items() if ranges},
+        {name: ranges for name, ranges in ranges_of.items() if ranges},
         {length: where for length, where in lone.items() if length in lengths},
     )
 

@@ -47,8 +47,8 @@ def lower_missing(model: ir.Model, target: Target) -> None:
 
 
 def _has_kernel(table: KernelTable, model: ir.Model, node: ir.Node) -> bool:
-    given = next(value for value in node.inputs if value is not None)
-    types = {} if given.dtype is None else {"T": tensor(given.dtype.value)}
+    first = next(value for value in node.inputs if value is not None)
+    types = {} if first.dtype is None else {"T": tensor(first.dtype.value)}
     return table.has_kernel("", node.op_type, opset_of(node, model.graph.opset_imports), types)
 
 
@@ -64,8 +64,8 @@ def _replace(b: Builder, node: ir.Node, results: list[ir.Value | None]) -> None:
 
 def _sum(b: Builder, node: ir.Node) -> list[ir.Value | None] | None:
     """Add the inputs one after the other, as the kernels of Sum do."""
-    given = [value for value in node.inputs if value is not None]
-    return [reduce(b.add, given) if len(given) > 1 else b.op("Identity", *given)]
+    terms = [value for value in node.inputs if value is not None]
+    return [reduce(b.add, terms) if len(terms) > 1 else b.op("Identity", *terms)]
 
 
 def _space_to_depth(b: Builder, node: ir.Node) -> list[ir.Value | None] | None:
@@ -95,8 +95,8 @@ def _softmax_cross_entropy(b: Builder, node: ir.Node) -> list[ir.Value | None] |
     scores, labels = _given(node, 0), _given(node, 1)
     centred = b.sub(scores, b.reduce("ReduceMax", scores, [1]))
     log_prob = b.sub(centred, b.log(b.reduce_sum(b.exp(centred), [1])))
-    counts, known = _weights_of(b, node, scores, labels)
-    at_label = b.op("GatherElements", log_prob, b.unsqueeze(known, [1]), axis=1)
+    counts, classes = _weights_of(b, node, scores, labels)
+    at_label = b.op("GatherElements", log_prob, b.unsqueeze(classes, [1]), axis=1)
     losses = b.neg(b.squeeze(at_label, [1]))
     losses = losses if counts is None else b.mul(losses, counts)
     reduction = node.attributes.get_string("reduction", "mean")
@@ -113,9 +113,9 @@ def _weights_of(
         return (None if weights is None else b.gather(weights, labels)), labels
     number = b.constant(ignored.as_int(), b.type_of(labels))
     counted = b.logical_not(b.equal(labels, number))
-    known = b.where(counted, labels, b.constant(0, b.type_of(labels)))
+    classes = b.where(counted, labels, b.constant(0, b.type_of(labels)))
     ones = b.cast(counted, b.type_of(scores))
-    return (ones if weights is None else b.mul(ones, b.gather(weights, known))), known
+    return (ones if weights is None else b.mul(ones, b.gather(weights, classes))), classes
 
 
 def _reduced(b: Builder, losses: ir.Value, counts: ir.Value | None, reduction: str) -> ir.Value:

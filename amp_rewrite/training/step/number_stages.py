@@ -34,18 +34,18 @@ def number_stages(model: ir.Model, states: Collection[str]) -> tuple[Stage | Non
     Types are known; the model, a step or a stage of it without functions, is changed.
     """
     graph = model.graph
-    known = _Known(graph, states)
+    numbers = _EarlyValues(graph, states)
     for node in list(graph):
         if node.op_type == _BRANCHES and not node.domain:
             for branch in subgraphs(node):
-                _hoist(branch, node, known, FreeNames(names_in(graph)))
-            _split(node, known)
-        known.add(node)
+                _hoist(branch, node, numbers, FreeNames(names_in(graph)))
+            _split(node, numbers)
+        numbers.add(node)
     declare_types(model, [v for node in graph for v in node.outputs])
-    return _stages(model, known)
+    return _stages(model, numbers)
 
 
-class _Known:
+class _EarlyValues:
     """What follows from constants, and what from them and states of a single number."""
 
     def __init__(self, graph: ir.Graph, states: Collection[str]) -> None:
@@ -92,14 +92,14 @@ def _is_number(value: ir.Value) -> bool:
     return lengths is not None and all(length == 1 for length in lengths)
 
 
-def _hoist(branch: ir.Graph, before: ir.Node, known: _Known, names: FreeNames) -> None:
+def _hoist(branch: ir.Graph, before: ir.Node, numbers: _EarlyValues, names: FreeNames) -> None:
     """Compute in front of an If what a branch of it computes of early numbers."""
     outer = before.graph
     assert outer is not None, "the node is in a graph"
     for node in list(branch):
         for inner in subgraphs(node) if node.op_type == _BRANCHES else ():
-            _hoist(inner, before, known, names)
-        if not known.follows(node) or node.op_type == "Identity":
+            _hoist(inner, before, numbers, names)
+        if not numbers.follows(node) or node.op_type == "Identity":
             continue
         results = [v for v in node.outputs if v in branch.outputs]
         copies = {v: _identity(branch, node, v) for v in results}
@@ -108,7 +108,7 @@ def _hoist(branch: ir.Graph, before: ir.Node, known: _Known, names: FreeNames) -
         for value in node.outputs:
             value.name = names.take(f"{value.name}:early", first=0)
         outer.insert_before(before, node)
-        known.add(node)
+        numbers.add(node)
 
 
 def _identity(graph: ir.Graph, after: ir.Node, value: ir.Value) -> ir.Value:
@@ -119,17 +119,17 @@ def _identity(graph: ir.Graph, after: ir.Node, value: ir.Value) -> ir.Value:
     return new
 
 
-def _split(node: ir.Node, known: _Known) -> None:
+def _split(node: ir.Node, numbers: _EarlyValues) -> None:
     """Let an If of its own give out the numbers that an If computes from numbers alone."""
     branches = list(subgraphs(node))
     for branch in branches:
         for inner in list(branch):
             if inner.op_type == _BRANCHES and not inner.domain:
-                _split(inner, known)
+                _split(inner, numbers)
     late = [
         index
         for index in range(len(node.outputs))
-        if all(_of_numbers(branch, branch.outputs[index], known) for branch in branches)
+        if all(_of_numbers(branch, branch.outputs[index], numbers) for branch in branches)
     ]
     if not late or len(late) == len(node.outputs):
         return
@@ -160,12 +160,12 @@ def _split(node: ir.Node, known: _Known) -> None:
     _drop_outputs(node, rest)
 
 
-def _of_numbers(branch: ir.Graph, value: ir.Value, known: _Known) -> bool:
+def _of_numbers(branch: ir.Graph, value: ir.Value, numbers: _EarlyValues) -> bool:
     """Return whether a branch computes a value from numbers alone."""
     nodes = ancestors([value], within={*branch})
     read = [v for node in nodes for v in inputs_of(node)]
-    made = [v for node in nodes for v in node.outputs]
-    return all(known.is_number(v) or known.is_fixed(v) for v in (value, *read, *made))
+    computed = [v for node in nodes for v in node.outputs]
+    return all(numbers.is_number(v) or numbers.is_fixed(v) for v in (value, *read, *computed))
 
 
 def _keep_outputs(graph: ir.Graph, kept: Collection[int]) -> None:
@@ -194,15 +194,15 @@ def _drop_outputs(node: ir.Node, kept: Collection[int]) -> None:
     outer.remove(node)
 
 
-def _stages(model: ir.Model, known: _Known) -> tuple[Stage | None, ...]:
+def _stages(model: ir.Model, numbers: _EarlyValues) -> tuple[Stage | None, ...]:
     outputs = list(model.graph.outputs)
-    early = {v for v in known.early if v.producer() is not None}
-    last = _last_nodes([v for v in outputs if v not in early], known)
+    early = {v for v in numbers.early if v.producer() is not None}
+    last = _last_nodes([v for v in outputs if v not in early], numbers)
     late = [v for v in outputs if v.producer() in last]
     read = _read_by(last)
     tensors = [v for v in outputs if v not in early and v not in late]
-    made = [v for v in read if v.producer() not in (None, *last) and v not in early]
-    tensors += [v for v in dict.fromkeys(made) if v not in tensors and not known.is_fixed(v)]
+    computed = [v for v in read if v.producer() not in (None, *last) and v not in early]
+    tensors += [v for v in dict.fromkeys(computed) if v not in tensors and not numbers.is_fixed(v)]
     between = {n for n in ancestors(tensors) if not any(v in early for v in n.outputs)}
     entering = [v for v in _read_by(between) if v in early]
     first = dict.fromkeys(v for v in (*outputs, *entering, *read) if v in early)
@@ -213,21 +213,21 @@ def _stages(model: ir.Model, known: _Known) -> tuple[Stage | None, ...]:
     )
 
 
-def _last_nodes(outputs: Iterable[ir.Value], known: _Known) -> set[ir.Node]:
+def _last_nodes(outputs: Iterable[ir.Value], numbers: _EarlyValues) -> set[ir.Node]:
     """Return the nodes that compute outputs of wide types, or next states, from numbers."""
-    found: set[ir.Node] = set()
+    nodes: set[ir.Node] = set()
     left = [v for v in outputs if v.dtype in WIDE or _is_chosen(v)]
     while left:
         node = left.pop().producer()
-        if node is None or node in found or any(v in known.early for v in node.outputs):
+        if node is None or node in nodes or any(v in numbers.early for v in node.outputs):
             continue
         if not all(
-            known.is_number(v) or known.is_fixed(v) for v in (*inputs_of(node), *node.outputs)
+            numbers.is_number(v) or numbers.is_fixed(v) for v in (*inputs_of(node), *node.outputs)
         ):
             continue
-        found.add(node)
+        nodes.add(node)
         left.extend(v for v in inputs_of(node) if v.dtype in WIDE or _is_chosen(v))
-    return found
+    return nodes
 
 
 def _is_chosen(value: ir.Value) -> bool:

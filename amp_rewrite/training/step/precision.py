@@ -31,8 +31,8 @@ def chosen_precision(precision: str | None) -> str:
     Raises:
         OptionError: There is no such precision.
     """
-    given = (global_state.precision() or FLOAT32.name) if precision is None else precision
-    chosen = type_name(given)
+    name = (global_state.precision() or FLOAT32.name) if precision is None else precision
+    chosen = type_name(name)
     if chosen not in (FLOAT32.name, *LOW):
         raise OptionError(
             "unknown precision",
@@ -119,8 +119,8 @@ def _rewritten(step: Step, options: RewriteOptions) -> Step:
     ends = [state.output for state in step.info.states]
     ends += [*step.info.fetches.values(), *(step.info.gradients or {}).values()]
     ends += (step.info.gradient_rows or {}).values()
-    found = [values[name] for name in dict.fromkeys(ends) if name in values]
-    computed = [v for v in found if v.producer() is not None]
+    end_values = [values[name] for name in dict.fromkeys(ends) if name in values]
+    computed = [v for v in end_values if v.producer() is not None]
     graph.outputs.extend(v for v in computed if not v.is_graph_output())
     model.metadata_props[BATCH_KEY] = str(_EXAMPLES)
     try:

@@ -19,15 +19,16 @@ def refuse_unloadable(step: ir.Model, target: Target) -> None:
     """
     types = infer_types(step)
     for node in step.graph.all_nodes():
-        found = _variables(node, step, types)
+        variables = _variables(node, step, types)
         opset = opset_of(node, step.graph.opset_imports)
-        if found and lacks_kernel(target, (node.domain, node.op_type, opset), found):
+        if variables and lacks_kernel(target, (node.domain, node.op_type, opset), variables):
+            type_names = ", ".join(sorted(set(variables.values())))
             raise UnloadableError(
                 f"ONNX Runtime for {target.name} has no kernel for a node of the step, so that it "
                 "does not load; nothing was written",
                 step,
                 where=node.name or node.outputs[0].name,
-                found=f"{node.op_type} of {', '.join(sorted(set(found.values())))}, opset {opset}",
+                found=f"{node.op_type} of {type_names}, opset {opset}",
                 remedy="put float32 around this node in the model, or choose another target",
             )
 

@@ -25,21 +25,21 @@ def resolve_updates(model: ir.Model, boundary: str, *, last: bool) -> None:
     graph = model.graph
     decided = {values_by_name(graph)[boundary]: last}
     for node in list(graph):
-        known = [decided.get(v) for v in node.inputs if v is not None]
-        if node.domain or all(found is None for found in known):
+        truths = [decided.get(v) for v in node.inputs if v is not None]
+        if node.domain or all(known_truth is None for known_truth in truths):
             continue
         if node.op_type == "Not":
-            decided[node.outputs[0]] = not known[0]
-        elif node.op_type == "Or" and True in known:
+            decided[node.outputs[0]] = not truths[0]
+        elif node.op_type == "Or" and True in truths:
             decided[node.outputs[0]] = True
-        elif node.op_type == "And" and False in known:
+        elif node.op_type == "And" and False in truths:
             decided[node.outputs[0]] = False
-        elif node.op_type == "Where" and known[0] is not None:
-            chosen = node.inputs[1 if known[0] else 2]
+        elif node.op_type == "Where" and truths[0] is not None:
+            chosen = node.inputs[1 if truths[0] else 2]
             assert chosen is not None, "Where has three inputs"
             _replace(graph, node, [chosen])
         elif node.op_type == "If":
-            _replace(graph, node, _taken_out(graph, node, _THEN if known[0] else _ELSE))
+            _replace(graph, node, _taken_out(graph, node, _THEN if truths[0] else _ELSE))
     for value, truth in decided.items():
         node = value.producer()
         assert node is not None, "a decision is computed"
@@ -60,12 +60,12 @@ def choose_rounded_updates(graph: ir.Graph) -> None:
             continue
         condition = node.inputs[0]
         pairs = zip(*(_taken_out(graph, node, branch) for branch in (_THEN, _ELSE)), strict=True)
-        made = [ir.node("Where", [condition, *pair]) for pair in pairs]
-        for old, choice in zip(node.outputs, made, strict=True):
+        choices = [ir.node("Where", [condition, *pair]) for pair in pairs]
+        for old, choice in zip(node.outputs, choices, strict=True):
             new = choice.outputs[0]
             new.name, new.type, new.shape = f"{old.name}:chosen", old.type, old.shape
-        graph.insert_before(node, made)
-        _replace(graph, node, [choice.outputs[0] for choice in made])
+        graph.insert_before(node, choices)
+        _replace(graph, node, [choice.outputs[0] for choice in choices])
 
 
 def _taken_out(graph: ir.Graph, node: ir.Node, name: str) -> list[ir.Value]:

@@ -51,10 +51,10 @@ def _rounded(b: Builder, x: ir.Value, dtype: DType) -> ir.Value:
     whole times the smallest. A sum with a constant, taken off again, is what OpenVINO leaves out.
     """
     product = b.mul(x, dtype.epsilon / FLOAT32.epsilon + 1)
-    found = b.sub(product, b.sub(product, x))
+    rounded = b.sub(product, b.sub(product, x))
     size = b.abs(x)
     if dtype.smallest_normal > FLOAT32.smallest_normal:
         least = dtype.smallest_subnormal
         whole = b.mul(b.op("Round", b.mul(x, 1 / least)), least)
-        found = b.where(b.less(size, dtype.smallest_normal), whole, found)
-    return b.where(b.less(size, _LARGEST), found, x)
+        rounded = b.where(b.less(size, dtype.smallest_normal), whole, rounded)
+    return b.where(b.less(size, _LARGEST), rounded, x)

@@ -37,11 +37,11 @@ def separate_factors(model: ir.Model) -> None:
                 vectors[value] = b.reshape(value, [-1])
             node.replace_input_with(index, vectors[value])
     for node, shape in factors.items():
-        made = node.outputs[0]
-        made.shape = ir.Shape([prod(shape)])
-        others = [use for use in made.uses() if use.node not in factors]
+        factor = node.outputs[0]
+        factor.shape = ir.Shape([prod(shape)])
+        others = [use for use in factor.uses() if use.node not in factors]
         if others:
-            whole = b.reshape(made, shape)
+            whole = b.reshape(factor, shape)
             for user, index in others:
                 user.replace_input_with(index, whole)
     if b.added:
@@ -50,17 +50,17 @@ def separate_factors(model: ir.Model) -> None:
 
 def _factors(graph: ir.Graph) -> dict[ir.Node, tuple[int, ...]]:
     """Return the elementwise nodes behind which something is broadcast, with their shapes."""
-    found: dict[ir.Node, tuple[int, ...]] = {}
+    factors: dict[ir.Node, tuple[int, ...]] = {}
     for node in reversed(graph):
         shape, output = _made(node), node.outputs[0]
         if shape is None or len(shape) < 2 or prod(shape) < 2 or output.is_graph_output():
             continue
         users = output.consumers()
         if all(v is not None and _fits(v, shape) for v in node.inputs) and any(
-            user in found or prod(_made(user) or ()) > prod(shape) for user in users
+            user in factors or prod(_made(user) or ()) > prod(shape) for user in users
         ):
-            found[node] = shape
-    return found
+            factors[node] = shape
+    return factors
 
 
 def _made(node: ir.Node) -> tuple[int, ...] | None:

@@ -71,38 +71,38 @@ def _is_float(value: ir.Value) -> bool:
 def _chain(output: ir.Value) -> set[ir.Node]:
     """Return the nodes that compute a large output of its own elements, for updates alone."""
     lengths = dims(output) or ()
-    found: set[ir.Node] = set()
+    nodes: set[ir.Node] = set()
     left = [output] if prod(length or 0 for length in lengths) >= _LARGE else []
     while left:
         node = left.pop().producer()
-        if node is None or node in found or dims(node.outputs[0]) != lengths or not _updates(node):
+        if node is None or node in nodes or dims(node.outputs[0]) != lengths or not _updates(node):
             continue
         if all(_updates(use.node) for use in node.outputs[0].uses()):
-            found.add(node)
+            nodes.add(node)
             left.extend(value for value in node.inputs if value is not None)
-    return found
+    return nodes
 
 
 def _updates(node: ir.Node) -> bool:
-    known = node.op_type in _ELEMENTS.split() and not node.domain
-    return known and (part_of(node) is Part.UPDATE or node.op_type == "Cast")
+    elementwise = node.op_type in _ELEMENTS.split() and not node.domain
+    return elementwise and (part_of(node) is Part.UPDATE or node.op_type == "Cast")
 
 
 def _copy(
     b: Builder, chain: list[ir.Node], output: ir.Value, told_apart: Callable[[ir.Value], ir.Value]
 ) -> None:
     """Compute an output by nodes of its own, each of which differs from what it is a copy of."""
-    made: dict[ir.Value, ir.Value] = {}
+    copies: dict[ir.Value, ir.Value] = {}
     for node in chain:
         old = node.outputs[0]
-        given = [value if value is None else made.get(value, value) for value in node.inputs]
-        own = [v for v in given if v is not None and same_shape(v, old) and _is_float(v)]
-        if own and given == list(node.inputs):
-            given[given.index(own[0])] = told_apart(own[0])
-        new = b.op(node.op_type, *given, **{a.name: a.value for a in node.attributes.values()})
+        inputs = [value if value is None else copies.get(value, value) for value in node.inputs]
+        own = [v for v in inputs if v is not None and same_shape(v, old) and _is_float(v)]
+        if own and inputs == list(node.inputs):
+            inputs[inputs.index(own[0])] = told_apart(own[0])
+        new = b.op(node.op_type, *inputs, **{a.name: a.value for a in node.attributes.values()})
         new.type, new.shape = old.type, old.shape
-        made[old] = new
-    new, name = made[output], output.name
+        copies[old] = new
+    new, name = copies[output], output.name
     output.name = f"{name}:shared"
     new.name = name
     b.graph.outputs[:] = [new if value is output else value for value in b.graph.outputs]

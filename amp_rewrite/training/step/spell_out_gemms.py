@@ -17,25 +17,27 @@ def spell_out_gemms(model: ir.Model) -> None:
     """Replace Gemm that neither scale nor lack an operand, in place; types and shapes are known."""
     b = Builder(model, scope="products", part=Part.GRADIENT)
     for node in list(model.graph):
-        given = node.inputs
-        if node.op_type != "Gemm" or node.domain or given[0] is None or given[1] is None:
+        inputs = node.inputs
+        if node.op_type != "Gemm" or node.domain or inputs[0] is None or inputs[1] is None:
             continue
         if any(node.attributes.get_float(name, 1.0) != 1.0 for name in ("alpha", "beta")):
             continue
         before = len(b.added)
         x, y = (
             b.transpose(value, [1, 0]) if node.attributes.get_int(name, 0) else value
-            for value, name in ((given[0], "transA"), (given[1], "transB"))
+            for value, name in ((inputs[0], "transA"), (inputs[1], "transB"))
         )
-        found = b.matmul(x, y)
-        found = b.add(found, given[2]) if len(given) > 2 and given[2] is not None else found
+        product = b.matmul(x, y)
+        product = (
+            b.add(product, inputs[2]) if len(inputs) > 2 and inputs[2] is not None else product
+        )
         for added in b.added[before:]:
             added.metadata_props.clear()
             added.metadata_props.update(node.metadata_props)
         old = node.outputs[0]
-        ir.convenience.replace_all_uses_with(old, found, replace_graph_outputs=True)
+        ir.convenience.replace_all_uses_with(old, product, replace_graph_outputs=True)
         name, old.name = old.name, f"{old.name}:replaced"
-        found.name, found.type, found.shape = name, old.type, old.shape
+        product.name, product.type, product.shape = name, old.type, old.shape
         model.graph.remove(node, safe=True)
     if b.added:
         model.graph.sort()

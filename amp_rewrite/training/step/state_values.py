@@ -33,7 +33,7 @@ def make_input(graph: ir.Graph, value: ir.Value, state: State) -> ir.Value:
     return value
 
 
-def next_value(graph: ir.Graph, value: ir.Value, state: State, known: set[str]) -> ir.Value:
+def next_value(graph: ir.Graph, value: ir.Value, state: State, names: set[str]) -> ir.Value:
     """Return the value that becomes the output of a state, under its name.
 
     A value that users know by its own name, or that is not a result of a node, is copied.
@@ -50,7 +50,7 @@ def next_value(graph: ir.Graph, value: ir.Value, state: State, known: set[str]) 
             found=value.dtype,
             expected=state.value.dtype,
         )
-    free = value.producer() is not None and value.name not in known
+    free = value.producer() is not None and value.name not in names
     if free and not str(value.name).endswith(":next"):
         value.name = name
     elif value.producer() is None or value.name != name:

@@ -90,7 +90,7 @@ class Step:
         Raises:
             StepError: One is missing, or has another shape than the step says.
         """
-        found: dict[str, ir.TensorProtocol] = {}
+        tensors: dict[str, ir.TensorProtocol] = {}
         for state in self.info.states:
             value = self.model.graph.initializers.get(state.name)
             tensor = None if value is None else value.const_value
@@ -101,8 +101,8 @@ class Step:
                     found=None if tensor is None else f"one of shape {list(tensor.shape)}",
                     remedy="build the step again, or pass it to inject_loss_scaling",
                 )
-            found[state.name] = tensor
-        return found
+            tensors[state.name] = tensor
+        return tensors
 
     def original(self) -> ir.Model:
         """Return a copy of the model that is trained, whose weights may be empty.
@@ -139,8 +139,8 @@ def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
     training = train_op.graph
     read = _read_by(train_op)
     _name_values(training.model.graph)
-    known = {*values_by_name(training.source.graph)}
-    known.update(str(value.name) for value in train_op.fetches.values())
+    names = {*values_by_name(training.source.graph)}
+    names.update(str(value.name) for value in train_op.fetches.values())
     model = clone(training.model)
     values = values_by_name(model.graph)
     states: list[StateInfo] = []
@@ -151,9 +151,9 @@ def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
         value = make_input(model.graph, values[str(state.value.name)], state)
         following = value if update is None else values[str(update.name)]
         earlier = values.get(f"{state.name}:next")  # of a step that was grouped, say
-        if earlier not in (None, following) and earlier.name not in known:
+        if earlier not in (None, following) and earlier.name not in names:
             earlier.name = f"{earlier.name}:replaced"
-        output = next_value(model.graph, following, state, known)
+        output = next_value(model.graph, following, state, names)
         states.append(describe(state, output))
     states += replace_dropouts(model, seed)
     info = _info(train_op, model, states)
@@ -235,13 +235,13 @@ def targets_of(loss: ir.Value) -> dict[str, Any] | None:
     compared = compared_by(loss)
     if compared is None:
         return None
-    found: dict[str, Any] = {
+    targets: dict[str, Any] = {
         LOGITS if compared.of_classes else PREDICTIONS: str(compared.predictions.name)
     }
     if compared.labels.is_graph_input():
-        found[LABELS] = str(compared.labels.name)
+        targets[LABELS] = str(compared.labels.name)
     if compared.ignore_index is not None:
-        found[IGNORED] = compared.ignore_index
+        targets[IGNORED] = compared.ignore_index
     if compared.denominator is not None:
-        found[DENOMINATOR] = str(compared.denominator.name)
-    return found
+        targets[DENOMINATOR] = str(compared.denominator.name)
+    return targets

@@ -95,17 +95,17 @@ def checked_targets(targets: Mapping[str, Any] | None) -> dict[str, Any]:
     if targets is None:
         return {}
     is_mapping = isinstance(targets, Mapping)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-    if not is_mapping or not all(_is_target(key, found) for key, found in targets.items()):
+    if not is_mapping or not all(_is_target(key, target) for key, target in targets.items()):
         raise OptionError(
             "targets must be a mapping to names of values",
             found=repr(targets),
             expected=f"the keys {', '.join(map(repr, _NAMED))}, and {IGNORED!r} with a number",
             remedy="pass {'logits': name, 'labels': name}",
         )
-    return {key: int(found) if key == IGNORED else found for key, found in targets.items()}
+    return {key: int(target) if key == IGNORED else target for key, target in targets.items()}
 
 
-def _is_target(key: object, found: object) -> bool:
+def _is_target(key: object, target: object) -> bool:
     if key == IGNORED:
-        return whole_number(found) is not None
-    return key in _NAMED and isinstance(found, str)
+        return whole_number(target) is not None
+    return key in _NAMED and isinstance(target, str)

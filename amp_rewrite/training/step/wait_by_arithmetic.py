@@ -27,14 +27,14 @@ def wait_by_arithmetic(model: ir.Model) -> None:
         before, old = len(b.added), node.outputs[0]
         if nothing is None or value is None or value.dtype is None or old.is_graph_output():
             continue
-        found = value
+        after = value
         if value.dtype.is_floating_point():
-            found = b.sub(value, b.cast(b.op("Squeeze", nothing), value.dtype))
+            after = b.sub(value, b.cast(b.op("Squeeze", nothing), value.dtype))
             for added in b.added[before:]:
                 added.metadata_props.clear()
                 added.metadata_props.update(node.metadata_props)
-            found.type, found.shape = old.type, old.shape
-        ir.convenience.replace_all_uses_with(old, found)
+            after.type, after.shape = old.type, old.shape
+        ir.convenience.replace_all_uses_with(old, after)
         model.graph.remove(node, safe=True)
     if b.added:
         model.graph.sort()

@@ -203,10 +203,10 @@ class Adam(Optimizer):
 
         A configuration of Keras's, whose betas are `beta_1` and `beta_2`, makes Keras's formula.
         """
-        given = keras_arguments.flat(config)
-        if isinstance(given, Mapping) and "beta_1" in given and cls is Adam:
-            given = {"epsilon_hat": True, **given}
-        return super().from_config(given, custom_objects)
+        settings = keras_arguments.flat(config)
+        if isinstance(settings, Mapping) and "beta_1" in settings and cls is Adam:
+            settings = {"epsilon_hat": True, **settings}
+        return super().from_config(settings, custom_objects)
 
 
 def _kind(epsilon_hat: object) -> type[AdamRule]:
@@ -233,20 +233,20 @@ def _patterns(name: str, expressions: Iterable[str]) -> tuple[str, ...]:
         OptimizerValueError: One is not a regular expression.
     """
     listed = isinstance(expressions, Iterable) and not isinstance(expressions, str)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-    given = tuple(expressions) if listed else ()
-    if not listed or not all(isinstance(entry, str) for entry in given):  # pyright: ignore[reportUnnecessaryIsInstance]
+    patterns = tuple(expressions) if listed else ()
+    if not listed or not all(isinstance(entry, str) for entry in patterns):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptimizerTypeError(
             f"{name} must be a list of regular expressions",
             found=repr(expressions),
         )
-    for expression in given:
+    for expression in patterns:
         try:
             re.compile(expression)
         except re.error as error:
             raise OptimizerValueError(
                 "not a regular expression", where=repr(expression), found=error
             ) from error
-    return given
+    return patterns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,9 +270,9 @@ class ExcludedNames(tuple[str, ...]):  # noqa: SLOT001 a tuple can have no slots
     @classmethod
     def of(cls, optimizer: DecayingAdam, expressions: Iterable[str]) -> Self:
         """Return the expressions of an optimizer."""
-        made = cls(expressions)
-        made.optimizer = optimizer
-        return made
+        patterns = cls(expressions)
+        patterns.optimizer = optimizer
+        return patterns
 
     def __call__(
         self, var_list: Iterable[Any] | None = None, var_names: Iterable[str] | None = None
