@@ -19,8 +19,13 @@ FEWEST_STEPS = 16
 """How many steps a made-up sequence has at least that a loop or a recurrent operator goes along."""
 
 IMAGE_CHANNELS = (1, 3, 4)
+PICTURE_CHANNELS = (1, 3)
+"""Channels of photographs; inputs with 4 are latents more often than pictures with transparency."""
 
 _IMAGE_SIZES = (224, 64, 320, 256, 48, 512)
+_MAP_SIZES = (64, 32, 128, 48, 16, 224)
+"""Sides of feature maps. Latents of a diffusion model have 4 or 16 channels and an eighth of the
+image's side; an attention over 224 * 224 places takes 10 GB a head."""
 _BATCH = re.compile(r"(^|[^a-z])(n|b|bs|batch\w*)($|[^a-z])", re.IGNORECASE)
 _LENGTH = re.compile("seq|len|time|step|frame|sample|token", re.IGNORECASE)
 _TOTAL = {"total_sequence_length": "past_sequence_length + sequence_length"}
@@ -61,6 +66,7 @@ class FreeSizes:
         self.length = FREE_SIZES[attempt % len(FREE_SIZES)] if length is None else length
         self.steps = max(self.length, FEWEST_STEPS)
         self._side = _IMAGE_SIZES[attempt % len(_IMAGE_SIZES)]
+        self._map_side = _MAP_SIZES[attempt % len(_MAP_SIZES)]
         self._inner = self.length if attempt < len(FREE_SIZES) else 1
         self._named: dict[str, int] = {}
 
@@ -73,23 +79,29 @@ class FreeSizes:
         """Return the shape of an input."""
         declared = (None,) if spec.shape is None else spec.shape
         sides = image_sides(declared) if is_float(spec) else ()
+        channels = declared[6 - sum(sides)] if sides else None  # axes 1 to 3 but the sides
+        is_image = not isinstance(channels, int) or channels in PICTURE_CHANNELS
+        side = self._side if is_image else self._map_side
         return tuple(
-            self._size(d, len(declared) - i, len(declared), i in sides)
+            self._size(d, len(declared) - i, len(declared), side if i in sides else None)
             for i, d in enumerate(declared)
         )
 
-    def _size(self, dimension: int | str | None, from_end: int, rank: int, is_side: bool) -> int:
+    def _size(
+        self, dimension: int | str | None, from_end: int, rank: int, side: int | None = None
+    ) -> int:
+        """Return the size of a dimension, `side` if it is a height or width."""
         if isinstance(dimension, int):
             return dimension
         name = dimension or ""
         computed = self._computed(name)
         if computed is not None:
             return computed
-        size = self._side if is_side else self.length
+        size = self.length if side is None else side
         is_first = from_end == rank and rank > 1 and not _LENGTH.search(name)
         if is_first or _BATCH.search(name):
             size = 1
-        elif not name and from_end > 1 and not is_side:
+        elif not name and from_end > 1 and side is None:
             size = self._inner
         return size if dimension is None else self._named.setdefault(dimension, size)
 
@@ -103,7 +115,7 @@ class FreeSizes:
 
     def _value(self, term: ast.expr) -> int | None:
         if isinstance(term, ast.Name):
-            return self._size(term.id, 1, 2, is_side=False)
+            return self._size(term.id, 1, 2)
         if isinstance(term, ast.Constant):
             return term.value if isinstance(term.value, int) else None
         if not isinstance(term, ast.BinOp) or type(term.op) not in _ARITHMETIC:

@@ -32,6 +32,12 @@ def test_one_name_has_one_size() -> None:
     assert feeds["b"].shape == (16, 7)
 
 
+@pytest.mark.parametrize("shape", ["N,4,H,W", "N,16,H,W", "1,4,H,H", "N,H,W,4"])
+def test_latents_are_smaller_than_images(shape: str) -> None:
+    sizes = made(f"float[{shape}] latent_sample")["latent_sample"].shape
+    assert sorted(sizes)[-2:] == [64, 64]
+
+
 @pytest.mark.parametrize("shape", ["N,3,H,W", "N,H,W,3", "1,3,224,224"])
 def test_an_image_is_smooth_and_of_an_image_s_size(shape: str) -> None:
     image = made(f"float[{shape}] pixels")["pixels"]
