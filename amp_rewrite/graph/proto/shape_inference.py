@@ -16,23 +16,31 @@ ENDS_INFERENCE = "EyeLike"
 """The operator whose inference of shapes ends the process in onnx 1.23.2 where nothing is known of
 the type of its input, such as that of a function behind which inference stops."""
 
-_HIDDEN = f"no {ENDS_INFERENCE}"
+HIDDEN = f"no {ENDS_INFERENCE}"
+"""What it is called while inference looks at the rest of a model."""
 
 
 def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model with the shapes that inference finds; the one given is not modified.
 
-    What comes behind an operator that ends inference has no shape, and that operator another name.
+    An operator that would end inference gets another name, and what comes behind it no shape.
 
     Raises:
         FAILURES: Inference refuses the model, or it is larger than 2 GB.
     """
     content = proto.SerializeToString()
     if ENDS_INFERENCE.encode() in content:
-        proto = onnx.ModelProto.FromString(content)
-        _hide(proto.graph)
-        content = proto.SerializeToString()
+        hidden = _inferred_without(content)
+        if _is_blind(hidden.graph, frozenset()):
+            return hidden
     return onnx.shape_inference.infer_shapes(content, data_prop=True)
+
+
+def _inferred_without(content: bytes) -> onnx.ModelProto:
+    """Return what inference finds of a serialized model whose dangerous operators are hidden."""
+    proto = onnx.ModelProto.FromString(content)
+    _hide(proto.graph)
+    return onnx.shape_inference.infer_shapes(proto, data_prop=True)
 
 
 def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
@@ -44,16 +52,17 @@ def _hide(graph: onnx.GraphProto) -> None:
     """Rename the nodes that end inference, in a graph and those inside it."""
     for node in graph.node:
         if node.op_type == ENDS_INFERENCE:
-            node.op_type = _HIDDEN
+            node.op_type = HIDDEN
         for body in graphs_of(node):
             _hide(body)
 
 
 def ends_inference(proto: onnx.ModelProto) -> bool:
     """Tell whether inference of a model as it is, which converting its opset needs, may end."""
-    if ENDS_INFERENCE.encode() not in proto.SerializeToString():
+    content = proto.SerializeToString()
+    if ENDS_INFERENCE.encode() not in content:
         return False
-    return _is_blind(inferred(proto).graph, frozenset())
+    return _is_blind(_inferred_without(content).graph, frozenset())
 
 
 def _is_blind(graph: onnx.GraphProto, typed: frozenset[str]) -> bool:
@@ -62,7 +71,7 @@ def _is_blind(graph: onnx.GraphProto, typed: frozenset[str]) -> bool:
     typed |= {i.name for i in infos if i.type.WhichOneof("value")}
     typed |= {tensor.name for tensor in graph.initializer}
     return any(
-        (node.op_type == _HIDDEN and node.input[0] not in typed)
+        (node.op_type == HIDDEN and node.input[0] not in typed)
         or any(_is_blind(body, typed) for body in graphs_of(node))
         for node in graph.node
     )

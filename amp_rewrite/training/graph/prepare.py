@@ -18,8 +18,9 @@ from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.metadata_keys import PREPARED_KEY
+from amp_rewrite.graph.proto.shape_inference import ENDS_INFERENCE, HIDDEN
 from amp_rewrite.graph.traits import Trait, has, having, operator
-from amp_rewrite.graph.traverse import subgraphs
+from amp_rewrite.graph.traverse import graphs_in, subgraphs
 from amp_rewrite.training.builder.annotate import annotate
 from amp_rewrite.training.builder.dimensions import is_vague
 from amp_rewrite.training.grad.recurrent import function as recurrent
@@ -102,7 +103,16 @@ def _infer(model: ir.Model, *, follow: bool) -> None:
     """
     initializers = model.graph.initializers
     order = list(initializers)
-    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=follow)(model)
+    infer = ShapeInferencePass(check_type=False, strict_mode=False, data_prop=follow)
+    nodes = (node for graph in graphs_in(model.graph) for node in graph)
+    ending = [node for node in nodes if node.op_type == ENDS_INFERENCE and not node.domain]
+    for node in ending:
+        node.op_type = HIDDEN
+    infer(model)
+    for node in ending:
+        node.op_type = ENDS_INFERENCE
+    if ending and all(v is not None and v.type is not None for n in ending for v in n.inputs):
+        infer(model)
     for name in order:
         initializers[name] = initializers.pop(name)
 

@@ -18,7 +18,7 @@ from amp_rewrite.graph.io.contradicted_shapes import mend_shapes
 from amp_rewrite.graph.io.convert_opset import convert_opset
 from amp_rewrite.graph.io.inferred_shapes import inferred_shapes
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.graph.proto.shape_inference import inferred
+from amp_rewrite.graph.proto.shape_inference import HIDDEN, inferred
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21, "my" : 1]>'
 BLIND = "q = my.Op(x) e = EyeLike<dtype = 1>(q)"
@@ -59,7 +59,7 @@ def test_an_operator_of_a_known_type_is_converted_and_keeps_its_name() -> None:
     proto = model("q = Abs(x) e = EyeLike<dtype = 1>(q)")
     before = proto.SerializeToString()
     assert [n.op_type for n in convert_opset(load(proto), 22).graph] == ["Abs", "EyeLike", "Add"]
-    assert {i.name for i in inferred(proto).graph.value_info} >= {"q"}
+    assert {i.name for i in inferred(proto).graph.value_info} >= {"q", "e"}
     assert proto.SerializeToString() == before
 
 
@@ -68,3 +68,16 @@ def test_no_part_but_the_checker_calls_onnx_s_inference_past_the_gate() -> None:
     texts = {path: path.read_text("utf-8") for path in package.rglob("*.py")}
     calls = {path.stem for path, text in texts.items() if "shape_inference.infer_" in text}
     assert calls == {"shape_inference", "checker", "annotate"}  # annotate asks about single nodes
+
+
+@pytest.mark.parametrize("nodes", [BLIND, "q = Abs(x) e = EyeLike<dtype = 1>(q)"])
+def test_a_model_with_one_is_trained(nodes: str) -> None:
+    proto = model(nodes)
+    proto.graph.node[-1].input[1] = "w"
+    weight = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [4], [1.0] * 4)
+    proto.graph.initializer.append(weight)
+    loss = amp.losses.mean_squared_error(amp.load(proto), "y", "t")
+    step = amp.optimizers.GradientDescent(0.1).minimize(loss)
+    kinds = {node.op_type for node in step.graph.model.graph}
+    assert "EyeLike" in kinds
+    assert HIDDEN not in kinds
