@@ -69,14 +69,14 @@ _LIVES = 0.99
 def underflows(run: StepValues, low: DType, scale: float) -> tuple[LayerUnderflow, ...]:
     """Return what every layer loses whose gradients are computed in a low precision."""
     layers = {str(value.name): source for value, source in _gradients(run, low)}
-    found: dict[str, LayerUnderflow] = {}
+    worst_of: dict[str, LayerUnderflow] = {}
     for rounded, exact in run.read(list(layers), widened(run.model)):
         for name, array in rounded.items():
             layer = _underflow(layers[name], name, array, exact[name], low, scale)
             if layer is not None:
-                known = found.get(layer.layer)
-                found[layer.layer] = layer if known is None else _worse(known, layer)
-    return tuple(found.values())
+                before = worst_of.get(layer.layer)
+                worst_of[layer.layer] = layer if before is None else _worse(before, layer)
+    return tuple(worst_of.values())
 
 
 def _gradients(run: StepValues, low: DType) -> Iterator[tuple[ir.Value, str]]:

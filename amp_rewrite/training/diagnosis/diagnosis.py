@@ -45,10 +45,10 @@ class NonFinite:
         if self.node is None:
             return f"{what}, {_ARTICLES[self.part]} of the step"
         where = self.part if self.layer is None else f"{self.part} of {self.layer!r}"
-        found = f"{what}, which {self.op} {self.node!r} computes ({where})"
+        sentence = f"{what}, which {self.op} {self.node!r} computes ({where})"
         if self.reached is None:
-            return found
-        return f"{found} from magnitudes of at most {self.reached:.4g}"
+            return sentence
+        return f"{sentence} from magnitudes of at most {self.reached:.4g}"
 
 
 _ARTICLES = {"input": "an input", "state": "a state", "constant": "a constant"}
@@ -122,8 +122,8 @@ class Diagnosis:
             OptionError: It is not such a number.
         """
         share = arguments.number("share", share, low=0, high=1, expected="a number from 0 to 1")
-        found = [layer for layer in self.layers if layer.lost > share]
-        return sorted(found, key=lambda layer: -layer.lost)
+        layers = [layer for layer in self.layers if layer.lost > share]
+        return sorted(layers, key=lambda layer: -layer.lost)
 
     @property
     def scales(self) -> tuple[float, float] | None:
@@ -155,7 +155,7 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as what JSON can hold; a loss that is not finite is a word."""
-        found = asdict(self)
+        fields = asdict(self)
         if self.loss is not None and not math.isfinite(self.loss):
-            found["loss"] = str(self.loss)
-        return found
+            fields["loss"] = str(self.loss)
+        return fields

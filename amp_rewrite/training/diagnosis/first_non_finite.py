@@ -62,18 +62,18 @@ Censuses = Mapping[ir.Value, Census]
 
 def count_all(run: StepValues) -> dict[ir.Value, Census]:
     """Return the censuses of what a step is fed, of its constants, and of all that it computes."""
-    found: dict[ir.Value, Census] = {}
+    censuses: dict[ir.Value, Census] = {}
     graph = run.model.graph
     for value in (*graph.inputs, *graph.initializers.values()):
         array = run.fed.get(str(value.name))
         if array is None and value.const_value is not None:
             array = value.const_value.numpy()
         if array is not None and (array.dtype.kind == "f" or array.dtype.name == "bfloat16"):
-            found[value] = Census.of(array)
+            censuses[value] = Census.of(array)
     by_name = {str(value.name): value for value in run.types}
     for (arrays,) in run.read(list(by_name)):
-        found |= {by_name[name]: Census.of(array) for name, array in arrays.items()}
-    return found
+        censuses |= {by_name[name]: Census.of(array) for name, array in arrays.items()}
+    return censuses
 
 
 def ends_of(run: StepValues) -> list[ir.Value]:
@@ -110,21 +110,23 @@ def first_non_finite(
 
 def _reached(counted: Censuses, ends: Iterable[ir.Value]) -> set[ir.Value]:
     """Return the values that are not finite and are on the way to an end through such values."""
-    found: set[ir.Value] = set()
+    reached: set[ir.Value] = set()
     left = list(ends)
     while left:
         value = left.pop()
-        if value in found or value not in counted or counted[value].kind is Kind.FINITE:
+        if value in reached or value not in counted or counted[value].kind is Kind.FINITE:
             continue
-        found.add(value)
+        reached.add(value)
         node = value.producer()
         left.extend(() if node is None else inputs_of(node))
-    return found
+    return reached
 
 
 def _found(value: ir.Value, counted: Censuses, part: str) -> NonFinite:
     node, census = value.producer(), counted[value]
-    given = [] if node is None else [counted[v].largest for v in inputs_of(node) if v in counted]
+    magnitudes = (
+        [] if node is None else [counted[v].largest for v in inputs_of(node) if v in counted]
+    )
     return NonFinite(
         value=str(value.name),
         node=None if node is None else node.name,
@@ -134,5 +136,5 @@ def _found(value: ir.Value, counted: Censuses, part: str) -> NonFinite:
         infinite=census.infinite,
         nan=census.nan,
         elements=census.elements,
-        reached=max(given, default=None),
+        reached=max(magnitudes, default=None),
     )

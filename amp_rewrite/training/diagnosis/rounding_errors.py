@@ -57,11 +57,11 @@ def rounding_errors(
     """
     arguments.one_of("precision", precision, tuple(LOW))
     draws = arguments.integer("draws", draws, low=1)
-    given, generator = load(model), np.random.default_rng(0)
-    fed = list(batches(data, given))
+    original, generator = load(model), np.random.default_rng(0)
+    fed = list(batches(data, original))
     if not fed:
         raise DataError("the data hold no batch", remedy="pass at least one")
-    work = clone(given)
+    work = clone(original)
     check_time()
     prepare(work)
     check_time()
@@ -73,12 +73,12 @@ def rounding_errors(
             expected="a float32 output",
             remedy="make what the outputs are computed of an output",
         )
-    plain = Float32Session(given)
-    found = [plain.run(feeds, list(asked.draws)) for feeds in fed]
+    plain = Float32Session(original)
+    results = [plain.run(feeds, list(asked.draws)) for feeds in fed]
     del plain  # before the larger one is loaded
     session = Float32Session(work, "the model with its gradients")
     squares = dict.fromkeys(asked.changes, 0.0)
-    for feeds, outputs in zip(fed, found, strict=True):
+    for feeds, outputs in zip(fed, results, strict=True):
         for _ in range(draws):
             drawn = {asked.draws[name]: _drawn(generator, out) for name, out in outputs.items()}
             changes = session.run({**feeds, **drawn}, list(asked.changes.values()))
@@ -116,9 +116,9 @@ def _asked(model: ir.Model, low: DType) -> _Asked:
             name = asked.draws[value.name] = b.free_name("rounding/direction")
             seeds[value] = ir.Value(name=name, type=value.type, shape=value.shape)
             graph.inputs.append(seeds[value])
-    found = gradients(b, seeds, values, sparse=False, stops=set[ir.Node]())
+    derivatives = gradients(b, seeds, values, sparse=False, stops=set[ir.Node]())
     graph.outputs.clear()
-    for value, gradient in zip(values, found, strict=True):
+    for value, gradient in zip(values, derivatives, strict=True):
         if gradient is None or isinstance(gradient, IndexedSlices):
             continue
         rounded = b.cast(b.cast(value, low.ir), FLOAT32.ir)
@@ -129,5 +129,5 @@ def _asked(model: ir.Model, low: DType) -> _Asked:
 
 
 def _values(graph: ir.Graph) -> list[ir.Value]:
-    made = (value for node in graph for value in node.outputs)
-    return list(dict.fromkeys((*graph.inputs, *graph.initializers.values(), *made)))
+    outputs = (value for node in graph for value in node.outputs)
+    return list(dict.fromkeys((*graph.inputs, *graph.initializers.values(), *outputs)))

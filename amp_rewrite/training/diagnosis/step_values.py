@@ -45,8 +45,8 @@ class StepValues:
         self, step: Step, states: Mapping[str, Array], feeds: Mapping[str, Array], sums: Sums
     ) -> None:
         """Take what a run is made of; see `diagnose`."""
-        known = [name for name in DEFAULT_FETCHES if name in step.info.fetches]
-        self.model, self.info = step.cut(known)
+        fetches = [name for name in DEFAULT_FETCHES if name in step.info.fetches]
+        self.model, self.info = step.cut(fetches)
         check_by_sums(self.model, {state.output for state in self.info.states})
         resolve(self.model)
         inferred = infer_types(self.model)
@@ -72,9 +72,9 @@ class StepValues:
         feeds = {name: self.fed[name] for name in runs[0].inputs if name in self.fed}
         chunks = Chunks(names)
         for chunk in chunks:
-            found = tuple(run.run(feeds, set(chunk)) for run in runs)
-            chunks.held = sum(int(np.asarray(v).nbytes) for each in found for v in each.values())
-            yield found
+            results = tuple(run.run(feeds, set(chunk)) for run in runs)
+            chunks.held = sum(int(np.asarray(v).nbytes) for each in results for v in each.values())
+            yield results
 
 
 BACKWARD = "backward"

@@ -13,14 +13,14 @@ from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import DataError, InjectError
 from amp_rewrite.graph import elements
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.inject.resolve_names import Found
+from amp_rewrite.training.inject.resolve_names import NamedValues
 from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, LossScale, LossScaleState
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 
 Array = np.ndarray[Any, Any]
 
 
-def make_inputs(graph: ir.Graph, found: Found, initial: Mapping[str, Array]) -> None:
+def make_inputs(graph: ir.Graph, step_values: NamedValues, initial: Mapping[str, Array]) -> None:
     """Make every state a graph input, whose default is what `initial` has for it, if anything.
 
     Raises:
@@ -28,13 +28,13 @@ def make_inputs(graph: ir.Graph, found: Found, initial: Mapping[str, Array]) -> 
         DataError: It is not an array of numbers.
     """
     for name in arguments.mapping("initial", initial, what="arrays by the names of states"):
-        if name not in found.states:
+        if name not in step_values.states:
             raise InjectError(
                 "an initial value belongs to no state",
                 where=name,
-                expected=f"one of {', '.join(found.states)}",
+                expected=f"one of {', '.join(step_values.states)}",
             )
-    for name, value in found.states.items():
+    for name, value in step_values.states.items():
         if not value.is_graph_input():
             graph.inputs.append(value)
         if name in initial:
@@ -57,15 +57,15 @@ def _set_default(graph: ir.Graph, value: ir.Value, initial: Array) -> None:
     graph.initializers[str(value.name)] = value
 
 
-def _as_type(value: ir.Value, given: Array, dtype: ir.DataType) -> Array:
-    if given.dtype.kind in "OUScmM":
+def _as_type(value: ir.Value, initial: Array, dtype: ir.DataType) -> Array:
+    if initial.dtype.kind in "OUScmM":
         raise DataError(
             "not numbers of the state's type",
             where=value.name,
-            found=given.dtype,
+            found=initial.dtype,
             expected=dtype_name(dtype),
         )
-    return np.asarray(given, dtype.numpy())
+    return np.asarray(initial, dtype.numpy())
 
 
 def _fits(shape: tuple[int, ...], declared: tuple[Any, ...]) -> bool:
@@ -89,32 +89,34 @@ def _add(b: Builder, name: str, initial: Array) -> ir.Value:
     return value
 
 
-def describe(found: Found, outputs: Mapping[str, str], known: StepInfo | None) -> list[StateInfo]:
+def describe(
+    step_values: NamedValues, outputs: Mapping[str, str], step_info: StepInfo | None
+) -> list[StateInfo]:
     """Return the descriptions of the states of the graph.
 
     Args:
-        found: The states.
+        step_values: The states.
         outputs: State -> the graph output that holds its next value.
-        known: What the model said of itself, whose roles count, and whose states that are not
+        step_info: What the model said of itself, whose roles count, and whose states that are not
             made conditional are described as before.
 
     Raises:
         InjectError: A state has no static type and shape.
     """
-    before = {} if known is None else {state.name: state for state in known.states}
+    before = {} if step_info is None else {state.name: state for state in step_info.states}
     roles = {name: state.role for name, state in before.items()}
     states = [
-        described(value, outputs[name], roles.get(name) or _role(name, found))
-        for name, value in found.states.items()
+        described(value, outputs[name], roles.get(name) or _role(name, step_values))
+        for name, value in step_values.states.items()
     ]
-    return [*states, *(state for name, state in before.items() if name not in found.states)]
+    return [*states, *(state for name, state in before.items() if name not in step_values.states)]
 
 
-def _role(name: str, found: Found) -> str:
+def _role(name: str, step_values: NamedValues) -> str:
     """Return what a state of an unknown graph is; a scalar is taken for a counter."""
-    if name in found.gradients:
+    if name in step_values.gradients:
         return "variable"
-    shape = found.states[name].shape
+    shape = step_values.states[name].shape
     return "non_slot" if shape is not None and not len(shape) else "slot"
 
 

@@ -22,7 +22,7 @@ from amp_rewrite.training.graph.replicas import is_collective
 from amp_rewrite.training.inject.added_states import describe, described, make_inputs
 from amp_rewrite.training.inject.insert_scaling import Injected, add_loss_scale
 from amp_rewrite.training.inject.regions import mark_parts, regions_of
-from amp_rewrite.training.inject.resolve_names import Found, find, names_of
+from amp_rewrite.training.inject.resolve_names import NamedValues, find, names_of
 from amp_rewrite.training.loss_scaling.get import get, serialize
 from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScale
 from amp_rewrite.training.optimizers.conditional_update import check_mode
@@ -97,26 +97,26 @@ def inject_loss_scaling(
     if scale is None:
         raise InjectError("there is no loss scale to inject", expected="'dynamic' or a number")
     copied = load(model)
-    known = read_info(copied) if STEP_KEY in copied.metadata_props else None
+    step_info = read_info(copied) if STEP_KEY in copied.metadata_props else None
     put_back_batch_norms(copied)  # whose running statistics a skipped step leaves alone
-    names = names_of(known, loss, seed, gradients, updates)
+    names = names_of(step_info, loss, seed, gradients, updates)
     _check(copied.graph)
     record_types(copied)
-    found = find(copied.graph, names)
-    regions = regions_of(copied.graph, found)
+    step_values = find(copied.graph, names)
+    regions = regions_of(copied.graph, step_values)
     mark_parts(regions)
-    make_inputs(copied.graph, found, {} if initial is None else initial)
+    make_inputs(copied.graph, step_values, {} if initial is None else initial)
     builder = Builder(copied, scope=_SCOPE, part=Part.LOSS_SCALE)
-    injected = add_loss_scale(builder, found, regions, scale, mode)
-    info = _set_outputs(builder, found, injected, scale, known)
+    injected = add_loss_scale(builder, step_values, regions, scale, mode)
+    info = _set_outputs(builder, step_values, injected, scale, step_info)
     copied.graph.sort()
     copied.metadata_props[STEP_KEY] = info.to_json()
     wanted = info.precision if precision == FLOAT32.name else precision
-    made = in_precision(Step(copied, info), wanted, options).model
-    spell_out_batch_norms(made)
+    rewritten = in_precision(Step(copied, info), wanted, options).model
+    spell_out_batch_norms(rewritten)
     if options is not None:
-        refuse_unloadable(made, targets.find(options.target or targets.DEFAULT))
-    return made
+        refuse_unloadable(rewritten, targets.find(options.target or targets.DEFAULT))
+    return rewritten
 
 
 def _check(graph: ir.Graph) -> None:
@@ -146,7 +146,11 @@ def _check(graph: ir.Graph) -> None:
 
 
 def _set_outputs(
-    b: Builder, found: Found, injected: Injected, loss_scale: LossScale, known: StepInfo | None
+    b: Builder,
+    step_values: NamedValues,
+    injected: Injected,
+    loss_scale: LossScale,
+    step_info: StepInfo | None,
 ) -> StepInfo:
     """Set the outputs (those of before, the loss, the check, all next states); describe the step.
 
@@ -156,35 +160,35 @@ def _set_outputs(
     Raises:
         InjectError: A state has no static shape.
     """
-    before = {**found.outputs, **{str(v.name): v for v in found.following.values()}}
-    output_of = {state: str(value.name) for state, value in found.following.items()}
+    before = {**step_values.outputs, **{str(v.name): v for v in step_values.following.values()}}
+    output_of = {state: str(value.name) for state, value in step_values.following.items()}
     outputs = _Outputs(b, before)
     for name, value in injected.fetched.items():
         outputs.add(name, value)
-    outputs.add(str(found.loss.name), found.loss)
-    fetches = {} if known is None else dict(known.fetches)
+    outputs.add(str(step_values.loss.name), step_values.loss)
+    fetches = {} if step_info is None else dict(step_info.fetches)
     finite = b.constant(np.array(True)) if injected.finite is None else injected.finite
     fetches[_FINITE] = outputs.add(_FINITE, finite)
     if injected.norm is not None:
         fetches[_NORM] = str(injected.norm.name)
     states = {state: outputs.add(output_of[state], v) for state, v in injected.following.items()}
-    described = describe(found, states, known)
+    described = describe(step_values, states, step_info)
     if injected.finite is not None:
         described += _scale_states(outputs, injected)
     next_states = {state.output for state in described}
     fetches |= {name: name for name in injected.fetched if name not in next_states}
     fetches |= _counters(injected)
-    fetches[_LOSS] = str(found.loss.name)
+    fetches[_LOSS] = str(step_values.loss.name)
     names = {state.name for state in described}
     return StepInfo(
         states=tuple(described),
         inputs=tuple(str(v.name) for v in b.graph.inputs if v.name not in names),
         fetches=fetches,
         loss=fetches[_LOSS],
-        targets=None if known is None else known.targets,
-        seed=str(found.seed.name),
-        gradients={name: str(v.name) for name, v in found.gradients.items()},
-        precision=FLOAT32.name if known is None else known.precision,
+        targets=None if step_info is None else step_info.targets,
+        seed=str(step_values.seed.name),
+        gradients={name: str(v.name) for name, v in step_values.gradients.items()},
+        precision=FLOAT32.name if step_info is None else step_info.precision,
         loss_scale=serialize(loss_scale),
     )
 

@@ -11,7 +11,7 @@ from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.inject.added_states import add_scale
 from amp_rewrite.training.inject.regions import Regions
-from amp_rewrite.training.inject.resolve_names import Found
+from amp_rewrite.training.inject.resolve_names import NamedValues
 from amp_rewrite.training.loss_scaling.finite import finite_and_norm
 from amp_rewrite.training.loss_scaling.gradients import unscaled
 from amp_rewrite.training.loss_scaling.loss_scale import LossScale, LossScaleState
@@ -40,27 +40,27 @@ class Injected:
 
 
 def add_loss_scale(
-    b: Builder, found: Found, regions: Regions, loss_scale: LossScale, mode: str
+    b: Builder, step_values: NamedValues, regions: Regions, loss_scale: LossScale, mode: str
 ) -> Injected:
     """Scale the seed, unscale the gradients, and make the updates conditional.
 
     The graph has no outputs afterwards. `mode` is "if" or "select".
     """
     scale = add_scale(b, loss_scale)
-    _rewire(regions.seed_uses(found.seed), b.mul(found.seed, scale.current_loss_scale))
-    without = _unscale(b, found, regions, scale.current_loss_scale)
-    following = {name: without.get(v, v) for name, v in found.following.items()}
-    fetched = {name: without.get(v, v) for name, v in found.outputs.items()}
+    _rewire(regions.seed_uses(step_values.seed), b.mul(step_values.seed, scale.current_loss_scale))
+    without = _unscale(b, step_values, regions, scale.current_loss_scale)
+    following = {name: without.get(v, v) for name, v in step_values.following.items()}
+    fetched = {name: without.get(v, v) for name, v in step_values.outputs.items()}
     b.graph.outputs.clear()  # a value that is an output cannot move into an If
     b.graph.sort()
     if not loss_scale.checks:
         return Injected(scale, scale, None, None, following, fetched)
-    gradients = [without[v] for v in dict.fromkeys(found.gradients.values())]
+    gradients = [without[v] for v in dict.fromkeys(step_values.gradients.values())]
     finite, norm = finite_and_norm(b, gradients)
     state_of = {_original(v): name for name, v in reversed(following.items())}
     state_of |= {v: name for name, v in reversed(following.items())}
-    keep = {found.loss, norm, *fetched.values()} - state_of.keys()
-    after = _make_conditional(b, found, regions, following, finite, mode, keep)
+    keep = {step_values.loss, norm, *fetched.values()} - state_of.keys()
+    after = _make_conditional(b, step_values, regions, following, finite, mode, keep)
     next_scale = loss_scale.update(b, scale, finite)
     fetched = {k: after[state_of[v]] if v in state_of else v for k, v in fetched.items()}
     return Injected(scale, next_scale, finite, norm, after, fetched)
@@ -72,7 +72,7 @@ def _rewire(uses: Iterable[tuple[ir.Node, int]], value: ir.Value) -> None:
 
 
 def _unscale(
-    b: Builder, found: Found, regions: Regions, scale: ir.Value
+    b: Builder, step_values: NamedValues, regions: Regions, scale: ir.Value
 ) -> dict[ir.Value, ir.Value]:
     """Take the scale out where values leave the backward pass.
 
@@ -80,8 +80,8 @@ def _unscale(
         Scaled value -> what is used in its place outside: all gradients, and what outputs need.
     """
     graph, flow = b.graph, regions.flow
-    live = ancestors([*graph.outputs, *found.following.values()])
-    wanted = {*found.gradients.values(), *found.following.values(), *graph.outputs}
+    live = ancestors([*graph.outputs, *step_values.following.values()])
+    wanted = {*step_values.gradients.values(), *step_values.following.values(), *graph.outputs}
     reciprocal = b.reciprocal(scale)
     without: dict[ir.Value, ir.Value] = {}
     for value in regions.scaled_values:
@@ -100,7 +100,7 @@ def _unscaled(b: Builder, value: ir.Value, reciprocal: ir.Value) -> ir.Value:
 
 def _make_conditional(
     b: Builder,
-    found: Found,
+    step_values: NamedValues,
     regions: Regions,
     following: dict[str, ir.Value],
     finite: ir.Value,
@@ -118,10 +118,10 @@ def _make_conditional(
         if value.producer() in regions.update
     }
     for name, uses in readers.items():
-        _rewire(uses, found.states[name])  # for now, so that nothing keeps the value outside
+        _rewire(uses, step_values.states[name])  # for now, so that nothing keeps the value outside
     # The next value of a constant learning rate, say, is a copy of the present one in any case.
-    changed = {k: v for k, v in following.items() if _original(v) is not found.states[k]}
-    after = {**following, **conditional(b, finite, changed, found.states, mode, keep=keep)}
+    changed = {k: v for k, v in following.items() if _original(v) is not step_values.states[k]}
+    after = {**following, **conditional(b, finite, changed, step_values.states, mode, keep=keep)}
     for name, uses in readers.items():
         _rewire(uses, after[name])
     return after

@@ -52,8 +52,8 @@ def proportional(nodes: Iterable[ir.Node], seed: ir.Value) -> tuple[ir.Value, ..
     """
     degree: dict[ir.Value, int] = {seed: 1}
     for node in nodes:
-        found = _degree(node, degree)
-        degree.update({v: found for v in node.outputs if _is_float(v)})
+        result = _degree(node, degree)
+        degree.update({v: result for v in node.outputs if _is_float(v)})
     del degree[seed]
     return tuple(v for v, d in degree.items() if d)
 
@@ -166,11 +166,11 @@ def _is_zero(value: ir.Value | None) -> bool:
     return has(node, Trait.MOVES, Trait.CASTS) and all(map(_is_zero, row_of(node).data_of(node)))
 
 
-def _mixed(node: ir.Node, found: str) -> InjectError:
+def _mixed(node: ir.Node, mixture: str) -> InjectError:
     return InjectError(
         "between the seed and the gradients, a node does not keep the loss scale",
         where=place(node),
-        found=found,
+        found=mixture,
         expected="gradients that are proportional to the seed",
         remedy="name the gradients before weight decay or clipping, and a seed that is used for "
         "nothing else",

@@ -29,7 +29,7 @@ from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import ancestors, inputs_of, nodes_in
 from amp_rewrite.training.inject.linearity import proportional
-from amp_rewrite.training.inject.resolve_names import Found
+from amp_rewrite.training.inject.resolve_names import NamedValues
 
 
 @dataclass(frozen=True)
@@ -59,24 +59,24 @@ class Regions:
         return [(n, i) for n, i, owner in self.flow.uses(value) if owner not in self.backward]
 
 
-def regions_of(graph: ir.Graph, found: Found) -> Regions:
+def regions_of(graph: ir.Graph, step_values: NamedValues) -> Regions:
     """Divide a training graph.
 
     Raises:
         InjectError: What was said of the graph does not hold: see `_check`.
     """
     flow = Dataflow(graph)
-    forward = ancestors([found.loss])
-    backward = ancestors(found.gradients.values()) - forward
-    scaled = flow.after([found.seed], within=backward)
-    update = ancestors(found.following.values()) - forward - backward
-    values = proportional((node for node in graph if node in scaled), found.seed)
+    forward = ancestors([step_values.loss])
+    backward = ancestors(step_values.gradients.values()) - forward
+    scaled = flow.after([step_values.seed], within=backward)
+    update = ancestors(step_values.following.values()) - forward - backward
+    values = proportional((node for node in graph if node in scaled), step_values.seed)
     regions = Regions(flow, frozenset(backward), frozenset(scaled), frozenset(update), values)
-    _check(regions, found)
+    _check(regions, step_values)
     return regions
 
 
-def _check(regions: Regions, found: Found) -> None:
+def _check(regions: Regions, step_values: NamedValues) -> None:
     """Check that the seed scales every gradient, and that gradients alone reach the states.
 
     Raises:
@@ -84,28 +84,28 @@ def _check(regions: Regions, found: Found) -> None:
             scaled that is not a gradient; the update of a variable does not depend on its gradient.
     """
     scaled = set(regions.scaled_values)
-    missing = [name for name, value in found.gradients.items() if value not in scaled]
+    missing = [name for name, value in step_values.gradients.items() if value not in scaled]
     if missing:
-        none = len(missing) == len(found.gradients)
+        none = len(missing) == len(step_values.gradients)
         raise InjectError(
             "no gradient depends on the seed"
             if none
             else "a gradient is not on the path from the seed",
-            where=found.seed.name if none else found.gradients[missing[0]].name,
+            where=step_values.seed.name if none else step_values.gradients[missing[0]].name,
             found=f"the gradients of {', '.join(missing[:5])} do not depend on it",
             remedy="name the value at which the backward pass begins, such as the ones that it "
             "multiplies by, and the gradients that it ends at",
         )
-    gradients = set(found.gradients.values())
+    gradients = set(step_values.gradients.values())
     for value in regions.scaled_values:
         if value not in gradients:
-            _check_leak(regions, found, value)
-    for variable, gradient in found.gradients.items():
-        _check_update(regions, found, variable, gradient)
+            _check_leak(regions, step_values, value)
+    for variable, gradient in step_values.gradients.items():
+        _check_update(regions, step_values, variable, gradient)
 
 
-def _check_leak(regions: Regions, found: Found, value: ir.Value) -> None:
-    state = _state_after(regions, found, value)
+def _check_leak(regions: Regions, step_values: NamedValues, value: ir.Value) -> None:
+    state = _state_after(regions, step_values, value)
     if state is not None:
         raise InjectError(
             "a scaled value that is not among the gradients reaches an update",
@@ -116,17 +116,19 @@ def _check_leak(regions: Regions, found: Found, value: ir.Value) -> None:
         )
 
 
-def _state_after(regions: Regions, found: Found, value: ir.Value) -> str | None:
+def _state_after(regions: Regions, step_values: NamedValues, value: ir.Value) -> str | None:
     """Return a state whose next value depends on a value through an exit of it, or None."""
-    following = {v: state for state, v in found.following.items()}
+    following = {v: state for state, v in step_values.following.items()}
     if value in following:
         return following[value]
     later = (v for node in _behind(regions, value) for v in node.outputs)
     return next((following[v] for v in later if v in following), None)
 
 
-def _check_update(regions: Regions, found: Found, variable: str, gradient: ir.Value) -> None:
-    following = found.following[variable]
+def _check_update(
+    regions: Regions, step_values: NamedValues, variable: str, gradient: ir.Value
+) -> None:
+    following = step_values.following[variable]
     if following is gradient:
         return
     if following.producer() not in _behind(regions, gradient):
@@ -180,14 +182,14 @@ class Dataflow:
 
     def after(self, values: Iterable[ir.Value], within: set[ir.Node] | None = None) -> set[ir.Node]:
         """Return the nodes that depend on any of the values, entering only those `within`."""
-        found: set[ir.Node] = set()
+        nodes: set[ir.Node] = set()
         left = deque(values)
         while left:
             for node in self.readers(left.popleft()):
-                if node not in found and (within is None or node in within):
-                    found.add(node)
+                if node not in nodes and (within is None or node in within):
+                    nodes.add(node)
                     left.extend(node.outputs)
-        return found
+        return nodes
 
     def uses(self, value: ir.Value) -> list[tuple[ir.Node, int, ir.Node]]:
         """Return (node, input, node of the main graph around it) for each use by a node."""

@@ -34,7 +34,7 @@ class Names:
 
 
 @dataclass(frozen=True)
-class Found:
+class NamedValues:
     """The values that names denote.
 
     Attributes:
@@ -74,46 +74,46 @@ def names_of(
             where=info.having(_SCALE_ROLE).name,  # pyright: ignore[reportOptionalMemberAccess]
             remedy="inject one into the step without",
         )
-    known = Names(
+    names = Names(
         loss=_first("loss", loss, info and info.loss),
         seed=_first("seed", seed, info and info.seed),
         gradients=_first("gradients", gradients, info and info.gradients),
         updates=_first("updates", updates, info and _updates(info)),
     )
-    for name, content in (("gradients", known.gradients), ("updates", known.updates)):
+    for name, content in (("gradients", names.gradients), ("updates", names.updates)):
         if not content:
             raise InjectError(f"{name} is empty", expected="at least one entry")
-    return known
+    return names
 
 
 def _check_names(loss: object, seed: object, gradients: object, updates: object) -> None:
     for option, name in {"loss": loss, "seed": seed}.items():
         if name is not None:
             arguments.text(option, name, what="the name of a value")
-    for option, given in {"gradients": gradients, "updates": updates}.items():
-        if given is None:
+    for option, mapping in {"gradients": gradients, "updates": updates}.items():
+        if mapping is None:
             continue
-        named = arguments.mapping(option, given, what="names of values by the names of states")
+        named = arguments.mapping(option, mapping, what="names of values by the names of states")
         for name in (*named, *named.values()):
             arguments.text(f"what {option} holds", name, what="the name of a value")
 
 
-def _first(name: str, given: T | None, known: T | None) -> T:
-    found = known if given is None else given
-    if found is None:
+def _first(name: str, argument: T | None, noted: T | None) -> T:
+    content = noted if argument is None else argument
+    if content is None:
         raise InjectError(
             f"{name} is not given, and the model does not tell it",
             found=f"no {name} in the metadata {STEP_KEY!r}",
             remedy=f"pass {name}; only steps of this package with one backward pass know it",
         )
-    return found
+    return content
 
 
 def _updates(info: StepInfo) -> dict[str, str]:
     return {s.name: s.output for s in info.states if s.role != _RANDOM_ROLE}
 
 
-def find(graph: ir.Graph, names: Names) -> Found:
+def find(graph: ir.Graph, names: Names) -> NamedValues:
     """Return the values that names denote.
 
     Raises:
@@ -129,7 +129,7 @@ def find(graph: ir.Graph, names: Names) -> Found:
                 expected=f"one of the states in updates: {', '.join(states)}",
                 remedy=_close(variable, states) or "add it to updates, or leave its gradient out",
             )
-    found = Found(
+    step_values = NamedValues(
         loss=_value(values, "loss", names.loss),
         seed=_value(values, "seed", names.seed),
         gradients={
@@ -143,8 +143,8 @@ def find(graph: ir.Graph, names: Names) -> Found:
         },
         outputs={str(value.name): value for value in graph.outputs},
     )
-    _check_types(found)
-    return found
+    _check_types(step_values)
+    return step_values
 
 
 def _state(values: Mapping[str, ir.Value], name: str) -> ir.Value:
@@ -169,14 +169,14 @@ def _value(values: Mapping[str, ir.Value], what: str, name: str) -> ir.Value:
     return values[name]
 
 
-def _close(name: str, known: Mapping[str, object]) -> str | None:
-    close = get_close_matches(name, known, n=3) or [n for n in known if name and name in n][:3]
+def _close(name: str, names: Mapping[str, object]) -> str | None:
+    close = get_close_matches(name, names, n=3) or [n for n in names if name and name in n][:3]
     return f"did you mean {' or '.join(map(repr, close))}?" if close else None
 
 
-def _check_types(found: Found) -> None:
-    single = {"loss": found.loss, "seed": found.seed}
-    single |= {f"gradient of {name}": value for name, value in found.gradients.items()}
+def _check_types(step_values: NamedValues) -> None:
+    single = {"loss": step_values.loss, "seed": step_values.seed}
+    single |= {f"gradient of {name}": value for name, value in step_values.gradients.items()}
     for what, value in single.items():
         if value.dtype is not ir.DataType.FLOAT:
             raise InjectError(
@@ -187,8 +187,8 @@ def _check_types(found: Found) -> None:
                 remedy="inject the loss scale into the float32 graph, and rewrite the result to "
                 "low precision",
             )
-    for name, state in found.states.items():
-        following = found.following[name]
+    for name, state in step_values.states.items():
+        following = step_values.following[name]
         if None not in (state.dtype, following.dtype) and state.dtype is not following.dtype:
             raise InjectError(
                 "the next value of a state has another type than the state",

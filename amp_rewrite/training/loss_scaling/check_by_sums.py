@@ -37,14 +37,14 @@ def check_by_sums(model: ir.Model, updates: Collection[str]) -> None:
     """
     checks = [node for node in model.graph if is_check(node)]
     norms = [norm for check in checks if (norm := _norm_of(check)) is not None]
-    found = [norm for norm in norms if not _is_applied(model.graph, norm, updates)]
-    if not found:
+    candidates = [norm for norm in norms if not _is_applied(model.graph, norm, updates)]
+    if not candidates:
         return
     record_types(model)
     # A step without control flow stays so: a CUDA graph may capture it.
     mode = "if" if any(node.op_type == "If" for node in model.graph) else "select"
     b = Builder(model, scope=_SCOPE, part=Part.LOSS_SCALE)
-    for norm in found:
+    for norm in candidates:
         before = set(model.graph)
         total = b.op("Abs", _total(b, norm.gradients))
         if norm.is_shared:

@@ -48,16 +48,16 @@ def finite_and_norm(
     Returns:
         bool, shape (); and the norm, shape (), in the widest type of the gradients.
     """
-    given = [unclipped(g) for g in gradients]
-    norm = known_norm(given)
+    sources = [unclipped(g) for g in gradients]
+    norm = known_norm(sources)
     if norm is None:
-        raw = [merged(b, g, rows_only=True) for g in given]
+        raw = [merged(b, g, rows_only=True) for g in sources]
         norm = global_norm_of(b, raw, factor)
         remember_norm(norm, raw)
     finite = _checked(b, norm)
-    found = hidden_infinities(values_of(g) for g in given)
-    for path in dict.fromkeys(found.values()):
-        other = global_norm_of(b, [v for v, groups in found.items() if groups == path])
+    hidden = hidden_infinities(values_of(g) for g in sources)
+    for path in dict.fromkeys(hidden.values()):
+        other = global_norm_of(b, [v for v, groups in hidden.items() if groups == path])
         for groups in path:
             other = cross_replica_sum(b, other, groups)
         finite = b.op("And", finite, _checked(b, other))
@@ -69,8 +69,8 @@ def finite_by_loss(b: Builder, gradients: Sequence[Raw], losses: int) -> list[ir
 
     The gradients are those of the sum of the losses, reduced over shards.
     """
-    found = sums_over_losses(values_of(gradient) for gradient in gradients)
-    return [_all_finite(b, found, loss) for loss in range(losses)]
+    sums = sums_over_losses(values_of(gradient) for gradient in gradients)
+    return [_all_finite(b, sums, loss) for loss in range(losses)]
 
 
 def _all_finite(b: Builder, sums: Mapping[ir.Value, tuple[Groups, ...]], loss: int) -> ir.Value:

@@ -34,14 +34,14 @@ def get(identifier: object) -> LossScale | None:
         return FixedLossScale(identifier)
     if isinstance(identifier, str) and identifier == "dynamic":
         return DynamicLossScale()
-    found = _from_config(identifier) if isinstance(identifier, Mapping) else None
-    if found is None:
+    loss_scale = _from_config(identifier) if isinstance(identifier, Mapping) else None
+    if loss_scale is None:
         raise LossScaleValueError(
             "Could not interpret loss scale identifier",
             found=repr(identifier),
             expected="a number, 'dynamic', a LossScale, a configuration or None",
         )
-    return found
+    return loss_scale
 
 
 get_loss_scale = get
@@ -53,16 +53,20 @@ def serialize(loss_scale: LossScale) -> dict[str, Any]:
     return {"class_name": type(loss_scale).__name__, "config": loss_scale.get_config()}
 
 
-def restored(given: Any, custom_objects: Mapping[str, type[Any]]) -> LossScale | None:
+def restored(identifier: Any, custom_objects: Mapping[str, type[Any]]) -> LossScale | None:
     """Return what `get` returns, or a loss scale of a user's class."""
-    kind = class_of(given, custom_objects)
-    return get(given) if kind is None else restore(kind, given.get("config", {}), custom_objects)
+    kind = class_of(identifier, custom_objects)
+    return (
+        get(identifier)
+        if kind is None
+        else restore(kind, identifier.get("config", {}), custom_objects)
+    )
 
 
-def _from_config(given: Mapping[Any, Any]) -> LossScale | None:
-    if set(given) == {"class_name", "config"}:
-        kind = _CLASSES.get(str(given["class_name"]))
-        return None if kind is None else kind.from_config(given["config"])
-    if "loss_scale_value" in given:
-        return FixedLossScale.from_config(given)
-    return DynamicLossScale.from_config(given) if "initial_loss_scale" in given else None
+def _from_config(config: Mapping[Any, Any]) -> LossScale | None:
+    if set(config) == {"class_name", "config"}:
+        kind = _CLASSES.get(str(config["class_name"]))
+        return None if kind is None else kind.from_config(config["config"])
+    if "loss_scale_value" in config:
+        return FixedLossScale.from_config(config)
+    return DynamicLossScale.from_config(config) if "initial_loss_scale" in config else None

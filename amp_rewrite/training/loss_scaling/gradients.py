@@ -90,8 +90,8 @@ def multiplied_for(
     before, as they are without a loss scale, so that the sums are the same.
     """
     factor = inner.gradient_factor
-    given = [unwrap(gradient) for gradient, _ in pairs if gradient is not None]
-    if factor == 1 or not all(is_unscaled(values_of(gradient)) for gradient in given):
+    gradients = [unwrap(gradient) for gradient, _ in pairs if gradient is not None]
+    if factor == 1 or not all(is_unscaled(values_of(gradient)) for gradient in gradients):
         return pairs, 1.0
     pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
     raw = [None if g is None else unscaled_times(b, unwrap(g), factor) for g, _ in pairs]

@@ -30,8 +30,8 @@ class GrowingForm:
     @property
     def is_asked_for(self) -> bool:
         """Whether any of them was given."""
-        given = (self.dynamic, self.initial_scale, self.growth_steps)
-        return any(argument is not None for argument in given)
+        arguments = (self.dynamic, self.initial_scale, self.growth_steps)
+        return any(argument is not None for argument in arguments)
 
     def loss_scale(self) -> LossScale:
         """Return the loss scale that they describe.
@@ -44,11 +44,11 @@ class GrowingForm:
                 "dynamic must be True or False", where=_WHERE, found=repr(self.dynamic)
             )
         if self.dynamic is not False:
-            given: dict[str, Any] = {
+            options: dict[str, Any] = {
                 "initial_loss_scale": self.initial_scale,
                 "increment_period": self.growth_steps,
             }
-            return DynamicLossScale(**{k: v for k, v in given.items() if v is not None})
+            return DynamicLossScale(**{k: v for k, v in options.items() if v is not None})
         if self.initial_scale is None:
             raise LossScaleValueError(
                 "initial_scale must be given if dynamic is False",

@@ -36,10 +36,10 @@ def hidden_infinities(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Gro
         Unscaled gradient -> the groups of shards that its effects were summed over, in the order of
         the sums.
     """
-    given = list(gradients)
-    shown = _before(given, is_unscaled, hiding=False)
-    found = _before(given, is_unscaled, hiding=True)
-    return {v: groups for v, groups in found.items() if v not in shown}
+    ends = list(gradients)
+    shown = _before(ends, is_unscaled, hiding=False)
+    hidden = _before(ends, is_unscaled, hiding=True)
+    return {v: groups for v, groups in hidden.items() if v not in shown}
 
 
 def sums_over_losses(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Groups, ...]]:
@@ -48,11 +48,11 @@ def sums_over_losses(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Grou
 
 
 def _before(
-    given: list[ir.Value], wanted: Callable[[ir.Value], bool], *, hiding: bool
+    ends: list[ir.Value], wanted: Callable[[ir.Value], bool], *, hiding: bool
 ) -> dict[ir.Value, tuple[Groups, ...]]:
     """Return the wanted values before values, through nodes that hide too if `hiding`."""
-    found: dict[ir.Value, tuple[Groups, ...]] = {}
-    left: list[tuple[ir.Value, tuple[Groups, ...]]] = [(value, ()) for value in given]
+    groups_before: dict[ir.Value, tuple[Groups, ...]] = {}
+    left: list[tuple[ir.Value, tuple[Groups, ...]]] = [(value, ()) for value in ends]
     seen: set[ir.Value] = set()
     while left:
         value, groups = left.pop()
@@ -60,7 +60,7 @@ def _before(
             continue
         seen.add(value)
         if wanted(value):
-            found[value] = groups
+            groups_before[value] = groups
             continue
         node = value.producer()
         if node is None or part_of(node) not in _BETWEEN:
@@ -69,7 +69,7 @@ def _before(
             groups = (groups_of(node), *groups)
         operands = node.inputs if hiding else _shown(node)
         left.extend((v, groups) for v in operands if v is not None)
-    return found
+    return groups_before
 
 
 def _shown(node: ir.Node) -> list[ir.Value | None]:

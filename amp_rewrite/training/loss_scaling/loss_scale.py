@@ -91,14 +91,14 @@ class LossScale(ABC):
     @property
     def current(self) -> float:
         """The present scale in the graph that was built on last; the initial one before."""
-        known = list(self._states.values())
-        return float(known[-1].current_loss_scale.read()) if known else self.initial
+        states = list(self._states.values())
+        return float(states[-1].current_loss_scale.read()) if states else self.initial
 
     @property
     def good_steps(self) -> int:
         """The present number of finite steps since the scale changed; 0 before there is a step."""
-        known = list(self._states.values())
-        return int(known[-1].good_steps.read()) if known else 0
+        states = list(self._states.values())
+        return int(states[-1].good_steps.read()) if states else 0
 
     @cached_property
     def _states(self) -> dict[TrainingGraph, LossScaleState]:

@@ -177,8 +177,8 @@ class LossScaleOptimizer(ScalingOptimizer):
             OptimizerValueError: It is not floating-point.
         """
         if callable(loss):
-            given: Callable[[], GraphValue] = loss
-            return lambda: self.get_scaled_loss(given())
+            loss_function: Callable[[], GraphValue] = loss
+            return lambda: self.get_scaled_loss(loss_function())
         value = check_loss(loss)
         check_float("loss", value.name, value.dtype)
         b, scale = builder_in(value.graph), self._values(value.graph).current_loss_scale
@@ -201,11 +201,11 @@ class LossScaleOptimizer(ScalingOptimizer):
             OptimizerValueError: They are of different models.
             LossScaleValueError: They do not tell which model they belong to.
         """
-        given = check.listed(grads, "gradients")
-        raw = [None if g is None else unwrap(g) for g in given]
+        gradients = check.listed(grads, "gradients")
+        raw = [None if g is None else unwrap(g) for g in gradients]
         if all(g is None for g in raw):
-            return given
-        graph = graph_of(given)
+            return gradients
+        graph = graph_of(gradients)
         if graph is None:
             raise LossScaleValueError(
                 "the gradients do not tell which model they belong to",
@@ -226,10 +226,10 @@ class LossScaleOptimizer(ScalingOptimizer):
         """Do what `Optimizer.compute_gradients` does, with a scaled seed; unscale the gradients."""
         value = check_loss(loss)
         check_float("loss", value.name, value.dtype)
-        given = check_grad_loss(value, grad_loss)
+        seed_of_user = check_grad_loss(value, grad_loss)
         b, scale = builder_in(value.graph), self._values(value.graph).current_loss_scale
         var_list = var_lists.checked(value, var_list)
-        seed = scaled_seed(b, value, scale, given)
+        seed = scaled_seed(b, value, scale, seed_of_user)
         pairs = super().compute_gradients(value, var_list=var_list, grad_loss=seed, **options)
         gradients = self.get_unscaled_gradients([gradient for gradient, _ in pairs])
         return [(g, variable) for g, (_, variable) in zip(gradients, pairs, strict=True)]
@@ -304,20 +304,20 @@ class LossScaleOptimizer(ScalingOptimizer):
             LossScaleValueError: The class of a loss scale is unknown.
             LossScaleTypeError: `config` is no mapping, or a key is missing or unknown.
         """
-        given = mapping(keras_arguments.flat(config), cls.__name__, LossScaleTypeError)
-        if "inner_optimizer" not in given:
-            return super().from_config(given, custom_objects)
-        keras_arguments.take_settings(cls.__name__, given)
-        given = {key: value for key, value in given.items() if value is not None}
-        given = arguments(cls, given, LossScaleTypeError)
+        settings = mapping(keras_arguments.flat(config), cls.__name__, LossScaleTypeError)
+        if "inner_optimizer" not in settings:
+            return super().from_config(settings, custom_objects)
+        keras_arguments.take_settings(cls.__name__, settings)
+        settings = {key: value for key, value in settings.items() if value is not None}
+        settings = arguments(cls, settings, LossScaleTypeError)
         custom = custom_classes(custom_objects, LossScaleTypeError)
-        inner = registry.get(given.pop("inner_optimizer"), custom_objects=custom)
-        return cls(inner_optimizer=inner, **given)
+        inner = registry.get(settings.pop("inner_optimizer"), custom_objects=custom)
+        return cls(inner_optimizer=inner, **settings)
 
     @classmethod
-    def _scales_from(cls, given: Any, custom_objects: Mapping[str, type[Any]]) -> LossScale | None:
+    def _scales_from(cls, config: Any, custom_objects: Mapping[str, type[Any]]) -> LossScale | None:
         """Return the loss scale of a configuration."""
-        return restored(given, custom_objects)
+        return restored(config, custom_objects)
 
     def _values(self, graph: TrainingGraph) -> LossScaleState:
         return present_state(builder_in(graph), graph, self.loss_scale)

@@ -116,7 +116,7 @@ class MultiLossScaleOptimizer(ScalingOptimizer):
             LossScaleValueError: There are more or fewer losses than loss scales, or a grad_loss.
         """
         losses = self._check_losses(loss, grad_loss)
-        found = [
+        pairs_of_losses = [
             LossScaleOptimizer(self.inner_optimizer, scale).compute_gradients(
                 each, var_list=var_list, **options
             )
@@ -125,8 +125,8 @@ class MultiLossScaleOptimizer(ScalingOptimizer):
         graph = losses[0].graph
         graph.loss = check_loss(losses)
         b = builder_in(graph)
-        variables = {v.name: v for pairs in found for _, v in pairs}
-        by_name = [{v.name: gradient for gradient, v in pairs} for pairs in found]
+        variables = {v.name: v for pairs in pairs_of_losses for _, v in pairs}
+        by_name = [{v.name: gradient for gradient, v in pairs} for pairs in pairs_of_losses]
         return [
             (wrap(graph, _sum(b, [gradients.get(name) for gradients in by_name])), variable)
             for name, variable in variables.items()
@@ -145,16 +145,16 @@ class MultiLossScaleOptimizer(ScalingOptimizer):
         states = [present_state(b, graph, scale) for scale in self.loss_scales]
         if not any(scale.checks for scale in self.loss_scales):
             op = super().apply_reduced(pairs, global_step, name)
-            given = zip(self.loss_scales, states, strict=True)
-            return always_applied(b, op, [ScaledLoss(*each) for each in given])
+            scales = zip(self.loss_scales, states, strict=True)
+            return always_applied(b, op, [ScaledLoss(*each) for each in scales])
         pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
         raw = [unwrap(g) for g, _ in pairs if g is not None]
         own = finite_by_loss(b, raw, len(states))
         finite, norm = finite_and_norm(b, raw)
         finite.name = graph.free_name("grads_finite")
         spared = _spared(b, own)
-        given = zip(self.loss_scales, states, own, spared, strict=True)
-        losses = [ScaledLoss(*each) for each in given]
+        scales = zip(self.loss_scales, states, own, spared, strict=True)
+        losses = [ScaledLoss(*each) for each in scales]
         op = super().apply_reduced(pairs, global_step, name)
         return skipped_unless_finite(b, op, losses, finite, norm, self.conditional)
 
@@ -170,9 +170,9 @@ class MultiLossScaleOptimizer(ScalingOptimizer):
         }
 
     @classmethod
-    def _scales_from(cls, given: Any, custom_objects: Mapping[str, type[Any]]) -> Any:
+    def _scales_from(cls, config: Any, custom_objects: Mapping[str, type[Any]]) -> Any:
         """Return the loss scales of a configuration."""
-        return [restored(scale, custom_objects) for scale in _listed(given)]
+        return [restored(scale, custom_objects) for scale in _listed(config)]
 
     def _check_losses(self, loss: object, grad_loss: object) -> list[GraphValue]:
         if not isinstance(loss, list | tuple) or len(loss) != len(self.loss_scales):  # pyright: ignore[reportUnknownArgumentType] users pass anything
@@ -205,16 +205,16 @@ def _listed(loss_scales: object) -> Sequence[Any]:
 
 def _check_scales(loss_scales: object) -> tuple[LossScale, ...]:
     """Return loss scales, each of which has states of its own."""
-    found = tuple(check_scale(get(given)) for given in _listed(loss_scales))
-    if not found:
+    scales = tuple(check_scale(get(given)) for given in _listed(loss_scales))
+    if not scales:
         raise LossScaleValueError("no loss scales", expected="one for each loss")
-    if len({id(scale) for scale in found}) < len(found):
+    if len({id(scale) for scale in scales}) < len(scales):
         raise LossScaleValueError(
             "one LossScale stands for two losses",
             found=repr(list(loss_scales)),  # pyright: ignore[reportArgumentType] it is a list
             expected="another object for each, such as [DynamicLossScale(), DynamicLossScale()]",
         )
-    return found
+    return scales
 
 
 def _sum(b: Builder, gradients: Sequence[Gradient]) -> Raw | None:

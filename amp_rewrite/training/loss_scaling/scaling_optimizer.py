@@ -73,7 +73,7 @@ class ScalingOptimizer(OptimizerWrapper):
 
     @classmethod
     @abstractmethod
-    def _scales_from(cls, given: Any, custom_objects: Mapping[str, type[Any]]) -> Any:
+    def _scales_from(cls, config: Any, custom_objects: Mapping[str, type[Any]]) -> Any:
         """Return the loss scale, or loss scales, of a configuration."""
 
     @classmethod
@@ -93,11 +93,11 @@ class ScalingOptimizer(OptimizerWrapper):
             LossScaleTypeError: `config` is no mapping, or a key is missing or unknown.
         """
         needed = (cls.inner_argument, cls._scales_argument)
-        given = arguments(cls, config, LossScaleTypeError, needed=needed)
+        settings = arguments(cls, config, LossScaleTypeError, needed=needed)
         custom = custom_classes(custom_objects, LossScaleTypeError)
-        optimizer = registry.get(given.pop("optimizer"), custom_objects=custom)
-        scales = cls._scales_from(given.pop(cls._scales_argument), custom)
-        return cls(optimizer, scales, **given)
+        optimizer = registry.get(settings.pop("optimizer"), custom_objects=custom)
+        scales = cls._scales_from(settings.pop(cls._scales_argument), custom)
+        return cls(optimizer, scales, **settings)
 
     def __repr__(self) -> str:
         """Return what is wrapped, and how."""

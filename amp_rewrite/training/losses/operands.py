@@ -51,10 +51,10 @@ def operands(
         UnknownValueError: The model has no value called `prediction`.
     """
     graph = training_graph(model)
-    for given in (prediction, labels):
-        named_or_held = isinstance(given, str | GraphValue)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        if not named_or_held or (isinstance(given, str) and not (given and is_utf8(given))):
-            raise LossError("not a value of the model", found=ascii(given), expected="its name")
+    for operand in (prediction, labels):
+        named_or_held = isinstance(operand, str | GraphValue)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        if not named_or_held or (isinstance(operand, str) and not (operand and is_utf8(operand))):
+            raise LossError("not a value of the model", found=ascii(operand), expected="its name")
     predicted = _value(graph, prediction)
     if not graph.builder.type_of(predicted).is_floating_point():
         raise LossError(
@@ -171,12 +171,12 @@ def named(graph: TrainingGraph, loss: ir.Value, compared: Compared) -> GraphValu
     return GraphValue(graph, loss)
 
 
-def _value(graph: TrainingGraph, given: str | GraphValue) -> ir.Value:
-    if isinstance(given, str):
-        return graph.value(given).value
-    if given.graph is not graph:
-        raise LossError("a value of another model", where=given.name)
-    return given.value
+def _value(graph: TrainingGraph, reference: str | GraphValue) -> ir.Value:
+    if isinstance(reference, str):
+        return graph.value(reference).value
+    if reference.graph is not graph:
+        raise LossError("a value of another model", where=reference.name)
+    return reference.value
 
 
 def check_reduction(reduction: str) -> None:
@@ -213,14 +213,14 @@ def check_weights(name: str, given: object, rank: int | None = 1) -> np.ndarray[
         LossError: It is not an array of finite numbers of at least 0, or has other axes.
     """
     try:
-        found = np.asarray(given, np.float32)
+        weights = np.asarray(given, np.float32)
     except (TypeError, ValueError, OverflowError):
-        found = np.array(np.nan)
-    fits = rank is None or found.ndim == rank
-    if not fits or not np.isfinite(found).all() or (found < 0).any():
+        weights = np.array(np.nan)
+    fits = rank is None or weights.ndim == rank
+    if not fits or not np.isfinite(weights).all() or (weights < 0).any():
         raise LossError(
             f"impossible {name}",
             found=f"{given!r:.60}",
             expected="finite numbers of at least 0" + (", one for each class" if rank == 1 else ""),
         )
-    return found
+    return weights

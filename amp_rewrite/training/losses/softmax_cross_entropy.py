@@ -196,9 +196,9 @@ def _counts(
     """Return the weights of labels, 0 for those that are not kept; None if all are 1."""
     if weights is None:
         return None if kept is None else b.cast_like(kept, scores)
-    known = labels if kept is None else b.where(kept, labels, 0)
-    found = b.gather(weights, known)
-    return found if kept is None else b.where(kept, found, 0.0)
+    classes = labels if kept is None else b.where(kept, labels, 0)
+    counts = b.gather(weights, classes)
+    return counts if kept is None else b.where(kept, counts, 0.0)
 
 
 def _of_probabilities(
@@ -225,15 +225,15 @@ def _check_classes(b: Builder, scores: ir.Value, targets: ir.Value, axis: int) -
             expected="int32 or int64",
             remedy="for probabilities of the classes say soft_labels=True",
         )
-    whole, found = b.dims(scores), b.dims(targets)
-    if whole is None or found is None:
+    whole, lengths = b.dims(scores), b.dims(targets)
+    if whole is None or lengths is None:
         return
     expected = [n for k, n in enumerate(whole) if k != axis % len(whole)]
-    if differ(expected, found):
+    if differ(expected, lengths):
         raise LossError(
             "labels must have the shape of the logits without the axis of the classes",
             where=targets.name,
-            found=list(found),
+            found=list(lengths),
             expected=f"{expected}, the classes being axis {axis} of {list(whole)}",
             remedy="reshape the labels, or say axis=1 where the classes are the second axis",
         )

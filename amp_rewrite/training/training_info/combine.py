@@ -31,15 +31,15 @@ def combine_all(
     nodes = [ir.serde.serialize_node(node) for node in model.graph] if len(infos) > 1 else []
     inference = set(values_by_name(model.graph))
     updates: dict[str, str] = {}
-    found: list[onnx.TrainingInfoProto] = []
+    combined: list[onnx.TrainingInfoProto] = []
     for index, info in enumerate(infos):
         if index:
             taken = values_by_name(model.graph).keys() - inference
             info = follow(info, nodes, updates, taken, f"/{index}")
         combine(model, info.algorithm, base_dir)
         updates.update({b.key: b.value for b in info.update_binding if b.key in inference})
-        found.append(info)
-    return found
+        combined.append(info)
+    return combined
 
 
 def combine(model: ir.Model, algorithm: onnx.GraphProto, base_dir: str | None = None) -> None:
@@ -53,12 +53,12 @@ def combine(model: ir.Model, algorithm: onnx.GraphProto, base_dir: str | None = 
         TrainingInfoError: It defines a value that the inference graph defines.
     """
     main = model.graph
-    known = values_by_name(main)
-    _check_unique(algorithm, known)
-    graph = _read(model, algorithm, known, base_dir)
+    outer = values_by_name(main)
+    _check_unique(algorithm, outer)
+    graph = _read(model, algorithm, outer, base_dir)
     outputs = list(graph.outputs)
     graph.outputs.clear()
-    stand_ins = {v: known[str(v.name)] for v in graph.inputs if v.name in known}
+    stand_ins = {v: outer[str(v.name)] for v in graph.inputs if v.name in outer}
     inputs = [v for v in graph.inputs if v not in stand_ins]
     initializers = [v for v in graph.initializers.values() if v not in stand_ins]
     graph.inputs.clear()
@@ -81,17 +81,17 @@ def combine(model: ir.Model, algorithm: onnx.GraphProto, base_dir: str | None = 
 
 def values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:
     """Return the values of a graph by name, those of graphs inside it left out."""
-    found = {str(v.name): v for v in (*graph.inputs, *graph.initializers.values())}
-    found.update({v.name: v for node in graph for v in node.outputs if v.name})
-    return found
+    values = {str(v.name): v for v in (*graph.inputs, *graph.initializers.values())}
+    values.update({v.name: v for node in graph for v in node.outputs if v.name})
+    return values
 
 
-def _check_unique(algorithm: onnx.GraphProto, known: dict[str, ir.Value]) -> None:
+def _check_unique(algorithm: onnx.GraphProto, outer: dict[str, ir.Value]) -> None:
     defined = [t.name for t in algorithm.initializer]
     defined += [t.values.name for t in algorithm.sparse_initializer]
     defined += [name for node in algorithm.node for name in node.output]
     for name in defined:
-        if name and name in known:
+        if name and name in outer:
             raise TrainingInfoError(
                 "the algorithm defines a value of the inference graph once more",
                 where=f"training_info, value {name!r}",
@@ -100,14 +100,14 @@ def _check_unique(algorithm: onnx.GraphProto, known: dict[str, ir.Value]) -> Non
 
 
 def _read(
-    model: ir.Model, algorithm: onnx.GraphProto, known: dict[str, ir.Value], base_dir: str | None
+    model: ir.Model, algorithm: onnx.GraphProto, outer: dict[str, ir.Value], base_dir: str | None
 ) -> ir.Graph:
     """Read an algorithm whose outer values are declared as inputs."""
     proto = _proto_of(algorithm, model)
     declared = {info.name for info in algorithm.input}
     outputs = (info.name for info in algorithm.output)
     for name in dict.fromkeys((*read_names(algorithm.node), *outputs)):
-        if name in known and name not in declared:
+        if name in outer and name not in declared:
             proto.graph.input.add(name=name)
     return load(proto, base_dir=base_dir).graph
 

@@ -37,9 +37,9 @@ def resolve(node: ir.Node, scope: Scope) -> None:
             found=f"{count} inputs, {len(node.outputs)} outputs",
             expected=f"{len(xs) + len(zs)} inputs and up to {len(xs)} outputs",
         )
-    known = [_find(node, name, scope) for name in (*xs, *zs, y)]
-    node.resize_inputs(count + len(known))
-    for index, value in enumerate(known, count):
+    values = [_find(node, name, scope) for name in (*xs, *zs, y)]
+    node.resize_inputs(count + len(values))
+    for index, value in enumerate(values, count):
         node.replace_input_with(index, value)
 
 
@@ -57,17 +57,17 @@ def lower_gradient(node: ir.Node, b: Builder) -> list[ir.Value]:
     """
     values = [v for v in node.inputs if v is not None]
     count = len(values) // 2
-    inputs, known, y = values[:count], values[count:-1], values[-1]
+    inputs, places, y = values[:count], values[count:-1], values[-1]
     differentiated = len(node.attributes.get_strings("xs", []))
     _check_float(node, [*inputs[:differentiated], y])
-    if inputs != known:
-        inputs, y = _repeat(b, y, dict(zip(known, inputs, strict=True)))
+    if inputs != places:
+        inputs, y = _repeat(b, y, dict(zip(places, inputs, strict=True)))
         return _differentiate(b, y, inputs[:differentiated])
     if y.graph is not None:
         b = b.child(y.graph)
-    cut = {v: _stand_in(v) for v in known if v.producer() is not None}
+    cut = {v: _stand_in(v) for v in places if v.producer() is not None}
     _exchange(cut)
-    wrt = [cut.get(v, v) for v in known[:differentiated]]
+    wrt = [cut.get(v, v) for v in places[:differentiated]]
     results = _differentiate(b, cut.get(y, y), wrt)
     back = {new: old for old, new in cut.items()}
     _exchange(back)
@@ -75,8 +75,8 @@ def lower_gradient(node: ir.Node, b: Builder) -> list[ir.Value]:
 
 
 def _differentiate(b: Builder, y: ir.Value, wrt: Sequence[ir.Value]) -> list[ir.Value]:
-    found = gradients(b, {y: b.ones_like(y)}, wrt, sparse=False)
-    pairs = zip(found, wrt, strict=True)
+    derivatives = gradients(b, {y: b.ones_like(y)}, wrt, sparse=False)
+    pairs = zip(derivatives, wrt, strict=True)
     return [g if isinstance(g, ir.Value) else b.zeros_like(x) for g, x in pairs]
 
 
@@ -121,16 +121,16 @@ def _check_float(node: ir.Node, values: Sequence[ir.Value]) -> None:
 
 
 def _repeat(
-    b: Builder, y: ir.Value, given: dict[ir.Value, ir.Value]
+    b: Builder, y: ir.Value, replaced: dict[ir.Value, ir.Value]
 ) -> tuple[list[ir.Value], ir.Value]:
-    """Compute y again: what depends on a key of `given` reads the value there instead.
+    """Compute y again: what depends on a key of `replaced` reads the value there instead.
 
     Each given value passes through an Identity of its own, so that none depends on another.
 
     Returns:
         The values that are read instead, and y.
     """
-    copied = {old: b.op("Identity", new) for old, new in given.items()}
+    copied = {old: b.op("Identity", new) for old, new in replaced.items()}
     inputs = list(copied.values())
     for node in nodes_before(y.graph, y) if y.graph is not None else ():
         if any(v in copied for v in inputs_of(node)):
@@ -140,9 +140,9 @@ def _repeat(
     return inputs, copied.get(y, y)
 
 
-def _copy(b: Builder, node: ir.Node, given: Mapping[ir.Value, ir.Value]) -> Sequence[ir.Value]:
-    inputs = [None if v is None else given.get(v, v) for v in node.inputs]
-    attributes: dict[str, Any] = {k: _attribute(v, given) for k, v in node.attributes.items()}
+def _copy(b: Builder, node: ir.Node, replaced: Mapping[ir.Value, ir.Value]) -> Sequence[ir.Value]:
+    inputs = [None if v is None else replaced.get(v, v) for v in node.inputs]
+    attributes: dict[str, Any] = {k: _attribute(v, replaced) for k, v in node.attributes.items()}
     count = len(node.outputs)
     copies = b.op(node.op_type, *inputs, outputs=count, domain=node.domain, **attributes)
     copies = (copies,) if count == 1 else copies
@@ -154,22 +154,22 @@ def _copy(b: Builder, node: ir.Node, given: Mapping[ir.Value, ir.Value]) -> Sequ
     return copies
 
 
-def _attribute(attribute: ir.Attr, given: Mapping[ir.Value, ir.Value]) -> ir.Attr:
+def _attribute(attribute: ir.Attr, replaced: Mapping[ir.Value, ir.Value]) -> ir.Attr:
     """Return an attribute whose graph, if it is one, reads the given values."""
     if attribute.type is not ir.AttributeType.GRAPH:
         return attribute
     graph = attribute.as_graph().clone(allow_outer_scope_values=True)
-    _replace_captured(graph, given)
+    _replace_captured(graph, replaced)
     return ir.AttrGraph(attribute.name, graph)
 
 
-def _replace_captured(graph: ir.Graph, given: Mapping[ir.Value, ir.Value]) -> None:
+def _replace_captured(graph: ir.Graph, replaced: Mapping[ir.Value, ir.Value]) -> None:
     for node in graph:
         for index, value in enumerate(node.inputs):
-            if value is not None and value in given:
-                node.replace_input_with(index, given[value])
+            if value is not None and value in replaced:
+                node.replace_input_with(index, replaced[value])
         for inner in subgraphs(node):
-            _replace_captured(inner, given)
+            _replace_captured(inner, replaced)
     for index, value in enumerate(graph.outputs):
-        if value in given:
-            graph.outputs[index] = given[value]
+        if value in replaced:
+            graph.outputs[index] = replaced[value]

@@ -95,11 +95,11 @@ def _in_functions(model: ir.Model) -> list[ir.Function]:
 
 def _inline(model: ir.Model) -> None:
     """Inline the functions that hold training operators: their bodies cannot have initializers."""
-    found = {f.identifier() for f in _in_functions(model)}
-    if found:
+    functions = {f.identifier() for f in _in_functions(model)}
+    if functions:
         model.graph.opset_imports.setdefault(DOMAIN, 1)
         try:
-            inline(model, lambda function: function.identifier() in found)
+            inline(model, lambda function: function.identifier() in functions)
         except GraphError as error:
             raise TrainingInfoError(
                 "a function with training operators cannot be inlined", found=error.found or error
@@ -151,9 +151,9 @@ def _first(graph: ir.Graph) -> ir.Node | None:
         if _is_training(node):
             return node
         for inner in subgraphs(node):
-            found = _first(inner)
-            if found is not None:
-                return found
+            first = _first(inner)
+            if first is not None:
+                return first
     return None
 
 

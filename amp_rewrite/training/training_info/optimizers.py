@@ -153,16 +153,16 @@ def _in_types(b: Builder, value: ir.Value) -> Callable[[ir.Value], ir.Value]:
 
 def _tensors(node: ir.Node, kinds: int) -> Iterable[tuple[ir.Value, ...]]:
     """Yield what belongs to one optimized tensor: the tensor, its gradient, its slots."""
-    given = [v for v in node.inputs[_LEADING:] if v is not None]
-    count, rest = divmod(len(given), kinds)
+    tensors = [v for v in node.inputs[_LEADING:] if v is not None]
+    count, rest = divmod(len(tensors), kinds)
     if rest or not count or len(node.outputs) > count * (kinds - 1):
         raise TrainingInfoError(
             "the tensors do not form complete sets",
             where=place(node),
-            found=f"{len(given)} tensors in, {len(node.outputs)} out",
+            found=f"{len(tensors)} tensors in, {len(node.outputs)} out",
             expected=f"{kinds} in and {kinds - 1} out per optimized tensor",
         )
-    return zip(*(given[i * count : (i + 1) * count] for i in range(kinds)), strict=True)
+    return zip(*(tensors[i * count : (i + 1) * count] for i in range(kinds)), strict=True)
 
 
 def _regularized(node: ir.Node, b: Builder, x: ir.Value, g: ir.Value) -> ir.Value:

@@ -84,29 +84,29 @@ def _folder(source: Source, base_dir: str | os.PathLike[str] | None) -> str | No
 
 
 def _choose(model: ir.Model, index: int | None) -> list[onnx.TrainingInfoProto]:
-    found = _infos(model)
-    if not found:
+    infos = _infos(model)
+    if not infos:
         raise TrainingInfoError(
             "the model has no training_info",
             remedy="build a training step with an optimizer's minimize instead",
         )
     if index is None:
-        return found
-    position = arguments.integer("index", index, low=-len(found))
-    if position >= len(found):
+        return infos
+    position = arguments.integer("index", index, low=-len(infos))
+    if position >= len(infos):
         raise TrainingInfoError(
-            "no training_info of this index", found=position, expected=f"below {len(found)}"
+            "no training_info of this index", found=position, expected=f"below {len(infos)}"
         )
-    return [found[position]]
+    return [infos[position]]
 
 
 def _bindings(infos: Sequence[onnx.TrainingInfoProto], graph: ir.Graph) -> dict[str, str]:
     """Return initializer -> the value that it takes after a step."""
     outputs = {v.name for v in graph.outputs}
-    found: dict[str, str] = {}
+    bindings: dict[str, str] = {}
     for binding in (binding for info in infos for binding in info.update_binding):
         where = f"training_info, update_binding of {binding.key!r}"
-        if binding.key in found:
+        if binding.key in bindings:
             raise TrainingInfoError("a tensor is bound twice", where=where)
         if binding.key not in graph.initializers:
             raise TrainingInfoError(
@@ -121,10 +121,10 @@ def _bindings(infos: Sequence[onnx.TrainingInfoProto], graph: ir.Graph) -> dict[
                 found=repr(binding.value),
                 expected="an output of the algorithm or of the inference graph",
             )
-        found[binding.key] = binding.value
-    if not found:
+        bindings[binding.key] = binding.value
+    if not bindings:
         raise TrainingInfoError("the training_info updates nothing", expected="an update_binding")
-    return found
+    return bindings
 
 
 def _roles(

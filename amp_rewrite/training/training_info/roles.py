@@ -75,8 +75,8 @@ def find_roles(graph: ir.Graph, updates: Mapping[str, str], own: Collection[str]
         floating = value.dtype is not None and value.dtype.is_floating_point()
         states.setdefault(name, "variable" if floating else "slot")
     if not losses:
-        known = {v.name: v for v in graph.outputs}
-        losses = dict.fromkeys(name for name in own if _may_be_loss(known.get(name)))
+        outputs = {v.name: v for v in graph.outputs}
+        losses = dict.fromkeys(name for name in own if _may_be_loss(outputs.get(name)))
     loss = next(iter(losses)) if len(losses) == 1 else None
     kept = {n: r for n, r in states.items() if n in updates or r == "learning_rate"}
     return Roles(kept, loss, {} if loss is None else {"loss": loss})

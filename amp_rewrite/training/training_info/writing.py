@@ -90,30 +90,30 @@ def _initial(train_op: TrainOp, values: Mapping[str, Array] | None) -> dict[str,
         raise TrainingInfoError(
             "no state has this name", where=unknown[0], expected=f"one of {', '.join(states)}"
         )
-    found: dict[str, ir.TensorProtocol] = {}
+    tensors: dict[str, ir.TensorProtocol] = {}
     for name, state in states.items():
-        given = state.initial
+        initial = state.initial
         if values is not None and name in values:
-            given = arguments.array(name, values[name])
-        if tuple(given.shape) != state.shape:
+            initial = arguments.array(name, values[name])
+        if tuple(initial.shape) != state.shape:
             raise TrainingInfoError(
                 "the value does not fit the state",
                 where=name,
-                found=tuple(given.shape),
+                found=tuple(initial.shape),
                 expected=state.shape,
             )
         key = str(state.value.name)
-        if isinstance(given, np.ndarray):
-            if given.dtype != state.dtype.numpy():
+        if isinstance(initial, np.ndarray):
+            if initial.dtype != state.dtype.numpy():
                 raise TrainingInfoError(
                     "the value has another type than the state",
                     where=name,
-                    found=given.dtype,
+                    found=initial.dtype,
                     expected=dtype_name(state.dtype),
                 )
-            given = ir.tensor(given, dtype=state.dtype, name=key)
-        found[key] = given
-    return found
+            initial = ir.tensor(initial, dtype=state.dtype, name=key)
+        tensors[key] = initial
+    return tensors
 
 
 def _assign(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:
@@ -149,16 +149,16 @@ class _Copied:
 def _copied(train_op: TrainOp, initial: Mapping[str, ir.TensorProtocol]) -> _Copied:
     model = clone(train_op.graph.model)
     _assign(model, initial)
-    known = values_by_name(model.graph)
+    values = values_by_name(model.graph)
     states = train_op.graph.states
     keys = {name: str(state.value.name) for name, state in states.items()}
     kept = {name: state.value for name, state in states.items() if state.kept}
     updates = {**train_op.updates, **{n: v for n, v in kept.items() if n not in train_op.updates}}
     return _Copied(
         model=model,
-        updates={keys[name]: known[str(v.name)] for name, v in updates.items()},
-        fetches={name: known[str(v.name)] for name, v in train_op.fetches.items()},
-        loss=None if train_op.loss is None else known[train_op.loss.name],
+        updates={keys[name]: values[str(v.name)] for name, v in updates.items()},
+        fetches={name: values[str(v.name)] for name, v in train_op.fetches.items()},
+        loss=None if train_op.loss is None else values[train_op.loss.name],
         roles={
             keys[name]: state.role
             for name, state in states.items()
@@ -225,19 +225,19 @@ def _shared_nodes(training: ir.Graph, inference: ir.Graph) -> set[ir.Node]:
     Those have (1) the same operator and attributes, (2) the same names of inputs and outputs, and
     (3) inputs, those of their subgraphs included, that are shared as well.
     """
-    known = {_key(node): node for node in inference}
+    originals = {_key(node): node for node in inference}
     names = {v.name for v in (*inference.inputs, *inference.initializers.values())}
-    given = (*training.inputs, *training.initializers.values())
-    values = {value for value in given if value.name in names}
-    found: set[ir.Node] = set()
+    ends = (*training.inputs, *training.initializers.values())
+    values = {value for value in ends if value.name in names}
+    shared: set[ir.Node] = set()
     for node in training:
-        other = known.get(_key(node))
+        other = originals.get(_key(node))
         if other is None or any(v not in values for v in inputs_of(node)):
             continue
         if _content(node) == _content(other):
-            found.add(node)
+            shared.add(node)
             values.update(node.outputs)
-    return found
+    return shared
 
 
 def _key(node: ir.Node) -> tuple[object, ...]:
@@ -274,9 +274,9 @@ def _write(proto: onnx.ModelProto, copied: _Copied, apart: _Apart) -> None:
     for imported in whole.opset_import:
         if imported.domain not in {entry.domain for entry in proto.opset_import}:
             proto.opset_import.append(imported)
-    known = {(f.domain, f.name, f.overload) for f in proto.functions}
+    functions = {(f.domain, f.name, f.overload) for f in proto.functions}
     proto.functions.extend(
-        f for f in whole.functions if (f.domain, f.name, f.overload) not in known
+        f for f in whole.functions if (f.domain, f.name, f.overload) not in functions
     )
 
 
