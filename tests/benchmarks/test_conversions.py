@@ -98,6 +98,7 @@ def test_a_training_row_of_more_engines_divides_the_best_of_both_sides() -> None
     assert last.endswith("| 1.50 |")
 
 
+@pytest.mark.slow
 def test_the_scaling_table_takes_models_by_path(tmp_path: Path, models: list[str]) -> None:
     arguments = ("--rounds", "1", "--tools", "amp_rewrite")
     rows, printed = measure("scaling", tmp_path, *models, *arguments)

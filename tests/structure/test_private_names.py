@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,9 +31,9 @@ def private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__") and name not in NAMED_TUPLES
 
 
-def defined(tree: ast.AST) -> Iterator[str]:
+def defined(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield the names that a file defines: functions, classes, variables, attributes of self."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
@@ -48,10 +48,10 @@ def defined(tree: ast.AST) -> Iterator[str]:
 
 def foreign(text: str) -> list[str]:
     """Return the private names of other files that the text of a file uses."""
-    tree = ast.parse(text)
-    own = set(defined(tree))
-    attributes = [n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)]
-    imports = [a.name for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names]
+    nodes = list(ast.walk(ast.parse(text)))
+    own = set(defined(nodes))
+    attributes = [n.attr for n in nodes if isinstance(n, ast.Attribute)]
+    imports = [a.name for n in nodes if isinstance(n, ast.ImportFrom) for a in n.names]
     used = [name for name in attributes if name not in own] + imports
     return sorted({name for name in used if private(name)})
 

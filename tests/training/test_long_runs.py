@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(
     [
         ("steps", 300),
         pytest.param("steps", 5000, marks=LONG),
-        ("sessions", 15),
+        pytest.param("sessions", 15, marks=pytest.mark.slow),
         pytest.param("sessions", 200, marks=LONG),
     ],
 )
