@@ -379,6 +379,9 @@ def test_what_speaks_against_scaling_is_in_the_report(name: str):
     assert why in left.why
     assert f"not scaled: {left.value}, which reaches " in found.report.to_text()
     assert found.report.to_dict()["scaling"]["unscaled"][0]["why"] == left.why
+    maker = next(n.name for n in model.graph.node if left.value in n.output)
+    told = f"it belongs to values that leave the range and are not scaled: {left.why}"
+    assert told in amp.explain(found.report, maker)
 
 
 def test_a_repair_says_what_it_does_not_scale():

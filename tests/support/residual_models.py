@@ -13,16 +13,18 @@ from onnx import helper, numpy_helper
 
 WIDTH, WIDE, GIVEN, RESULTS = 64, 128, 32, 16
 NORMS = ("SimplifiedLayerNormalization", "LayerNormalization", "RMSNormalization", "written")
-ACTIVATIONS = ("relu", "relu2", "silu")
+ACTIVATIONS = ("relu", "relu2", "silu", "swish", "gelu", "erf")
 EPSILON = 1e-6
+_OPSET_WITH_AXES = 18
 
 
 class ResidualNet:
     """A graph that is being written."""
 
-    def __init__(self, dtype: Any, norm: str, seed: int) -> None:
+    def __init__(self, dtype: Any, norm: str, seed: int, opset: int) -> None:
         """Begin."""
         self.rng, self.dtype, self.norm = np.random.default_rng(seed), np.dtype(dtype), norm
+        self.opset = opset
         self.nodes: list[onnx.NodeProto] = []
         self.held: list[onnx.TensorProto] = []
 
@@ -49,9 +51,17 @@ class ResidualNet:
             return self.add(self.norm, x, scale, self.hold(np.zeros(WIDTH)), epsilon=EPSILON)
         if self.norm != "written":
             return self.add(self.norm, x, scale, epsilon=EPSILON)
-        mean = self.add("ReduceMean", self.add("Pow", x, self.hold(2.0)), axes=[-1])
+        mean = self.mean(self.add("Pow", x, self.hold(2.0)))
         root = self.add("Sqrt", self.add("Add", mean, self.hold(EPSILON)))
         return self.add("Mul", self.add("Div", x, root), scale)
+
+    def mean(self, x: str) -> str:
+        """Return the mean of each row."""
+        if self.opset < _OPSET_WITH_AXES:
+            return self.add("ReduceMean", x, axes=[-1])
+        if all(held.name != "axes" for held in self.held):
+            self.held.append(numpy_helper.from_array(np.array([-1]), "axes"))
+        return self.add("ReduceMean", x, "axes")
 
     def mlp(self, y: str, activation: str) -> str:
         """Return what an MLP makes of a normalised value, before its last product."""
@@ -59,8 +69,20 @@ class ResidualNet:
         if activation == "silu":
             gate = self.product(y, WIDTH, WIDE)
             return self.add("Mul", self.add("Mul", gate, self.add("Sigmoid", gate)), up)
+        if activation in ("swish", "gelu", "erf"):
+            return self.smooth(up, activation)
         up = self.add("Relu", up)
         return self.add("Mul", up, up) if activation == "relu2" else up
+
+    def smooth(self, up: str, activation: str) -> str:
+        """Return a SiLU of a value, or a Gelu, as one node or as exporters write it."""
+        if activation == "gelu":
+            return self.add("Gelu", up)
+        if activation == "swish":
+            return self.add("Mul", up, self.add("Sigmoid", up))
+        share = self.add("Erf", self.add("Div", up, self.hold(2**0.5)))
+        share = self.add("Add", share, self.hold(1.0))
+        return self.add("Mul", self.add("Mul", up, share), self.hold(0.5))
 
 
 def residual_decoder(
@@ -71,6 +93,7 @@ def residual_decoder(
     peak: float = 3.6e5,
     dtype: Any = np.float32,
     seed: int = 0,
+    opset: int | None = None,
 ) -> onnx.ModelProto:
     """Return a decoder; inputs x (N, 32), outputs y (N, 16).
 
@@ -81,8 +104,11 @@ def residual_decoder(
         peak: What the largest channel grows to: biases add an equal part of it in each layer.
         dtype: The type of every float.
         seed: Of the weights.
+        opset: That of the model; None is the lowest of 17 and up that has its operators.
     """
-    net = ResidualNet(dtype, norm, seed)
+    lowest = 23 if norm == "RMSNormalization" else 20 if activation == "gelu" else 17
+    used = lowest if opset is None else opset
+    net = ResidualNet(dtype, norm, seed, used)
     x = net.product("x", GIVEN, WIDTH)
     bias = np.zeros(WIDTH)
     bias[3] = peak / layers
@@ -97,7 +123,7 @@ def residual_decoder(
         for name, width in (("x", GIVEN), ("y", RESULTS))
     ]
     graph = helper.make_graph(net.nodes, "decoder", [ends[0]], [ends[1]], net.held)
-    opsets = [helper.make_opsetid("", 23 if norm == "RMSNormalization" else 17)]
+    opsets = [helper.make_opsetid("", used)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 

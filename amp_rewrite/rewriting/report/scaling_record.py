@@ -102,11 +102,13 @@ class UnscaledRecord(Record):
         value: The one with the largest magnitude.
         largest: Its largest magnitude.
         why: What speaks against it.
+        nodes: The nodes that make such values.
     """
 
     value: str
     largest: float
     why: str
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,11 @@ class ScalingRecord(Record):
         if border is not None:
             return border.phrase()
         found = next((s for s in self.sets if s.nodes.get(node)), None)
-        return "" if found is None else found.phrase(node)
+        if found is not None:
+            return found.phrase(node)
+        left = next((u for u in self.unscaled if node in u.nodes), None)
+        told = "it belongs to values that leave the range and are not scaled"
+        return "" if left is None else f"{told}: {left.why}"
 
     def lines(self, *, every: bool = False) -> Iterator[str]:
         """Yield what was scaled and what was not, in words; a few of them, or every one."""
@@ -178,14 +184,14 @@ def scaling_record(
     scaling: Scaling | None, refused: Sequence[Unscaled] = ()
 ) -> ScalingRecord | None:
     """Return what a report says of a scaling, or of what none was made of; None without either."""
-    left = tuple(UnscaledRecord(u.value, u.largest, u.why) for u in refused)
+    left = tuple(UnscaledRecord(u.value, u.largest, u.why, u.nodes) for u in refused)
     if scaling is None:
         return ScalingRecord((), left, 0, 0, 0) if left else None
     sets = (
         ScaledSetRecord(**{field.name: getattr(s, field.name) for field in fields(s)})
         for s in scaling.sets
     )
-    unscaled = (UnscaledRecord(u.value, u.largest, u.why) for u in scaling.unscaled)
+    unscaled = (UnscaledRecord(u.value, u.largest, u.why, u.nodes) for u in scaling.unscaled)
     return ScalingRecord(
         tuple(sets),
         tuple(unscaled),

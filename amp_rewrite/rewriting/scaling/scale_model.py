@@ -215,7 +215,8 @@ class _Choice:
         if not self.largest:
             return None
         top = max(self.largest, key=lambda v: self.largest[v])
-        left = Unscaled(self.flat.value_names[top], self.largest[top], why)
+        nodes = self._makers(v for v in self.largest if self.limits.get(v, 0.0) < 0)
+        left = Unscaled(self.flat.value_names[top], self.largest[top], why, nodes)
         return Scaling(self.flat, "", (), (left,))
 
     def _unfit(self, system: System, found: Solution, *, spares_numbers: bool) -> dict[int, str]:
@@ -302,17 +303,23 @@ class _Choice:
         )
 
     def _unscaled(self, system: System, found: Solution) -> tuple[Unscaled, ...]:
-        by_root: dict[int, int] = {}
-        for value, largest in self.largest.items():
+        by_root: dict[int, list[int]] = {}
+        for value in self.largest:
             root, _ = system.exponents.find(value)
-            best = by_root.get(root)
-            if root in found.refused and (best is None or largest > self.largest[best]):
-                by_root[root] = value
-        names = self.flat.value_names
-        return tuple(
-            Unscaled(names[value], self.largest[value], found.refused[root])
-            for root, value in sorted(by_root.items(), key=lambda item: item[1])
-        )
+            if root in found.refused:
+                by_root.setdefault(root, []).append(value)
+        left: dict[int, Unscaled] = {}
+        for root, values in by_root.items():
+            top = max(values, key=lambda v: self.largest[v])
+            nodes = self._makers(v for v in values if self.limits.get(v, 0.0) < 0)
+            name = self.flat.value_names[top]
+            left[top] = Unscaled(name, self.largest[top], found.refused[root], nodes)
+        return tuple(left[top] for top in sorted(left))
+
+    def _makers(self, values: Iterable[int]) -> tuple[str, ...]:
+        """Return the names of the nodes that make some values."""
+        made = {self.flat.producer[value] for value in values} - {ABSENT}
+        return tuple(self.flat.node_names[node] for node in sorted(made))
 
     def _subnormal(self, system: System, found: Solution) -> int:
         """Return how many constants have elements below the smallest normal number now only."""

@@ -65,11 +65,13 @@ class Unscaled:
         value: The one with the largest magnitude.
         largest: Its largest magnitude.
         why: What speaks against it.
+        nodes: The nodes that make such values.
     """
 
     value: str
     largest: float
     why: str
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,5 +120,9 @@ class Scaling:
 
     def refused(self, why: str) -> tuple[Unscaled, ...]:
         """Return all that leaves the range as not scaled, its sets for a reason."""
-        left = (Unscaled(each.top, each.largest, why) for each in self.sets if each.largest)
+        left = (
+            Unscaled(each.top, each.largest, why, (*each.nodes,))
+            for each in self.sets
+            if each.largest
+        )
         return (*left, *self.unscaled)
