@@ -11,7 +11,13 @@ import onnx.parser
 import pytest
 from onnx import helper, numpy_helper
 from page_models import bare_evidence
-from residual_models import ACTIVATIONS, NORMS, residual_decoder, residual_feeds
+from residual_models import (
+    ACTIVATIONS,
+    NORMS,
+    lowest_opset,
+    residual_decoder,
+    residual_feeds,
+)
 
 import amp_rewrite as amp
 from amp_rewrite.graph.io.read import read_model
@@ -74,16 +80,8 @@ def float32_operators(found: amp.Conversion | amp.Repair) -> set[str]:
     return {n.op for n in nodes for v in n.variables.values() if v.dtype == "float32"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["cuda", "webgpu"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("layers", [8, 24])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("norm", NORMS)
-def test_a_residual_stream_is_float16_but_for_norms_that_are_written_out(
-    norm: str, activation: str, layers: int, dtype: Any, target: Any
-):
-    model = residual_decoder(layers, norm=norm, activation=activation, peak=4e5, dtype=dtype)
+def check_stream(model: onnx.ModelProto, norm: str, dtype: Any, target: Any) -> None:
+    """Check that nothing of a stream is float32 but a norm that is written out."""
     found = made_of(model, dtype, target=target)
     ends = {"Cast": 2} if dtype is np.float32 else {}
     assert found.verification is not None
@@ -94,6 +92,37 @@ def test_a_residual_stream_is_float16_but_for_norms_that_are_written_out(
         return
     assert operators(amp.to_proto(found.model)) == operators(model) + Counter(ends)
     assert not [t for t in amp.to_proto(found.model).graph.initializer if t.data_type == 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["cuda", "webgpu"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("layers", [8, 24])
+@pytest.mark.parametrize("activation", ACTIVATIONS[:3])
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_residual_stream_is_float16_but_for_norms_that_are_written_out(
+    norm: str, activation: str, layers: int, dtype: Any, target: Any
+):
+    model = residual_decoder(layers, norm=norm, activation=activation, peak=4e5, dtype=dtype)
+    check_stream(model, norm, dtype, target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("opset", [17, 21, 23])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("norm", NORMS)
+def test_streams_of_other_opsets_and_activations_are_float16_too(
+    norm: str, activation: str, opset: int, dtype: Any
+):
+    if opset < lowest_opset(norm, activation):
+        pytest.skip("the opset has not all of its operators")
+    place = NORMS.index(norm) + ACTIVATIONS.index(activation) + opset // 2
+    target, peak = ("cuda", "webgpu")[place % 2], (1e5, 4e5)[place // 2 % 2]
+    model = residual_decoder(
+        16, norm=norm, activation=activation, peak=peak, dtype=dtype, opset=opset
+    )
+    check_stream(model, norm, dtype, target)
 
 
 @pytest.mark.slow

@@ -85,6 +85,11 @@ class ResidualNet:
         return self.add("Mul", self.add("Mul", up, share), self.hold(0.5))
 
 
+def lowest_opset(norm: str, activation: str) -> int:
+    """Return the lowest opset of 17 and up that has a norm and an activation."""
+    return 23 if norm == "RMSNormalization" else 20 if activation == "gelu" else 17
+
+
 def residual_decoder(
     layers: int = 4,
     *,
@@ -106,8 +111,7 @@ def residual_decoder(
         seed: Of the weights.
         opset: That of the model; None is the lowest of 17 and up that has its operators.
     """
-    lowest = 23 if norm == "RMSNormalization" else 20 if activation == "gelu" else 17
-    used = lowest if opset is None else opset
+    used = lowest_opset(norm, activation) if opset is None else opset
     net = ResidualNet(dtype, norm, seed, used)
     x = net.product("x", GIVEN, WIDTH)
     bias = np.zeros(WIDTH)
