@@ -35,6 +35,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/test_arm64_training": "whole trainings on an Arm processor",
     "numerics/test_outlier_weights": "plain conversion, where weights have outliers",
     "numerics/test_scaled_graphs": "scaling inside If, Loop and Scan, in conversion",
+    "numerics/test_scaled_spellings": "scaling through every operator that scales, in conversion",
     "numerics/test_only": "the option, in rewrite, convert and repair",
     "numerics/measure/test_on_cuda_stub": "the room on the real CUDA provider, on a stub",
     "numerics/emulate/test_arithmetic": "operators as the whole room computes them, against numpy",
