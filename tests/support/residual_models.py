@@ -21,7 +21,7 @@ _OPSET_WITH_AXES = 18
 class ResidualNet:
     """A graph that is being written."""
 
-    def __init__(self, dtype: Any, norm: str, seed: int, opset: int) -> None:
+    def __init__(self, dtype: Any, norm: str, seed: int, opset: int = 17) -> None:
         """Begin."""
         self.rng, self.dtype, self.norm = np.random.default_rng(seed), np.dtype(dtype), norm
         self.opset = opset
