@@ -85,8 +85,8 @@ def load(provider: str | None) -> AccumulationTable | None:
     Raises:
         KernelTableError: The table cannot be read.
     """
-    known = versions(_PREFIX + provider) if provider is not None else ()
-    return _load(provider, known[-1]) if provider is not None and known else None
+    dates = versions(_PREFIX + provider) if provider is not None else ()
+    return _load(provider, dates[-1]) if provider is not None and dates else None
 
 
 def operators_adding_in(target: targets.Target, dtype: DType) -> frozenset[tuple[str, str]]:

@@ -36,7 +36,7 @@ def of_target(target: targets.Target, low: DType) -> CostTable | None:
 
 
 def chosen_table(
-    target: targets.Target, low: DType, given: CostTable | str | Path | None
+    target: targets.Target, low: DType, costs: CostTable | str | Path | None
 ) -> CostTable | None:
     """Return the table by which it is chosen what becomes low: a given one, else the target's.
 
@@ -44,11 +44,11 @@ def chosen_table(
         KernelTableError: It cannot be read.
         OptionError: The given one is of another provider than the target's, or lacks the type.
     """
-    if given is None:
+    if costs is None:
         return of_target(target, low)
-    if given is UNKNOWN:
+    if costs is UNKNOWN:
         return None
-    table = given if isinstance(given, CostTable) else read_costs(str(given))
+    table = costs if isinstance(costs, CostTable) else read_costs(str(costs))
     place = table.name or "costs"
     if target.provider not in (None, table.provider):
         raise OptionError(
@@ -148,16 +148,16 @@ def parse(data: Mapping[str, Any], name: str) -> CostTable:
     """
     check_format(data, "costs", FORMAT_VERSION)
     families = _families(data["families"])
-    known = {*data["families"], ANY, NONE}
+    family_names = {*data["families"], ANY, NONE}
     rates: dict[tuple[str, str], list[Rate]] = {}
     for place, row in _rows(data, "costs"):
-        key = _known(row["family"], known, place), _type(row["type"], place)
+        key = _known(row["family"], family_names, place), _type(row["type"], place)
         rates.setdefault(key, []).append(_rate(row, place))
-    casts = parse_casts(data["casts"], known)
+    casts = parse_casts(data["casts"], family_names)
     joins = {
         (
-            _known(row["producer"], known, place),
-            _known(row["consumer"], known, place),
+            _known(row["producer"], family_names, place),
+            _known(row["consumer"], family_names, place),
             _type(type_, place),
         ): _rate(saved, place)
         for place, row in _rows(data, "joins")
@@ -188,14 +188,14 @@ def parse(data: Mapping[str, Any], name: str) -> CostTable:
     )
 
 
-def parse_casts(rows: list[Any], known: Collection[str] = (ANY, NONE)) -> tuple[CastRate, ...]:
+def parse_casts(rows: list[Any], families: Collection[str] = (ANY, NONE)) -> tuple[CastRate, ...]:
     """Return the rates of casts that the rows of a file hold.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError: They are none; `known` are the families.
+        ValueError, KeyError, TypeError, AttributeError: They are none; `families` are known.
     """
     placed = _rows({"casts": rows}, "casts")
-    return tuple(_cast(row, known, place) for place, row in placed)
+    return tuple(_cast(row, families, place) for place, row in placed)
 
 
 def digest_of(flat: FlatGraph) -> str:
@@ -240,7 +240,7 @@ def to_json(table: CostTable, nodes_of: int = 0) -> dict[str, Any]:
     joins: dict[tuple[str, str], dict[str, Any]] = {}
     for (producer, consumer, type_), rate in table.joins.items():
         joins.setdefault((producer, consumer), {})[type_] = _rated(rate)
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "version": FORMAT_VERSION,
         "provider": table.provider,
         "runtime": table.runtime,
@@ -265,10 +265,10 @@ def to_json(table: CostTable, nodes_of: int = 0) -> dict[str, Any]:
         ],
     }
     if table.nodes:
-        found["model"] = {"nodes": nodes_of, "digest": table.model}
-        found["nodes"] = [{"result": name, **taken} for name, taken in table.nodes.items()]
-        found["together"] = [list(group) for group in table.together]
-    return found
+        content["model"] = {"nodes": nodes_of, "digest": table.model}
+        content["nodes"] = [{"result": name, **taken} for name, taken in table.nodes.items()]
+        content["together"] = [list(group) for group in table.together]
+    return content
 
 
 def _rated(rate: Rate) -> dict[str, float]:
@@ -289,16 +289,16 @@ def _families(data: Mapping[str, list[str]]) -> Mapping[str, str]:
     Raises:
         ValueError: An operator is of two families.
     """
-    found: dict[str, str] = {}
+    families: dict[str, str] = {}
     for family, operators in data.items():
         for operator in operators:
-            if found.setdefault(operator, family) != family:
+            if families.setdefault(operator, family) != family:
                 raise ValueError(f"{operator} is of two families")
-    return found
+    return families
 
 
-def _known(family: str, known: Collection[str], place: str) -> str:
-    if family not in known:
+def _known(family: str, families: Collection[str], place: str) -> str:
+    if family not in families:
         raise ValueError(f"{place}: {family} is no family")
     return family
 
@@ -309,14 +309,14 @@ def _type(name: object, place: str) -> str:
     return str(name)
 
 
-def _text(given: object, place: str) -> str:
-    if not isinstance(given, str):
-        raise TypeError(f"{place} is {given!r}, not a text")
-    return given
+def _text(content: object, place: str) -> str:
+    if not isinstance(content, str):
+        raise TypeError(f"{place} is {content!r}, not a text")
+    return content
 
 
-def _cast(row: Mapping[str, Any], known: Collection[str], place: str) -> CastRate:
-    producer, consumer = (_known(row[end], known, place) for end in ("producer", "consumer"))
+def _cast(row: Mapping[str, Any], families: Collection[str], place: str) -> CastRate:
+    producer, consumer = (_known(row[end], families, place) for end in ("producer", "consumer"))
     return CastRate(_type(row["to"], place), producer, consumer, _rate(row, place))
 
 
@@ -330,9 +330,9 @@ def _rate(row: Mapping[str, Any], place: str) -> Rate:
     return Rate(call, element, mac, int(_number(row.get("from", 0), place)))
 
 
-def _number(given: object, place: str) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float):
-        raise TypeError(f"{place}: {given!r} is no number")
-    if not 0 <= given < math.inf:
-        raise ValueError(f"{place}: a negative cost, or none: {given!r}")
-    return float(given)
+def _number(content: object, place: str) -> float:
+    if isinstance(content, bool) or not isinstance(content, int | float):
+        raise TypeError(f"{place}: {content!r} is no number")
+    if not 0 <= content < math.inf:
+        raise ValueError(f"{place}: a negative cost, or none: {content!r}")
+    return float(content)

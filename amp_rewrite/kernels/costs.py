@@ -146,12 +146,12 @@ class CostTable:
 
     def node(self, family: str, dtype: DType, elements: int, macs: int = 0) -> float:
         """Return the microseconds of a node that reads and writes `elements`, weights included."""
-        size, found = macs or elements, NOTHING
+        size, best = macs or elements, NOTHING
         for rate in self.rates.get((family, dtype.name), ()):
             if rate.least > size:
                 break
-            found = rate
-        return found.takes(elements, macs)
+            best = rate
+        return best.takes(elements, macs)
 
     def is_weighed(self, family: str, low: DType) -> bool:
         """Tell whether it was measured what a family takes in float32 and in a low type."""

@@ -47,24 +47,24 @@ class Fusion:
     low: frozenset[str]
     behind_cast: bool
 
-    def runs(self, kernels: KernelTable | None, opset: int, given: DType, result: DType) -> bool:
+    def runs(self, kernels: KernelTable | None, opset: int, source: DType, result: DType) -> bool:
         """Tell whether the operator runs with these types of its first input and its result.
 
         Args:
             kernels: The target's kernel table; None, which admits everything, has no kernel that
                 takes one type and gives another.
             opset: The model's opset of ai.onnx.
-            given: The type of the first input.
+            source: The type of the first input.
             result: The type of the result, and of a scale and a bias.
         """
         version = opset if self.opset is None else self.opset
         schema = schemas.find(self.domain, self.op, version)
         has_two_types = schema is None or "V" in schema.variables
-        if (kernels is None or not has_two_types) and given is not result:
+        if (kernels is None or not has_two_types) and source is not result:
             return False
         if kernels is None:
             return True
-        types = {"T": _tensor(given), "U": _tensor(FLOAT32), "V": _tensor(result)}
+        types = {"T": _tensor(source), "U": _tensor(FLOAT32), "V": _tensor(result)}
         return kernels.has_kernel(self.domain, self.op, version, types)
 
 
@@ -86,7 +86,7 @@ class TargetFusion:
         """Whether all that find the pattern in float32 do so where a Cast makes its input."""
         return all(fusion is None or fusion.behind_cast for fusion, _ in self.parts)
 
-    def runs(self, low: DType, opset: int, given: DType, result: DType) -> bool:
+    def runs(self, low: DType, opset: int, source: DType, result: DType) -> bool:
         """Tell whether all of the targets compute a group with low values as one operator.
 
         Where one of them computes it node by node, what is safe inside the operator is not.
@@ -94,13 +94,13 @@ class TargetFusion:
         Args:
             low: The low type.
             opset: The model's opset of ai.onnx.
-            given: The type of the operator's first input.
+            source: The type of the operator's first input.
             result: The type of its result, and of a scale and a bias.
         """
         return all(
             fusion is not None
             and low.name in fusion.low
-            and fusion.runs(kernels, opset, given, result)
+            and fusion.runs(kernels, opset, source, result)
             for fusion, kernels in self.parts
         )
 

@@ -137,12 +137,12 @@ def table_for(answer: dict[str, Any], provider: str) -> dict[str, Any]:
     asked = (each for each in answer["kernels"] if each["provider"] == provider)
     rows = [each for each in map(loadable, asked) if each is not None]
     if not rows:
-        known = sorted({row["provider"] for row in answer["kernels"]})
+        providers = sorted({row["provider"] for row in answer["kernels"]})
         raise KernelTableError(
             "the runtime has no kernels of this execution provider",
             where=provider,
             found=answer["runtime"],
-            expected=" or ".join(known) or "a provider that registers kernels",
+            expected=" or ".join(providers) or "a provider that registers kernels",
             remedy=arm_hint(provider)
             or "install the runtime that it is built into, or name its package with --package",
         )

@@ -160,8 +160,8 @@ def table_of(target: targets.Target) -> KernelTable | None:
 def versions(provider: str) -> tuple[str, ...]:
     """Return the runtime versions that a table of `provider` is on file for, oldest first."""
     head = f"{provider}_"
-    found = (p.name for p in targets.DATA.joinpath("kernels").iterdir())
-    named = (n[len(head) : -len(".json")] for n in found if n.startswith(head))
+    files = (p.name for p in targets.DATA.joinpath("kernels").iterdir())
+    named = (n[len(head) : -len(".json")] for n in files if n.startswith(head))
     return tuple(sorted(named, key=_version_key))
 
 
@@ -190,14 +190,14 @@ def _has_kernel(
 
 @cache
 def _load(provider: str, version: str | None) -> KernelTable:
-    known = versions(provider)
-    chosen = version if version is not None else (known[-1] if known else None)
-    if chosen is None or chosen not in known:
+    on_file = versions(provider)
+    chosen = version if version is not None else (on_file[-1] if on_file else None)
+    if chosen is None or chosen not in on_file:
         raise KernelTableError(
             "there is no kernel table for this execution provider and version",
             where=provider,
             found=version or "no version at all",
-            expected=", ".join(known) or "a provider with a table under lists/kernels",
+            expected=", ".join(on_file) or "a provider with a table under lists/kernels",
             remedy="make one with `amp-rewrite kernels`, or use target='schema'",
         )
     path = targets.DATA.joinpath("kernels", f"{provider}_{chosen}.json")
@@ -240,17 +240,17 @@ def shipped(
         raise _unreadable(path.name, error, remedy, f"table of {what}") from error
 
 
-def check_format(data: Mapping[str, Any], what: str, known: int) -> None:
+def check_format(data: Mapping[str, Any], what: str, version: int) -> None:
     """Refuse a table of something whose format has another version than the known one."""
-    if data["version"] != known:
+    if data["version"] != version:
         raise KernelTableError(
-            f"unknown format of a table of {what}", found=data["version"], expected=known
+            f"unknown format of a table of {what}", found=data["version"], expected=version
         )
 
 
-def by_operator(data: Mapping[str, Any], made: Callable[[Any], T]) -> dict[tuple[str, str], T]:
+def by_operator(data: Mapping[str, Any], make: Callable[[Any], T]) -> dict[tuple[str, str], T]:
     """Return (domain, op) -> what is made of its rows, of a table by domain and operator."""
-    return {(domain, op): made(rows) for domain, ops in data.items() for op, rows in ops.items()}
+    return {(domain, op): make(rows) for domain, ops in data.items() for op, rows in ops.items()}
 
 
 def _unreadable(
@@ -323,8 +323,8 @@ def parse(data: Mapping[str, Any], version: str | None = None) -> KernelTable:
     uncast = by_operator(data.get("uncast", {}), lambda inputs: frozenset(map(int, inputs)))
     runtime: str = data["runtime"]
     version = version or runtime.split()[-1]
-    found = by_operator(data["kernels"], kernels)
+    rows_of = by_operator(data["kernels"], kernels)
     unloadable = by_operator(
         data.get("unloadable", {}), lambda ranges: tuple((int(a), b) for a, b in ranges)
     )
-    return KernelTable(data["provider"], version, runtime, found, uncast, unloadable)
+    return KernelTable(data["provider"], version, runtime, rows_of, uncast, unloadable)

@@ -43,16 +43,16 @@ def list_file(text: str, name: str) -> ListFile:
 
     The result is shared between calls and must not be changed.
     """
-    known = _BUILT_IN.fullmatch(name)
-    row = None if known is None else _read(known[1], _stamp(text))
+    match = _BUILT_IN.fullmatch(name)
+    row = None if match is None else _read(match[1], _stamp(text))
     if row is not None:
         return _restored(name, row)
     from amp_rewrite.oplists import parse  # it loads a YAML parser, which few programs need
 
     file = parse.parse(text, name)
-    if known is not None and not file.problems and _belongs_to_a_checkout(known[1], text):
+    if match is not None and not file.problems and _belongs_to_a_checkout(match[1], text):
         try:
-            _write(_lists(), known[1], text, file)
+            _write(_lists(), match[1], text, file)
         except OSError as error:  # a checkout that only others may write: it is parsed every time
             _log.debug("%s is not kept as it was parsed: %s", name, error)
     return file

@@ -36,8 +36,8 @@ class Condition:
         """
         if self.attribute in attributes:
             return _plain(attributes[self.attribute]) in self.values
-        known, default = _default(domain, op, opset, self.attribute)
-        return not known or default in self.values
+        has_default, default = _default(domain, op, opset, self.attribute)
+        return not has_default or default in self.values
 
     def __str__(self) -> str:
         """Return the condition as an error message or a report shows it."""

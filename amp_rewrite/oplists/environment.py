@@ -81,8 +81,8 @@ def _remove(
 
 
 def _require_known(domain: str, op: str, variable: str) -> None:
-    known = schemas.names(domain)
-    if op in known or (domain and op and not known):
+    names = schemas.names(domain)
+    if op in names or (domain and op and not names):
         return
     contrib = schemas.CONTRIB_DOMAIN
     hint = f"{contrib}::{op}" if op in schemas.names(contrib) else "the exact name of an operator"

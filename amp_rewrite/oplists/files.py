@@ -55,12 +55,12 @@ class Merged:
 
 def builtin_names() -> tuple[str, ...]:
     """Return the names of the built-in lists, such as "float16_cuda"."""
-    found = (p.name for p in targets.DATA.iterdir())
-    return tuple(sorted(n.removesuffix(".yaml") for n in found if n.endswith(".yaml")))
+    files = (p.name for p in targets.DATA.iterdir())
+    return tuple(sorted(n.removesuffix(".yaml") for n in files if n.endswith(".yaml")))
 
 
 def read(
-    given: Sequence[str | Path],
+    sources: Sequence[str | Path],
     *,
     precision: str | None,
     targets: Collection[str] | None,
@@ -73,7 +73,7 @@ def read(
     file of another one does not inherit it.
 
     Args:
-        given: Paths, or names of built-in lists; several names with commas between stand for what
+        sources: Paths, or names of built-in lists; several names with commas between stand for what
             all of them allow.
         precision: The precision that the files must be about; None accepts any.
         targets: The targets likewise, as the files name them.
@@ -81,7 +81,7 @@ def read(
     """
     stack = _Stack(parse)
     shown = ""
-    for item in given:
+    for item in sources:
         source = _locate(item)
         shown = source.shown
         stack.include(source, extended_by=())
@@ -188,8 +188,10 @@ class _Stack:
             self.files.extend(file for file in merged.files if file not in self.files)
         precisions = {merged.precision for merged in lists}
         if len(precisions) > 1:
-            found = " and ".join(sorted(precisions))
-            self.problem(source.shown, "the lists are for several precisions", found, "one")
+            precision_names = " and ".join(sorted(precisions))
+            self.problem(
+                source.shown, "the lists are for several precisions", precision_names, "one"
+            )
         self.about[source.shown] = (lists[0].precision, "any")
         self.add(common_entries([merged.entries for merged in lists]))
 
@@ -198,15 +200,15 @@ class _Stack:
     ) -> None:
         """Note a problem if a given file is about another precision or target."""
         said = self.about.get(source.shown, ("any", "any"))
-        for what, found, expected in zip(
+        for what, own, expected in zip(
             ("precision", "target"), said, (precisions, targets), strict=True
         ):
-            if expected is not None and found not in (*expected, "any"):
+            if expected is not None and own not in (*expected, "any"):
                 wanted = " or ".join(expected)
-                self.problem(source.shown, f"the list is for another {what}", found, wanted)
+                self.problem(source.shown, f"the list is for another {what}", own, wanted)
 
-    def problem(self, where: str, what: str, found: str, expected: str) -> None:
-        self.problems.append(ListError(what, where=where, found=found, expected=expected))
+    def problem(self, where: str, what: str, content: str, expected: str) -> None:
+        self.problems.append(ListError(what, where=where, found=content, expected=expected))
 
     def apply(self, file: ListFile) -> None:
         self.files.append(file.name)
@@ -228,8 +230,8 @@ class _Stack:
         lists = set(ListName) if removal.list is None else {removal.list}
         kept = [e for e in self.entries if e.key != key or e.list not in lists]
         if len(kept) == len(self.entries):
-            found = f"{removal.op} is not on {removal.list or 'any list'}"
-            self.problem(removal.where, "nothing to remove", found, "an entry read before")
+            reason = f"{removal.op} is not on {removal.list or 'any list'}"
+            self.problem(removal.where, "nothing to remove", reason, "an entry read before")
         self.entries = kept
 
     def add(self, entries: Iterable[Entry]) -> None:

@@ -88,7 +88,7 @@ class OpLists:
         Raises:
             OptionError: The names are not lists of strings, or the precision or target is unknown.
         """
-        given = {
+        names_of = {
             ListName.ALLOW: allow,
             ListName.DENY: deny,
             ListName.INFER: infer,
@@ -96,7 +96,7 @@ class OpLists:
         }
         entries = (
             Entry(op, domain, name, "given by name", where=f"the given {name} list")
-            for name, ops in given.items()
+            for name, ops in names_of.items()
             for domain, op in map(environment.split_name, arguments.texts(name, ops))
         )
         return OpLists(low_dtype(precision).name, targets.find(target).name, tuple(entries))
@@ -106,10 +106,10 @@ class OpLists:
         from amp_rewrite.base.html_table import HtmlTable, to_html
 
         title = f"op lists for {self.precision}, target {self.target}, level {self.level}"
-        found = {name: {e.key for e in self.entries if e.list is name} for name in ListName}
+        keys_of = {name: {e.key for e in self.entries if e.list is name} for name in ListName}
         rows = [
             (str(name), len(keys), ", ".join(sorted("::".join(filter(None, key)) for key in keys)))
-            for name, keys in found.items()
+            for name, keys in keys_of.items()
             if keys
         ]
         nodes = [(rule.node, str(rule.list), rule.why) for rule in self.node_rules]
@@ -139,7 +139,7 @@ class OpLists:
         index: dict[tuple[str, str], list[Entry]] = {}
         for entry in self.entries:
             index.setdefault(entry.key, []).append(entry)
-        return {key: tuple(found) for key, found in index.items()}
+        return {key: tuple(entries) for key, entries in index.items()}
 
     def classify(
         self, domain: str, op: str, opset: int, attributes: Mapping[str, object]
@@ -152,10 +152,10 @@ class OpLists:
             opset: The version of `domain` that the model imports.
             attributes: The node's own attributes, as plain Python values.
         """
-        found = self._index.get(_key(domain, op))
-        if found is None:
+        candidates = self._index.get(_key(domain, op))
+        if candidates is None:
             return None
-        for entry in found:
+        for entry in candidates:
             if not entry.conditional or entry.applies(opset, attributes):
                 return entry
         return None
@@ -204,15 +204,15 @@ class OpLists:
     @cached_property
     def customs(self) -> Customs:
         """What the lists say of operators that no schema knows."""
-        found: dict[tuple[str, str], CustomOperator] = {}
+        customs: dict[tuple[str, str], CustomOperator] = {}
         for entry in self.entries:
             if entry.list is ListName.UNLISTED or entry.op in schemas.names(entry.domain):
                 continue
             said = entry.custom or Custom()
             outputs = tuple(k if isinstance(k, int) else element_named(k) for k in said.outputs)
-            known = tuple(k for k in outputs if k is not None)
-            found[entry.key] = CustomOperator(known, said.float32)
-        return found
+            ports = tuple(k for k in outputs if k is not None)
+            customs[entry.key] = CustomOperator(ports, said.float32)
+        return customs
 
     def allowing(self, operators: Iterable[str]) -> OpLists:
         """Return the lists with operators, named "Op" or "domain::Op", on the allow list alone.
@@ -274,8 +274,8 @@ class OpLists:
         """Return the pairs of entries that put one operator on two lists."""
         return [
             (one, other)
-            for found in self._index.values()
-            for one, other in combinations(found, 2)
+            for entries in self._index.values()
+            for one, other in combinations(entries, 2)
             if one.list != other.list and one.overlaps(other)
         ]
 
@@ -341,8 +341,8 @@ def load_lists(
     chosen.check_precision(precision)
     owners = chosen.list_owners
     builtin = ",".join(f"{precision}_{owner}" for owner in owners)
-    given = arguments.paths("lists", paths) or [builtin]
-    merged = list_files.read(given, precision=precision, targets=owners)
+    files = arguments.paths("lists", paths) or [builtin]
+    merged = list_files.read(files, precision=precision, targets=owners)
     if merged.problems:
         raise merged.problems[0]
     lists = OpLists(
@@ -357,9 +357,9 @@ def _key(domain: str, op: str) -> tuple[str, str]:
     return "" if domain == "ai.onnx" else domain, op
 
 
-def _environment(given: Mapping[str, str]) -> Mapping[str, str]:
+def _environment(variables: Mapping[str, str]) -> Mapping[str, str]:
     what = "variables by name, as os.environ has them"
-    environ = arguments.mapping("environ", given, what=what)
+    environ = arguments.mapping("environ", variables, what=what)
     for name, value in environ.items():
         arguments.text("environ", name, what=what)
         arguments.text(f"the variable {name}", value, what="a string")
@@ -367,7 +367,7 @@ def _environment(given: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _level(level: str) -> str:
-    for known in LEVELS if isinstance(level, str) else ():  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        if level.strip().lower() == known.lower():
-            return known
+    for name in LEVELS if isinstance(level, str) else ():  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        if level.strip().lower() == name.lower():
+            return name
     raise OptionError("unknown level", found=repr(level), expected=" or ".join(LEVELS))

@@ -95,13 +95,13 @@ def _convert(node: yaml.Node, loader: _Loader, name: str) -> Located:
 
 
 def _mapping(node: yaml.MappingNode, loader: _Loader, name: str) -> dict[str, Located]:
-    found: dict[str, Located] = {}
+    entries: dict[str, Located] = {}
     for key_node, value_node in node.value:
         where = f"{name}:{key_node.start_mark.line + 1}"
         key = _convert(key_node, loader, name).value
         if not isinstance(key, str):
             raise ListError("a key is not text", where=where, found=repr(key), remedy="quote it")
-        if key in found:
+        if key in entries:
             raise ListError("the same key twice", where=where, found=key)
-        found[key] = _convert(value_node, loader, name)
-    return found
+        entries[key] = _convert(value_node, loader, name)
+    return entries

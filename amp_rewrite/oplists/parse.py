@@ -100,14 +100,16 @@ class _Parser:
         self.repeated()
         return self.file
 
-    def problem(self, line: int, what: str, found: object = None, expected: object = None) -> None:
+    def problem(
+        self, line: int, what: str, content: object = None, expected: object = None
+    ) -> None:
         where = f"{self.file.name}:{line}"
-        self.file.problems.append(ListError(what, where=where, found=found, expected=expected))
+        self.file.problems.append(ListError(what, where=where, found=content, expected=expected))
 
-    def keys(self, mapping: dict[str, Located], known: frozenset[str] | set[str]) -> None:
-        for key in mapping.keys() - known:
-            close = get_close_matches(str(key), known, n=1)
-            expected = f"{close[0]}, if that is meant" if close else ", ".join(sorted(known))
+    def keys(self, mapping: dict[str, Located], names: frozenset[str] | set[str]) -> None:
+        for key in mapping.keys() - names:
+            close = get_close_matches(str(key), names, n=1)
+            expected = f"{close[0]}, if that is meant" if close else ", ".join(sorted(names))
             self.problem(mapping[key].line, "unknown key", key, expected)
 
     def head(self, top: dict[str, Located], line: int) -> None:
@@ -124,23 +126,23 @@ class _Parser:
         )
 
     def word(self, top: dict[str, Located], key: str, line: int) -> str:
-        found = top.get(key, Located(None, line))
-        known = (found.value,) if self.checks is None else self.checks.words(key)
-        if found.value in known:
-            return found.value
-        self.problem(found.line, f"unknown {key}", found.kind, " or ".join(known))
+        entry = top.get(key, Located(None, line))
+        words = (entry.value,) if self.checks is None else self.checks.words(key)
+        if entry.value in words:
+            return entry.value
+        self.problem(entry.line, f"unknown {key}", entry.kind, " or ".join(words))
         return "any"
 
     def text(
         self, mapping: dict[str, Located], key: str, line: int, *, exact: bool = False
     ) -> str | None:
         """Return an optional text; in one line unless exact, as names of nodes are."""
-        found = mapping.get(key)
-        if found is None:
+        entry = mapping.get(key)
+        if entry is None:
             return None
-        if isinstance(found.value, str) and found.value.strip():
-            return found.value if exact else " ".join(found.value.split())
-        self.problem(found.line or line, f"`{key}` is not text", found.kind, "text, in quotes")
+        if isinstance(entry.value, str) and entry.value.strip():
+            return entry.value if exact else " ".join(entry.value.split())
+        self.problem(entry.line or line, f"`{key}` is not text", entry.kind, "text, in quotes")
         return None
 
     def required(
@@ -152,13 +154,13 @@ class _Parser:
         return self.text(mapping, key, line, exact=exact) or ""
 
     def items(self, top: dict[str, Located], section: str) -> Iterator[Located]:
-        found = top.get(section)
-        if found is None or found.value is None:
+        entry = top.get(section)
+        if entry is None or entry.value is None:
             return
-        if not isinstance(found.value, list):
-            self.problem(found.line, f"`{section}` is not a list", found.kind, "a list of entries")
+        if not isinstance(entry.value, list):
+            self.problem(entry.line, f"`{section}` is not a list", entry.kind, "a list of entries")
             return
-        for item in found.value:
+        for item in entry.value:
             if isinstance(item.value, dict):
                 yield item
             else:
@@ -180,11 +182,11 @@ class _Parser:
                 yield domain, name.value, name.line
 
     def domain(self, item: dict[str, Located]) -> str:
-        found = item.get("domain", Located("", 0))
-        if not isinstance(found.value, str):
-            self.problem(found.line, "`domain` is not text", found.kind, "text, in quotes")
+        entry = item.get("domain", Located("", 0))
+        if not isinstance(entry.value, str):
+            self.problem(entry.line, "`domain` is not text", entry.kind, "text, in quotes")
             return ""
-        return "" if found.value == "ai.onnx" else found.value
+        return "" if entry.value == "ai.onnx" else entry.value
 
     def entry_reader(self, name: ListName) -> Callable[[dict[str, Located], int], None]:
         return lambda item, line: self.entry(name, item, line)
@@ -217,8 +219,8 @@ class _Parser:
         found = item.get(key)
         if found is None:
             return ()
-        given: list[Any] = found.value if isinstance(found.value, list) else [found]
-        plain = [entry.value for entry in given]
+        ports: list[Any] = found.value if isinstance(found.value, list) else [found]
+        plain = [entry.value for entry in ports]
         for value in plain:
             is_port = isinstance(value, kinds) and not isinstance(value, bool)
             if not is_port or (isinstance(value, int) and value < 0):
@@ -227,29 +229,29 @@ class _Parser:
         return tuple(plain)
 
     def opset(self, item: dict[str, Located], key: str) -> int | None:
-        found = item.get(key)
-        if found is None:
+        entry = item.get(key)
+        if entry is None:
             return None
-        if isinstance(found.value, int) and not isinstance(found.value, bool) and found.value > 0:
-            return found.value
-        self.problem(found.line, f"`{key}` is not an opset", found.kind, "a number from 1")
+        if isinstance(entry.value, int) and not isinstance(entry.value, bool) and entry.value > 0:
+            return entry.value
+        self.problem(entry.line, f"`{key}` is not an opset", entry.kind, "a number from 1")
         return None
 
     def conditions(self, item: dict[str, Located]) -> tuple[Condition, ...]:
-        found = item.get("when")
-        if found is None:
+        entry = item.get("when")
+        if entry is None:
             return ()
-        if not isinstance(found.value, dict) or not found.value:
-            self.problem(found.line, "`when` is not a mapping", found.kind, "attribute: [values]")
+        if not isinstance(entry.value, dict) or not entry.value:
+            self.problem(entry.line, "`when` is not a mapping", entry.kind, "attribute: [values]")
             return ()
-        return tuple(Condition(k, self.values(k, v)) for k, v in found.value.items())
+        return tuple(Condition(k, self.values(k, v)) for k, v in entry.value.items())
 
-    def values(self, attribute: str, found: Located) -> tuple[object, ...]:
-        values: list[Any] = found.value if isinstance(found.value, list) else [found]
+    def values(self, attribute: str, entry: Located) -> tuple[object, ...]:
+        values: list[Any] = entry.value if isinstance(entry.value, list) else [entry]
         plain = tuple(v.value for v in values)
         if not plain or any(v is None or isinstance(v, list | dict) for v in plain):
             self.problem(
-                found.line, f"`{attribute}` has no values", found.kind, "value or [values]"
+                entry.line, f"`{attribute}` has no values", entry.kind, "value or [values]"
             )
         return tuple(v for v in plain if not isinstance(v, list | dict))
 
@@ -285,8 +287,8 @@ class _Parser:
         by_operator: dict[tuple[str, str], list[Entry]] = {}
         for entry in self.file.entries:
             by_operator.setdefault(entry.key, []).append(entry)
-        for found in by_operator.values():
-            for one, other in combinations(found, 2):
+        for entries in by_operator.values():
+            for one, other in combinations(entries, 2):
                 if one.list == other.list and one.overlaps(other):
                     line = int(other.where.rpartition(":")[2])
                     what = f"{other.qualified} is on the {other.list} list twice"

@@ -40,9 +40,9 @@ def with_tensorflow(environ: Mapping[str, str]) -> Mapping[str, str]:
             read[_OURS + word] = value
         elif word.endswith(("_ADD", "_REMOVE")):
             names = [each.strip() for each in value.split(",") if each.strip()]
-            known = [each for each in names if each in schemas.names("")]
-            unknown += [each for each in names if each not in known]
-            read[_OURS + word] = ",".join(known)
+            standard = [each for each in names if each in schemas.names("")]
+            unknown += [each for each in names if each not in standard]
+            read[_OURS + word] = ",".join(standard)
     _say(tuple(sorted(theirs)), tuple(unknown))
     return {**environ, **read}
 

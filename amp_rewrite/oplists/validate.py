@@ -38,45 +38,49 @@ def operator(domain: str, name: object) -> Trouble | None:
     """Return what is wrong with an operator's name, or None; an unknown domain may hold any."""
     if not isinstance(name, str) or not name:
         return "an operator's name is not text", repr(name), "an operator's name, in quotes"
-    known = schemas.names(domain)
-    if name in known or not known:
+    names = schemas.names(domain)
+    if name in names or not names:
         return None
-    close = get_close_matches(name, sorted(known), n=3, cutoff=0.7)
+    close = get_close_matches(name, sorted(names), n=3, cutoff=0.7)
     expected = " or ".join(close) or f"an operator of {domain or 'ai.onnx'}"
     return "unknown operator", f"{domain}::{name}" if domain else name, expected
 
 
-def entry(given: Entry) -> Iterator[Trouble]:
+def entry(list_entry: Entry) -> Iterator[Trouble]:
     """Yield what is wrong with an entry's opset range and conditions."""
-    newest = schemas.newest_opset(given.domain)
-    for key, opset in (("since", given.since), ("until", given.until)):
+    newest = schemas.newest_opset(list_entry.domain)
+    for key, opset in (("since", list_entry.since), ("until", list_entry.until)):
         if opset is not None and newest is not None and opset > newest:
             yield f"`{key}` is newer than every opset", str(opset), f"at most {newest}"
-    if given.since is not None and given.until is not None and given.since > given.until:
-        yield "empty opset range", f"{given.since} to {given.until}", "since <= until"
-    if given.custom is not None:
-        yield from _custom(given, given.custom)
+    if (
+        list_entry.since is not None
+        and list_entry.until is not None
+        and list_entry.since > list_entry.until
+    ):
+        yield "empty opset range", f"{list_entry.since} to {list_entry.until}", "since <= until"
+    if list_entry.custom is not None:
+        yield from _custom(list_entry, list_entry.custom)
     if newest is not None:
-        for condition in given.when:
-            yield from _condition(given, condition)
+        for condition in list_entry.when:
+            yield from _condition(list_entry, condition)
 
 
-def _custom(given: Entry, custom: Custom) -> Iterator[Trouble]:
-    if schemas.names(given.domain):
-        what = f"{given.qualified} has a schema, which says what its ports are"
+def _custom(list_entry: Entry, custom: Custom) -> Iterator[Trouble]:
+    if schemas.names(list_entry.domain):
+        what = f"{list_entry.qualified} has a schema, which says what its ports are"
         yield what, "outputs or float32", "neither"
     for name in custom.outputs:
         if isinstance(name, str) and element_named(name) is None:
             yield "unknown type", name, "a type of elements, such as float32 or int64"
 
 
-def _condition(given: Entry, condition: Condition) -> Iterator[Trouble]:
-    known = attributes(given.domain, given.op)
-    if condition.attribute not in known:
-        what = f"{given.qualified} has no attribute of this name"
-        yield what, condition.attribute, ", ".join(sorted(known)) or "no `when`"
+def _condition(list_entry: Entry, condition: Condition) -> Iterator[Trouble]:
+    kinds = attributes(list_entry.domain, list_entry.op)
+    if condition.attribute not in kinds:
+        what = f"{list_entry.qualified} has no attribute of this name"
+        yield what, condition.attribute, ", ".join(sorted(kinds)) or "no `when`"
         return
-    kind = known[condition.attribute]
+    kind = kinds[condition.attribute]
     for value in condition.values:
         if kind in _KINDS and (isinstance(value, bool) or not isinstance(value, _KINDS[kind])):
             yield f"impossible value of {condition.attribute}", repr(value), f"type {kind}"
@@ -88,27 +92,27 @@ def attributes(domain: str, op: str) -> Mapping[str, str]:
     if domain == schemas.CONTRIB_DOMAIN:
         schema = schemas.find(domain, op, 1)
         return dict.fromkeys(schema.attributes, "") if schema else {}
-    found: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.name == op and schema.domain == domain:
-            given: Any = schema.attributes
-            found |= {name: a.type.name for name, a in given.items()}
-    return found
+            declared: Any = schema.attributes
+            kinds |= {name: a.type.name for name, a in declared.items()}
+    return kinds
 
 
 @cache
 def float_operators() -> tuple[tuple[str, str], ...]:
     """Return (domain, op) of every operator that has a float32 port at some opset."""
-    found = {
+    operators = {
         (s.domain, s.name)
         for s in onnx.defs.get_all_schemas_with_history()
         if has_float32(schemas.find(s.domain, s.name, s.since_version))
     }
     contrib = schemas.CONTRIB_DOMAIN
-    found |= {
+    operators |= {
         (contrib, n) for n in schemas.names(contrib) if has_float32(schemas.find(contrib, n, 1))
     }
-    return tuple(sorted(found))
+    return tuple(sorted(operators))
 
 
 def has_float32(schema: Schema | None) -> bool:

@@ -44,10 +44,10 @@ def facts_of(provider: str) -> EngineFacts:
     if is_plugin(provider):
         return EngineFacts(runtime, *_plugin(provider))
     if provider != ARM64 and device_of([provider]).kind == "cuda":
-        found = cuda_device()
-        if found is not None:
-            device = f"{found.name}, compute capability {found.capability:g}"
-            return EngineFacts(runtime, device, f"CUDA {found.driver}")
+        gpu = cuda_device()
+        if gpu is not None:
+            device = f"{gpu.name}, compute capability {gpu.capability:g}"
+            return EngineFacts(runtime, device, f"CUDA {gpu.driver}")
     return EngineFacts(runtime, processor())
 
 
@@ -63,10 +63,10 @@ def processor() -> str:
 
 def _plugin(provider: str) -> tuple[str, str]:
     """Return the device of a provider that is a package of its own, and its driver, in words."""
-    found = devices_of(provider)[0]
-    hardware = found.device
+    device = devices_of(provider)[0]
+    hardware = device.device
     told = dict(hardware.metadata)
     name = told.get("Description") or told.get("description") or hardware.vendor
     words = f"{str(hardware.type).rpartition('.')[2]} {name or 'without a name'}".strip()
-    version = dict(found.ep_metadata).get("version", "")
-    return words, f"{found.ep_vendor} {version}".strip()
+    version = dict(device.ep_metadata).get("version", "")
+    return words, f"{device.ep_vendor} {version}".strip()

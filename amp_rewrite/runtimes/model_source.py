@@ -33,13 +33,13 @@ def model_source(model: ir.Model, owner: object) -> bytes | str:
 
 def _with_shapes_inside(model: ir.Model) -> ir.Model:
     """Return a model whose small weights are not in files: engines read shapes while they load."""
-    made = clone(model)
-    for graph in (made.graph, *made.graph.subgraphs()):
+    copy = clone(model)
+    for graph in (copy.graph, *copy.graph.subgraphs()):
         for value in graph.initializers.values():
             held = value.const_value
             if held is not None and source_file(held) is not None and held.nbytes <= _SMALL:
                 value.const_value = ir.Tensor(held.numpy(), name=held.name)
-    return made
+    return copy
 
 
 def _is_large(model: ir.Model) -> bool:

@@ -60,12 +60,12 @@ def product_error(low: DType, run: Callable[[ir.Model, Any], Any]) -> float | No
     """
     model, x, exact = _case(low)
     try:
-        found = np.asarray(run(model, x), np.float64)
+        product = np.asarray(run(model, x), np.float64)
     except AmpError:
         return None
-    if not np.isfinite(found).all():
+    if not np.isfinite(product).all():
         return float("inf")
-    return float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
+    return float(np.linalg.norm(product - exact) / np.linalg.norm(exact))
 
 
 @cache

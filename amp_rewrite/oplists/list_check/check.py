@@ -64,9 +64,9 @@ def check_lists(
     Raises:
         OptionError: `files` or `models` are not paths.
     """
-    given = arguments.paths("files", files)
-    models = [*arguments.paths("models", models), *(f for f in given if _is_model(f))]
-    named = [f for f in given if not _is_model(f)]
+    paths = arguments.paths("files", files)
+    models = [*arguments.paths("models", models), *(f for f in paths if _is_model(f))]
+    named = [f for f in paths if not _is_model(f)]
     checked = [_Checked(item) for item in named or list_files.builtin_names()]
     findings = [finding for one in checked for finding in one.findings()]
     lists = {one.name: one.lists for one in checked}
@@ -138,16 +138,16 @@ class _Checked:
 
     def kernel(self, entry: Entry, table: KernelTable) -> Iterator[Finding]:
         """Yield a finding if an entry's `no_kernel` is missing or needless."""
-        found = has_low_kernel(table, entry, self.precision)
+        has_kernel = has_low_kernel(table, entry, self.precision)
         place = f"{table.provider} {table.version}"
         later = has_later_kernel(table, entry, self.precision)
-        if not found and not later and entry.no_kernel is None:
+        if not has_kernel and not later and entry.no_kernel is None:
             yield Finding.at(
                 entry.where,
                 f"{entry.qualified} is on the {entry.list} list, but {place} has no "
                 f"{self.precision} kernel of it; say why in `no_kernel`, or take it off",
             )
-        if found and entry.no_kernel is not None:
+        if has_kernel and entry.no_kernel is not None:
             yield Finding.at(
                 entry.where,
                 f"{entry.qualified} says `no_kernel`, but {place} has a {self.precision} kernel "
@@ -220,10 +220,10 @@ class RuntimeOperators:
 def runtime_operators() -> RuntimeOperators | None:
     """Return what the installed ONNX Runtime's schema registry has; None if there is no runtime."""
     try:
-        found, name = operator_schemas(), runtime_in_words()
+        operators, name = operator_schemas(), runtime_in_words()
     except (RuntimeMissingError, ImportError, OSError, AttributeError):
         return None
-    capable = {s.name for s in found if s.domain == schemas.CONTRIB_DOMAIN and _has_float32(s)}
+    capable = {s.name for s in operators if s.domain == schemas.CONTRIB_DOMAIN and _has_float32(s)}
     table = targets.DATA.joinpath("schemas", f"{schemas.CONTRIB_DOMAIN}.json")
     made_from = json.loads(table.read_text("utf-8"))["runtime"]
     return RuntimeOperators(name, name == made_from, frozenset(capable))
@@ -265,10 +265,12 @@ def _check_model(path: str | Path, lists: Mapping[str, OpLists]) -> Iterator[Fin
         return
     missing: dict[tuple[str, str], list[_Use]] = {}
     for use in _uses(model):
-        if _needs_list(use) and not all(_knows(known, use) for known in lists.values()):
+        if _needs_list(use) and not all(
+            _knows(lists_of_type, use) for lists_of_type in lists.values()
+        ):
             missing.setdefault((use.domain, use.op), []).append(use)
-    for found in missing.values():
-        yield Finding.at(str(path), _unknown(found, lists))
+    for uses in missing.values():
+        yield Finding.at(str(path), _unknown(uses, lists))
 
 
 def _uses(model: Any) -> Iterator[_Use]:
@@ -315,17 +317,17 @@ def _plain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _knows(known: OpLists, use: _Use) -> bool:
-    return known.classify(use.domain, use.op, use.opset, use.attributes) is not None
+def _knows(op_lists: OpLists, use: _Use) -> bool:
+    return op_lists.classify(use.domain, use.op, use.opset, use.attributes) is not None
 
 
-def _unknown(found: list[_Use], lists: Mapping[str, OpLists]) -> str:
-    use = found[0]
+def _unknown(uses: list[_Use], lists: Mapping[str, OpLists]) -> str:
+    use = uses[0]
     name = f"{use.domain}::{use.op}" if use.domain else use.op
-    silent = [n for n, known in lists.items() if not all(_knows(known, u) for u in found)]
+    silent = [n for n, op_lists in lists.items() if not all(_knows(op_lists, u) for u in uses)]
     which = "no list knows it" if len(silent) == len(lists) else f"not on {', '.join(silent)}"
     node = f", first in node {use.node!r}" if use.node else ""
     return (
-        f"operator {name} (opset {use.opset}, {len(found)} times{node}): {which}; "
+        f"operator {name} (opset {use.opset}, {len(uses)} times{node}): {which}; "
         "put it on a list of a list file, or under `unlisted` to leave it alone"
     )

@@ -107,10 +107,10 @@ class Session:
         plain, self._defaults = _plain(model, fed)
         warn_of_wide_arithmetic(plain.graph, what)
         self._integers, self._packs = FedIntegers(plain.graph, what), packs_heads(plain)
-        given, wanted = plain.graph.inputs, plain.graph.outputs
+        inputs, wanted = plain.graph.inputs, plain.graph.outputs
         self.overridable: tuple[str, ...] = tuple(self._defaults)
         self.inputs: tuple[str, ...] = tuple(
-            v.name or "" for v in given if not v.is_initializer() and v.name not in self._defaults
+            v.name or "" for v in inputs if not v.is_initializer() and v.name not in self._defaults
         )
         self.outputs: tuple[str, ...] = tuple(v.name or "" for v in wanted)
         self._dtypes = {v.name or "": None if v.dtype is None else v.dtype.numpy() for v in wanted}
@@ -194,8 +194,8 @@ class Session:
             model = self._read
             if self._static and self._shapes:
                 model = model.clone()
-                known = {name for port in model.inputs for name in port.get_names()}
-                model.reshape({n: list(shape) for n, shape in self._shapes.items() if n in known})
+                names = {name for port in model.inputs for name in port.get_names()}
+                model.reshape({n: list(shape) for n, shape in self._shapes.items() if n in names})
             if self._packs and is_as_long_as_heads(model):
                 properties = {**APART, **properties}
             self._compiled = core().compile_model(model, DEVICE, properties)
@@ -291,10 +291,10 @@ class Binding:
         return to_array(self._request.get_tensor(name), self._outputs[name])
 
 
-def _folder(given: object) -> Path:
-    if isinstance(given, str | Path):
-        return Path(given)
-    raise OptionError(f"{_CACHE} must be a folder", found=repr(given), expected="a path")
+def _folder(path: object) -> Path:
+    if isinstance(path, str | Path):
+        return Path(path)
+    raise OptionError(f"{_CACHE} must be a folder", found=repr(path), expected="a path")
 
 
 def _plain(source: Source, fed: Collection[str]) -> tuple[ir.Model, dict[str, Array]]:

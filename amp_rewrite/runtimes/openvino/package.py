@@ -66,8 +66,8 @@ def core() -> Any:
     Raises:
         RunError: It has none: its plugin cannot be loaded.
     """
-    found = import_runtime().Core()
-    devices = found.available_devices
+    runtime_core = import_runtime().Core()
+    devices = runtime_core.available_devices
     if DEVICE not in devices:
         raise RunError(
             "OpenVINO has no device to run on",
@@ -75,7 +75,7 @@ def core() -> Any:
             expected=DEVICE,
             remedy=f"install it again with its {DEVICE} plugin: {_INSTALL}",
         )
-    return found
+    return runtime_core
 
 
 def runtime_in_words() -> str:

@@ -101,7 +101,7 @@ def _part(
 def _copied(node: ir.Node, value: ir.Value, names: FreeNames) -> ir.Value:
     """Return the result of a node's copy that reads another value."""
     old = node.outputs[0]
-    made = ir.Node(
+    duplicate = ir.Node(
         node.domain,
         node.op_type,
         [value, *node.inputs[1:]],
@@ -110,5 +110,5 @@ def _copied(node: ir.Node, value: ir.Value, names: FreeNames) -> ir.Value:
         name=names.take(f"{node.name}:turned"),
     )
     assert node.graph is not None, "the node is in a graph"
-    node.graph.insert_after(node, made)
-    return made.outputs[0]
+    node.graph.insert_after(node, duplicate)
+    return duplicate.outputs[0]

@@ -28,10 +28,10 @@ _ARITHMETIC = (
 
 def warn_of_wide_arithmetic(graph: ir.Graph, what: str) -> None:
     """Warn of the first node that computes otherwise on OpenVINO."""
-    found = next(wide_arithmetic(graph), None)
-    if found is not None:
+    words = next(wide_arithmetic(graph), None)
+    if words is not None:
         warnings.warn(
-            f"OpenVINO computes int64 in 32 bits and float64 in float32, and of {what} {found}: "
+            f"OpenVINO computes int64 in 32 bits and float64 in float32, and of {what} {words}: "
             "results may differ from ONNX Runtime's",
             AmpWarning,
             stacklevel=3,
@@ -56,12 +56,12 @@ class FedIntegers:
     def __init__(self, graph: ir.Graph, what: str) -> None:
         """Find the nodes; `what` is the model as warnings call it."""
         self._what, self._nodes = what, list[ir.Node]()
-        known = {value for value in graph.inputs if value.dtype in _INTEGERS}
+        bounded = {value for value in graph.inputs if value.dtype in _INTEGERS}
         for node in graph:
             kind = operator(node) in _BOUNDS or _passes(node)
-            if kind and all(v in known or _bounds(v) is not None for v in _read(node)):
+            if kind and all(v in bounded or _bounds(v) is not None for v in _read(node)):
                 self._nodes.append(node)
-                known.update(node.outputs)
+                bounded.update(node.outputs)
         if all(_passes(node) for node in self._nodes):
             self._nodes = []
 
@@ -71,10 +71,14 @@ class FedIntegers:
             return
         bounds = {name: _least_and_most(np.asarray(value)) for name, value in feeds.items()}
         for node in self._nodes:
-            found = [bounds.get(str(v.name)) or _bounds(v) for v in _read(node) if v is not None]
-            given = [bound for bound in found if bound is not None]
-            if len(given) == len(found):
-                combined = given[0] if _passes(node) else _BOUNDS[operator(node)](*given)
+            bounds_read = [
+                bounds.get(str(v.name)) or _bounds(v) for v in _read(node) if v is not None
+            ]
+            bounds_there = [bound for bound in bounds_read if bound is not None]
+            if len(bounds_there) == len(bounds_read):
+                combined = (
+                    bounds_there[0] if _passes(node) else _BOUNDS[operator(node)](*bounds_there)
+                )
                 bounds[str(node.outputs[0].name)] = combined
                 if combined[0] < NARROW.min or combined[1] > NARROW.max:
                     warnings.warn(

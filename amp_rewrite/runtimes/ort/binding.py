@@ -77,8 +77,8 @@ class Binding:
     def outputs(self, names: Iterable[str]) -> list[Any]:
         """Return the OrtValues of outputs, as the last run left them."""
         ort_value = import_runtime().OrtValue
-        found = self._binding.get_outputs_as_ortvaluevector()
-        return [ort_value(found[self._order[name]]) for name in names]
+        values = self._binding.get_outputs_as_ortvaluevector()
+        return [ort_value(values[self._order[name]]) for name in names]
 
     def _bind_read(self) -> None:
         for name, value in self._read.items():

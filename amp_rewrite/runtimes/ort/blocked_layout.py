@@ -30,8 +30,8 @@ def channel_block() -> int:
     model = ir.Model(ir.Graph([x], [y], nodes=[node], opset_imports=imports), ir_version=8)
     try:
         session = Session(model, options=session_options(threads=1))
-        (found,) = session.run({"x": fed})
+        (blocks,) = session.run({"x": fed})
     except RunError:
         return 0
-    block = int(np.flatnonzero(found.reshape(-1) == 1)[0])  # the first channel's second position
+    block = int(np.flatnonzero(blocks.reshape(-1) == 1)[0])  # the first channel's second position
     return block if block > 1 else 0

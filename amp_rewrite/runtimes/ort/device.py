@@ -55,13 +55,13 @@ def device_of(providers: Sequence[Provider]) -> Device:
     return Device(kind, _index(options.get("device_id", 0)))
 
 
-def _index(given: Any) -> int:
+def _index(number: Any) -> int:
     """Return the number of a device, checked; ONNX Runtime takes it as text too."""
-    text = str(given)
+    text = str(number)
     if not (text.isascii() and text.isdigit()):
         raise OptionError(
             "impossible device_id",
-            found=repr(given),
+            found=repr(number),
             expected="an integer of at least 0",
             remedy="pass the number of the device",
         )

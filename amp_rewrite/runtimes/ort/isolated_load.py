@@ -146,7 +146,7 @@ def isolated_load(model: str | os.PathLike[str] | ir.Model, seconds: float = SEC
         return _load_file(str(path), seconds)
 
 
-def load_of_source(given: Source) -> LoadResult | None:
+def load_of_source(model: Source) -> LoadResult | None:
     """Return what ONNX Runtime makes of what a user gave as a model.
 
     A model in memory is written to a temporary file as it is. One of 2 GiB and more, which would
@@ -155,7 +155,7 @@ def load_of_source(given: Source) -> LoadResult | None:
     Raises:
         SaveError: A model in memory cannot be written to a temporary file.
     """
-    source: Any = unwrapped(given)
+    source: Any = unwrapped(model)
     if isinstance(source, str | os.PathLike):
         path: str | bytes = os.fspath(source)
         return isolated_load(os.fsdecode(path))
@@ -209,21 +209,21 @@ def _result(status: int, told: str, path: str) -> LoadResult:
         return _refused(runtime, message, path)
     ending = _ending(status)
     if not runtime or ending is None:
-        found = f"it ended with status {status}"
-        return LoadResult("unknown", f"loading the file in a process of its own failed: {found}")
+        reason = f"it ended with status {status}"
+        return LoadResult("unknown", f"loading the file in a process of its own failed: {reason}")
     return LoadResult("ended", f"{runtime} ends with {ending} when it loads the file")
 
 
 def _refused(runtime: str, message: str, path: str) -> LoadResult:
-    found = _PREAMBLE.match(message)
-    reason = message[found.end() if found else 0 :].replace(path, "the file")
+    preamble = _PREAMBLE.match(message)
+    reason = message[preamble.end() if preamble else 0 :].replace(path, "the file")
     while inner := _PREAMBLE.match(reason):
         reason = reason[inner.end() :]
     said = printable(" ".join(reason.split())) or "no reason given"
     line = f"{runtime} refuses the file: {said[:_LONGEST]}{'...' if len(said) > _LONGEST else ''}"
     if any(words in message for words in _LACKING):
         return LoadResult("unknown", line)
-    if found is not None and found["code"] == _NO_KERNEL:
+    if preamble is not None and preamble["code"] == _NO_KERNEL:
         return LoadResult("no kernel", line)
     return LoadResult("refused", line)
 

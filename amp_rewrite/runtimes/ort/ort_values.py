@@ -78,16 +78,16 @@ def zeros_on_host(kinds: Iterable[tuple[tuple[int, ...], ir.DataType]]) -> list[
     They lie in one block: a large one comes from the operating system, whose pages are zeros that
     take no memory until they are written. They are aligned as ONNX Runtime aligns its own.
     """
-    found: list[tuple[int, int, tuple[int, ...], np.dtype[Any]]] = []
+    places: list[tuple[int, int, tuple[int, ...], np.dtype[Any]]] = []
     end = 0
     for shape, dtype in kinds:
-        known = dtype.numpy()
+        numpy_type = dtype.numpy()
         start = -(-end // _ALIGNMENT) * _ALIGNMENT
-        end = start + math.prod(shape) * known.itemsize
-        found.append((start, end, shape, known))
+        end = start + math.prod(shape) * numpy_type.itemsize
+        places.append((start, end, shape, numpy_type))
     block = np.zeros(end + _ALIGNMENT, np.uint8)
     block = block[-block.ctypes.data % _ALIGNMENT :]
-    return [to_ort_value(block[i:j].view(d).reshape(s), HOST) for i, j, s, d in found]
+    return [to_ort_value(block[i:j].view(d).reshape(s), HOST) for i, j, s, d in places]
 
 
 def shared_array(value: Any) -> Array:
@@ -112,12 +112,12 @@ def copy_of(value: Any) -> Array:
 
 def to_array(value: Any, dtype: ir.DataType) -> Array:
     """Return a copy of an OrtValue on the host."""
-    known = dtype.numpy()
-    if is_numpys(known):
+    numpy_type = dtype.numpy()
+    if is_numpys(numpy_type):
         return np.array(value.numpy())
     host = value  # ONNX Runtime makes no array of what numpy does not know
     if value.device_name() != HOST.kind:
         host = empty(tuple(value.shape()), dtype, HOST)
         host.update_inplace(value)
     content = ctypes.string_at(host.data_ptr(), host.tensor_size_in_bytes())
-    return np.frombuffer(content, known).reshape(host.shape()).copy()
+    return np.frombuffer(content, numpy_type).reshape(host.shape()).copy()

@@ -37,18 +37,18 @@ def devices_of(provider: str, package: str | None = None) -> list[Any]:
             remedy="pip install --upgrade onnxruntime",
         )
     target = of_provider(provider)
-    found = _known_devices(provider)
+    devices = _known_devices(provider)
     plugin = package or (None if target is None else target.plugin)
-    if not found and plugin is not None:
+    if not devices and plugin is not None:
         _register(plugin)
-        found = _known_devices(provider)
-    if not found:
+        devices = _known_devices(provider)
+    if not devices:
         raise OptionError(
             "there is no device for the execution provider",
             where=provider,
             remedy=NEEDS_A_DRIVER if target is None else target.needs,
         )
-    return found
+    return devices
 
 
 def _known_devices(provider: str) -> list[Any]:
@@ -83,10 +83,10 @@ def add_to_options(options: Any, providers: Sequence[tuple[str, Mapping[str, Any
     """
     if options.has_providers():
         return
-    for name, given in providers:
+    for name, options_of in providers:
         if name == CPU:
             continue
-        settings = {key: str(value) for key, value in given.items()}
+        settings = {key: str(value) for key, value in options_of.items()}
         devices, number = devices_of(name), int(settings.pop(_DEVICE, 0))
         if number >= len(devices):
             raise OptionError(

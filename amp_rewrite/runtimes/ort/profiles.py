@@ -25,15 +25,15 @@ def read_profile(
         results: Name of a node -> the values that it gives, as far as that is known.
     """
     events = json.loads(Path(path).read_text("utf-8"))
-    given = results or {}
+    results_of = results or {}
     ran = (e for e in events if e.get("cat") == "Node" and e["name"].endswith(_RAN))
-    return tuple(_ran(event, given) for event in ran)
+    return tuple(_ran(event, results_of) for event in ran)
 
 
 def _ran(event: Mapping[str, Any], results: Mapping[str, tuple[str, ...]]) -> RanNode:
     name, told = event["name"].removesuffix(_RAN), event["args"]
-    took, given = int(event["dur"]), results.get(name, ())
-    return RanNode(name, told["op_name"], told["provider"], took, _type(told), (name,), given)
+    took, own_results = int(event["dur"]), results.get(name, ())
+    return RanNode(name, told["op_name"], told["provider"], took, _type(told), (name,), own_results)
 
 
 def _type(told: Mapping[str, Any]) -> str:

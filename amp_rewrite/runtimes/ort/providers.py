@@ -32,15 +32,15 @@ def has_provider(name: str) -> bool:
     return bool(devices_of(name)) if is_plugin(name) else name in available_providers()
 
 
-def check_providers(given: Sequence[Provider]) -> None:
+def check_providers(providers: Sequence[Provider]) -> None:
     """Refuse what are not providers, and those that the installed ONNX Runtime lacks.
 
     Raises:
         OptionError: None is given, or one is not a provider or is not available.
         RunError: ONNX Runtime refuses a plugin.
     """
-    check_form(given)
-    for name, _ in map(name_and_options, given):
+    check_form(providers)
+    for name, _ in map(name_and_options, providers):
         if not has_provider(name):
             raise OptionError(
                 "the installed ONNX Runtime has no such execution provider",
@@ -51,32 +51,32 @@ def check_providers(given: Sequence[Provider]) -> None:
             )
 
 
-def check_form(given: Sequence[Provider]) -> None:
+def check_form(providers: Sequence[Provider]) -> None:
     """Refuse what is no list of providers, whether there are such ones or not.
 
     Raises:
         OptionError: It is none, or empty.
     """
-    if isinstance(given, str) or not isinstance(given, Sequence) or not given:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    if isinstance(providers, str) or not isinstance(providers, Sequence) or not providers:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
             "providers must be a list of execution providers",
-            found=repr(given),
+            found=repr(providers),
             remedy=f"pass providers=[{CPU!r}]",
         )
-    for provider in given:
+    for provider in providers:
         _check_provider(provider)
 
 
-def _check_provider(given: object) -> None:
+def _check_provider(provider: object) -> None:
     """Refuse what is neither a name nor a name and options."""
-    if isinstance(given, str):
+    if isinstance(provider, str):
         return
     kinds = str, Mapping
-    pair: tuple[object, ...] = given if isinstance(given, tuple) else ()
+    pair: tuple[object, ...] = provider if isinstance(provider, tuple) else ()
     if len(pair) != len(kinds) or not all(map(isinstance, pair, kinds)):
         raise OptionError(
             "a provider must be a name, or a tuple of a name and options",
-            found=repr(given),
+            found=repr(provider),
             remedy=f"pass {CPU!r}, or ({CUDA!r}, {{'device_id': 0}})",
         )
 
@@ -91,10 +91,10 @@ def use_plugins(options: Any, providers: Sequence[Provider]) -> bool:
         OptionError: A plugin or its device is missing.
         RunError: ONNX Runtime refuses the plugin or an option.
     """
-    given = [name_and_options(provider) for provider in providers]
-    if not any(is_plugin(name) for name, _ in given):
+    pairs = [name_and_options(provider) for provider in providers]
+    if not any(is_plugin(name) for name, _ in pairs):
         return False
-    add_to_options(options, given)
+    add_to_options(options, pairs)
     return True
 
 

@@ -58,5 +58,5 @@ def one_line(what: str) -> Generator[None]:
 
 @cache
 def _error_types() -> tuple[type[Exception], ...]:
-    found: list[Any] = list(vars(import_state()).values())
-    return tuple(t for t in found if isinstance(t, type) and issubclass(t, Exception))
+    members: list[Any] = list(vars(import_state()).values())
+    return tuple(t for t in members if isinstance(t, type) and issubclass(t, Exception))

@@ -166,6 +166,6 @@ class Session:
 
         Those inside subgraphs are there once a run.
         """
-        found = read_profile(self.end_profiling(), results_of_nodes(self._folder))
+        nodes = read_profile(self.end_profiling(), results_of_nodes(self._folder))
         self._forget()
-        return found
+        return nodes

@@ -118,9 +118,12 @@ class EmulatedSession:
             RunError: ONNX Runtime reports an error.
         """
         failure = f"ONNX Runtime on Arm cannot run {self._what} on these inputs"
-        given = {name: packed(value) for name, value in feeds.items()}
+        packed_feeds = {name: packed(value) for name, value in feeds.items()}
         names = list(outputs or self.outputs)
-        return [unpacked(v) for v in self._machine.ask(failure, "run", self._number, names, given)]
+        return [
+            unpacked(v)
+            for v in self._machine.ask(failure, "run", self._number, names, packed_feeds)
+        ]
 
     def bind(self) -> Binding:
         """Return a new binding of the inputs and outputs, whose tensors are numpy arrays."""
@@ -132,9 +135,9 @@ class EmulatedSession:
 
     def ran_nodes(self) -> tuple[RanNode, ...]:
         """Return the nodes that ran until now, in order, and end profiling."""
-        found = read_profile(self.end_profiling())
+        nodes = read_profile(self.end_profiling())
         self._forget()
-        return tuple(map(_named, found))
+        return tuple(map(_named, nodes))
 
 
 class BoundArrays:

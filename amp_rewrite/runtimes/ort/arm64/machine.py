@@ -113,11 +113,11 @@ def machine() -> Machine:
         RunError: It does not start.
     """
     program = _program()
-    found = _started(program)
-    if found.has_ended:
+    processor = _started(program)
+    if processor.has_ended:
         _started.cache_clear()
-        found = _started(program)
-    return found
+        processor = _started(program)
+    return processor
 
 
 @cache

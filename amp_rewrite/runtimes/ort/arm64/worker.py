@@ -120,8 +120,8 @@ class Worker:
 
     def run(self, number: int, names: list[str], feeds: dict[str, Any]) -> list[Any]:
         """Run a model; return its outputs."""
-        given = {name: unpacked(value) for name, value in feeds.items()}
-        return [packed(value) for value in self._sessions[number].run(names, given)]
+        arrays = {name: unpacked(value) for name, value in feeds.items()}
+        return [packed(value) for value in self._sessions[number].run(names, arrays)]
 
     def end_profiling(self, number: int) -> str:
         """End profiling; return the path of the profile."""
