@@ -166,7 +166,7 @@ class _Search(Formulas):
         flat, factor = self.flat, 1.0
         while (node := flat.producer[value]) != ABSENT:
             called, inputs = flat.called(node), flat.inputs_of(node)
-            if is_one(called, "Mul", "Div"):  # operators: those that scale a signal
+            if is_one(called, "Mul", "Div"):
                 constants = [v for v in inputs if constant_tensor(self.graph, v) is not None]
                 if len(constants) != 1 or (called.op_type == "Div" and constants[0] == inputs[0]):
                     return 0.0
