@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from amp_rewrite.graph.constants import constant_tensor
-from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.graph.constants import stored_tensor
+from amp_rewrite.graph.flat import ABSENT, FlatGraph, Tensor
+from amp_rewrite.graph.traits import Trait, has, is_one
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
@@ -40,6 +41,8 @@ channels of a 3 x 3 window."""
 
 LONGEST_MEAN = 64
 """At most this number of elements is added in the low type, to be divided by their number."""
+
+_SAME = ("Cast", "Identity")  # operators: a Cast that was taken out is an Identity
 
 
 class KeepLongSums(PaintPass):
@@ -92,18 +95,25 @@ def _limit(context: PaintContext, node: int, terms: int | None) -> int:
 
 def _is_balanced(context: PaintContext, node: int, terms: int) -> bool:
     """Tell whether a node is a product whose weights nearly cancel in each partial sum."""
-    graph, flat = context.type_graph, context.type_graph.flat
+    flat = context.type_graph.flat
     operator = flat.called(node)[:2]
     is_asked = operator == ("", "Conv") or operator in context.adds_fused
     if terms > LONGEST_BALANCED or operator not in _ROWS or not is_asked:
         return False
-    tensor = constant_tensor(graph, flat.inputs_of(node)[1])
+    tensor = _weights(flat, flat.inputs_of(node)[1])
     in_order = None if tensor is None else _ROWS[operator](context, node, tensor.numpy())
     if in_order is None or in_order.shape[1] != terms:
         return False
     partial = np.abs(np.cumsum(in_order, axis=1, dtype=np.float64)).max(axis=1)
     whole = np.abs(in_order).sum(axis=1, dtype=np.float64)
     return bool((partial * terms <= whole * LONGEST_PRODUCT).all())
+
+
+def _weights(flat: FlatGraph, value: int) -> Tensor | None:
+    """Return the constant that a value is, or that becomes it by Casts; None for others."""
+    while (node := flat.producer[value]) != ABSENT and is_one(flat.called(node), *_SAME):
+        value = flat.inputs_of(node)[0]
+    return stored_tensor(flat, value)
 
 
 def _windows(_: PaintContext, __: int, weights: Array) -> Array:

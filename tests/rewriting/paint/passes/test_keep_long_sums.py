@@ -177,6 +177,22 @@ def test_a_conv_may_have_more_terms_if_its_weights_nearly_cancel() -> None:
     assert convolution(halves) == "long-sum"  # a third of the terms has one sign
 
 
+@pytest.mark.parametrize("form", ["initializer", "Constant"])
+def test_weights_behind_a_cast_are_weighed_as_they_are_without(form: str) -> None:
+    weights = np.random.default_rng(0).standard_normal((4, 160, 3, 3)).astype(np.float32)
+    text = "g (float[2,160,9,9] x) => (float[2,4,7,7] y) { [n] y = Conv(x, w) }"
+    model = onnx.parser.parse_model(f"{HEADER} {text}")
+    tensor = numpy_helper.from_array(weights, "w")
+    if form == "initializer":
+        model.graph.initializer.append(tensor)
+    else:
+        model.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=tensor))
+    low = amp.rewrite(model, target="webgpu", weights="cast")
+    assert low.report.summary.nodes_converted == 1
+    assert amp.check(low.model, target="webgpu", run=False).ok
+    assert not amp.repair(low.model, target="webgpu", keep_io="given").changed
+
+
 def of_matrix(weights: np.ndarray[Any, Any], nodes: str, target: str = "cpu-arm64") -> str:
     """Return the reason of a product of x with a constant matrix."""
     terms = max(weights.shape)
