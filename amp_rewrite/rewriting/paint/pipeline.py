@@ -94,8 +94,8 @@ def paint(context: PaintContext, like: Course | None = None) -> PaintResult:
 
     Args:
         context: What is known of the model.
-        like: The course of the painting of a model that differs in what its values hold alone. As
-            long as the passes that ask for that mark the same, its rounds are not painted again.
+        like: The course of the painting of a model with the same nodes and other numbers. Its
+            rounds are not painted again as long as the passes that ask for numbers mark the same.
     """
     if context.given is None and context.weighing is None:
         return _painted(context) if like is None else _followed(context, like)
