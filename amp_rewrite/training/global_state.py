@@ -195,8 +195,8 @@ def register_loss_scale_wrapper(base: type[Any], wrapper: Wrapper) -> None:
 
 def _wrap(opt: Any, loss_scale: Any, precision: str, conditional: str) -> Any:
     """Return the optimizer with a loss scale."""
-    found = next((w for base, w in global_state.wrappers if isinstance(opt, base)), None)
-    if found is None and not isinstance(opt, Optimizer):
+    wrap = next((w for base, w in global_state.wrappers if isinstance(opt, base)), None)
+    if wrap is None and not isinstance(opt, Optimizer):
         bases = ["amp_rewrite.optimizers.Optimizer"]
         bases += [f"{b.__module__}.{b.__qualname__}" for b, _ in global_state.wrappers]
         raise LossScaleValueError(
@@ -205,8 +205,8 @@ def _wrap(opt: Any, loss_scale: Any, precision: str, conditional: str) -> Any:
             remedy="pass an optimizer such as amp_rewrite.optimizers.Adam(1e-3)",
         )
     several = isinstance(loss_scale, list | tuple)
-    given: list[Any] = list(loss_scale) if several else [loss_scale]  # pyright: ignore[reportUnknownArgumentType] users pass anything
-    if precision == BFLOAT16.name and all(s is None or s == "dynamic" for s in given):
+    scales: list[Any] = list(loss_scale) if several else [loss_scale]  # pyright: ignore[reportUnknownArgumentType] users pass anything
+    if precision == BFLOAT16.name and all(s is None or s == "dynamic" for s in scales):
         return opt
     for _, wrapper in global_state.wrappers:
         if isinstance(wrapper, type) and isinstance(opt, wrapper):
@@ -214,10 +214,10 @@ def _wrap(opt: Any, loss_scale: Any, precision: str, conditional: str) -> Any:
                 f'"opt" must not already be an instance of a {wrapper.__name__}',
                 remedy="pass the optimizer that it wraps",
             )
-    if found is None:
+    if wrap is None:
         wrapper = MultiLossScaleOptimizer if several else LossScaleOptimizer
         return wrapper(opt, loss_scale, conditional=conditional)
-    return found(opt, given if several else get(loss_scale))
+    return wrap(opt, scales if several else get(loss_scale))
 
 
 enable_mixed_precision_graph_rewrite_v1 = enable_mixed_precision_graph_rewrite

@@ -31,8 +31,8 @@ def read_arrow(paths: Sequence[Path], where: Path) -> ChunkedExamples:
     """
     files = [(path, _open(path)) for path in paths]
     columns = [(path, _columns(file.schema, path)) for path, file in files]
-    for path, found in columns[1:]:
-        _check_same(found, path, *columns[0])
+    for path, other in columns[1:]:
+        _check_same(other, path, *columns[0])
     return ChunkedExamples([chunk for path, file in files for chunk in _chunks(path, file)], where)
 
 
@@ -65,13 +65,13 @@ def _chunks(path: Path, file: _File) -> Iterator[Chunk]:
 
 def _columns(schema: Any, path: Path) -> dict[str, str]:
     """Return name -> what the rows of the column are: a type, and the shape that it has."""
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for field in schema:
-        if field.name in found:
+        if field.name in columns:
             raise DataError("two columns have one name", where=path, found=repr(field.name))
         kind, lengths = _layout(field.type)
-        found[field.name] = f"{kind} {lengths}"
-    return found
+        columns[field.name] = f"{kind} {lengths}"
+    return columns
 
 
 def _layout(kind: Any) -> tuple[Any, list[int]]:
@@ -88,14 +88,14 @@ def _layout(kind: Any) -> tuple[Any, list[int]]:
     return kind, lengths
 
 
-def _check_same(found: dict[str, str], path: Path, first: Path, expected: dict[str, str]) -> None:
+def _check_same(columns: dict[str, str], path: Path, first: Path, expected: dict[str, str]) -> None:
     """Refuse a file whose columns are not those of the first one."""
-    for name in (*expected, *found):
-        if found.get(name) != expected.get(name):
+    for name in (*expected, *columns):
+        if columns.get(name) != expected.get(name):
             raise DataError(
                 f"the files have different columns: {name!r}",
                 where=path,
-                found=found.get(name, "no such column"),
+                found=columns.get(name, "no such column"),
                 expected=f"{expected.get(name, 'no such column')}, as in {first.name}",
                 remedy="write all files with the same columns",
             )
@@ -202,16 +202,16 @@ def _length(column: Any, name: str, path: Path) -> int:
 
     if pa.types.is_fixed_size_list(column.type):
         return column.type.list_size
-    found = column.value_lengths().unique().to_pylist()
-    if len(found) > 1:
+    lengths = column.value_lengths().unique().to_pylist()
+    if len(lengths) > 1:
         raise DataError(
             f"the column {name!r} has lists of different lengths",
             where=path,
-            found=" and ".join(map(str, sorted(found)[:2])),
+            found=" and ".join(map(str, sorted(lengths)[:2])),
             expected="one length in all rows",
             remedy="pad them, or leave the column out",
         )
-    return found[0] if found else 0
+    return lengths[0] if lengths else 0
 
 
 def _check_numbers(kind: Any, name: str, path: Path) -> None:

@@ -68,34 +68,36 @@ def read_examples(path: str | os.PathLike[str], names: Sequence[str]) -> Example
     Raises:
         DataError: It cannot be read.
     """
-    found = Path(os.fsdecode(path))
-    if found.is_dir():
-        files = sorted(p for p in found.iterdir() if p.suffix in (*PARQUET, *IPC))
+    location = Path(os.fsdecode(path))
+    if location.is_dir():
+        files = sorted(p for p in location.iterdir() if p.suffix in (*PARQUET, *IPC))
         if files:
-            return read_arrow(files, found)
-        return read_images(found, names) if classes_of(found) else read_npy_folder(found)
-    if found.suffix in (*PARQUET, *IPC):
-        return read_arrow([found], found)
-    if found.suffix in CSV and found.is_file():
-        return DataSet(read_table(found, names), found)
-    if found.suffix == ".npz" or not found.exists():
-        return DataSet.read(found)
-    raise DataError("unknown kind of data", where=found, found=found.suffix, expected=_EXPECTED)
+            return read_arrow(files, location)
+        return read_images(location, names) if classes_of(location) else read_npy_folder(location)
+    if location.suffix in (*PARQUET, *IPC):
+        return read_arrow([location], location)
+    if location.suffix in CSV and location.is_file():
+        return DataSet(read_table(location, names), location)
+    if location.suffix == ".npz" or not location.exists():
+        return DataSet.read(location)
+    raise DataError(
+        "unknown kind of data", where=location, found=location.suffix, expected=_EXPECTED
+    )
 
 
 def _arrays(items: Iterable[tuple[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
-    found: dict[str, np.ndarray[Any, Any]] = {}
-    for name, given in items:
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for name, values in items:
         try:
-            array = np.asarray(given)
+            array = np.asarray(values)
         except (TypeError, ValueError) as error:
             raise DataError("no array", where=name, found=error) from error
         if array.dtype.kind in "OSU":
             raise DataError(
                 "no array of numbers", where=name, found=f"elements of type {array.dtype}"
             )
-        found[str(name)] = array
-    return found
+        arrays[str(name)] = array
+    return arrays
 
 
 def read_npy_folder(folder: Path) -> DataSet:
@@ -112,7 +114,7 @@ def read_npy_folder(folder: Path) -> DataSet:
 
 def _mapped(path: Path) -> np.ndarray[Any, Any]:
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError, TypeError, SyntaxError) as error:
         raise DataError(
             "the array cannot be read",
@@ -120,11 +122,11 @@ def _mapped(path: Path) -> np.ndarray[Any, Any]:
             found=error,
             expected="a .npy file of numbers, as numpy.save writes it",
         ) from error
-    if not isinstance(found, np.ndarray):
+    if not isinstance(array, np.ndarray):
         raise DataError(
             "several arrays in one file",
             where=path,
             expected="a .npy file for each input",
             remedy="give the .npz file instead of the folder",
         )
-    return found
+    return array

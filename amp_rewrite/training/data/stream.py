@@ -68,11 +68,11 @@ class Stream(Examples):
             count = index + 1
             if index < epoch.start:
                 continue
-            found = self._batch(item, index)
-            length = _length(found)
+            batch = self._batch(item, index)
+            length = _length(batch)
             longest = max(longest, length)
             if not epoch.drop_last or length == longest:
-                yield found
+                yield batch
         if count < epoch.start:
             raise DataError(
                 "there are fewer batches than were seen of this epoch before",

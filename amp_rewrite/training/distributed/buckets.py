@@ -46,22 +46,22 @@ def buckets_of(graph: ir.Graph, bucket_bytes: int) -> list[Bucket]:
     """
     position, depth = _order(graph)
     nodes = sorted((node for node in graph if node in depth), key=lambda n: (depth[n], position[n]))
-    found: list[Bucket] = []
+    buckets: list[Bucket] = []
     open_: dict[tuple[object, ...], list[ir.Node]] = {}
     for node in nodes:
         value, groups = node.outputs[0], groups_of(node)
         if node.op_type != SUM or byte_size(value) is None:
-            found.append(Bucket((node,), groups, fused=False))
+            buckets.append(Bucket((node,), groups, fused=False))
             continue
         key = value.dtype, groups, depth[node]
         members = open_.setdefault(key, [])
         members.append(node)
         if sum(byte_size(n.outputs[0]) or 0 for n in members) >= bucket_bytes:
-            found.append(Bucket(tuple(open_.pop(key)), groups, fused=True))
-    found += [
+            buckets.append(Bucket(tuple(open_.pop(key)), groups, fused=True))
+    buckets += [
         Bucket(tuple(members), groups_of(members[0]), fused=True) for members in open_.values()
     ]
-    return sorted(found, key=lambda b: max((depth[n], position[n]) for n in b.nodes))
+    return sorted(buckets, key=lambda b: max((depth[n], position[n]) for n in b.nodes))
 
 
 def byte_size(value: ir.Value) -> int | None:
@@ -83,9 +83,9 @@ def _order(graph: ir.Graph) -> tuple[Mapping[ir.Node, int], Mapping[ir.Node, int
         inputs = inputs_of(node)
         level = max((behind.get(v, 0) for v in inputs), default=0)
         if node in sums:
-            known = node.metadata_props.get(ORDER_KEY)
-            found = max((at.get(v, -1) for v in inputs), default=-1)
-            position[node] = found if known is None else int(known)
+            noted = node.metadata_props.get(ORDER_KEY)
+            place = max((at.get(v, -1) for v in inputs), default=-1)
+            position[node] = place if noted is None else int(noted)
             depth[node] = level
             level += 1
         for value in node.outputs:

@@ -76,8 +76,8 @@ def as_bytes(array: Array) -> Array:
 
 def gather_text(group: Collective, text: str) -> list[str]:
     """Return the texts of all shards."""
-    found = group.gather(np.frombuffer(text.encode(errors=_LENIENT), np.uint8))
-    return [part.tobytes().decode(errors=_LENIENT) for part in found]
+    parts = group.gather(np.frombuffer(text.encode(errors=_LENIENT), np.uint8))
+    return [part.tobytes().decode(errors=_LENIENT) for part in parts]
 
 
 def broadcast_text(group: Collective, text: str) -> str:

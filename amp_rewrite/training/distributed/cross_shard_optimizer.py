@@ -85,22 +85,22 @@ class CrossShardOptimizer(OptimizerWrapper):
             OptimizerValueError: The reduction is neither SUM nor MEAN, the name is empty, or the
                 groups are no permutation or differ in size.
         """
-        known = cast(object, reduction)
-        if not isinstance(known, str) or known.lower() not in (SUM, MEAN):
+        reduction_name = cast(object, reduction)
+        if not isinstance(reduction_name, str) or reduction_name.lower() not in (SUM, MEAN):
             raise OptimizerValueError(
-                "Unsupported reduction", found=repr(known), expected="SUM or MEAN"
+                "Unsupported reduction", found=repr(reduction_name), expected="SUM or MEAN"
             )
-        given = cast(object, opt)
-        if not isinstance(given, Optimizer):
+        optimizer = cast(object, opt)
+        if not isinstance(optimizer, Optimizer):
             raise OptimizerTypeError(
                 "CrossShardOptimizer only works with Optimizer instances",
                 where="opt",
-                found=f"an object of type {type(given).__name__}",
+                found=f"an object of type {type(optimizer).__name__}",
                 expected="an amp_rewrite.optimizers.Optimizer",
             )
         check.optimizer_name(name)
-        super().__init__(given)
-        self._reduction = known.lower()
+        super().__init__(optimizer)
+        self._reduction = reduction_name.lower()
         self._groups = check_groups(group_assignment)
         self._name = name
 
@@ -138,9 +138,9 @@ class CrossShardOptimizer(OptimizerWrapper):
         b = loss.graph.scoped(_SCOPE, Part.ALL_REDUCE)
         share = b.reciprocal(replica_count(b, self._groups))
         if grad_loss is not None:
-            given = grad_loss.value
-            known = b.type_of(given)
-            wide = b.cast(given, max(known, ir.DataType.FLOAT, key=lambda dtype: dtype.itemsize))
+            seed = grad_loss.value
+            seed_type = b.type_of(seed)
+            wide = b.cast(seed, max(seed_type, ir.DataType.FLOAT, key=lambda dtype: dtype.itemsize))
             return GraphValue(loss.graph, b.mul(wide, b.cast_like(share, wide)))
         return GraphValue(loss.graph, b.expand_like(share, loss.value))
 
@@ -222,9 +222,9 @@ class CrossShardOptimizer(OptimizerWrapper):
         if self.reduction == MEAN:
             b = value.graph.scoped(_SCOPE, Part.ALL_REDUCE)
             share = GraphValue(value.graph, self._share(b, value.value))
-        found = inner.get_gradients(share, params)
+        gradients = inner.get_gradients(share, params)
         value.graph.loss = value  # what a session shows as the loss is not a share
-        return found
+        return gradients
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that make an optimizer like this one."""
@@ -242,17 +242,25 @@ def check_groups(assignment: Sequence[Sequence[int]] | None) -> Groups:
     Raises:
         OptimizerValueError: They are no permutation of the first numbers, or differ in size.
     """
-    given = cast(object, assignment)
-    if assignment is None or (isinstance(given, list | tuple) and not given):
+    groups_given = cast(object, assignment)
+    if assignment is None or (isinstance(groups_given, list | tuple) and not groups_given):
         return ()
-    if not isinstance(given, list | tuple) or not all(isinstance(g, list | tuple) for g in given):
-        raise OptimizerValueError("group_assignment must be a list of lists", found=repr(given))
-    if not all(given):
+    if not isinstance(groups_given, list | tuple) or not all(
+        isinstance(g, list | tuple) for g in groups_given
+    ):
         raise OptimizerValueError(
-            "the groups of group_assignment must not be empty", found=repr(given)
+            "group_assignment must be a list of lists", found=repr(groups_given)
         )
-    if not all(isinstance(n, int) and not isinstance(n, bool) for group in given for n in group):
-        raise OptimizerValueError("group_assignment must hold numbers of shards", found=repr(given))
+    if not all(groups_given):
+        raise OptimizerValueError(
+            "the groups of group_assignment must not be empty", found=repr(groups_given)
+        )
+    if not all(
+        isinstance(n, int) and not isinstance(n, bool) for group in groups_given for n in group
+    ):
+        raise OptimizerValueError(
+            "group_assignment must hold numbers of shards", found=repr(groups_given)
+        )
     groups = tuple(tuple(group) for group in assignment)
     check_permutation(groups, sum(map(len, groups)))
     if len({len(group) for group in groups}) > 1:

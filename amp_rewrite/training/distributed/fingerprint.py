@@ -37,9 +37,11 @@ def compare_steps(world: Collective, step: Step, options: ShardOptions) -> None:
         "a constant": list(_constants(step)),
     }
     own = np.stack([_digest("\n".join(lines)) for lines in parts.values()])
-    found = world.gather(own)
+    digests = world.gather(own)
     for index, (what, lines) in enumerate(parts.items()):
-        other = next((i for i, d in enumerate(found) if (d[index] != found[0][index]).any()), None)
+        other = next(
+            (i for i, d in enumerate(digests) if (d[index] != digests[0][index]).any()), None
+        )
         if other is not None:
             texts = gather_text(world, "\n".join(lines))
             raise _difference(what, texts[0].split("\n"), texts[other].split("\n"), other)
@@ -47,11 +49,11 @@ def compare_steps(world: Collective, step: Step, options: ShardOptions) -> None:
 
 def _difference(what: str, first: list[str], second: list[str], other: int) -> ShardError:
     pairs = zip_longest(first, second, fillvalue=_MISSING)
-    expected, found = next(pair for pair in pairs if pair[0] != pair[1])
+    expected, own = next(pair for pair in pairs if pair[0] != pair[1])
     return ShardError(
         f"the shards run different steps: {what} differs",
         where=f"shard {other}",
-        found=found or _MISSING,
+        found=own or _MISSING,
         expected=f"{expected or _MISSING}, as on shard 0",
         remedy="start all shards with the same program, files and options",
     )
@@ -108,10 +110,10 @@ def compare_states(group: Collective, states: States, steps: int) -> None:
     """
     digests = [hashlib.blake2b(states.read(name).tobytes(), digest_size=16) for name in states.info]
     own = np.frombuffer(b"".join(d.digest() for d in digests), np.uint8).reshape(-1, 16)
-    found = group.gather(own)
+    digests_of_shards = group.gather(own)
     names = list(states.info)
-    for shard, other in enumerate(found):
-        differing = [names[i] for i in np.flatnonzero((other != found[0]).any(axis=1))]
+    for shard, other in enumerate(digests_of_shards):
+        differing = [names[i] for i in np.flatnonzero((other != digests_of_shards[0]).any(axis=1))]
         if differing:
             rest = len(differing) - _SHOWN
             more = f" and {rest} more" if rest > 0 else ""

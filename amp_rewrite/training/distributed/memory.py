@@ -111,11 +111,11 @@ class HostMemory(_Fused):
 
     def finish(self) -> Mapping[str, Any]:
         """See `Memory`."""
-        found = super().finish()
+        results = super().finish()
         if not self._device.is_host:
             for view, value in zip(self._views, self._values, strict=True):
                 value.update_inplace(view)
-        return found
+        return results
 
 
 class DeviceMemory(_Fused):
@@ -145,10 +145,10 @@ class DeviceMemory(_Fused):
 
     def finish(self) -> Mapping[str, Any]:
         """See `Memory`."""
-        found = super().finish()
+        results = super().finish()
         if self._where.type == "cuda":
             self._torch.cuda.current_stream(self._where).synchronize()
-        return found
+        return results
 
 
 class SingleMemory:
@@ -179,10 +179,10 @@ class SingleMemory:
         assert self._array is not None, "started before"
         if self._pending is not None:
             self._pending.wait()
-            found = self._array
+            array = self._array
         else:
-            found = np.concatenate(self._group.gather(self._array))
-        return {self._result: to_ort_value(found, self._device)}
+            array = np.concatenate(self._group.gather(self._array))
+        return {self._result: to_ort_value(array, self._device)}
 
 
 def _aligned(length: int, dtype: ir.DataType) -> Array:

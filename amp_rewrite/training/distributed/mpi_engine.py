@@ -100,11 +100,11 @@ class MpiCollective:
         name = dtype.name
         if name not in self._low_sum:
 
-            def add(given: Any, into: Any, datatype: Any) -> None:
+            def add(addend: Any, into: Any, datatype: Any) -> None:
                 del datatype
                 total = np.frombuffer(into, dtype)
                 with np.errstate(over="ignore", invalid="ignore"):  # infinities, as of other types
-                    np.add(total, np.frombuffer(given, dtype), out=total)
+                    np.add(total, np.frombuffer(addend, dtype), out=total)
 
             self._low_sum[name] = self._mpi.Op.Create(add, commute=True)
         return self._low_sum[name]

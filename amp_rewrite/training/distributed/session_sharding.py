@@ -50,7 +50,7 @@ class SessionSharding:
         world: Collective,
         options: ShardOptions,
         *,
-        known: dict[Groups, Collective],
+        collectives: dict[Groups, Collective],
         explicit: bool,
     ) -> None:
         """Begin before the step is known.
@@ -58,13 +58,13 @@ class SessionSharding:
         Args:
             world: All shards.
             options: How they work together.
-            known: Groups that sessions have made, for all sessions: engines have few of them.
+            collectives: Groups that sessions have made, for all sessions: engines have few of them.
             explicit: The session was told to use them: a step without sums is an error.
         """
         self._world, self._options, self._explicit = world, options, explicit
-        self._known = known
+        self._known = collectives
         self._groups: dict[Groups, Collective] = {(): world}
-        known[()] = world
+        collectives[()] = world
         self._steps = 0
         self._halfway = Halfway()
         self.always: tuple[str, ...] = ()
@@ -167,13 +167,13 @@ class SessionSharding:
         note: dict[str, Any] = {}
         if self.writes:
             try:
-                found = read()
+                saved = read()
             except AmpError as error:
                 broadcast_text(self._world, json.dumps({"error": str(error)}))
                 raise
-            tensors = found.tensors
+            tensors = saved.tensors
             kinds = {name: (a.dtype.name, a.shape) for name, a in tensors.items()}
-            note = {"tensors": kinds, "progress": found.progress, "slots": found.slots}
+            note = {"tensors": kinds, "progress": saved.progress, "slots": saved.slots}
         note = json.loads(broadcast_text(self._world, json.dumps(note)))
         if "error" in note:
             raise CheckpointError("shard 0 cannot restore", found=note["error"])
@@ -191,12 +191,12 @@ class SessionSharding:
             ShardError: Another shard does something else, or nothing.
         """
         self._halfway.check()
-        found = gather_text(self._world, what)
-        if any(text != what for text in found):
+        texts = gather_text(self._world, what)
+        if any(text != what for text in texts):
             raise ShardError(
                 "the shards do different things",
                 where=f"shard {self._world.rank} of {self._world.size}",
-                found=", ".join(map(repr, found)),
+                found=", ".join(map(repr, texts)),
                 expected=f"{what!r} on all shards",
                 remedy="make the same calls of run and restore on all shards",
             )

@@ -70,8 +70,8 @@ class Shards(ShardContext):
         Raises:
             DataError: The number of examples is not a multiple of the number of shards.
         """
-        given = arguments.mapping("batch", batch, what="arrays by the names of inputs")
-        arrays = {name: arguments.array(str(name), array) for name, array in given.items()}
+        arrays_by_name = arguments.mapping("batch", batch, what="arrays by the names of inputs")
+        arrays = {name: arguments.array(str(name), array) for name, array in arrays_by_name.items()}
         return part_of_batch(arrays, self.rank, self.size)
 
     @overload

@@ -219,18 +219,18 @@ def _check_stages(
     Raises:
         InvariantError: A value is not there, which is a defect of this package.
     """
-    known: set[str] = set()
+    computed: set[str] = set()
     for index, stage in enumerate(stages):
-        _check_known(f"stage {index}", stage.enters, known)
-        known.update(stage.leaves)
+        _check_known(f"stage {index}", stage.enters, computed)
+        computed.update(stage.leaves)
         if index < len(buckets):
             _check_known(f"sum {index}", buckets[index].sources, set(stage.leaves))
-            known.update(buckets[index].results)
-    _check_known("fetches", fetched, known)
+            computed.update(buckets[index].results)
+    _check_known("fetches", fetched, computed)
 
 
-def _check_known(where: str, names: Iterable[str], known: set[str]) -> None:
-    missing = sorted(set(names) - known)
+def _check_known(where: str, names: Iterable[str], computed: set[str]) -> None:
+    missing = sorted(set(names) - computed)
     if missing:
         raise InvariantError(
             "a step on shards reads what nothing has computed before",

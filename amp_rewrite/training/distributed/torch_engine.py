@@ -118,8 +118,10 @@ class TorchCollective:
 
     def split(self, groups: Sequence[Sequence[int]]) -> TorchCollective:
         """See `Collective`."""
-        made = [self._distributed.new_group(list(g), timeout=self._timeout) for g in groups]
-        own = next(m for m, group in zip(made, groups, strict=True) if self.rank in group)
+        communicators = [
+            self._distributed.new_group(list(g), timeout=self._timeout) for g in groups
+        ]
+        own = next(m for m, group in zip(communicators, groups, strict=True) if self.rank in group)
         return TorchCollective(self._torch, own, self._timeout.total_seconds(), owns=False)
 
     def abort(self, status: int) -> None:

@@ -105,8 +105,8 @@ class BackwardLoop:
         self.body.sort()
         firsts = [c.first for c in self._carried]
         number_of_outputs = len(self._carried) + len(self._stacked)
-        found = b.op("Loop", count, None, *firsts, outputs=number_of_outputs, body=self.body)
-        self._hand_out(found if isinstance(found, tuple) else (found,))
+        results = b.op("Loop", count, None, *firsts, outputs=number_of_outputs, body=self.body)
+        self._hand_out(results if isinstance(results, tuple) else (results,))
 
     def _hand_out(self, outputs: Sequence[ir.Value]) -> None:
         for carried, output in zip(self._carried, outputs, strict=False):

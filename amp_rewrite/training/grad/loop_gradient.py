@@ -26,12 +26,12 @@ STATES_IN = 2
 STATES_OUT = 1
 """The first state among the outputs of the body."""
 
-Found = tuple[ir.Value, Gradient]
+ValueGradient = tuple[ir.Value, Gradient]
 
 
 def loop_gradients(
     b: Builder, node: ir.Node, received: Sequence[ir.Value | None], wanted: Sequence[ir.Value]
-) -> list[Found]:
+) -> list[ValueGradient]:
     """Return the gradients of a Loop's initial states and of the outer values that it uses.
 
     With turns s[t+1], y[t] = f(s[t], w) for t = 0 .. n-1: a Loop over t = n-1 .. 0 that carries ds
@@ -59,7 +59,7 @@ class _LoopGradient:
         self._settle_shapes(body)
         self._loop = BackwardLoop(b, body)
 
-    def run(self, received: Sequence[ir.Value | None]) -> list[Found]:
+    def run(self, received: Sequence[ir.Value | None]) -> list[ValueGradient]:
         """Return the gradient of each initial state that varies, and of each wanted value."""
         # Here, since the walk asks this module for the gradient of a Loop.
         from amp_rewrite.training.grad.walk import gradients
@@ -67,17 +67,17 @@ class _LoopGradient:
         states = [self._loop.carry(self._first(received, k), f"state{k}") for k in self._varying]
         seeds = self._seeds(received, states)
         wrt = [*(self._before[k] for k in self._varying), *self._wanted]
-        found = gradients(self._loop.inner, seeds, wrt)
-        for state, before, gradient in zip(states, wrt, found, strict=False):
+        arriving = gradients(self._loop.inner, seeds, wrt)
+        for state, before, gradient in zip(states, wrt, arriving, strict=False):
             dense = gradient if isinstance(gradient, ir.Value) else None
             state.after = self._loop.inner.zeros_like(before) if dense is None else dense
         outer = [
             OuterGradient(self._b, self._loop, value, gradient)
-            for value, gradient in zip(self._wanted, found[len(states) :], strict=True)
+            for value, gradient in zip(self._wanted, arriving[len(states) :], strict=True)
             if gradient is not None
         ]
         self._finish()
-        passed: list[Found] = []
+        passed: list[ValueGradient] = []
         for k, state in zip(self._varying, states, strict=True):
             initial = settled(self._initial[k])
             if initial in self._b.varying:
@@ -122,8 +122,10 @@ class _LoopGradient:
                 arriving.append((value, self._loop.slice(gradient, value)))
         seeds: dict[ir.Value, ir.Value] = {}
         for value, gradient in arriving:
-            known = seeds.get(value)
-            seeds[value] = gradient if known is None else self._loop.inner.add(known, gradient)
+            sum_before = seeds.get(value)
+            seeds[value] = (
+                gradient if sum_before is None else self._loop.inner.add(sum_before, gradient)
+            )
         return seeds
 
     def _finish(self) -> None:
@@ -199,14 +201,14 @@ class OuterGradient:
 
     def result(self) -> Gradient:
         """Return the gradient, once the loop is finished."""
-        found = self._found
-        if isinstance(found, Carried):
-            return settled(found.last)
-        if isinstance(found, _Rows):
-            return self._rows(settled(found.values.whole), settled(found.indices.whole))
+        source = self._found
+        if isinstance(source, Carried):
+            return settled(source.last)
+        if isinstance(source, _Rows):
+            return self._rows(settled(source.values.whole), settled(source.indices.whole))
         b = self._b
-        rows = [b.op("Flatten", settled(part.whole), axis=2) for part in (found.a, found.b)]
-        product = b.op("Gemm", *rows, transA=1, alpha=found.alpha)
+        rows = [b.op("Flatten", settled(part.whole), axis=2) for part in (source.a, source.b)]
+        product = b.op("Gemm", *rows, transA=1, alpha=source.alpha)
         return b.shaped_like(product, self.value)
 
     def _rows(self, values: ir.Value, indices: ir.Value) -> IndexedSlices:

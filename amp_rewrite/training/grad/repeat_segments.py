@@ -90,7 +90,7 @@ def _arriving(users: Sequence[ir.Node], places: Mapping[ir.Node, int]) -> ir.Val
         return None
     first = places[users[0]]
     stack, seen = list(users), set(users)
-    found: ir.Value | None = None
+    last: ir.Value | None = None
     latest = -1
     while stack:
         for value in inputs_of(stack.pop()):
@@ -98,11 +98,11 @@ def _arriving(users: Sequence[ir.Node], places: Mapping[ir.Node, int]) -> ir.Val
             place = -1 if maker is None else places.get(maker, -1)
             is_float = value.dtype is not None and value.dtype.is_floating_point()
             if latest < place < first and is_float:
-                found, latest = value, place
+                last, latest = value, place
             if maker is not None and place > first and maker not in seen:
                 seen.add(maker)
                 stack.append(maker)
-    return found
+    return last
 
 
 def _needed(
@@ -113,12 +113,12 @@ def _needed(
 ) -> list[ir.Node]:
     """Return the nodes that compute what users read of a segment, sorted."""
     wanted = {value for node in users for value in node.inputs if value in values}
-    found: list[ir.Node] = []
+    needed: list[ir.Node] = []
     for node in reversed(segment):
         if node in inside and any(value in wanted for value in node.outputs):
-            found.append(node)
+            needed.append(node)
             wanted.update(value for value in node.inputs if value in values)
-    return found[::-1]
+    return needed[::-1]
 
 
 def _copied(
@@ -158,7 +158,7 @@ def _repeated(b: Builder, node: ir.Node, copies: Mapping[ir.Value, ir.Value]) ->
         # ONNX Runtime's kernel may write over the running statistics that it reads, and does not
         # need: they would move twice, or in a step that fails. It gets zeros.
         inputs[3:] = [None if v is None else b.shaped_like(b.sub(v, v), v) for v in inputs[3:]]
-    made = ir.Node(
+    copy = ir.Node(
         node.domain,
         node.op_type,
         inputs,
@@ -168,8 +168,8 @@ def _repeated(b: Builder, node: ir.Node, copies: Mapping[ir.Value, ir.Value]) ->
         name=b.free_name(f"{source_key(node)}/recomputed"),
         metadata_props={**node.metadata_props, RECOMPUTED_KEY: source_key(node)},
     )
-    for old, new in zip(node.outputs, made.outputs, strict=True):
+    for old, new in zip(node.outputs, copy.outputs, strict=True):
         new.name = b.free_name(f"{old.name}/recomputed") if old.name else old.name
         new.type, new.shape = old.type, old.shape
-    b.graph.append(made)
-    return made.outputs
+    b.graph.append(copy)
+    return copy.outputs

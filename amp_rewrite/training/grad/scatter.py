@@ -27,8 +27,8 @@ def non_negative(b: Builder, indices: ir.Value, length: ir.Value) -> ir.Value:
         length: The length of the indexed axis: int64, one element.
     """
     indices = b.cast(indices, ir.DataType.INT64)
-    known = b.array(indices)
-    if known is not None and known.size and known.min() >= 0:
+    numbers = b.array(indices)
+    if numbers is not None and numbers.size and numbers.min() >= 0:
         return indices
     return b.where(b.less(indices, 0), b.add(indices, length), indices)
 

@@ -68,9 +68,9 @@ def gradients(
             for value, gradient in passed:
                 arrived.setdefault(value, []).append(gradient)
         b.source = None
-        found = [_total(b, arrived, v, sparse=sparse and not _is_computed(b, v)) for v in wrt]
-        kept.update(v for g in found if g is not None for v in _parts(g))
-        return found
+        totals = [_total(b, arrived, v, sparse=sparse and not _is_computed(b, v)) for v in wrt]
+        kept.update(v for g in totals if g is not None for v in _parts(g))
+        return totals
     finally:  # a failed walk leaves nothing behind
         b.source, b.varying = None, set()
         b.remove_unused(kept, start)
@@ -125,10 +125,10 @@ def _apply(
     control = _CONTROL.get(operator(node))
     if control is not None:
         return control(b, node, dense, [v for v in captured(node) if v in b.varying])
-    found = _by_rule(b, node, dense)
+    gradients_in = _by_rule(b, node, dense)
     keeps_shape = has(node, Trait.NOT_BROADCAST)
     passed: list[tuple[ir.Value, Gradient]] = []
-    for index, (value, gradient) in enumerate(zip(node.inputs, found, strict=False)):
+    for index, (value, gradient) in enumerate(zip(node.inputs, gradients_in, strict=False)):
         if value is None or gradient is None or value not in b.varying:
             continue
         if isinstance(gradient, ir.Value):
@@ -151,8 +151,8 @@ def _by_rule(b: Builder, node: ir.Node, received: Sequence[ir.Value | None]) -> 
 
 
 def _parts(gradient: Gradient) -> Iterable[ir.Value]:
-    found = gradient if isinstance(gradient, IndexedSlices) else (gradient,)
-    return [value for value in found if value is not None]
+    parts = gradient if isinstance(gradient, IndexedSlices) else (gradient,)
+    return [value for value in parts if value is not None]
 
 
 def if_gradients(
@@ -171,8 +171,8 @@ def if_gradients(
         return []
     then = _branch(b, node, "then_branch", received, wanted)
     other = _branch(b, node, "else_branch", received, wanted)
-    found = b.op("If", node.inputs[0], outputs=len(wanted), then_branch=then, else_branch=other)
-    outputs = found if isinstance(found, tuple) else (found,)
+    results = b.op("If", node.inputs[0], outputs=len(wanted), then_branch=then, else_branch=other)
+    outputs = results if isinstance(results, tuple) else (results,)
     for value, gradient in zip(wanted, outputs, strict=True):
         gradient.type = ir.TensorType(b.type_of(value))
         b.shaped_like(gradient, value)
@@ -194,8 +194,8 @@ def _branch(
         if gradient is not None:
             seeds[value] = inner.add(seeds[value], gradient) if value in seeds else gradient
     outputs: list[ir.Value] = []
-    found = gradients(inner, seeds, wanted, sparse=False)
-    for value, gradient in zip(wanted, found, strict=True):
+    inner_gradients = gradients(inner, seeds, wanted, sparse=False)
+    for value, gradient in zip(wanted, inner_gradients, strict=True):
         if not isinstance(gradient, ir.Value):
             gradient = inner.zeros_like(value)
         # An output of a branch is computed in it, and is one output only.

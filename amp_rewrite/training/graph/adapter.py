@@ -44,9 +44,9 @@ class Adapter:
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Self:
         """Return the adapter that a step describes."""
-        known = dict(entry)
-        products = known.pop("products")
-        return cls(**known, products=None if products is None else tuple(products))
+        fields = dict(entry)
+        products = fields.pop("products")
+        return cls(**fields, products=None if products is None else tuple(products))
 
     @property
     def scale(self) -> float:

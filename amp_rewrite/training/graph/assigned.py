@@ -23,34 +23,34 @@ def assigned(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], where: st
     """
     expected = f"{dtype} {list(shape)}"
     try:
-        given = np.asarray(value)
+        array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:  # lists of different lengths, a device
         raise _no_tensor(where, error, expected) from error
-    if given.dtype.kind in NO_NUMBERS:
-        raise _no_tensor(where, f"{given.dtype} {list(given.shape)}", expected)
-    if given.shape != shape:
+    if array.dtype.kind in NO_NUMBERS:
+        raise _no_tensor(where, f"{array.dtype} {list(array.shape)}", expected)
+    if array.shape != shape:
         raise OptionError(
             "a state tensor cannot take a value of another shape",
             where=where,
-            found=given.shape,
+            found=array.shape,
             expected=shape,
         )
-    if given.size and not np.can_cast(given.dtype, dtype, "same_kind"):
+    if array.size and not np.can_cast(array.dtype, dtype, "same_kind"):
         raise OptionError(
             "a state cannot take numbers of another kind",
             where=where,
-            found=given.dtype,
+            found=array.dtype,
             expected=dtype,
             remedy=f"convert them, for example with .astype('{dtype}')",
         )
-    return np.array(given, dtype, order="C")
+    return np.array(array, dtype, order="C")
 
 
-def _no_tensor(where: str, found: object, expected: str) -> OptionError:
+def _no_tensor(where: str, content: object, expected: str) -> OptionError:
     return OptionError(
         "a state cannot take what is not a tensor of numbers",
         where=where,
-        found=found,
+        found=content,
         expected=expected,
         remedy="pass a numpy array",
     )

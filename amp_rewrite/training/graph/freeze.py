@@ -50,10 +50,10 @@ def freeze(
     train_dropout = arguments.switch("train_dropout", train_dropout)
     if train_statistics is not None:
         train_statistics = arguments.switch("train_statistics", train_statistics)
-    found = _ask(graph, variables, frozen=True, where="freeze")
+    frozen_names = _ask(graph, variables, frozen=True, where="freeze")
     graph.freezing.train_statistics = train_statistics
     graph.freezing.train_dropout = train_dropout
-    return found
+    return frozen_names
 
 
 def unfreeze(model: ir.Model, variables: Selection) -> list[str]:
@@ -99,9 +99,9 @@ def changeable(model: ir.Model) -> TrainingGraph:
 
 
 def _ask(graph: TrainingGraph, variables: Selection, *, frozen: bool, where: str) -> list[str]:
-    found: list[State] = selected(graph.weights(), variables, where)
-    names = [v.name for v in found]
+    states: list[State] = selected(graph.weights(), variables, where)
+    names = [v.name for v in states]
     graph.freezing.asked.update(dict.fromkeys(names, frozen))
-    for variable in found:
+    for variable in states:
         variable.trainable = not frozen
     return names

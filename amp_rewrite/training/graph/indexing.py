@@ -47,16 +47,16 @@ def indexed(b: Builder, x: ir.Value, entries: Sequence[Any]) -> ir.Value:
 
 def _without_ellipsis(b: Builder, x: ir.Value, entries: Sequence[Any]) -> list[Any]:
     """Return one entry for each axis that is indexed, `...` being written out."""
-    found = [_entry(b, x, entry) for entry in entries]
-    axes = sum(entry is not None and entry is not ... for entry in found)
+    indices = [_entry(b, x, entry) for entry in entries]
+    axes = sum(entry is not None and entry is not ... for entry in indices)
     rank = b.rank(x)
     if rank is not None and axes > rank:
         raise OptionError(
             "more indices than axes", where=x.name, found=axes, expected=f"at most {rank}"
         )
-    places = [k for k, entry in enumerate(found) if entry is ...]
+    places = [k for k, entry in enumerate(indices) if entry is ...]
     if not places:
-        return found
+        return indices
     if rank is None or len(places) > 1:
         raise OptionError(
             "an index with ... is not clear",
@@ -65,7 +65,7 @@ def _without_ellipsis(b: Builder, x: ir.Value, entries: Sequence[Any]) -> list[A
             remedy="write one index for each axis",
         )
     at = places[0]
-    return [*found[:at], *[slice(None)] * (rank - axes), *found[at + 1 :]]
+    return [*indices[:at], *[slice(None)] * (rank - axes), *indices[at + 1 :]]
 
 
 def _entry(b: Builder, x: ir.Value, entry: Any) -> Any:

@@ -103,16 +103,16 @@ def _chosen(
     graph: TrainingGraph, products: Sequence[WeightProduct], variables: Selection
 ) -> list[WeightProduct]:
     """Return the products that are meant, in their order."""
-    found: set[WeightProduct] = set()
+    meant: set[WeightProduct] = set()
     for entry in entries(variables):
         matches = _matcher(graph, entry)
         matched = [product for product in products if matches(product)]
         if not matched:
             raise _nothing(entry, products)
-        found.update(matched)
-    if not found:
+        meant.update(matched)
+    if not meant:
         raise _nothing(variables, products)
-    return [product for product in products if product in found]
+    return [product for product in products if product in meant]
 
 
 def _matcher(graph: TrainingGraph, entry: object) -> Callable[[WeightProduct], bool]:
@@ -154,17 +154,17 @@ def _nothing(entry: object, products: Sequence[WeightProduct]) -> OptionError:
 
 
 def _by_weight(products: Iterable[WeightProduct]) -> dict[ir.Value, list[WeightProduct]]:
-    found: dict[ir.Value, list[WeightProduct]] = {}
+    products_of: dict[ir.Value, list[WeightProduct]] = {}
     for product in products:
-        found.setdefault(product.weight, []).append(product)
-    return found
+        products_of.setdefault(product.weight, []).append(product)
+    return products_of
 
 
 def _check_new(graph: TrainingGraph, weights: Iterable[ir.Value]) -> None:
     """Refuse weights that have an adapter."""
-    known = {adapter.weight for adapter in graph.adapters}
+    adapted = {adapter.weight for adapter in graph.adapters}
     for weight in weights:
-        if weight.name in known:
+        if weight.name in adapted:
             raise OptionError(
                 "the weight has an adapter already",
                 where=weight.name,

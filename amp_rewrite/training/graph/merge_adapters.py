@@ -74,19 +74,19 @@ def _copied(reader: ir.Node, value: ir.Value | None, weight: ir.Value, own: ir.V
     assert value is not None and maker is not None, "a factor is made from the weight"  # noqa: PT018
     inner = _copied(reader, maker.inputs[0], weight, own)
     name = f"{value.name}/{reader.outputs[0].name}"
-    made = ir.Node(
+    copy = ir.Node(
         maker.domain, maker.op_type, [inner], maker.attributes.values(), num_outputs=1, name=name
     )
-    made.outputs[0].name, made.outputs[0].type = name, value.type
-    made.outputs[0].shape = value.shape
-    reader.prepend(made)
-    return made.outputs[0]
+    copy.outputs[0].name, copy.outputs[0].type = name, value.type
+    copy.outputs[0].shape = value.shape
+    reader.prepend(copy)
+    return copy.outputs[0]
 
 
-def _cannot_merge(adapter: Adapter, found: str) -> StepError:
+def _cannot_merge(adapter: Adapter, obstacle: str) -> StepError:
     return StepError(
         "an adapter cannot be merged into the model",
         where=adapter.weight,
-        found=found,
+        found=obstacle,
         remedy="export the adapters alone, with export_adapters",
     )

@@ -161,7 +161,7 @@ def _inline(model: ir.Model) -> None:
 
 def _expand(model: ir.Model) -> bool:
     """Turn operators that the standard defines by a function, and that have no rule, into calls."""
-    found = False
+    changed = False
     for node in list(model.graph.all_nodes()):
         key = operator(node)
         if node.domain != "" or has(node, Trait.NO_GRADIENT):
@@ -179,8 +179,8 @@ def _expand(model: ir.Model) -> bool:
             node.domain = function.domain
             node.attributes.clear()  # the function is made for them
             model.graph.opset_imports[function.domain] = 1
-        found = True
-    return found
+        changed = True
+    return changed
 
 
 def _body(model: ir.Model, node: ir.Node) -> ir.Function | None:
@@ -201,9 +201,9 @@ def _body(model: ir.Model, node: ir.Node) -> ir.Function | None:
     proto.overload = overload
     # Optional outputs that a node lacks are not computed by the body.
     del proto.output[len(node.outputs) :]
-    made = {name for inner in proto.node for name in inner.output} | set(proto.input)
+    names = {name for inner in proto.node for name in inner.output} | set(proto.input)
     for name, value in zip(proto.output, node.outputs, strict=True):
-        if name in made:
+        if name in names:
             continue
         if value.name:
             return None
@@ -286,12 +286,12 @@ def guard_masked_rows(function: onnx.FunctionProto) -> None:
 def _sort(function: onnx.FunctionProto) -> None:
     """Put every node behind those that it reads; their order stays otherwise."""
     waiting, ordered = list(function.node), list[onnx.NodeProto]()
-    known = {"", *function.input}
+    computed = {"", *function.input}
     while waiting:
-        ready = next(node for node in waiting if known.issuperset(node.input))
+        ready = next(node for node in waiting if computed.issuperset(node.input))
         waiting.remove(ready)
         ordered.append(ready)
-        known.update(ready.output)
+        computed.update(ready.output)
     copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in ordered]
     del function.node[:]
     function.node.extend(copies)

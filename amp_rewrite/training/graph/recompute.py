@@ -44,8 +44,8 @@ def recompute(model: ir.Model, nodes: str | Iterable[Any]) -> None:
     if every is not None:
         graph.recomputed = Recomputed(_count(every[1]), _none)
         return
-    known = [node for node in graph.model.graph if part_of(node) is None]
-    tests = [_test(entry, known) for entry in entries(nodes)]
+    forward = [node for node in graph.model.graph if part_of(node) is None]
+    tests = [_test(entry, forward) for entry in entries(nodes)]
     if not tests:
         raise OptionError("no nodes are chosen", where="recompute", found=repr(nodes))
     graph.recomputed = Recomputed(0, lambda node: any(test(node) for test in tests))

@@ -48,13 +48,13 @@ class Recomputed:
 
     def _runs(self, nodes: Sequence[ir.Node]) -> list[list[ir.Node]]:
         """Return the runs of chosen nodes."""
-        found: list[list[ir.Node]] = [[]]
+        runs: list[list[ir.Node]] = [[]]
         for node in nodes:
             if self.chosen(node):
-                found[-1].append(node)
-            elif found[-1]:
-                found.append([])
-        return [run for run in found if run]
+                runs[-1].append(node)
+            elif runs[-1]:
+                runs.append([])
+        return [run for run in runs if run]
 
 
 _Placed = tuple[int, ir.Node]
@@ -80,35 +80,35 @@ def blocks_of(nodes: Sequence[ir.Node], varying: Collection[ir.Value]) -> list[l
 
 
 def _cut(
-    nodes: Sequence[_Placed], last: Mapping[ir.Value, int], known: frozenset[ir.Value]
+    nodes: Sequence[_Placed], last: Mapping[ir.Value, int], outside: frozenset[ir.Value]
 ) -> list[list[_Placed]]:
     """Return blocks of nodes.
 
     Args:
         nodes: Nodes with their places in the network.
         last: Value -> the place of its last reader.
-        known: Values that are there anyway.
+        outside: Values that are there anyway.
     """
-    found: list[list[_Placed]] = []
+    blocks: list[list[_Placed]] = []
     block: list[_Placed] = []
-    entered = known
+    entered = outside
     waiting: set[ir.Value] = set()
     for place, node in nodes:
         block.append((place, node))
-        waiting.update(v for v in node.outputs if v not in known)
+        waiting.update(v for v in node.outputs if v not in outside)
         waiting = {v for v in waiting if last.get(v, -1) > place}
         if len(waiting) == 1 and any(has(n, Trait.CONTRACTS) for _, n in block):
-            found += _as_network(block, last, known, entered)
-            block, entered = [], known | waiting
-    return found + (_as_network(block, last, known, entered) if block else [])
+            blocks += _as_network(block, last, outside, entered)
+            block, entered = [], outside | waiting
+    return blocks + (_as_network(block, last, outside, entered) if block else [])
 
 
 def _as_network(
     block: list[_Placed],
     last: Mapping[ir.Value, int],
-    known: frozenset[ir.Value],
+    outside: frozenset[ir.Value],
     entered: frozenset[ir.Value],
 ) -> list[list[_Placed]]:
     """Return a block, or the blocks in it if they are more than a branch has."""
-    inner = _cut(block, last, entered) if entered > known else [block]
+    inner = _cut(block, last, entered) if entered > outside else [block]
     return inner if len(inner) > _BRANCH else [block]

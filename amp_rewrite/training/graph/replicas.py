@@ -137,9 +137,9 @@ def _remove_products(graph: ir.Graph, node: ir.Node) -> None:
 
 def _number(graph: ir.Graph, number: int) -> ir.Value:
     name = f"{COUNT}/{number}"
-    known = graph.initializers.get(name)
-    if known is not None:
-        return known
+    initializer = graph.initializers.get(name)
+    if initializer is not None:
+        return initializer
     tensor = ir.tensor(np.array(number, np.float32), name=name)
     value = ir.Value(
         name=name,

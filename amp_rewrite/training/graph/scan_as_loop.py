@@ -34,11 +34,11 @@ class _Scan:
         self._node, self._body = node, node.attributes["body"].as_graph()
         scanned = node.attributes["num_scan_inputs"].as_int()
         self._states = len(node.inputs) - scanned
-        given = len(self._body.outputs) - self._states
+        outputs = len(self._body.outputs) - self._states
         self._input_axes = self._each("scan_input_axes", scanned)
         self._input_turned = self._each("scan_input_directions", scanned)
-        self._output_axes = self._each("scan_output_axes", given)
-        self._output_turned = self._each("scan_output_directions", given)
+        self._output_axes = self._each("scan_output_axes", outputs)
+        self._output_turned = self._each("scan_output_directions", outputs)
 
     def _each(self, name: str, count: int) -> list[int]:
         return list(self._node.attributes.get_ints(name, [0] * count))
@@ -57,8 +57,8 @@ class _Scan:
         around = b.child(ir.Graph([], [], nodes=()))
         count = self._turn_body(b.child(self._body), around)
         states, results = self._node.inputs[: self._states], len(self._body.outputs) - 1
-        made = around.op("Loop", count, None, *states, outputs=results, body=self._body)
-        outputs = list(made) if isinstance(made, tuple) else [made]
+        loop = around.op("Loop", count, None, *states, outputs=results, body=self._body)
+        outputs = list(loop) if isinstance(loop, tuple) else [loop]
         around.added[-1].name = self._node.name
         self._type(outputs, around)
         wholes = zip(outputs[self._states :], self._output_axes, self._output_turned, strict=True)

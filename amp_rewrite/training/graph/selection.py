@@ -61,16 +61,16 @@ def selected(
     Raises:
         OptionError: A pattern or a function matches no variable, or something is none of these.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for entry in entries(selection):
         if isinstance(entry, str) and entry in WORDS:
-            found.update(v.name for v in variables if _is(v.value, entry))
+            names.update(v.name for v in variables if _is(v.value, entry))
             continue
         matched = {v.name for v in variables if _matches(v, entry, where)}
         if not matched:
             raise _nothing(variables, entry, where)
-        found |= matched
-    return [v for v in variables if v.name in found]
+        names |= matched
+    return [v for v in variables if v.name in names]
 
 
 def entries(selection: object) -> Iterator[object]:

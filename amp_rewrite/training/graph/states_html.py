@@ -29,5 +29,5 @@ def states_table(states: Iterable[Described]) -> HtmlTable:
     for state in states:
         tensors, numbers = counts.get(state.role, (0, 0))
         counts[state.role] = tensors + 1, numbers + prod(state.shape)
-    rows = [(role, *found) for role, found in counts.items()]
+    rows = [(role, *count) for role, count in counts.items()]
     return HtmlTable(("states", "tensors", "numbers"), rows)

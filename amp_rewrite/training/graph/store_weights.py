@@ -37,8 +37,8 @@ def store_weights(model: ir.Model, variables: Selection, dtype: str) -> list[str
     """
     low = low_dtype(dtype)
     graph = changeable(model)
-    found = selected(graph.weights(), variables, "store_weights")
-    chosen = [state for state in found if state.dtype is ir.DataType.FLOAT]
+    states = selected(graph.weights(), variables, "store_weights")
+    chosen = [state for state in states if state.dtype is ir.DataType.FLOAT]
     tensors = [_rounded(state, low) for state in chosen]
     for state, tensor in zip(chosen, tensors, strict=True):
         _store(graph, state, tensor)

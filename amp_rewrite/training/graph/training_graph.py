@@ -361,10 +361,10 @@ class TrainingGraph:
         Args:
             loss: Those that this value depends on; None is all.
         """
-        found = weights_before(self.model, loss)
+        values = weights_before(self.model, loss)
         return [
             self.track(v, "variable", trainable=not self.is_frozen(str(v.name)))
-            for v in found
+            for v in values
             if v in self._weights
         ]
 
@@ -380,8 +380,8 @@ class TrainingGraph:
     def constants(self) -> frozenset[str]:
         """The weights that are constants of formulas; see `formula_constants`."""
         weights = [v for v in self.model.graph.initializers.values() if self.is_weight(v)]
-        found = formula_constants(weights, constant_nodes(self.source))
-        return frozenset(str(v.name) for v in found)
+        constants = formula_constants(weights, constant_nodes(self.source))
+        return frozenset(str(v.name) for v in constants)
 
     def variable(self, reference: State | GraphValue | ir.Value | str) -> State:
         """Return the variable that a state, a value or a name denotes.
@@ -390,11 +390,11 @@ class TrainingGraph:
             UnknownValueError: No initializer of the model is meant.
         """
         if isinstance(reference, State):
-            found: ir.Value | None = reference.value
+            denoted: ir.Value | None = reference.value
         elif isinstance(reference, GraphValue):
-            found = reference.value
+            denoted = reference.value
         elif isinstance(reference, str):
-            found = self.value(reference).value
+            denoted = self.value(reference).value
         elif not isinstance(reference, ir.Value):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise UnknownValueError(
                 "not a variable",
@@ -402,17 +402,17 @@ class TrainingGraph:
                 expected="a state, a value of the model, or a name",
             )
         else:
-            found = reference
-            if found.graph is self.source.graph:
-                found = self.value(str(found.name)).value
-        if found.graph is not self.model.graph or not found.is_initializer():
+            denoted = reference
+            if denoted.graph is self.source.graph:
+                denoted = self.value(str(denoted.name)).value
+        if denoted.graph is not self.model.graph or not denoted.is_initializer():
             raise UnknownValueError(
                 "not a variable of this model",
-                where=found.name,
+                where=denoted.name,
                 expected="one of its initializers",
                 remedy="load the model once, and take variables from that model",
             )
-        state = self.track(found, "variable", trainable=True)
+        state = self.track(denoted, "variable", trainable=True)
         state.trainable = True
         return state
 
@@ -500,12 +500,12 @@ def training_graph(model: ir.Model) -> TrainingGraph:
             found=f"an object of type {type(model).__name__}",
             remedy="load it once with amp_rewrite.load, and pass the same model everywhere",
         )
-    known = model.meta.get(TRAINING_KEY)
-    if isinstance(known, TrainingGraph) and (model is known.source or model is known.model):
-        return known  # a clone has another
-    made = TrainingGraph(model)
-    model.meta[TRAINING_KEY] = made.model.meta[TRAINING_KEY] = made
-    return made
+    stored = model.meta.get(TRAINING_KEY)
+    if isinstance(stored, TrainingGraph) and (model is stored.source or model is stored.model):
+        return stored  # a clone has another
+    training = TrainingGraph(model)
+    model.meta[TRAINING_KEY] = training.model.meta[TRAINING_KEY] = training
+    return training
 
 
 def value(model: ir.Model, name: str) -> GraphValue:

@@ -52,9 +52,9 @@ class Arithmetic(ABC):
         """Return a method of Python's operators: self with another operand, or the reverse."""
 
         def compute(self: V, other: Any) -> V:
-            own, given = self.value, self._operand(other)
+            own, operand = self.value, self._operand(other)
             add_node = getattr(self._builder, operation)
-            return self._with(add_node(given, own) if turned else add_node(own, given))
+            return self._with(add_node(operand, own) if turned else add_node(own, operand))
 
         return compute
 
@@ -106,13 +106,13 @@ class Arithmetic(ABC):
         Raises:
             OptionError: There is no axis, or its length is known only when the graph runs.
         """
-        known = dims(self.value)
-        length = known[0] if known else None
+        lengths = dims(self.value)
+        length = lengths[0] if lengths else None
         if length is None:
             raise OptionError(
                 "a value whose first axis has no known length cannot be iterated over",
                 where=self.value.name,
-                found="no known shape" if known is None else f"shape {list(known)}",
+                found="no known shape" if lengths is None else f"shape {list(lengths)}",
                 remedy="use its methods, such as .sum(), .mean() and .max(), or a slice",
             )
         return (self[index] for index in range(length))
@@ -277,31 +277,31 @@ _TYPES = {
 """Types by the names that users know."""
 
 
-def _integer(what: str, given: object) -> int:
-    return arguments.integer(what, given, low=-(2**63))
+def _integer(what: str, number: object) -> int:
+    return arguments.integer(what, number, low=-(2**63))
 
 
-def _integers(what: str, given: Sequence[object]) -> list[int]:
+def _integers(what: str, numbers: Sequence[object]) -> list[int]:
     """Return integers that were given one by one, or as one sequence."""
-    first = given[0] if len(given) == 1 else None
-    items = first if isinstance(first, Sequence) and not isinstance(first, str) else given
+    first = numbers[0] if len(numbers) == 1 else None
+    items = first if isinstance(first, Sequence) and not isinstance(first, str) else numbers
     return [_integer(what, item) for item in items]
 
 
-def numbers_of(given: object, where: str) -> np.ndarray[Any, Any]:
+def numbers_of(operand: object, where: str) -> np.ndarray[Any, Any]:
     """Return a number, or an array of numbers, that meets a value in an operation.
 
     Raises:
         OptionError: It is neither.
     """
     try:
-        array = np.asarray(given)
+        array = np.asarray(operand)
     except (TypeError, ValueError):
         array = np.array(None)
     if array.dtype.kind not in "biuf":
         raise OptionError(
             "not a number, an array of numbers or a value of the graph",
             where=where,
-            found=f"an object of type {type(given).__name__}",
+            found=f"an object of type {type(operand).__name__}",
         )
     return array

@@ -42,8 +42,8 @@ class WeightProduct:
     def names(self) -> tuple[str, ...]:
         """What a pattern may call it: names of weight and node, and the modules they lie in."""
         name = str(self.weight.name)
-        found = [name, _module_of(name), self.node.name, _dotted(self.node.name), *self._of_node()]
-        return tuple(dict.fromkeys(n for n in found if n))
+        names = [name, _module_of(name), self.node.name, _dotted(self.node.name), *self._of_node()]
+        return tuple(dict.fromkeys(n for n in names if n))
 
     @property
     def module(self) -> str:
@@ -61,9 +61,9 @@ def weight_products(graph: TrainingGraph) -> Iterator[WeightProduct]:
     for body in graphs_in(graph.model.graph):
         for node in body:
             if operator(node) in PRODUCTS and part_of(node) is None:
-                found = _product(graph, node)
-                if found is not None:
-                    yield found
+                product = _product(graph, node)
+                if product is not None:
+                    yield product
 
 
 def _product(graph: TrainingGraph, node: ir.Node) -> WeightProduct | None:

@@ -132,9 +132,9 @@ def weights_before(model: ir.Model, value: ir.Value | None) -> list[ir.Value]:
     attention mask is not a weight, and weight decay would make NaN of it.
     """
     nodes = model.graph if value is None else nodes_before(model.graph, value)
-    found = {v for v in _weights(nodes) if not _is_infinite(v)}
-    found.update([value] if value is not None and value.is_initializer() else [])
-    return [v for v in model.graph.initializers.values() if v in found]
+    weights = {v for v in _weights(nodes) if not _is_infinite(v)}
+    weights.update([value] if value is not None and value.is_initializer() else [])
+    return [v for v in model.graph.initializers.values() if v in weights]
 
 
 def nodes_before(graph: ir.Graph, value: ir.Value) -> list[ir.Node]:

@@ -80,9 +80,9 @@ class Description:
     @property
     def hidden(self) -> int | None:
         """The length of a state, if that is known."""
-        given = self.node.attributes.get("hidden_size")
-        if given is not None:
-            return given.as_int()
+        attribute = self.node.attributes.get("hidden_size")
+        if attribute is not None:
+            return attribute.as_int()
         recurrence = self.node.inputs[2]
         if recurrence is None or recurrence.shape is None:
             return None
@@ -92,8 +92,8 @@ class Description:
     @property
     def clip(self) -> float | None:
         """The largest magnitude of what activations read."""
-        given = self.node.attributes.get("clip")
-        return given.as_float() if given is not None and given.as_float() > 0 else None
+        attribute = self.node.attributes.get("clip")
+        return attribute.as_float() if attribute is not None and attribute.as_float() > 0 else None
 
     @cached_property
     def activations(self) -> tuple[Activation, ...]:
@@ -115,8 +115,8 @@ class Description:
         wanted = len(_ACTIVATIONS[self.op]) * len(self.directions)
         if len(self.activations) != wanted:
             return f"it names {len(self.activations)} activations instead of {wanted}"
-        found = (activation.obstacle() for activation in self.activations)
-        return next((reason for reason in found if reason is not None), None)
+        obstacles = (activation.obstacle() for activation in self.activations)
+        return next((reason for reason in obstacles if reason is not None), None)
 
 
 # operators: of those that take no parameter.
@@ -154,14 +154,14 @@ class Activation:
 
     def apply(self, e: Emitter, x: ir.Value, dtype: ir.DataType) -> ir.Value:
         """Return the activation of x, which is of type `dtype`."""
-        given = [number for number in self.parameters if number is not None]
+        numbers = [number for number in self.parameters if number is not None]
         if self.name == "Affine":  # alpha x + beta
-            alpha, beta = (e.constant(number, dtype) for number in given)
+            alpha, beta = (e.constant(number, dtype) for number in numbers)
             return e.op("Add", e.op("Mul", alpha, x), beta)
         if self.name == "ScaledTanh":  # alpha tanh(beta x)
-            alpha, beta = (e.constant(number, dtype) for number in given)
+            alpha, beta = (e.constant(number, dtype) for number in numbers)
             return e.op("Mul", alpha, e.op("Tanh", e.op("Mul", beta, x)))
-        named = dict(zip(("alpha", "beta"), given, strict=False))
+        named = dict(zip(("alpha", "beta"), numbers, strict=False))
         return e.op(self.name, x, **named)
 
 
@@ -180,5 +180,5 @@ def activations(
 
 
 def _parameters(name: str, left: Sequence[Iterator[float]]) -> Iterator[float | None]:
-    for default, given in zip(_PARAMETERS.get(name, ()), left, strict=False):
-        yield next(given, default)
+    for default, numbers in zip(_PARAMETERS.get(name, ()), left, strict=False):
+        yield next(numbers, default)

@@ -33,9 +33,9 @@ def body(node: ir.Node, opset: int, overload: str) -> ir.Function | None:
     if description.obstacle() is not None:
         return None
     inputs = [ir.Value(name=name) for name in _INPUTS[: len(node.inputs)]]
-    made = _Function(description, inputs)
-    outputs = made.outputs()[: len(node.outputs)]
-    graph = ir.Graph(inputs, outputs, nodes=made.e.nodes, opset_imports={"": opset})
+    function = _Function(description, inputs)
+    outputs = function.outputs()[: len(node.outputs)]
+    graph = ir.Graph(inputs, outputs, nodes=function.e.nodes, opset_imports={"": opset})
     return ir.Function(DOMAIN, node.op_type, overload, graph=graph, attributes=[])
 
 
@@ -161,9 +161,9 @@ class _Function:
 
     def _first(self, direction: int, name: str) -> ir.Value:
         """Return an initial state (N, H), zeros where the node gives none."""
-        e, given = self.e, self._of(direction, name, int(self._node.by_batch))
-        if given is not None:
-            return given
+        e, state = self.e, self._of(direction, name, int(self._node.by_batch))
+        if state is not None:
+            return state
         batch = e.op("Unsqueeze", self._along(1), e.constant([0]))
         shape = e.op("Concat", batch, e.constant([self._hidden]), axis=0)
         zero = ir.Tensor(np.zeros(1, self._node.dtype.numpy()))
@@ -192,9 +192,9 @@ class _Cell:
 
     def projected(self, e: Emitter, x: ir.Value) -> ir.Value:
         """Return x W^T + the biases that can be added to it, for all steps: (T, N, gates H)."""
-        found = e.op("MatMul", x, e.op("Transpose", self._w, perm=[1, 0]))
+        product = e.op("MatMul", x, e.op("Transpose", self._w, perm=[1, 0]))
         if self._bias is None:
-            return found
+            return product
         size = _GATES[self._node.op] * self._hidden
         by_x, by_state = e.split(self._bias, 0, 2, size)
         if self._node.op == "GRU" and self._reset_after:
@@ -203,7 +203,7 @@ class _Cell:
             by_gates, self._recurrent_bias = e.op("Split", by_state, lengths, axis=0, outputs=2)
             none = e.op("Sub", self._recurrent_bias, self._recurrent_bias)
             by_state = e.op("Concat", by_gates, none, axis=0)
-        return e.op("Add", found, e.op("Add", by_x, by_state))
+        return e.op("Add", product, e.op("Add", by_x, by_state))
 
     def step(self, e: Emitter, x: ir.Value, states: Sequence[ir.Value]) -> list[ir.Value]:
         """Return the states after a step.

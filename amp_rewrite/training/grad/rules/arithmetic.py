@@ -137,7 +137,7 @@ def clip(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """
     g, x = known(gs[0]), operands(node)[0]
     low, high = (*node.inputs[1:], None, None)[:2]
-    found: list[ir.Value | None] = [
+    gradients: list[ir.Value | None] = [
         b.mul(g, b.cast_like(b.equal(x, node.outputs[0]), g)),
         None,
         None,
@@ -146,10 +146,10 @@ def clip(node: ir.Node, gs: Received, b: Builder) -> Gradients:
         below = b.less(x, low)
         if high is not None:
             below = b.logical_and(below, b.less_or_equal(low, high))
-        found[1] = b.where(below, g, 0)
+        gradients[1] = b.where(below, g, 0)
     if high is not None:
-        found[2] = b.where(b.greater(x if low is None else b.maximum(x, low), high), g, 0)
-    return found[: len(node.inputs)]
+        gradients[2] = b.where(b.greater(x if low is None else b.maximum(x, low), high), g, 0)
+    return gradients[: len(node.inputs)]
 
 
 def where(node: ir.Node, gs: Received, b: Builder) -> Gradients:

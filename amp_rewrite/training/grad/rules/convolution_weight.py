@@ -71,14 +71,14 @@ def weight_gradient(
     outputs, channels, *kernel = sizes
     moves = set(window.strides) != {1}
     if group > 1 or prod(kernel) == 1 or channels < _SOME_CHANNELS:
-        found = _columns(b, x, g, sizes, window, group)
+        gradient = _columns(b, x, g, sizes, window, group)
     elif channels >= _MANY_CHANNELS or moves:
-        found = _taps(b, x, g, sizes, window)
+        gradient = _taps(b, x, g, sizes, window)
     elif outputs <= 2 * channels and kernel[0] > 1:
-        found = _rows(b, x, g, sizes, window)
+        gradient = _rows(b, x, g, sizes, window)
     else:
-        found = _columns(b, x, g, sizes, window, group)
-    return b.shaped_like(found, w)
+        gradient = _columns(b, x, g, sizes, window, group)
+    return b.shaped_like(gradient, w)
 
 
 def _swapped(
@@ -92,7 +92,7 @@ def _swapped(
         images = b.transpose(b.reshape(images, split), [1, 0, *range(2, 3 + rank)])
         merged = b.concat([b.constant([0, -1]), tail(b, x)], 0)
         images = b.reshape(images, merged)
-    found = b.op(
+    convolved = b.op(
         "Conv",
         images,
         b.transpose(g, swap),
@@ -102,7 +102,7 @@ def _swapped(
         group=group,
     )
     # Lengths that the strides do not divide leave positions behind the last tap.
-    cropped = b.slice(found, [0] * rank, tail(b, w), list(range(2, 2 + rank)))
+    cropped = b.slice(convolved, [0] * rank, tail(b, w), list(range(2, 2 + rank)))
     return b.transpose(cropped, swap)
 
 
@@ -130,14 +130,14 @@ def _columns(
     columns = b.concat(list(_slices(b, images, g, window, 2)), 1)
     if group == 1:
         rows = b.reshape(b.transpose(g, swap), [outputs, -1])
-        found = b.op("Gemm", rows, b.reshape(columns, [channels * taps, -1]), transB=1)
+        result = b.op("Gemm", rows, b.reshape(columns, [channels * taps, -1]), transB=1)
     else:
         columns = b.reshape(columns, [group, channels * taps, -1])
         rows = b.reshape(b.transpose(g, swap), [group, outputs // group, -1])
         # g is the smaller of the two: transpose it before the product, and the product.
-        found = b.matmul(columns, b.transpose(rows, [0, 2, 1]))
-        found = b.transpose(found, [0, 2, 1])
-    return b.reshape(found, list(sizes))
+        result = b.matmul(columns, b.transpose(rows, [0, 2, 1]))
+        result = b.transpose(result, [0, 2, 1])
+    return b.reshape(result, list(sizes))
 
 
 def _rows(b: Builder, x: ir.Value, g: ir.Value, sizes: Lengths, window: Window) -> ir.Value:
@@ -159,8 +159,8 @@ def _rows(b: Builder, x: ir.Value, g: ir.Value, sizes: Lengths, window: Window) 
         ends[0][2], ends[1][2] = (n * window.dilations[0] for n in (tap, first - 1 - tap))
         moved = b.op("Pad", positions, b.vector([*ends[0], *ends[1]]))
         products.append(b.op("Gemm", right, b.reshape(moved, [outputs, -1]), transB=1))
-    found = b.reshape(b.concat(products, 0), [first, *others, channels, outputs])
-    return b.transpose(found, [rank + 1, rank, *range(rank)])
+    gradient = b.reshape(b.concat(products, 0), [first, *others, channels, outputs])
+    return b.transpose(gradient, [rank + 1, rank, *range(rank)])
 
 
 def _shift(tap: Lengths, kernel: Sequence[int], dilations: Lengths) -> tuple[list[int], list[int]]:

@@ -94,12 +94,12 @@ def einsum(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """
     inputs, g = operands(node), known(gs[0])
     terms, output = _terms(node, b, inputs)
-    found: list[ir.Value] = []
+    gradients: list[ir.Value] = []
     for index, (value, term) in enumerate(zip(inputs, terms, strict=True)):
         others = [*terms[:index], *terms[index + 1 :], output]
         values = [*inputs[:index], *inputs[index + 1 :], g]
-        found.append(_gradient(b, value, term, others, values))
-    return found
+        gradients.append(_gradient(b, value, term, others, values))
+    return gradients
 
 
 def _gradient(

@@ -92,9 +92,9 @@ def rms_normalization(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     x, scale = operands(node)[:2]
     axes = _from_axis(node, b, x)
     wide = _stash_type(node, b, x)
-    given, g = b.cast(x, wide), b.cast(known(gs[0]), wide)
-    r = _inverse_root(node, b, b.reduce_mean(b.square(given), axes))
-    h = b.mul(given, r)
+    wide_x, g = b.cast(x, wide), b.cast(known(gs[0]), wide)
+    r = _inverse_root(node, b, b.reduce_mean(b.square(wide_x), axes))
+    h = b.mul(wide_x, r)
     u = b.mul(g, b.cast(scale, wide))
     inner = b.sub(u, b.mul(h, b.reduce_mean(b.mul(u, h), axes)))
     return [b.mul(inner, r), b.mul(g, h)]
@@ -148,7 +148,7 @@ def batch_normalization(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     by_scale, by_mean = b.mul(moment, r), b.neg(b.mul(total, slope))
     by_variance = b.mul(b.mul(b.mul(moment, slope), b.square(r)), -0.5)
     like = [(by_scale, scale), (total, bias), (by_mean, mean), (by_variance, variance)]
-    return [by_x, *(b.shaped_like(found, value) for found, value in like)]
+    return [by_x, *(b.shaped_like(gradient, value) for gradient, value in like)]
 
 
 def _batch_training(node: ir.Node, b: Builder, g: ir.Value) -> Gradients:

@@ -72,9 +72,9 @@ def _by_blocks(b: Builder, x: ir.Value, y: ir.Value, g: ir.Value) -> ir.Value:
     parts: list[ir.Value] = []
     left = g
     for place in range(3):
-        found = b.equal(b.slice(blocks, [place * channels], [(place + 1) * channels], [1]), y)
+        equal = b.equal(b.slice(blocks, [place * channels], [(place + 1) * channels], [1]), y)
         # Not by Where: ONNX Runtime's branches at each element, which takes eight times as long.
-        parts.append(b.mul(left, b.cast_like(found, left)))
+        parts.append(b.mul(left, b.cast_like(equal, left)))
         left = b.sub(left, parts[-1])
     # Columns side by side, then rows: with DepthToSpace, the whole took 1.3 to 1.5 times as long.
     apart = [b.unsqueeze(part, [3, 5]) for part in (*parts, left)]
@@ -118,8 +118,8 @@ def average_pool(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 def _unpooled(b: Builder, g: ir.Value, x: ir.Value, window: Window) -> ir.Value:
     """Return g added to every element of its window: a convolution transposed, all weights 1."""
     ones = b.constant(np.ones((1, 1, *(window.kernel or ())), b.type_of(g).numpy()))
-    found = scatter_windows(b, _one_channel(b, g), ones, _one_channel(b, x), window)
-    return b.reshape_like(found, x)
+    scattered = scatter_windows(b, _one_channel(b, g), ones, _one_channel(b, x), window)
+    return b.reshape_like(scattered, x)
 
 
 def _one_channel(b: Builder, x: ir.Value) -> ir.Value:

@@ -97,10 +97,10 @@ def dropout(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 
 def _dropout_scale(b: Builder, g: ir.Value, ratio: ir.Value | None) -> ir.Value:
     """Return 1 / (1 - r); r is 0.5 unless given."""
-    given = b.array(ratio)
-    if ratio is not None and given is None:
+    rate = b.array(ratio)
+    if ratio is not None and rate is None:
         return b.reciprocal(b.sub(1, b.cast_like(ratio, g)))
-    left = 0.5 if given is None else 1 - float(given.reshape(-1)[0])
+    left = 0.5 if rate is None else 1 - float(rate.reshape(-1)[0])
     # With r = 1 nothing is kept, so that the scale does not matter.
     return b.constant(1 / left if left else 0.0, b.type_of(g))
 

@@ -59,8 +59,8 @@ def _bounds(
     axes = b.where(b.less(axes, 0), b.add(axes, rank), axes)
     neutral = (b.constant([0] * rank), b.shape(x), b.constant([1] * rank))
     start, end, step = (
-        b.op("ScatterElements", whole, axes, given)
-        for whole, given in zip(neutral, wide, strict=True)
+        b.op("ScatterElements", whole, axes, part)
+        for whole, part in zip(neutral, wide, strict=True)
     )
     return (start, end, step), list(range(rank))
 

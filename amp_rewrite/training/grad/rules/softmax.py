@@ -36,8 +36,8 @@ def negative_log_likelihood(node: ir.Node, gs: Received, b: Builder) -> Gradient
     x, target = operands(node)[:2]
     share, index = _shares(node, b, known(gs[0]), x, target)
     at_target = b.unsqueeze(b.neg(share), [1])
-    found = b.op("ScatterElements", b.zeros_like(x), index, at_target, axis=1)
-    return [b.shaped_like(found, x), *[None] * (len(node.inputs) - 1)]
+    scattered = b.op("ScatterElements", b.zeros_like(x), index, at_target, axis=1)
+    return [b.shaped_like(scattered, x), *[None] * (len(node.inputs) - 1)]
 
 
 def softmax_cross_entropy(node: ir.Node, gs: Received, b: Builder) -> Gradients:

@@ -72,8 +72,8 @@ def static(lengths: Sequence[int | None] | None) -> Lengths | None:
     """Return lengths if all of them are known."""
     if lengths is None:
         return None
-    found = tuple(n for n in lengths if n is not None)
-    return found if len(found) == len(lengths) else None
+    static_lengths = tuple(n for n in lengths if n is not None)
+    return static_lengths if len(static_lengths) == len(lengths) else None
 
 
 def read_window(node: ir.Node, b: Builder, x: ir.Value, kernel: Lengths | None = None) -> Window:
@@ -176,7 +176,7 @@ def ranked(g: ir.Value, like: ir.Value) -> ir.Value:
 def tail(b: Builder, x: ir.Value) -> ir.Value:
     """Return the spatial lengths of x: 1-D int64, a constant where they are known."""
     dims = b.dims(x)
-    known = None if dims is None else static(dims[2:])
-    if known is not None:
-        return b.constant(list(known))
+    static_lengths = None if dims is None else static(dims[2:])
+    if static_lengths is not None:
+        return b.constant(list(static_lengths))
     return b.slice(b.shape(x), [2], [len(dims or ()) or 2**31])
