@@ -43,10 +43,10 @@ def number(
     Raises:
         AmpError: `error`: it is not a real number, is NaN, or lies outside.
     """
-    given = _real(value)
-    if given is None or not (given > low if above else given >= low) or given > high:
+    real = _real(value)
+    if real is None or not (real > low if above else real >= low) or real > high:
         raise error(f"impossible {name}", found=_shown(value), expected=expected)
-    return given
+    return real
 
 
 def integer(
@@ -62,13 +62,13 @@ def integer(
     Raises:
         AmpError: `error`: it is not an integer, or lies outside of `low` to `high`.
     """
-    given = whole_number(value)
-    if given is None:
+    whole = whole_number(value)
+    if whole is None:
         raise error(f"{name} must be an integer", found=_shown(value))
-    if not low <= given <= high:
-        bound = f"at least {low}" if given < low else f"at most {high}"
+    if not low <= whole <= high:
+        bound = f"at least {low}" if whole < low else f"at most {high}"
         raise error(f"impossible {name}", found=_shown(value), expected=bound)
-    return given
+    return whole
 
 
 def whole_number(value: object) -> int | None:
@@ -201,10 +201,10 @@ def _real(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None
     try:
-        given = float(value)
+        real = float(value)
     except OverflowError:
         return math.inf if int(value) > 0 else -math.inf  # pyright: ignore[reportArgumentType] an int
-    return None if math.isnan(given) else given
+    return None if math.isnan(real) else real
 
 
 def _shown(value: object) -> str:

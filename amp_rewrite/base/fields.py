@@ -131,18 +131,20 @@ def _joined(key: str, name: str) -> str:
     return f"{key}.{name}" if key else name
 
 
-def _shown(found: Any) -> str:
+def _shown(content: Any) -> str:
     """Return a value in words; those that hold others by their length, for they may be deep."""
-    if found is _ABSENT:
+    if content is _ABSENT:
         return "nothing"
-    if found is None:
+    if content is None:
         return "null"
-    if isinstance(found, bool):
-        return str(found).lower()
-    if isinstance(found, list):
-        return f"a list of {len(found)}"
-    if isinstance(found, dict):
-        return f"an object of {len(found)}"
-    if isinstance(found, int) and found.bit_length() > _WORD:  # Python refuses to write huge ones
-        return f"an integer of {found.bit_length()} bits"
-    return f"{found!r:.{_SHOWN}}"
+    if isinstance(content, bool):
+        return str(content).lower()
+    if isinstance(content, list):
+        return f"a list of {len(content)}"
+    if isinstance(content, dict):
+        return f"an object of {len(content)}"
+    if (
+        isinstance(content, int) and content.bit_length() > _WORD
+    ):  # Python refuses to write huge ones
+        return f"an integer of {content.bit_length()} bits"
+    return f"{content!r:.{_SHOWN}}"

@@ -88,16 +88,16 @@ def nearest(wanted: str, names: Iterable[str]) -> list[str]:
 
     Names in which it occurs, whatever the case, come first; then those with a similar spelling.
     """
-    known = list(dict.fromkeys(name for name in names if name))
+    distinct = list(dict.fromkeys(name for name in names if name))
     sought = wanted.lower()
-    found = [name for name in known if sought in name.lower()] if sought else []
-    if len(found) < _MOST:
-        lower = {name.lower(): name for name in known[:_MANY]}
-        found += [lower[match] for match in get_close_matches(sought, lower, _MOST)]
-    return list(dict.fromkeys(found))[:_MOST]
+    close = [name for name in distinct if sought in name.lower()] if sought else []
+    if len(close) < _MOST:
+        lower = {name.lower(): name for name in distinct[:_MANY]}
+        close += [lower[match] for match in get_close_matches(sought, lower, _MOST)]
+    return list(dict.fromkeys(close))[:_MOST]
 
 
 def suggestion(wanted: str, names: Iterable[str], kind: str) -> str:
     """Return what an error says was expected: the nearest names, or what kind of name."""
-    found = nearest(wanted, names)
-    return " or ".join(map(repr, found)) if found else kind
+    names_nearby = nearest(wanted, names)
+    return " or ".join(map(repr, names_nearby)) if names_nearby else kind

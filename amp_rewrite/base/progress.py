@@ -88,9 +88,9 @@ class _LateBar:
         self._timer.daemon = True
         self._timer.start()
 
-    def __call__(self, *given: Any) -> None:
+    def __call__(self, *counts: Any) -> None:
         with self._lock:
-            self._at = _after(self._at, given)
+            self._at = _after(self._at, counts)
             if self._begun:
                 self._drawing.show(self._at)
 
@@ -106,9 +106,9 @@ class _LateBar:
         self._drawing.end()
 
 
-def _after(at: At, given: tuple[Any, ...]) -> At:
+def _after(at: At, counts: tuple[Any, ...]) -> At:
     """Return how far it is, from what a function passes to its `progress`."""
-    match given:
+    match counts:
         case (str() as work,):
             return At(work)
         case (int() as done, total, *note):
@@ -116,7 +116,7 @@ def _after(at: At, given: tuple[Any, ...]) -> At:
         case (object(done=int() as done, total=int() as total),):  # what saving passes
             return At("writing", "", done, total, in_bytes=True)
         case _:
-            return at._replace(note=" ".join(map(str, given)))
+            return at._replace(note=" ".join(map(str, counts)))
 
 
 def _drawing() -> _Drawing | None:
@@ -137,10 +137,10 @@ class _Drawing:
 
     def begin(self) -> None:
         """Load what draws, and draw where a line can be drawn again."""
-        made = self._made()
-        if made.console.is_interactive:
-            made.start()
-            self._bar = made
+        bar = self._made()
+        if bar.console.is_interactive:
+            bar.start()
+            self._bar = bar
 
     def show(self, at: At) -> None:
         """Draw how far it is."""

@@ -38,7 +38,7 @@ def calibrate(
     check_output_path(model, output)
     common.refuse_data(data, output)
     with progress_bar("calibrating", quiet=quiet) as progress:
-        found = run(
+        calibration = run(
             model,
             [*data],
             options,
@@ -46,27 +46,27 @@ def calibrate(
             subnormal_share=subnormal_share,
             progress=progress,
         )
-    found.save(output)
+    calibration.save(output)
     if not quiet:
         common.say_cpu(options.target, common.console())
-        _print(found, output)
+        _print(calibration, output)
 
 
-def _print(found: Calibration, output: Path) -> None:
+def _print(calibration: Calibration, output: Path) -> None:
     out = common.console()
-    batches = "1 batch" if found.batches == 1 else f"{found.batches} batches"
+    batches = "1 batch" if calibration.batches == 1 else f"{calibration.batches} batches"
     out.print(
-        f"{counted(len(found.nodes), 'node')} must stay float32; "
-        f"{counted(len(found.ranges), 'value')} measured on {batches}"
+        f"{counted(len(calibration.nodes), 'node')} must stay float32; "
+        f"{counted(len(calibration.ranges), 'value')} measured on {batches}"
     )
-    for rule in found.rules[:_SHOWN]:
+    for rule in calibration.rules[:_SHOWN]:
         variable = "" if rule.variable is None else f"/{rule.variable}"
         out.print(f"{rule.node}{variable}: {rule.why}")
-    if len(found.rules) > _SHOWN:
-        out.print(f"and {len(found.rules) - _SHOWN} more")
-    if found.ends:
-        out.print(f"inputs and outputs to keep float32: {', '.join(found.ends)}")
-    if found.unmeasured:
-        count = counted(len(found.unmeasured), "value")
+    if len(calibration.rules) > _SHOWN:
+        out.print(f"and {len(calibration.rules) - _SHOWN} more")
+    if calibration.ends:
+        out.print(f"inputs and outputs to keep float32: {', '.join(calibration.ends)}")
+    if calibration.unmeasured:
+        count = counted(len(calibration.unmeasured), "value")
         out.print(f"{count} inside function bodies could not be measured")
     out.print(f"wrote {delivered(output)}")

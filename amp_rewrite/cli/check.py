@@ -88,7 +88,7 @@ def check(
         finish_folder(of_folder, report, quiet=quiet, refused=common.NOT_STRICT)
         return
     with progress_bar("checking", quiet=quiet) as progress:
-        found = run_check(
+        safety = run_check(
             model,
             [*data] if data else None,
             options,
@@ -101,14 +101,14 @@ def check(
             from amp_rewrite.page.low_model import write_check_page  # loaded for the page alone
 
             progress("writing the page")
-            write_check_page(html, found, model, data)
+            write_check_page(html, safety, model, data)
     if report is not None:
-        write_text(report, found.to_json())
+        write_text(report, safety.to_json())
     if not quiet:
-        common.say_target(options, found.target, common.console())
+        common.say_target(options, safety.target, common.console())
         common.say_cpu_provider(provider, common.console(), target=options.target)
-        print_safety(found, common.console())
-    if not found.ok:
+        print_safety(safety, common.console())
+    if not safety.ok:
         raise typer.Exit(common.NOT_STRICT)
 
 
@@ -133,12 +133,12 @@ def _check_targets(
         what = "a folder" if model.is_dir() else extra[0]
         raise OptionError("--target all is for one model", found=what, remedy="name one target")
     with progress_bar("checking", quiet=quiet) as progress:
-        found = check_targets(
+        table = check_targets(
             model, [*data] if data else None, options, run=run, stress=stress, progress=progress
         )
     if report is not None:
-        write_text(report, found.to_json())
+        write_text(report, table.to_json())
     if not quiet:
-        print_targets(found, common.console())
-    if not found.ok:
+        print_targets(table, common.console())
+    if not table.ok:
         raise typer.Exit(common.NOT_STRICT)

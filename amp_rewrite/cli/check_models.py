@@ -35,12 +35,12 @@ def check_models(
     folder, if that exists. Exit status 1: a model failed; 4: none failed, one is in doubt.
     """
     with progress_bar("checking"):
-        found = run_checks(files, RewriteOptions(target=target), run=run)
-    common.print_findings(found, format_)
+        checks = run_checks(files, RewriteOptions(target=target), run=run)
+    common.print_findings(checks, format_)
     if summary is not None:
-        _append(summary, found.to_markdown())
-    if not found.ok:
-        raise typer.Exit(common.FAILED if found.failed else common.IN_DOUBT)
+        _append(summary, checks.to_markdown())
+    if not checks.ok:
+        raise typer.Exit(common.FAILED if checks.failed else common.IN_DOUBT)
 
 
 def _append(path: Path, text: str) -> None:

@@ -224,8 +224,8 @@ def refuse_data(data: Iterable[Path] | None, *written: Path | None) -> None:
     from amp_rewrite.graph.io.model_files import refuse_same
 
     for path in [path for path in written if path is not None]:
-        for given in data or ():
-            read = sorted(given.glob("*.npz")) if given.is_dir() else [given]
+        for source in data or ():
+            read = sorted(source.glob("*.npz")) if source.is_dir() else [source]
             refuse_same(str(path), map(str, read), "the output is a file of the data")
 
 
@@ -279,9 +279,13 @@ class Findings(Protocol):
         ...
 
 
-def print_findings(found: Findings, format_: Format) -> None:
+def print_findings(findings: Findings, format_: Format) -> None:
     """Print what a CI check found, if there is anything to print."""
-    forms = {Format.TEXT: found.to_text, Format.JSON: found.to_json, Format.GITHUB: found.to_github}
+    forms = {
+        Format.TEXT: findings.to_text,
+        Format.JSON: findings.to_json,
+        Format.GITHUB: findings.to_github,
+    }
     text = forms[format_]()
     if text:
         typer.echo(text)
@@ -289,10 +293,10 @@ def print_findings(found: Findings, format_: Format) -> None:
 
 def loss_scale_text(config: Mapping[str, Any]) -> str:
     """Return a loss scale in words, given its configuration as a step holds it."""
-    found: Mapping[str, Any] = config["config"]
-    if "loss_scale_value" in found:
-        return f"{found['loss_scale_value']:g}, fixed"
+    scale: Mapping[str, Any] = config["config"]
+    if "loss_scale_value" in scale:
+        return f"{scale['loss_scale_value']:g}, fixed"
     return (
-        f"dynamic from {found['initial_loss_scale']:g}, times {found['multiplier']:g} after "
-        f"{found['increment_period']} good steps"
+        f"dynamic from {scale['initial_loss_scale']:g}, times {scale['multiplier']:g} after "
+        f"{scale['increment_period']} good steps"
     )

@@ -198,27 +198,27 @@ def convert(
     with progress_bar("rewriting", quiet=quiet) as progress:
         done = convert_file(model, options, asked, progress)
         is_read = html is not None or report is not None or not quiet
-        found = done.report(lengths, explain_casts=explain_casts) if is_read else None
+        lines = done.report(lengths, explain_casts=explain_casts) if is_read else None
         written = not dry_run and done.is_written
         if written:
             _save(done, output, progress, annotate=annotate)
-        if html is not None and found is not None:
+        if html is not None and lines is not None:
             progress("writing the page")
             with _telling(output, written=written):
-                _write_page(html, done, found, output, written=written)
+                _write_page(html, done, lines, output, written=written)
     _save_costs(done, save_costs)
-    if report is not None and found is not None:
-        write_text(report, done.to_json(found))
-    if found is not None and not quiet:
+    if report is not None and lines is not None:
+        write_text(report, done.to_json(lines))
+    if lines is not None and not quiet:
         sizes = sizes_of(model, done.result.flat, done.result.plan, output if written else None)
-        _print_unmet(done, found, output)
-        _print_verdict(done, found, output, written=written)
-        common.say_target(options, found.target, common.console())
+        _print_unmet(done, lines, output)
+        _print_verdict(done, lines, output, written=written)
+        common.say_target(options, lines.target, common.console())
         common.say_cpu_provider(provider, common.console(), target=options.target)
         left = None if done.made is None else done.made.nothing_left
-        print_report(found, common.console(), sizes, left, verbose=verbose)
-        _print_outcome(done, found, output, written=written, explain_casts=explain_casts)
-        _print_next(found, done, output, written=written)
+        print_report(lines, common.console(), sizes, left, verbose=verbose)
+        _print_outcome(done, lines, output, written=written, explain_casts=explain_casts)
+        _print_next(lines, done, output, written=written)
     if done.missing is not None:
         raise done.missing
     if not done.holds:
@@ -232,25 +232,25 @@ def _status(done: FileConversion, *, strict: bool) -> int:
     return common.IN_DOUBT if done.in_doubt else common.FAILED
 
 
-def _output(model: Path, given: Path | None, options: RewriteOptions, *, dry_run: bool) -> Path:
+def _output(model: Path, output: Path | None, options: RewriteOptions, *, dry_run: bool) -> Path:
     """Return where the result goes, or would go.
 
     Raises:
         OptionError: Nothing is said of it, and it is to be written.
     """
-    if given is None and not dry_run:
+    if output is None and not dry_run:
         raise OptionError(
             "missing -o OUTPUT", remedy="name the file or the new folder to write, or use --dry-run"
         )
-    return model.with_suffix(f".{options.precision}.onnx") if given is None else given
+    return model.with_suffix(f".{options.precision}.onnx") if output is None else output
 
 
 def _measured(options: RewriteOptions, provider: str | None) -> RewriteOptions:
     """Return options for the target that runs on what is measured, unless another one is named."""
-    known = None if provider is None else of_provider(provider_named(provider))
-    if options.target is not None or known is None:
+    runner = None if provider is None else of_provider(provider_named(provider))
+    if options.target is not None or runner is None:
         return options
-    return replace(options, target=known.name)
+    return replace(options, target=runner.name)
 
 
 def _save_costs(done: FileConversion, path: Path | None) -> None:
@@ -337,8 +337,8 @@ def _print_verdict(done: FileConversion, report: Report, output: Path, *, writte
 
 def _print_unmet(done: FileConversion, report: Report, output: Path) -> None:
     """Print first that a search, or verifying, ended early, if it did, and what goes on."""
-    made, asked = done.made, done.asked
-    ended = None if made is None else made.unmet or made.verification.unfinished
+    conversion, asked = done.made, done.asked
+    ended = None if conversion is None else conversion.unmet or conversion.verification.unfinished
     if ended is None:
         return
     out, names = common.console(), _names(done, output, written=False)
@@ -351,21 +351,26 @@ def _print_outcome(
     done: FileConversion, report: Report, output: Path, *, written: bool, explain_casts: bool
 ) -> None:
     """Print the dearest casts if asked for, what the verdict rests on, and what was written."""
-    out, made = common.console(), done.made
+    out, conversion = common.console(), done.made
     if explain_casts:
         out.print_lines(cast_table(report))
-    fails = made is not None and not made.writable
-    if made is not None:
-        device = made.verification.device
-        measured = () if made.choice is None else made.choice.lines
-        lines = *made.verification.remarks, *(device.lines if device else ()), *measured
+    fails = conversion is not None and not conversion.writable
+    if conversion is not None:
+        device = conversion.verification.device
+        measured = () if conversion.choice is None else conversion.choice.lines
+        lines = *conversion.verification.remarks, *(device.lines if device else ()), *measured
         for line in lines:
             out.print(line)
     if written:
-        though = _as_it_came(done, report) if made is None else _though(made)
+        though = _as_it_came(done, report) if conversion is None else _though(conversion)
         out.print(f"wrote {delivered(output)}{though}")
     else:
-        slow = made is not None and made.is_slow and made.ok and made.nothing_left is None
+        slow = (
+            conversion is not None
+            and conversion.is_slow
+            and conversion.ok
+            and conversion.nothing_left is None
+        )
         flag = "--write-slower" if slow else "--write-failed"
         note = f"; {flag} writes it anyway" if fails else ""
         out.print(f"nothing was written{note}")
@@ -377,15 +382,15 @@ def _as_it_came(done: FileConversion, report: Report) -> str:
     return "" if changed else ", unchanged: nothing was converted"
 
 
-def _though(made: Conversion) -> str:
+def _though(conversion: Conversion) -> str:
     """Return what is said of a model that was written though something speaks against it."""
-    if made.doubt is not None:
+    if conversion.doubt is not None:
         return ", in doubt"
-    if not made.ok:
+    if not conversion.ok:
         return ", although it failed"
-    if made.nothing_left is None and made.is_slow:
+    if conversion.nothing_left is None and conversion.is_slow:
         return ", although it is not faster than float32"
-    return "" if made.writable else ", with nothing in 16 bits"
+    return "" if conversion.writable else ", with nothing in 16 bits"
 
 
 def _names(done: FileConversion, output: Path, *, written: bool) -> Names:
@@ -440,14 +445,14 @@ def _widen_file(
     from amp_rewrite.rewriting.widen import widen  # most conversions need nothing of it
 
     with progress_bar("widening", quiet=quiet) as progress:
-        made = widen(
+        widened = widen(
             model,
             keep_io_types=options.keep_io_types,
             lists=options.lists,
             allow_ops=options.allow_ops,
         )
         if not dry_run:
-            made.save(output, progress=progress)
+            widened.save(output, progress=progress)
     out = common.console(quiet=quiet)
-    out.print(made.in_short())
+    out.print(widened.in_short())
     out.print("nothing was written" if dry_run else f"wrote {delivered(output)}")

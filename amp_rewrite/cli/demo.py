@@ -58,11 +58,11 @@ def demo(
         folder.mkdir(parents=True, exist_ok=True)
         _show(folder, options)
         return
-    made = Path(tempfile.mkdtemp(prefix="amp-rewrite-demo-"))
+    made_folder = Path(tempfile.mkdtemp(prefix="amp-rewrite-demo-"))
     try:
-        _show(made, options)
+        _show(made_folder, options)
     except BaseException:  # Ctrl-C too: nobody was told of the folder
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(made_folder, ignore_errors=True)
         raise
 
 
@@ -90,9 +90,9 @@ def _show(folder: Path, options: RewriteOptions) -> None:
     out.print()
     try:
         out.print(f"$ amp-rewrite inputs {before.name} -o {data.name}")
-        made = make_inputs(before)
-        write_bytes(data, npz_bytes(made.batches[0]))
-        out.print(table_of(made))
+        inputs = make_inputs(before)
+        write_bytes(data, npz_bytes(inputs.batches[0]))
+        out.print(table_of(inputs))
         out.print()
         out.print(f"$ amp-rewrite verify {before.name} {after.name} --data {data.name} --stress")
         print_verify(verify(before, after, data, stress=True, target=options.target), out)

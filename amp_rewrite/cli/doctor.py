@@ -54,7 +54,7 @@ def doctor(
     """
     if report is not None and report.resolve() in (step.resolve(), data.resolve()):
         raise OptionError("the report would overwrite an input", where=report)
-    found = examine(
+    diagnosis = examine(
         step,
         data,
         batch=batch,
@@ -69,30 +69,33 @@ def doctor(
         },
     )
     if report is not None:
-        write_text(report, json.dumps(found.to_dict(), indent=1))
+        write_text(report, json.dumps(diagnosis.to_dict(), indent=1))
     if not quiet:
         for name in provider or ():
             common.say_cpu_provider(name, common.console())
-        _print(found, top)
-    if not found.finite or found.skipped is not None:
+        _print(diagnosis, top)
+    if not diagnosis.finite or diagnosis.skipped is not None:
         raise typer.Exit(common.FAILED)
 
 
-def _print(found: Diagnosis, top: int) -> None:
+def _print(diagnosis: Diagnosis, top: int) -> None:
     out = common.console()
-    out.print(f"step {found.step}, batch {found.batch} of epoch {found.epoch}: loss {found.loss}")
-    if found.skipped is not None:
-        out.print(f"{found.skipped}, at loss scale {found.loss_scale:g}")
-    out.print(found.text())
-    losing = found.losing()
+    out.print(
+        f"step {diagnosis.step}, batch {diagnosis.batch} of epoch {diagnosis.epoch}: "
+        f"loss {diagnosis.loss}"
+    )
+    if diagnosis.skipped is not None:
+        out.print(f"{diagnosis.skipped}, at loss scale {diagnosis.loss_scale:g}")
+    out.print(diagnosis.text())
+    losing = diagnosis.losing()
     for layer in losing[:top]:
         out.print(_line(layer))
     if len(losing) > top:
         out.print(f"... and {len(losing) - top} more layers")
-    if found.layers and not losing:
-        out.print(f"underflow takes no gradient at loss scale {found.loss_scale:g}")
-    if found.scales is not None:
-        lives, most = found.scales
+    if diagnosis.layers and not losing:
+        out.print(f"underflow takes no gradient at loss scale {diagnosis.loss_scale:g}")
+    if diagnosis.scales is not None:
+        lives, most = diagnosis.scales
         out.print(f"all layers live at loss scale {lives:g}; none overflows up to {most:g}")
 
 

@@ -38,7 +38,7 @@ def refuse_for_folder(
 
 
 def finish_folder(
-    found: FolderReport, report: Path | None, *, quiet: bool, refused: int = common.FAILED
+    folder_report: FolderReport, report: Path | None, *, quiet: bool, refused: int = common.FAILED
 ) -> None:
     """Print what became of a folder, write the report, and leave with the worst status.
 
@@ -48,12 +48,12 @@ def finish_folder(
         typer.Exit: Not all is well.
     """
     if report is not None:
-        write_text(report, found.to_json())
+        write_text(report, folder_report.to_json())
     out = common.console(quiet=quiet)
-    for line in found.lines():
+    for line in folder_report.lines():
         out.print(line)
     if quiet:
-        for model in found.failed:
+        for model in folder_report.failed:
             common.error_console().print(f"amp-rewrite: {model.file}: {model.said}")
-    if not found.ok:
-        raise typer.Exit(common.FAILED if found.failed else refused)
+    if not folder_report.ok:
+        raise typer.Exit(common.FAILED if folder_report.failed else refused)

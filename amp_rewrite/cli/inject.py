@@ -79,21 +79,21 @@ def inject(
         _print(read_info(step), conditional, output)
 
 
-def _pairs(option: str, given: Iterable[str] | None) -> dict[str, str] | None:
+def _pairs(option: str, texts: Iterable[str] | None) -> dict[str, str] | None:
     """Return what NAME=VALUE options say; None if there are none.
 
     Raises:
         OptionError: One has no equals sign, or a name is given twice.
     """
-    found: dict[str, str] = {}
-    for text in given or ():
+    values: dict[str, str] = {}
+    for text in texts or ():
         name, _, value = text.partition("=")
         if not name or not value:
             raise OptionError(f"{option} takes two names", found=repr(text), expected="NAME=VALUE")
-        if name in found:
+        if name in values:
             raise OptionError(f"{option} is given twice for one name", where=name)
-        found[name] = value
-    return found or None
+        values[name] = value
+    return values or None
 
 
 def _print(info: StepInfo, conditional: str, output: Path) -> None:

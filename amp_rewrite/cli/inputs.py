@@ -52,14 +52,14 @@ def inputs(
     """Generate plausible inputs for MODEL, for --data; edit them as you like."""
     files = _files(output, batches)
     with progress_bar("making inputs", quiet=quiet):
-        made = make_inputs(model, len(files), seed=seed, ranges=input_ranges(input_range or ()))
-        contents = [npz_bytes(batch) for batch in made.batches]
+        made_up = make_inputs(model, len(files), seed=seed, ranges=input_ranges(input_range or ()))
+        contents = [npz_bytes(batch) for batch in made_up.batches]
     if files[0] != output:
         output.mkdir(parents=True, exist_ok=True)
     for path, content in zip(files, contents, strict=True):
         write_bytes(path, content)
     if not quiet:
-        _print(made, model, output, files[0])
+        _print(made_up, model, output, files[0])
 
 
 def _files(output: Path, batches: int | None) -> list[Path]:
@@ -92,15 +92,15 @@ def _files(output: Path, batches: int | None) -> list[Path]:
     return files
 
 
-def _print(made: MadeUpInputs, model: Path, output: Path, first: Path) -> None:
+def _print(made_up: MadeUpInputs, model: Path, output: Path, first: Path) -> None:
     """Print what was made, and how to go on."""
     out = common.console()
-    out.print(table_of(made))
-    batches = "1 batch" if len(made.batches) == 1 else f"{len(made.batches)} batches"
+    out.print(table_of(made_up))
+    batches = "1 batch" if len(made_up.batches) == 1 else f"{len(made_up.batches)} batches"
     out.print(f"wrote {batches} to {delivered(output)}")
     if STREAM in (shown(model), shown(output)):
         return
-    name = next(iter(made.batches[0]), None)
+    name = next(iter(made_up.batches[0]), None)
     if name is not None:
         out.print("These inputs are made up. Replace them by real ones where you can:")
         out.print(f"  batch = dict(numpy.load({str(first)!r}))")
@@ -111,11 +111,11 @@ def _print(made: MadeUpInputs, model: Path, output: Path, first: Path) -> None:
     out.print(f"  amp-rewrite convert {data} --data {shlex.quote(str(output))}")
 
 
-def table_of(made: MadeUpInputs) -> Table:
+def table_of(made_up: MadeUpInputs) -> Table:
     """Return what the first batch holds, an input a row."""
     table = Table("input", "taken for", "type", "shape", "values", box=None, pad_edge=False)
-    for name, array in made.batches[0].items():
-        role = made.roles[name].role
+    for name, array in made_up.batches[0].items():
+        role = made_up.roles[name].role
         table.add_row(printable(name), str(role), str(array.dtype), _shape(array), _values(array))
     return table
 

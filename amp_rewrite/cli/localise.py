@@ -57,7 +57,7 @@ def localise(
     common.refuse_data(data, report)
     made_up = () if data else make_inputs(original, ranges=options.ranges).batches
     with progress_bar("trying nodes alone", quiet=quiet) as progress:
-        found = run(
+        localisation = run(
             original,
             rewritten,
             [*data] if data else made_up,
@@ -67,36 +67,36 @@ def localise(
             progress=progress,
         )
     if report is not None:
-        write_text(report, json.dumps(found.to_dict(), indent=1))
+        write_text(report, json.dumps(localisation.to_dict(), indent=1))
     if not quiet:
-        common.say_target(options, found.target, common.console())
-        _print(found, top, made_up=not data)
-    if not found.holds:
+        common.say_target(options, localisation.target, common.console())
+        _print(localisation, top, made_up=not data)
+    if not localisation.holds:
         raise typer.Exit(common.FAILED)
 
 
-def _print(found: Localisation, top: int, *, made_up: bool) -> None:
+def _print(localisation: Localisation, top: int, *, made_up: bool) -> None:
     out = common.console()
     if made_up:
         out.print("These inputs are made up; use --data for real ones.")
-    for name, distance in found.outputs.items():
-        verdict = "ok" if distance <= found.tolerance else "FAILED"
+    for name, distance in localisation.outputs.items():
+        verdict = "ok" if distance <= localisation.tolerance else "FAILED"
         out.print(
             f"output {name}: error {percent(distance)} of its size, at most "
-            f"{percent(found.tolerance)}: {verdict}"
+            f"{percent(localisation.tolerance)}: {verdict}"
         )
-    if found.absorbed:
+    if localisation.absorbed:
         out.print(
-            f"{counted(len(found.absorbed), 'node')} overflowed although every output is finite; "
-            f"first {found.absorbed[0]}",
+            f"{counted(len(localisation.absorbed), 'node')} overflowed although every output is "
+            f"finite; first {localisation.absorbed[0]}",
         )
-    if found.first is None and not found.holds:
+    if localisation.first is None and not localisation.holds:
         out.print("no 16-bit node is wrong by itself: float32 nodes magnify their input errors")
-    if found.first is not None:
-        out.print(f"the error starts at: {_line(found.first)}")
-    if found.most is not None:
-        out.print(f"largest contribution: {_line(found.most)}")
-    for rank, error in enumerate(found.ranking[:top], 1):
+    if localisation.first is not None:
+        out.print(f"the error starts at: {_line(localisation.first)}")
+    if localisation.most is not None:
+        out.print(f"largest contribution: {_line(localisation.most)}")
+    for rank, error in enumerate(localisation.ranking[:top], 1):
         out.print(f"{rank:4}. {_line(error)}")
 
 

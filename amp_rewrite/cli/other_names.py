@@ -86,10 +86,10 @@ def _with_output(command: Any, ctx: Any, args: list[str]) -> list[str]:
     if output is None or "--" in args:
         return args
     try:
-        given, extra, _ = command.make_parser(ctx).parse_args(args=list(args))
+        values, extra, _ = command.make_parser(ctx).parse_args(args=list(args))
     except Exception:  # noqa: BLE001 the command says what is wrong
         return args
-    if len(extra) != 1 or given.get("output") is not None or Path(extra[0]).exists():
+    if len(extra) != 1 or values.get("output") is not None or Path(extra[0]).exists():
         return args
     at = len(args) - 1 - args[::-1].index(extra[0])
     return [*args[:at], *args[at + 1 :], max(output.opts, key=len), extra[0]]

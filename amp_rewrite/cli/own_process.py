@@ -69,8 +69,8 @@ def run_apart(arguments: Sequence[str]) -> int | None:
 
 
 def _computes(command: str, arguments: Sequence[str]) -> bool:
-    given = {word.partition("=")[0] for word in arguments}
-    return command in COMPUTING or (command in _AT_TIMES and not given.isdisjoint(_IF))
+    flags = {word.partition("=")[0] for word in arguments}
+    return command in COMPUTING or (command in _AT_TIMES and not flags.isdisjoint(_IF))
 
 
 def _wait_for(arguments: Sequence[str]) -> int:

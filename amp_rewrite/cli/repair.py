@@ -92,7 +92,7 @@ def repair(
     common.check_reports((model, output), report, html)
     common.refuse_data(data, output, report, html)
     with progress_bar("repairing", quiet=quiet) as progress:
-        made = run_repair(
+        repaired = run_repair(
             model,
             [*data] if data else None,
             options,
@@ -103,41 +103,41 @@ def repair(
             budget=common.seconds(budget),
             progress=progress,
         )
-        refused = _saved(made, output, progress, write_failed=write_failed)
-        written = refused is None and (made.passes or write_failed)
+        refused = _saved(repaired, output, progress, write_failed=write_failed)
+        written = refused is None and (repaired.passes or write_failed)
         if html is not None:
             from amp_rewrite.page.low_model import write_repair_page  # loaded for the page alone
 
             progress("writing the page")
-            write_repair_page(html, made, model, output if written else None, data)
+            write_repair_page(html, repaired, model, output if written else None, data)
     if report is not None:
-        write_text(report, made.to_json())
+        write_text(report, repaired.to_json())
     if not quiet:
-        common.say_target(options, made.target, common.console())
-        _print(made, output, refused, written=written)
+        common.say_target(options, repaired.target, common.console())
+        _print(repaired, output, refused, written=written)
     if refused is not None and quiet:
         common.error_console().print(f"amp-rewrite: {refused}")
-    if refused is not None or not made.ok:
-        raise typer.Exit(_status(made, refused))
+    if refused is not None or not repaired.ok:
+        raise typer.Exit(_status(repaired, refused))
 
 
 def _saved(
-    made: Repair, output: Path, progress: Writing, *, write_failed: bool
+    repaired: Repair, output: Path, progress: Writing, *, write_failed: bool
 ) -> VerdictError | None:
     """Write the result if it passes; return the error if ONNX Runtime does not load it."""
-    if not (made.passes or write_failed):
+    if not (repaired.passes or write_failed):
         return None
     try:
-        made.save(output, write_failed=write_failed, progress=progress)
+        repaired.save(output, write_failed=write_failed, progress=progress)
     except VerdictError as error:
         return error
     return None
 
 
-def _status(made: Repair, refused: VerdictError | None) -> int:
+def _status(repaired: Repair, refused: VerdictError | None) -> int:
     """Return the exit status: data showed that it fails, or it is unsafe as far as is known."""
-    asked = made.verification is not None and not made.verification.is_made_up
-    fails = refused is None and asked and not made.passes and not made.left
+    asked = repaired.verification is not None and not repaired.verification.is_made_up
+    fails = refused is None and asked and not repaired.passes and not repaired.left
     return common.FAILED if fails else common.NOT_STRICT
 
 
@@ -150,17 +150,17 @@ def _check_verdict(data: list[Path] | None, rtol: float | None, *, verify: bool)
         )
 
 
-def _print(made: Repair, output: Path, refused: VerdictError | None, *, written: bool) -> None:
+def _print(repaired: Repair, output: Path, refused: VerdictError | None, *, written: bool) -> None:
     out = common.console()
     if refused is not None:
         out.print(f"FAILED: ONNX Runtime does not load the result: {refused.what}")
-    for line in made.to_text().splitlines():
+    for line in repaired.to_text().splitlines():
         out.print(line)
     if written:
-        note = "" if made.changed or made.raised.flat.mended.words() else ", a copy"
+        note = "" if repaired.changed or repaired.raised.flat.mended.words() else ", a copy"
         out.print(f"wrote {delivered(output)}{note}")
-        if made.verification is None and str(output) != "-":
-            target = f" --target {made.target}" if made.target else ""
+        if repaired.verification is None and str(output) != "-":
+            target = f" --target {repaired.target}" if repaired.target else ""
             out.print("next: Check the result on your own inputs.")
             out.print(f"  amp-rewrite check {shlex.quote(str(output))} --data inputs.npz{target}")
     else:

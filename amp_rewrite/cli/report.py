@@ -87,17 +87,17 @@ def report(
             remarks=_remarks(result, rewritten),
             shapes=shapes_of(model, result),
         )
-        found = _report(result, verification)
+        rewrite_report = _report(result, verification)
         other = (
             None
             if compare is None
             else _compared(model, compare, result, data, progress, runs=runs)
         )
-        written = _write(result, found, evidence, other, output, model_explorer)
+        written = _write(result, rewrite_report, evidence, other, output, model_explorer)
     if not quiet:
         out = common.console()
         common.say_cpu(options.target, out)
-        out.print(headline(found.precision, found.summary, evidence.sizes))
+        out.print(headline(rewrite_report.precision, rewrite_report.summary, evidence.sizes))
         for remark in evidence.remarks:
             out.print(remark)
         for path in written:
@@ -106,18 +106,18 @@ def report(
 
 def _check_outputs(outputs: list[Path | None], models: list[Path | None]) -> None:
     """Refuse files that cannot be written, that are one, or that would overwrite a model."""
-    given = [path for path in outputs if path is not None]
-    if not given:
+    written = [path for path in outputs if path is not None]
+    if not written:
         raise OptionError(
             "there is nothing to write", remedy="-o report.html, or --model-explorer overlay.json"
         )
-    for path in given:
+    for path in written:
         for model in models:
             if model is not None:
                 check_output_path(model, path)
         check_writable(path)
-    if len({path.resolve() for path in given}) < len(given):
-        raise OptionError("two outputs are one file", found=str(given[0]))
+    if len({path.resolve() for path in written}) < len(written):
+        raise OptionError("two outputs are one file", found=str(written[0]))
 
 
 def _report(result: RewriteResult, verification: VerifyReport | None) -> Report:
@@ -149,8 +149,8 @@ def _names(
     model: Path, rewritten: Path | None, options: RewriteOptions, data: list[Path] | None
 ) -> Names:
     after = model.with_suffix(f".{options.precision}.onnx") if rewritten is None else rewritten
-    given = tuple(path.name for path in data or ())
-    return Names(model.name, after.name, given, written=rewritten is not None)
+    data_names = tuple(path.name for path in data or ())
+    return Names(model.name, after.name, data_names, written=rewritten is not None)
 
 
 def _verified(

@@ -36,30 +36,32 @@ def with_rewrite_options(*without: str) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         takes_all = _EVERY in inspect.signature(command).parameters
 
-        def run(**given: Any) -> None:
-            values = {option.name: _value(option, given) for option in chosen}
-            if "precision" in given:  # a step's own, which may be float32
+        def run(**arguments: Any) -> None:
+            values = {option.name: _value(option, arguments) for option in chosen}
+            if "precision" in arguments:  # a step's own, which may be float32
                 from amp_rewrite.training.step.precision import low_of
 
                 values |= low_of(
-                    given["precision"], targets.find(values["target"] or targets.DEFAULT)
+                    arguments["precision"], targets.find(values["target"] or targets.DEFAULT)
                 )
             if takes_all:
-                given[_EVERY] = (values["target"] or "").strip().lower() == ALL
-                values["target"] = None if given[_EVERY] else values["target"]
-            command(**given, options=RewriteOptions(**values))
+                arguments[_EVERY] = (values["target"] or "").strip().lower() == ALL
+                values["target"] = None if arguments[_EVERY] else values["target"]
+            command(**arguments, options=RewriteOptions(**values))
 
         return with_parameters(run, command, [p for option in chosen for p in _parameters(option)])
 
     return decorate
 
 
-def with_parameters(run: Command, command: Command, made: list[inspect.Parameter]) -> Command:
+def with_parameters(
+    run: Command, command: Command, replacements: list[inspect.Parameter]
+) -> Command:
     """Return `run` with a command's name, words and parameters, others in place of `options`."""
     parameters: list[inspect.Parameter] = []
     for own in inspect.signature(command, eval_str=True).parameters.values():
         if own.name == _PARAMETER:
-            parameters += made
+            parameters += replacements
         elif own.name != _EVERY:
             parameters.append(own.replace(kind=_KIND))
     functools.update_wrapper(run, command)
@@ -71,9 +73,9 @@ def _parameters(option: Field[Any]) -> Iterator[inspect.Parameter]:
     """Yield what a field is on the command line: a value, a switch, names one by one, or both."""
     help_, flag, names = (option.metadata[key] for key in ("help", "flag", "names"))
     if flag is None or names is not None:
-        found = completing(option.metadata["choices"])
+        completion = completing(option.metadata["choices"])
         type_ = str | None if option.default is None else type(option.default)
-        kind = Annotated[type_, typer.Option(help=help_, autocompletion=found)]
+        kind = Annotated[type_, typer.Option(help=help_, autocompletion=completion)]
         yield inspect.Parameter(option.name, _KIND, default=option.default, annotation=kind)
     if flag is not None:
         several = Annotated[list[str] | None, typer.Option(flag, help=names or help_)]
@@ -85,9 +87,9 @@ def _names_parameter(option: Field[Any]) -> str:
     return f"{option.name}_names" if option.metadata["names"] else option.name
 
 
-def _value(option: Field[Any], given: dict[str, Any]) -> Any:
+def _value(option: Field[Any], arguments: dict[str, Any]) -> Any:
     """Take a field's value out of what typer gives a command."""
-    value = given.pop(option.name)
+    value = arguments.pop(option.name)
     if option.metadata["names"] is not None:
-        return given.pop(_names_parameter(option)) or value
+        return arguments.pop(_names_parameter(option)) or value
     return value if option.metadata["flag"] is None else value or option.default

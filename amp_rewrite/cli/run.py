@@ -50,16 +50,16 @@ def run(
     common.use_arm64(context, arm64_folder, provider)
     named = CPU if provider is None else targets.provider_named(provider)
     with progress_bar("running", quiet=quiet):
-        found = run_on(
+        device_run = run_on(
             model, read_batch(data), named, repeat=repeat, threads=threads, original=original
         )
     if output is not None:
-        write_bytes(output, npz_bytes(_named(found.outputs)))
+        write_bytes(output, npz_bytes(_named(device_run.outputs)))
     if report is not None:
-        write_text(report, found.to_json())
+        write_text(report, device_run.to_json())
     if not quiet:
         out = common.console()
-        for line in found.to_text().splitlines():
+        for line in device_run.to_text().splitlines():
             out.print(line)
         common.say_cpu_provider(provider, out)
 

@@ -30,11 +30,11 @@ def check_standard_output(error: OSError | None = None) -> None:
         if error is not None and error.filename is None and error.errno in _REASONS:
             raise error
         sys.stdout.flush()
-    except OSError as found:
+    except OSError as problem:
         _give_up()
         raise SaveError(
-            "standard output cannot be written", found=found.strerror or found, remedy=_REMEDY
-        ) from found
+            "standard output cannot be written", found=problem.strerror or problem, remedy=_REMEDY
+        ) from problem
 
 
 def write_to_standard_output(content: bytes) -> None:

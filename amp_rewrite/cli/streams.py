@@ -100,8 +100,8 @@ def _model_from_stdin(context: Any, parameter: Any, value: Any) -> Any:
 
 def _data_from_stdin(context: Any, parameter: Any, value: Any) -> Any:
     if isinstance(value, list | tuple):
-        given: Iterable[Any] = value
-        return [_data_from_stdin(context, parameter, item) for item in given]
+        items: Iterable[Any] = value
+        return [_data_from_stdin(context, parameter, item) for item in items]
     is_stream = value is not None and str(value) == STREAM
     return _from_stdin(context, _KINDS) if is_stream else value
 

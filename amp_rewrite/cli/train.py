@@ -127,30 +127,30 @@ def _print_run(run: Run, *written: Path | None) -> None:
         out.print(f"{name}: {count} numbers fed were not finite")
 
 
-def _print_restored(found: Restored | None, path: Path | None) -> None:
+def _print_restored(restored: Restored | None, path: Path | None) -> None:
     """Say what was taken from a checkpoint that does not fit as a whole."""
-    if found is None or not (found.left or found.kept or found.begun):
+    if restored is None or not (restored.left or restored.kept or restored.begun):
         return
     out = common.error_console()
-    out.print(f"{path}: {len(found.taken)} tensors taken")
-    for name, why in found.left.items():
+    out.print(f"{path}: {len(restored.taken)} tensors taken")
+    for name, why in restored.left.items():
         out.print(f"left: {name} ({why})")
-    if found.kept:
-        out.print(f"as they were: {', '.join(found.kept)}")
-    if found.begun:
-        out.print(f"begin anew at the weights: {', '.join(found.begun)}")
+    if restored.kept:
+        out.print(f"as they were: {', '.join(restored.kept)}")
+    if restored.begun:
+        out.print(f"begin anew at the weights: {', '.join(restored.begun)}")
 
 
-def _print_search(found: RateSearch, out: PlainConsole) -> None:
+def _print_search(search: RateSearch, out: PlainConsole) -> None:
     """Say which learning rate to begin with."""
-    tried = f"{len(found.rates)} rates from {found.rates[0]:.3g} to {found.rates[-1]:.3g}"
-    if found.suggestion is None:
+    tried = f"{len(search.rates)} rates from {search.rates[0]:.3g} to {search.rates[-1]:.3g}"
+    if search.suggestion is None:
         out.print(
             f"no learning rate to suggest: the loss falls nowhere clearly, of {tried}; the model "
             "is trained already, or needs larger batches"
         )
     else:
         out.print(
-            f"suggested learning rate {found.suggestion:.3g}: the loss falls most steeply there, "
+            f"suggested learning rate {search.suggestion:.3g}: the loss falls most steeply there, "
             f"of {tried}"
         )

@@ -132,40 +132,42 @@ _OF_A_RUN = (
 def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of a run, which it gets as the RunOptions `options`."""
 
-    def run(**given: Any) -> None:
-        values = {name: given.pop(name) for name in OPTIONS}
-        command(**given, options=RunOptions(**values))
+    def run(**arguments: Any) -> None:
+        values = {name: arguments.pop(name) for name in OPTIONS}
+        command(**arguments, options=RunOptions(**values))
 
     hints = get_type_hints(RunOptions)
-    made: list[Parameter] = []
+    parameters: list[Parameter] = []
     for field in fields(RunOptions):
         kind = Annotated[hints[field.name], OPTIONS[field.name]]
         default = Parameter.empty if field.default is MISSING else field.default
-        made.append(Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
-    return with_parameters(run, command, made)
+        parameters.append(
+            Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        )
+    return with_parameters(run, command, parameters)
 
 
 def given_options(context: typer.Context) -> set[str]:
     """Return the names of the options that the command line has, without dashes."""
-    found: set[str] = set()
+    names: set[str] = set()
     for parameter in context.command.params:
         name = parameter.name or ""
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             off = context.params[name] is False and parameter.secondary_opts
-            found.add((parameter.secondary_opts if off else parameter.opts)[0].lstrip("-"))
-    return found
+            names.add((parameter.secondary_opts if off else parameter.opts)[0].lstrip("-"))
+    return names
 
 
-def check_options(given: Collection[str]) -> None:
+def check_options(names: Collection[str]) -> None:
     """Refuse options that could only be left out.
 
     Raises:
         OptionError: There is one.
     """
-    if _SEARCH in given:
-        useless = [name for name in _OF_A_RUN if name in given]
-        if "checkpoint" in given and "resume" not in given:
+    if _SEARCH in names:
+        useless = [name for name in _OF_A_RUN if name in names]
+        if "checkpoint" in names and "resume" not in names:
             useless.append("checkpoint")
         if useless:
             raise OptionError(
@@ -174,7 +176,7 @@ def check_options(given: Collection[str]) -> None:
                 remedy="omit them" if useless[1:] else "omit it",
             )
     for name, needed in _NEEDS.items():
-        if name in given and not set(needed) & set(given):
+        if name in names and not set(needed) & set(names):
             raise OptionError(
                 f"--{name} does nothing without {_listed(needed, ' or ')}",
                 remedy=f"add {_listed(needed, ' or ')}, or omit --{name}",

@@ -59,7 +59,7 @@ def tune(
     default = Tolerance.default(metric, options.low.rtol)
     tolerance = default if rtol is None else Tolerance(metric, rtol)
     with progress_bar("tuning", quiet=quiet) as progress:
-        found = run(
+        tuning = run(
             model,
             [*data],
             tolerance,
@@ -71,54 +71,54 @@ def tune(
             warn=common.console(quiet=quiet).print,
             estimate=common.rounding_errors,
         )
-    found.save(output)
+    tuning.save(output)
     if not quiet:
-        _print_unmet(found, _again(model, data, found, output))
-        common.say_target(options, found.options.chosen_target, common.console())
-        _print(found, output)
-    if not found.is_settled:
+        _print_unmet(tuning, _again(model, data, tuning, output))
+        common.say_target(options, tuning.options.chosen_target, common.console())
+        _print(tuning, output)
+    if not tuning.is_settled:
         raise typer.Exit(common.FAILED)
 
 
-def _again(model: Path, data: list[Path], found: Tuning, output: Path) -> str:
+def _again(model: Path, data: list[Path], tuning: Tuning, output: Path) -> str:
     """Return the command that goes on with a search that ended early."""
     words = [*("amp-rewrite", "tune", str(model), "-o", str(output))]
     words += [word for each in data for word in ("--data", str(each))]
-    words += ["--metric", found.tolerance.metric, "--rtol", f"{found.tolerance.limit:g}"]
-    words += [word for option in option_words(found.options) for word in option]
-    return shlex.join([*words, "--budget", f"{MORE * found.seconds:g}s", "--resume"])
+    words += ["--metric", tuning.tolerance.metric, "--rtol", f"{tuning.tolerance.limit:g}"]
+    words += [word for option in option_words(tuning.options) for word in option]
+    return shlex.join([*words, "--budget", f"{MORE * tuning.seconds:g}s", "--resume"])
 
 
-def _print_unmet(found: Tuning, again: str) -> None:
+def _print_unmet(tuning: Tuning, again: str) -> None:
     """Print first that the search ended early, if it did, and the command that continues it."""
-    if found.unmet is not None:
-        for line in (found.unmet, "next: Continue the search with more time.", f"  {again}"):
+    if tuning.unmet is not None:
+        for line in (tuning.unmet, "next: Continue the search with more time.", f"  {again}"):
             common.console().print(line)
 
 
-def _print(found: Tuning, output: Path) -> None:
+def _print(tuning: Tuning, output: Path) -> None:
     out = common.console()
-    passes = found.loss <= found.tolerance.limit
+    passes = tuning.loss <= tuning.tolerance.limit
     out.print(
-        f"{'Passed' if passes else 'FAILED'}: {found.tolerance.metric} {found.loss:.3g}, at most "
-        f"{found.tolerance.limit:.3g}; without tuning {found.without}",
+        f"{'Passed' if passes else 'FAILED'}: {tuning.tolerance.metric} {tuning.loss:.3g}, at most "
+        f"{tuning.tolerance.limit:.3g}; without tuning {tuning.without}",
         style="green" if passes else "red",
     )
     out.print(
-        f"{counted(len(found.keep), 'node')} kept float32 ({found.kind} set, {found.trials} "
-        f"trials){_operators(found)}"
+        f"{counted(len(tuning.keep), 'node')} kept float32 ({tuning.kind} set, {tuning.trials} "
+        f"trials){_operators(tuning)}"
     )
-    by_name = {rule.node: rule for rule in found.rules}
-    for name in found.keep[:_SHOWN]:
+    by_name = {rule.node: rule for rule in tuning.rules}
+    for name in tuning.keep[:_SHOWN]:
         out.print(f"  {name}: {by_name[name].why}" if name in by_name else f"  {name}")
-    if len(found.keep) > _SHOWN:
-        out.print(f"  and {len(found.keep) - _SHOWN} more; {delivered(output)} has all of them")
-    for point in found.front:
+    if len(tuning.keep) > _SHOWN:
+        out.print(f"  and {len(tuning.keep) - _SHOWN} more; {delivered(output)} has all of them")
+    for point in tuning.front:
         out.print(f"candidate: {point}")
     out.print(f"wrote {delivered(output)}")
 
 
-def _operators(found: Tuning) -> str:
+def _operators(tuning: Tuning) -> str:
     """Return how many nodes of each operator are kept, most first; "" if there are none."""
-    counts = Counter(found.operators.values()).most_common()
+    counts = Counter(tuning.operators.values()).most_common()
     return f": {', '.join(f'{op} x{count}' for op, count in counts)}" if counts else ""

@@ -90,7 +90,7 @@ def verify(
     paths = data[0] if data and len(data) == 1 else data
     budget = None if stress_budget is None else common.seconds(stress_budget)
     with progress_bar("verifying", quiet=quiet) as progress:
-        found = verify_models(
+        verification = verify_models(
             original,
             rewritten,
             paths or None,
@@ -105,10 +105,10 @@ def verify(
             progress=progress,
         )
     if report is not None:
-        write_text(report, found.to_json())
+        write_text(report, verification.to_json())
     if not quiet:
         common.say_cpu(target, common.console())
         common.say_cpu_provider(provider, common.console(), target=target)
-        print_verify(found, common.console())
-    if not found.ok:
-        raise typer.Exit(common.FAILED if found.doubt is None else common.IN_DOUBT)
+        print_verify(verification, common.console())
+    if not verification.ok:
+        raise typer.Exit(common.FAILED if verification.doubt is None else common.IN_DOUBT)

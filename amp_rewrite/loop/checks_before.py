@@ -42,11 +42,11 @@ def _check_evaluates(
 ) -> None:
     """Refuse options of evaluations that there are none of."""
     often = f"every {plan.evaluate_every} steps"
-    given = {"metrics": metrics, often: plan.evaluate_every, "averaged": plan.averaged}
-    if held_out is None and any(given.values()):
+    options = {"metrics": metrics, often: plan.evaluate_every, "averaged": plan.averaged}
+    if held_out is None and any(options.values()):
         raise OptionError(
             "there are no held-out data to evaluate",
-            found=", ".join(name for name, value in given.items() if value),
+            found=", ".join(name for name, value in options.items() if value),
             remedy="name them, or leave out how they are evaluated",
         )
 

@@ -96,12 +96,12 @@ def _examined(
             update.append(feeds)
             at.batch, at.step = at.batch + 1, at.step + 1
             try:
-                found = session.run(feeds, watched)
+                results = session.run(feeds, watched)
             except LossScaleError as error:
                 return _found(session, update, at, error.what)
-            at.note(found)
-            if not found.get(ACCUMULATED, 0):
-                skipped = 0 if found.get(_FINITE, True) else skipped + 1
+            at.note(results)
+            if not results.get(ACCUMULATED, 0):
+                skipped = 0 if results.get(_FINITE, True) else skipped + 1
             if skipped >= skips:
                 return _found(session, update, at, f"{skipped} updates in a row were skipped")
             if not math.isfinite(at.loss):
@@ -130,12 +130,12 @@ def _found(
     `skipped` says why it was one update too many.
     """
     later = len(update)
-    found = None
-    while found is None or (found.finite and later):
+    diagnosis = None
+    while diagnosis is None or (diagnosis.finite and later):
         later -= 1
-        found = session.diagnose(update[-1 - later], last=True)
+        diagnosis = session.diagnose(update[-1 - later], last=True)
     return replace(
-        found,
+        diagnosis,
         step=at.step - later,
         epoch=at.epoch + 1,
         batch=at.batch - later,

@@ -76,12 +76,12 @@ def measure(
     total, weights, seen = 0.0, 0.0, False
     for feeds in batches:
         seen = True
-        found = session.evaluate(feeds, fetches, averaged=averaged)
-        counts = weight.of(found, feeds)
+        results = session.evaluate(feeds, fetches, averaged=averaged)
+        counts = weight.of(results, feeds)
         if counts:  # the loss of labels that are all ignored may be NaN
-            total, weights = total + scalar_loss(found[LOSS]) * counts, weights + counts
+            total, weights = total + scalar_loss(results[LOSS]) * counts, weights + counts
         for metric in metrics:
-            metric.update(found, feeds)
+            metric.update(results, feeds)
     if not seen:
         raise DataError("the held-out data hold no examples")
     measured = {f"eval_{m.name}": as_number(m.result(), m.name) for m in metrics}
@@ -140,11 +140,11 @@ def check_fills(data: Examples, batch: int, session: TrainingSession) -> None:
     )
 
 
-def summary(found: Mapping[str, float]) -> str:
+def summary(results: Mapping[str, float]) -> str:
     """Return an evaluation as text, for example "loss 0.0713, accuracy 98.33%"."""
     return ", ".join(
         f"{name.removeprefix('eval_').replace('_', ' ')} {_shown(name, value)}"
-        for name, value in found.items()
+        for name, value in results.items()
     )
 
 

@@ -53,10 +53,10 @@ class Plan:
             SaveError: The checkpoint's name says that it is a file of another kind.
         """
         for name, least in _LEAST.items():
-            given = getattr(self, name)
-            if name == "ahead" and given is None:
+            number = getattr(self, name)
+            if name == "ahead" and number is None:
                 continue
-            object.__setattr__(self, name, arguments.integer(name, given, low=least))
+            object.__setattr__(self, name, arguments.integer(name, number, low=least))
         check_checkpoint_name(self.checkpoint)
         for name in ("shuffle", "averaged"):
             object.__setattr__(self, name, arguments.switch(name, getattr(self, name)))
@@ -121,17 +121,17 @@ class Progress:
         step, batch = self.step + ahead, self.batch + ahead
         return f"step {step}, batch {batch} of epoch {self.epoch + 1}"
 
-    def note(self, found: Mapping[str, Any], asked: Collection[str] = ()) -> None:
+    def note(self, results: Mapping[str, Any], asked: Collection[str] = ()) -> None:
         """Take what the last step returned, of which callbacks have asked for some.
 
         Raises:
             StepError: The loss is not a scalar.
         """
-        self.loss = scalar_loss(found[LOSS])
-        if found.keys() >= set(SCALE):
-            self.loss_scale = float(found["loss_scale"])
-            self.skipped_steps = int(found["skipped_steps"])
-        self.fetched = {name: found[name] for name in asked}
+        self.loss = scalar_loss(results[LOSS])
+        if results.keys() >= set(SCALE):
+            self.loss_scale = float(results["loss_scale"])
+            self.skipped_steps = int(results["skipped_steps"])
+        self.fetched = {name: results[name] for name in asked}
 
 
 def scalar_loss(loss: Any) -> float:

@@ -29,29 +29,32 @@ def stored(at: Progress, plan: Plan, callbacks: Mapping[str, Mapping[str, Any]])
     return where | plan.order | kept
 
 
-def read_back(found: Mapping[str, Any], plan: Plan) -> Progress:
+def read_back(content: Mapping[str, Any], plan: Plan) -> Progress:
     """Return where a run goes on from what `stored` returned.
 
     Args:
-        found: What a checkpoint keeps, or anything else that somebody saved with one.
+        content: What a checkpoint keeps, or anything else that somebody saved with one.
         plan: The plan of the run that goes on; its checkpoint is named in errors.
 
     Raises:
         CheckpointError: A field is missing, unknown or of another kind; or the examples come in
             another order.
     """
-    check_stored(found, _STORED, plan.checkpoint)
+    check_stored(content, _STORED, plan.checkpoint)
     for name, value in plan.order.items():
-        if found[name] != value:
+        if content[name] != value:
             raise CheckpointError(
                 f"the checkpoint was saved with another {name}",
                 where=plan.checkpoint,
-                found=found[name],
+                found=content[name],
                 expected=value,
                 remedy="resume with the same data order",
             )
     return Progress(
-        found["epoch"], found["position"], found["step"], callbacks=found.get(_CALLBACKS, {})
+        content["epoch"],
+        content["position"],
+        content["step"],
+        callbacks=content.get(_CALLBACKS, {}),
     )
 
 
@@ -71,13 +74,13 @@ def check_begin(at: Progress, steps: int | None, where: object) -> None:
         )
 
 
-def check_stored(found: object, expected: Check, where: object) -> None:
+def check_stored(content: object, expected: Check, where: object) -> None:
     """Refuse what a checkpoint keeps if training did not store it.
 
     Raises:
         CheckpointError: It is something else.
     """
-    misfit = expected(found, "")
+    misfit = expected(content, "")
     if misfit is not None:
         raise CheckpointError(
             f"training cannot go on from the checkpoint: {misfit.key}",

@@ -141,8 +141,10 @@ class TensorBoard(Callback):
 
     def on_evaluation(self, run: Run) -> None:
         """Write the scalars of an evaluation."""
-        found = run.at.evaluation or {}
-        self._add("evaluation", {k.removeprefix("eval_"): v for k, v in found.items()}, run.at.step)
+        scores = run.at.evaluation or {}
+        self._add(
+            "evaluation", {k.removeprefix("eval_"): v for k, v in scores.items()}, run.at.step
+        )
         self._mark = time.perf_counter()  # an evaluation is not a part of the next step
 
     def on_epoch(self, run: Run) -> None:
@@ -188,8 +190,8 @@ class TensorBoard(Callback):
     def _add_histogram(self, tag: str, values: np.ndarray[Any, Any], step: int) -> None:
         """Write the histogram of the finite ones among values, if there are any."""
         values = values if values.dtype.itemsize >= _BYTES else values.astype(np.float32)
-        known = np.isfinite(values)
-        finite = values if known.all() else values[known]
+        are_finite = np.isfinite(values)
+        finite = values if are_finite.all() else values[are_finite]
         if finite.size:
             self._writer.add_histogram(tag, finite, step)
 

@@ -324,21 +324,21 @@ def train(
 
 def _refuse(others: Mapping[str, Any]) -> None:
     """Refuse options that there are not."""
-    known = [name for name in inspect.signature(Trainer.train).parameters if name != "others"][2:]
+    names = [name for name in inspect.signature(Trainer.train).parameters if name != "others"][2:]
     for name in others:
-        close = [_OPTIONS[name]] if name in _OPTIONS else get_close_matches(name, known)
-        expected = " or ".join(close) or ", ".join(known)
+        close = [_OPTIONS[name]] if name in _OPTIONS else get_close_matches(name, names)
+        expected = " or ".join(close) or ", ".join(names)
         raise OptionError("unknown option", found=name, expected=expected)
 
 
-def _refuse_session_options(given: Mapping[str, Any]) -> None:
+def _refuse_session_options(options: Mapping[str, Any]) -> None:
     """Refuse what other trainers are made with and `Trainer.train` takes here.
 
     Raises:
         OptionError: It is such an option.
     """
     of_training = inspect.signature(Trainer.train).parameters
-    for name in given:
+    for name in options:
         meant = _OPTIONS.get(name, name)
         if meant in of_training and name not in inspect.signature(TrainingSession).parameters:
             raise OptionError(
@@ -348,45 +348,45 @@ def _refuse_session_options(given: Mapping[str, Any]) -> None:
             )
 
 
-def session_options(given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def session_options(options: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return options of a session, given as a mapping or not at all.
 
     Raises:
         OptionError: They are no such options.
     """
-    known = list(inspect.signature(TrainingSession).parameters)[1:]
-    if given is None:
+    names = list(inspect.signature(TrainingSession).parameters)[1:]
+    if options is None:
         return {}
-    if not isinstance(given, Mapping) or not given.keys() <= set(known):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    if not isinstance(options, Mapping) or not options.keys() <= set(names):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
             "impossible options of a session",
-            found=f"{given!r:.60}",
-            expected=f"a mapping with {', '.join(known)}",
+            found=f"{options!r:.60}",
+            expected=f"a mapping with {', '.join(names)}",
         )
-    return given
+    return options
 
 
-def _metrics(given: Metrics) -> list[Metric] | None:
-    if given is None:
+def _metrics(metrics: Metrics) -> list[Metric] | None:
+    if metrics is None:
         return None
-    listed = [given] if isinstance(given, str) else given
+    listed = [metrics] if isinstance(metrics, str) else metrics
     if not isinstance(listed, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
-            "metrics must be a name or a list", found=f"an object of type {type(given).__name__}"
+            "metrics must be a name or a list", found=f"an object of type {type(metrics).__name__}"
         )
     return [get(metric) for metric in listed]
 
 
-def _callbacks(given: Sequence[Callback]) -> Sequence[Callback]:
-    if not isinstance(given, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+def _callbacks(callbacks: Sequence[Callback]) -> Sequence[Callback]:
+    if not isinstance(callbacks, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
-            "callbacks come in a list", found=f"an object of type {type(given).__name__}"
+            "callbacks come in a list", found=f"an object of type {type(callbacks).__name__}"
         )
-    for callback in given:
+    for callback in callbacks:
         if not isinstance(callback, Callback):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise OptionError(
                 "not a callback",
                 found=f"an object of type {type(callback).__name__}",
                 remedy="derive its class from amp_rewrite.callbacks.Callback",
             )
-    return given
+    return callbacks

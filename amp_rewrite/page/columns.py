@@ -29,8 +29,8 @@ class Strings:
         """Return the number of a string, NONE for None."""
         if text is None:
             return NONE
-        known = self._numbers.get(text)
-        if known is None:
-            known = self._numbers[text] = len(self.texts)
+        number_of = self._numbers.get(text)
+        if number_of is None:
+            number_of = self._numbers[text] = len(self.texts)
             self.texts.append(printable(text))
-        return known
+        return number_of

@@ -48,10 +48,10 @@ def types_in(result: RewriteResult, path: Path) -> tuple[str | None, ...]:
     Raises:
         LoadError: The file cannot be read.
     """
-    flat, found = result.flat, read_flat(path)
-    types, before = infer(found), types_of(result)[0]
-    nodes = {name: node for node, name in enumerate(found.node_names) if name}
-    makers = _makers(found)
+    flat, other_flat = result.flat, read_flat(path)
+    types, before = infer(other_flat), types_of(result)[0]
+    nodes = {name: node for node, name in enumerate(other_flat.node_names) if name}
+    makers = _makers(other_flat)
 
     def type_of(node: int) -> str | None:
         mine = flat.outputs_of(node)
@@ -59,10 +59,10 @@ def types_in(result: RewriteResult, path: Path) -> tuple[str | None, ...]:
         if port is None:
             return None
         other = nodes.get(flat.node_names[node], makers.get(flat.value_names[mine[0]]))
-        if other is None or found.called(other)[:2] != flat.called(node)[:2]:
+        if other is None or other_flat.called(other)[:2] != flat.called(node)[:2]:
             return None
-        made = found.outputs_of(other)
-        return element_name(types[made[port]]) if port < len(made) else None
+        outputs = other_flat.outputs_of(other)
+        return element_name(types[outputs[port]]) if port < len(outputs) else None
 
     return tuple(map(type_of, range(flat.n_nodes)))
 
@@ -85,18 +85,20 @@ def comparison_table(
     theirs = [
         theirs if mine is not None else None for mine, theirs in zip(ours, other.types, strict=True)
     ]
-    found = other.verification
+    verification = other.verification
     return {
         "name": printable(other.name),
         "size": other.size,
         "ours": [strings.number(name) for name in ours],
         "theirs": [strings.number(name) for name in theirs],
         "precision": [_kind(name) for name in theirs],
-        "errors": error_table(result.flat, found),
+        "errors": error_table(result.flat, verification),
         "failure": printable(other.failure),
-        "ok": None if found is None else found.ok,
-        "worst": None if found is None else _worst(found),
-        "said": [printable(line) for line in (() if found is None else found.failures[:3])],
+        "ok": None if verification is None else verification.ok,
+        "worst": None if verification is None else _worst(verification),
+        "said": [
+            printable(line) for line in (() if verification is None else verification.failures[:3])
+        ],
     }
 
 
@@ -113,5 +115,5 @@ def _kind(name: str | None) -> int:
     return LOW_KIND if name in LOW else KEPT
 
 
-def _worst(found: VerifyReport) -> float | str:
-    return short(max((output.scaled_error for output in found.outputs), default=0.0))
+def _worst(report: VerifyReport) -> float | str:
+    return short(max((output.scaled_error for output in report.outputs), default=0.0))

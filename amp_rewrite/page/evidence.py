@@ -80,16 +80,16 @@ def evidence_of(conversion: FileConversion, output: Path, *, written: bool) -> E
     Raises:
         AmpError: The data cannot be read.
     """
-    model, result, made = conversion.model, conversion.result, conversion.made
+    model, result, outcome = conversion.model, conversion.result, conversion.made
     data = conversion.asked.data
     return Evidence(
         names=Names(model.name, output.name, tuple(path.name for path in data), written),
         sizes=sizes_of(model, result.flat, result.plan, output if written else None),
-        verification=None if made is None else made.verification,
+        verification=None if outcome is None else outcome.verification,
         histograms=measured(conversion.source, result, data) if data else {},
-        tuning=None if made is None else made.tuning,
-        remarks=() if made is None or made.unmet is None else (made.unmet,),
-        against=None if made is None else made.nothing_left,
+        tuning=None if outcome is None else outcome.tuning,
+        remarks=() if outcome is None or outcome.unmet is None else (outcome.unmet,),
+        against=None if outcome is None else outcome.nothing_left,
         shapes=shapes_of(conversion.source, result),
     )
 
@@ -134,9 +134,9 @@ def differing(result: RewriteResult, rewritten: Path) -> tuple[str, ...]:
     Raises:
         LoadError: The file cannot be read.
     """
-    found, flat = read_flat(rewritten), result.flat
-    types_before, types = result.context.type_graph.types, infer(found)
-    number_of = {name: node for node, name in enumerate(found.node_names)}
+    other_flat, flat = read_flat(rewritten), result.flat
+    types_before, types = result.context.type_graph.types, infer(other_flat)
+    number_of = {name: node for node, name in enumerate(other_flat.node_names)}
     retyped, low = frozenset(result.plan.retyped), result.context.low.number
 
     def differs(before: int, after: int) -> bool:
@@ -149,5 +149,5 @@ def differing(result: RewriteResult, rewritten: Path) -> tuple[str, ...]:
     return tuple(
         name
         for name, node in zip(names, nodes, strict=True)
-        if any(map(differs, flat.outputs_of(node), found.outputs_of(number_of[name])))
+        if any(map(differs, flat.outputs_of(node), other_flat.outputs_of(number_of[name])))
     )

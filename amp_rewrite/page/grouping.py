@@ -55,23 +55,23 @@ def _group_by_name(
 ) -> Group:
     """Return a folder of nodes, with folders inside for the prefixes of their names."""
     root = Group(label)
-    known: dict[tuple[str, ...], Group] = {(): root}
+    groups: dict[tuple[str, ...], Group] = {(): root}
     for node in nodes:
         path = tuple(_parts(names[node])[:-1])
-        _folder(path, known).members.append(owners.get(node, node))
+        _folder(path, groups).members.append(owners.get(node, node))
     _simplify(root)
     _divide(root, names)
     return root
 
 
-def _folder(path: tuple[str, ...], known: dict[tuple[str, ...], Group]) -> Group:
+def _folder(path: tuple[str, ...], groups: dict[tuple[str, ...], Group]) -> Group:
     """Return the folder of a path, made with those around it where it is new."""
     depth = len(path)
-    while path[:depth] not in known:
+    while path[:depth] not in groups:
         depth -= 1
-    group = known[path[:depth]]
+    group = groups[path[:depth]]
     for end in range(depth + 1, len(path) + 1):
-        inner = known[path[:end]] = Group(path[end - 1])
+        inner = groups[path[:end]] = Group(path[end - 1])
         group.members.append(inner)
         group = inner
     return group

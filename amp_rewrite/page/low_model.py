@@ -31,7 +31,7 @@ _BEFORE = "Before is the float32 model that the file stands for, after is {after
 
 
 def write_check_page(
-    page: Path, found: SafetyReport, model: Path, data: Sequence[Path] | None
+    page: Path, safety: SafetyReport, model: Path, data: Sequence[Path] | None
 ) -> None:
     """Write the page of a check.
 
@@ -41,23 +41,23 @@ def write_check_page(
     """
     name = shlex.quote(model.name)
     steps: list[NextStep] = []
-    if found.run is None and found.nodes:
+    if safety.run is None and safety.nodes:
         why = "Run it, emulated in the arithmetic of the target."
-        steps.append(NextStep(why, f"amp-rewrite check {name} --target {found.target}"))
-    if not found.ok:
+        steps.append(NextStep(why, f"amp-rewrite check {name} --target {safety.target}"))
+    if not safety.ok:
         why = "Raise to float32 what is dangerous, and no more."
-        repair = f"amp-rewrite repair {name} -o fixed.onnx --target {found.target}"
+        repair = f"amp-rewrite repair {name} -o fixed.onnx --target {safety.target}"
         steps.append(NextStep(why, repair))
-    lines = () if found.ok else tuple(danger_lines(found.dangers, found.precision))
-    result = found.result
+    lines = () if safety.ok else tuple(danger_lines(safety.dangers, safety.precision))
+    result = safety.result
     after = "what a conversion would make" if result.context.given is None else "the file"
     remarks = (_BEFORE.format(after=after),)
-    judgement = Judgement(found.verdict, found.ok, tuple(steps), lines, remarks)
-    _write(page, as_given(result), judgement, found.run, Names(model.name, model.name), data)
+    judgement = Judgement(safety.verdict, safety.ok, tuple(steps), lines, remarks)
+    _write(page, as_given(result), judgement, safety.run, Names(model.name, model.name), data)
 
 
 def write_repair_page(
-    page: Path, made: Repair, model: Path, output: Path | None, data: Sequence[Path] | None
+    page: Path, repaired: Repair, model: Path, output: Path | None, data: Sequence[Path] | None
 ) -> None:
     """Write the page of a repair.
 
@@ -66,10 +66,10 @@ def write_repair_page(
         DataError: The data cannot be read.
     """
     names = Names(model.name, model.name if output is None else output.name)
-    remarks = (_BEFORE.format(after="the repaired one"), *made.lines(every=True))
-    judgement = Judgement(made.headline, made.ok, remarks=remarks)
+    remarks = (_BEFORE.format(after="the repaired one"), *repaired.lines(every=True))
+    judgement = Judgement(repaired.headline, repaired.ok, remarks=remarks)
     sizes = None if output is None else sizes_of_files(model, output)
-    _write(page, made.result, judgement, made.verification, names, data, sizes)
+    _write(page, repaired.result, judgement, repaired.verification, names, data, sizes)
 
 
 def as_given(result: RewriteResult) -> RewriteResult:

@@ -36,7 +36,7 @@ def overlays(result: RewriteResult, report: Report, evidence: Evidence) -> dict[
     painted = [(n, kind, cause) for n, kind, cause in rows if is_drawn(report.nodes[n]) and cause]
     precision = {n: {"value": words[kind], "bgColor": _COLORS[kind]} for n, kind, _ in painted}
     reason = {n: {"value": cause, "bgColor": _COLORS[kind]} for n, kind, cause in painted}
-    found: dict[str, Overlay] = {
+    data_sets: dict[str, Overlay] = {
         "precision": {"results": _by_name(result, precision)},
         "reason": {"results": _by_name(result, reason)},
     }
@@ -45,8 +45,8 @@ def overlays(result: RewriteResult, report: Report, evidence: Evidence) -> dict[
     for name, column, table in (("error", "distance", errors), ("range", "largest", ranges)):
         if table["node"]:
             results = _by_name(result, _numbers(table, column))
-            found[name] = {"results": results, "gradient": _HEAT}
-    return {name: {"name": f"amp_rewrite {name}", **data} for name, data in found.items()}
+            data_sets[name] = {"results": results, "gradient": _HEAT}
+    return {name: {"name": f"amp_rewrite {name}", **data} for name, data in data_sets.items()}
 
 
 def write_overlays(path: Path, data: Mapping[str, Overlay]) -> tuple[Path, ...]:

@@ -94,5 +94,5 @@ def _variables(report: Report, strings: Strings) -> Columns:
 
 def _bound(variable: VariableRecord, strings: Strings) -> int:
     """Return what a low result cannot exceed, as far as that is proved."""
-    known = variable.dtype != FLOAT32.name and variable.bound
-    return strings.number(f"{variable.bound:.4g}") if known else NONE
+    has_bound = variable.dtype != FLOAT32.name and variable.bound
+    return strings.number(f"{variable.bound:.4g}") if has_bound else NONE

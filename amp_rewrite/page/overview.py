@@ -137,11 +137,11 @@ def _movement(report: Report) -> str:
 
 
 def _accuracy(evidence: Evidence) -> Fact:
-    found = evidence.verification
-    if found is None:
+    verification = evidence.verification
+    if verification is None:
         return _fact("Accuracy", "Not verified", "run the first command below")
-    verdict, _, decided = found.headline.partition(": ")
-    more = f"{decided} ({found.data})" if decided else found.data
+    verdict, _, decided = verification.headline.partition(": ")
+    more = f"{decided} ({verification.data})" if decided else verification.data
     return _fact("Accuracy", printable(verdict), printable(more))
 
 
@@ -153,19 +153,19 @@ def _doubts(evidence: Evidence) -> Iterator[str]:
         yield "Only made-up inputs were compared; your data may differ."
 
 
-def _verdict_doubts(found: VerifyReport | None) -> tuple[str, ...]:
+def _verdict_doubts(verification: VerifyReport | None) -> tuple[str, ...]:
     """Return what of a verification may change the verdict where the model is used."""
-    if found is None:
+    if verification is None:
         return ()
-    doubt = () if found.doubt is None else (f"in doubt: {found.doubt}",)
-    return (*(note for note in found.notes() if note not in found.measures), *doubt)
+    doubt = () if verification.doubt is None else (f"in doubt: {verification.doubt}",)
+    return (*(note for note in verification.notes() if note not in verification.measures), *doubt)
 
 
-def _measured(found: VerifyReport | None) -> tuple[str, ...]:
+def _measured(verification: VerifyReport | None) -> tuple[str, ...]:
     """Return what a verification measured besides, but for what the Accuracy card has in it."""
-    if found is None:
+    if verification is None:
         return ()
-    return tuple(line for line in found.measures if line in found.remarks)
+    return tuple(line for line in verification.measures if line in verification.remarks)
 
 
 def _doubtful(report: Report) -> Iterator[str]:

@@ -159,19 +159,19 @@ def tabulate_edges(result: RewriteResult, drawn: Sequence[bool]) -> Columns:
             return from_end.get(value, NONE)
         return node if drawn[node] else NONE
 
-    found: dict[tuple[int, int], int] = {}
+    edges: dict[tuple[int, int], int] = {}
     for value, node in _reads(flat):
         edge = (maker(value), node)
         if edge[0] != NONE and drawn[node]:
-            found[edge] = found.get(edge, PLAIN) or casts.get((value, node), PLAIN)
+            edges[edge] = edges.get(edge, PLAIN) or casts.get((value, node), PLAIN)
     for number, (value, output) in enumerate(ends):
         if output and maker(value) != NONE:
             edge = (maker(value), first + number)
-            found[edge] = found.get(edge, PLAIN) or casts.get((value, ABSENT), PLAIN)
+            edges[edge] = edges.get(edge, PLAIN) or casts.get((value, ABSENT), PLAIN)
     return {
-        "from": [edge[0] for edge in found],
-        "to": [edge[1] for edge in found],
-        "cast": list(found.values()),
+        "from": [edge[0] for edge in edges],
+        "to": [edge[1] for edge in edges],
+        "cast": list(edges.values()),
     }
 
 
@@ -184,10 +184,10 @@ def _reads(flat: FlatGraph) -> Iterator[tuple[int, int]]:
 
 def _casts(result: RewriteResult) -> dict[tuple[int, int], int]:
     """Return (value, reader) -> the kind of the Cast between them; ABSENT reads for an output."""
-    found: dict[tuple[int, int], int] = {}
+    kinds: dict[tuple[int, int], int] = {}
     for cast in result.plan.casts:
         kind = TO_FLOAT32 if cast.to == FLOAT32 else TO_LOW
         for use in cast.uses:
             if use.body in (ABSENT, MAIN):
-                found[cast.value, use.node] = kind
-    return found
+                kinds[cast.value, use.node] = kind
+    return kinds

@@ -21,16 +21,18 @@ def histogram_table(
 ) -> Columns:
     """Return a row for each value that was measured, with the node that makes it."""
     makers = makers_of(flat)
-    rows = [(makers[name], name, found) for name, found in histograms.items() if name in makers]
+    rows = [
+        (makers[name], name, histogram) for name, histogram in histograms.items() if name in makers
+    ]
     return {
         "node": [node for node, _, _ in rows],
         "value": [strings.number(name) for _, name, _ in rows],
-        "first": [found.first for _, _, found in rows],
-        "counts": [list(found.counts) for _, _, found in rows],
-        "zeros": [found.zeros for _, _, found in rows],
-        "nonfinite": [found.nonfinite for _, _, found in rows],
-        "smallest": [short(found.smallest) for _, _, found in rows],
-        "largest": [short(found.largest) for _, _, found in rows],
+        "first": [histogram.first for _, _, histogram in rows],
+        "counts": [list(histogram.counts) for _, _, histogram in rows],
+        "zeros": [histogram.zeros for _, _, histogram in rows],
+        "nonfinite": [histogram.nonfinite for _, _, histogram in rows],
+        "smallest": [short(histogram.smallest) for _, _, histogram in rows],
+        "largest": [short(histogram.largest) for _, _, histogram in rows],
     }
 
 
@@ -38,10 +40,10 @@ def error_table(flat: FlatGraph, report: VerifyReport | None) -> Columns:
     """Return the largest distance among the results of each node that verify looked at."""
     worst: dict[int, float] = {}
     number_of = {flat.node_names[node]: node for node in reversed(flat.main.nodes)}
-    for found in () if report is None else report.inside:
-        node = number_of.get(found.node, NONE)
+    for inner in () if report is None else report.inside:
+        node = number_of.get(inner.node, NONE)
         if node != NONE:
-            worst[node] = max(worst.get(node, 0.0), found.distance)
+            worst[node] = max(worst.get(node, 0.0), inner.distance)
     return {
         "node": sorted(worst),
         "distance": [short(worst[node]) for node in sorted(worst)],

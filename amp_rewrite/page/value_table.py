@@ -96,19 +96,19 @@ def tabulate_ports(result: RewriteResult) -> Columns:
 
 def tabulate_attributes(flat: FlatGraph, drawn: Sequence[bool], strings: Strings) -> list[Any]:
     """Return, by node, the names and values of its attributes: numbers of strings, in turns."""
-    known: dict[Hashable, list[int]] = {}
-    found: list[list[int]] = []
+    rows_of: dict[Hashable, list[int]] = {}
+    rows: list[list[int]] = []
     for node in range(flat.n_nodes):
         key = flat.spelled_attributes(node) if drawn[node] else ABSENT
-        if key not in known:
+        if key not in rows_of:
             attributes = flat.attributes(node) if drawn[node] else {}
-            known[key] = [
+            rows_of[key] = [
                 strings.number(text)
                 for name, attribute in attributes.items()
                 for text in (name, _said(attribute))
             ]
-        found.append(known[key])
-    return found
+        rows.append(rows_of[key])
+    return rows
 
 
 def _said(attribute: Attribute) -> str:
@@ -185,18 +185,18 @@ def _weight_row(
         for block in _sample(flat.elements(held), most):
             tally.add(block)
             seen += block.size
-    found = tally.histogram()
+    histogram = tally.histogram()
     return {
         "value": value,
         "count": held.size,
         "seen": seen,
         "said": strings.number(said),
-        "first": found.first,
-        "counts": list(found.counts),
-        "zeros": found.zeros,
-        "nonfinite": found.nonfinite,
-        "smallest": short(found.smallest),
-        "largest": short(found.largest),
+        "first": histogram.first,
+        "counts": list(histogram.counts),
+        "zeros": histogram.zeros,
+        "nonfinite": histogram.nonfinite,
+        "smallest": short(histogram.smallest),
+        "largest": short(histogram.largest),
     }
 
 
@@ -216,8 +216,8 @@ def _sample(stream: Stream, most: int) -> Iterator[Any]:
 
 
 def _sizes(flat: FlatGraph, evidence: Evidence) -> Sizes:
-    known = evidence.shapes
-    inferred = {v: known[name] for v, name in enumerate(flat.value_names) if name in known}
+    shapes = evidence.shapes
+    inferred = {v: shapes[name] for v, name in enumerate(flat.value_names) if name in shapes}
     return Sizes(flat, inferred)
 
 

@@ -290,14 +290,14 @@ class Perplexity(Metric):
         """
         if labels is not None:
             arguments.text(LABELS, labels, what="the name of an input")
-        given = {LABELS: labels, IGNORED: ignored_number(ignore_index)}
-        self._given = {key: value for key, value in given.items() if value is not None}
+        own = {LABELS: labels, IGNORED: ignored_number(ignore_index)}
+        self._given = {key: value for key, value in own.items() if value is not None}
         self.begin({})
 
     def begin(self, targets: Mapping[str, Any]) -> tuple[str, ...]:
         """Return what the weight of a batch needs besides the loss."""
-        known = {key: targets[key] for key in (LABELS, IGNORED) if key in targets}
-        self._weight = LossWeight({**known, **self._given} if self._given else targets)
+        targets_of_loss = {key: targets[key] for key in (LABELS, IGNORED) if key in targets}
+        self._weight = LossWeight({**targets_of_loss, **self._given} if self._given else targets)
         self._sum = self._count = 0.0
         return self._weight.needed
 

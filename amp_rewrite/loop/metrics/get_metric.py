@@ -36,8 +36,8 @@ def get(identifier: str | Metric) -> Metric:
     name, *compared = identifier.split(":") if isinstance(identifier, str) else [""]  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
     name = name.replace("_", "-")
     top = re.fullmatch(r"top-([1-9][0-9]{0,8})", name)
-    known = name in _BY_NAME or top is not None
-    if not known or len(compared) not in (0, 2) or (compared and name == "perplexity"):
+    exists = name in _BY_NAME or top is not None
+    if not exists or len(compared) not in (0, 2) or (compared and name == "perplexity"):
         raise OptionError(
             "unknown metric",
             found=repr(identifier),

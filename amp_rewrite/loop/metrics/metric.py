@@ -94,17 +94,17 @@ class Comparison(Metric):
         Raises:
             OptionError: A name is none.
         """
-        for what, given in (("the predictions", predicted), (LABELS, labels)):
-            if given is not None:
-                arguments.text(what, given, what="the name of a value")
+        for what, value_name in (("the predictions", predicted), (LABELS, labels)):
+            if value_name is not None:
+                arguments.text(what, value_name, what="the name of a value")
         self.name, self._word = name, word or name.replace("_", "-")
         self._asked = {PREDICTIONS: predicted, LABELS: labels}
         self.names = {PREDICTIONS: "", LABELS: ""}
 
     def begin(self, targets: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the name of the predictions; see `Metric`."""
-        known = [targets[key] for key in self.known_as if key in targets]
-        predicted = self._asked[PREDICTIONS] or next(iter(known), None)
+        candidates = [targets[key] for key in self.known_as if key in targets]
+        predicted = self._asked[PREDICTIONS] or next(iter(candidates), None)
         labels = self._asked[LABELS] or targets.get(LABELS)
         for what, name in ((self.known_as[0], predicted), (LABELS, labels)):
             if name is None:
@@ -149,17 +149,17 @@ class Comparison(Metric):
         """Take the predictions and the labels of one batch."""
 
 
-def as_number(found: object, name: str) -> float:
+def as_number(result: object, name: str) -> float:
     """Return what a metric found as a float; numbers of numpy are numbers too.
 
     Raises:
         OptionError: It is not a number.
     """
-    scalar = found[()] if isinstance(found, np.ndarray) and not found.ndim else found  # pyright: ignore[reportUnknownVariableType]
+    scalar = result[()] if isinstance(result, np.ndarray) and not result.ndim else result  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(scalar, numbers.Real):
         raise OptionError(
             f"the metric {name!r} is not a number",
-            found=_described(found),
+            found=_described(result),
             expected="a float",
             remedy="return the mean over the examples",
         )
@@ -169,10 +169,10 @@ def as_number(found: object, name: str) -> float:
         return math.inf if int(scalar) > 0 else -math.inf  # pyright: ignore[reportArgumentType]
 
 
-def _described(found: object) -> str:
-    if isinstance(found, np.ndarray):
-        return f"an array of the shape {list(found.shape)}"  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-    return f"{type(found).__name__} {found!r:.40}"
+def _described(content: object) -> str:
+    if isinstance(content, np.ndarray):
+        return f"an array of the shape {list(content.shape)}"  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    return f"{type(content).__name__} {content!r:.40}"
 
 
 def on_host(fed: Any) -> Array:

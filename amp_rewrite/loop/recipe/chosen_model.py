@@ -50,9 +50,9 @@ def loss_of(model: ir.Model, text: str, options: Iterable[str] = ()) -> GraphVal
             "a loss needs the names of two values", found=text, expected=f"{kind}:LOGITS:LABELS"
         )
     parameters = inspect.signature(KINDS[kind]).parameters.values()
-    known = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-    given = dict(argument(option, kind, known) for option in options)
-    return _scalar(KINDS[kind](model, *names, **given))
+    defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    values = dict(argument(option, kind, defaults) for option in options)
+    return _scalar(KINDS[kind](model, *names, **values))
 
 
 def _two_names(graph: TrainingGraph, text: str) -> tuple[str, str] | None:
@@ -60,8 +60,8 @@ def _two_names(graph: TrainingGraph, text: str) -> tuple[str, str] | None:
     parts = text.split(":")
     splits = [(":".join(parts[:i]), ":".join(parts[i:])) for i in range(1, len(parts))]
     splits = [names for names in splits if all(names)]
-    known = [names for names in splits if graph.has(names[0])]
-    return next(iter(known or splits), None)
+    present = [names for names in splits if graph.has(names[0])]
+    return next(iter(present or splits), None)
 
 
 def _scalar(loss: GraphValue) -> GraphValue:
@@ -83,11 +83,11 @@ def add_adapters(model: ir.Model, weights: str | None, options: Iterable[str] = 
             raises.
     """
     defaults = inspect.signature(lora).parameters
-    known = {name: defaults[name].default for name in _ADAPTER_OPTIONS}
-    given = dict(argument(option, "a low-rank adapter", known) for option in options)
+    arguments = {name: defaults[name].default for name in _ADAPTER_OPTIONS}
+    values = dict(argument(option, "a low-rank adapter", arguments) for option in options)
     if weights is not None:
-        lora(model, weights, **given)
-    elif given:
+        lora(model, weights, **values)
+    elif values:
         raise OptionError(
             "options of adapters, and no adapters",
             found=", ".join(options),

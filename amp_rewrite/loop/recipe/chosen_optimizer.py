@@ -71,8 +71,8 @@ def variables_of(
 
 def _matching(variables: Sequence[State], pattern: str) -> list[State]:
     meant = NamePattern.of(pattern, "--variable, --freeze or --unfreeze")
-    found = [v for v in variables if meant.matches(v.name)]
-    if not found:
+    matches = [v for v in variables if meant.matches(v.name)]
+    if not matches:
         names = [v.name for v in variables]
         some = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
         raise OptionError(
@@ -81,7 +81,7 @@ def _matching(variables: Sequence[State], pattern: str) -> list[State]:
             expected=suggestion(pattern, names, some),
             remedy=hint(pattern),
         )
-    return found
+    return matches
 
 
 def optimizer_of(
@@ -105,8 +105,8 @@ def optimizer_of(
     if identifier == "sgd":  # Keras's, which is one of two classes
         parameters |= {"momentum": 0.0, "nesterov": False}
     rate = parameters.pop("learning_rate") if learning_rate is None else learning_rate
-    given = dict(argument(option, name, parameters, _RARE) for option in options)
-    return optimizers.get(identifier, learning_rate=schedule_of(rate, schedule, warm_up), **given)
+    values = dict(argument(option, name, parameters, _RARE) for option in options)
+    return optimizers.get(identifier, learning_rate=schedule_of(rate, schedule, warm_up), **values)
 
 
 def grouped(optimizer: Optimizer, groups: Iterable[str], no_decay: str | None) -> Optimizer:
@@ -121,10 +121,10 @@ def grouped(optimizer: Optimizer, groups: Iterable[str], no_decay: str | None) -
         OptionError: A group cannot be read.
         OptimizerValueError: A group is impossible.
     """
-    found = [_group(text) for text in groups]
-    if not found and no_decay is None:
+    settings = [_group(text) for text in groups]
+    if not settings and no_decay is None:
         return optimizer
-    return optimizers.ParameterGroups(optimizer, found, no_decay=no_decay or ())
+    return optimizers.ParameterGroups(optimizer, settings, no_decay=no_decay or ())
 
 
 def _group(text: str) -> dict[str, Any]:
@@ -134,8 +134,8 @@ def _group(text: str) -> dict[str, Any]:
         OptionError: One is unknown, or has no number.
     """
     variables, *settings = text.split() or [""]
-    known = dict.fromkeys(_GROUP_OPTIONS)
-    return {"variables": variables, **dict(argument(s, repr(text), known) for s in settings)}
+    names = dict.fromkeys(_GROUP_OPTIONS)
+    return {"variables": variables, **dict(argument(s, repr(text), names) for s in settings)}
 
 
 def averaging(optimizer: Optimizer, average: str | None) -> Optimizer:
@@ -154,16 +154,16 @@ def averaging(optimizer: Optimizer, average: str | None) -> Optimizer:
     kind, *numbers = average.split(":")
     names = _AVERAGES.get(kind, ())
     try:
-        given: dict[str, Any] = {
+        values: dict[str, Any] = {
             n: json.loads(text) for n, text in zip(names, numbers, strict=False)
         }
     except ValueError:
-        given = {}
-    if kind not in _AVERAGES or len(given) < len(numbers):
+        values = {}
+    if kind not in _AVERAGES or len(values) < len(numbers):
         expected = "ema[:DECAY] or swa[:START[:EVERY]]"
         raise OptionError("unknown average", found=repr(average), expected=expected)
     equal: dict[str, Any] = {"decay": None} if kind == "swa" else {}
-    return optimizers.WeightAverage(optimizer, **equal, **given)
+    return optimizers.WeightAverage(optimizer, **equal, **values)
 
 
 def scaled(
@@ -193,11 +193,11 @@ def scaled(
     check_mode(conditional)
     if loss_scale is None:
         loss_scale = "dynamic" if precision == FLOAT16.name else "none"
-    found = loss_scale_of(loss_scale, max_skips, options)
+    scale = loss_scale_of(loss_scale, max_skips, options)
     return (
         optimizer
-        if found is None
-        else LossScaleOptimizer(optimizer, found, conditional=conditional)
+        if scale is None
+        else LossScaleOptimizer(optimizer, scale, conditional=conditional)
     )
 
 
@@ -242,12 +242,12 @@ def loss_scale_of(text: str, max_skips: int = 0, options: Iterable[str] = ()) ->
         LossScaleValueError: The number is below 1, or an option is impossible.
     """
     if text == "dynamic":
-        known = DynamicLossScale().get_config()
-        given = dict(
-            argument(o, "the loss scale", known, ("max_consecutive_skips",)) for o in options
+        config = DynamicLossScale().get_config()
+        values = dict(
+            argument(o, "the loss scale", config, ("max_consecutive_skips",)) for o in options
         )
         limit: dict[str, Any] = {"max_consecutive_skips": max_skips}
-        return DynamicLossScale(**(limit | given))
+        return DynamicLossScale(**(limit | values))
     if options:
         raise OptionError(
             "only a dynamic loss scale takes options",
@@ -274,12 +274,12 @@ def schedule_of(rate: float, text: str, warm_up: int) -> float | Schedule:
     """
     kind, *numbers = text.split(":")
     try:
-        given = [float(n) for n in numbers]
+        parameters = [float(n) for n in numbers]
     except ValueError:
-        given = []
-    found: float | Schedule = rate
-    if kind in _DECAYS and len(given) in (1, 2) and given[0].is_integer():
-        found = _DECAYS[kind](rate, int(given[0]), *given[1:])
+        parameters = []
+    schedule_or_rate: float | Schedule = rate
+    if kind in _DECAYS and len(parameters) in (1, 2) and parameters[0].is_integer():
+        schedule_or_rate = _DECAYS[kind](rate, int(parameters[0]), *parameters[1:])
     elif text != "constant":
         raise OptionError("unknown schedule", found=repr(text), expected=_SCHEDULES)
-    return LinearWarmUp(found, warm_up) if warm_up else found
+    return LinearWarmUp(schedule_or_rate, warm_up) if warm_up else schedule_or_rate

@@ -273,14 +273,14 @@ def _examples(
 def _watching(options: RunOptions) -> list[Best]:
     """Return what keeps the best checkpoint, and what ends training when nothing is better."""
     monitor, mode = options.monitor, options.mode
-    found: list[Best] = []
+    callbacks: list[Best] = []
     if options.best is not None:
         restore = options.restore_best
-        found.append(BestCheckpoint(options.best, monitor, mode=mode, restore=restore))
+        callbacks.append(BestCheckpoint(options.best, monitor, mode=mode, restore=restore))
     if options.patience:
         patience, least = options.patience, options.min_delta
-        found.append(EarlyStopping(monitor, patience=patience, min_delta=least, mode=mode))
-    return found
+        callbacks.append(EarlyStopping(monitor, patience=patience, min_delta=least, mode=mode))
+    return callbacks
 
 
 def _check_adapters(session: TrainingSession, folder: Path | None) -> None:
