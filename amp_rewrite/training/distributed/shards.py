@@ -128,7 +128,9 @@ class Shards(ShardContext):
 
     def sharding(self, *, explicit: bool) -> Sharding | None:
         """See `ShardContext`."""
-        return SessionSharding(self.collective, self.options, known=self._groups, explicit=explicit)
+        return SessionSharding(
+            self.collective, self.options, collectives=self._groups, explicit=explicit
+        )
 
     def close(self) -> None:
         """Release the engine; all shards must call it."""
