@@ -163,10 +163,10 @@ def convert(
         chosen = with_measured_target(chosen, next(iter(devices), None))
     job = _Job(model, kept, chosen, rtol, budget, stressed, progress or _silent, estimate, devices)
     job.warn = warn or _silent
-    made = job.measured() if measure else job.run()
+    conversion = job.measured() if measure else job.run()
     if output is not None:
-        made.save(path_text(output, SaveError))
-    return made
+        conversion.save(path_text(output, SaveError))
+    return conversion
 
 
 def judge(
@@ -212,10 +212,10 @@ class _Job:
     def run(self, result: RewriteResult | None = None) -> Conversion:
         """Take the steps that are needed, the first of which may have been taken."""
         if self.data is None:
-            made = rewrite(self.model, self.options) if result is None else result
-            made = proved_rewrite(self.model, made, self.options)
-            self._adopt(made)
-            first = self.judged(made)
+            rewritten = rewrite(self.model, self.options) if result is None else result
+            rewritten = proved_rewrite(self.model, rewritten, self.options)
+            self._adopt(rewritten)
+            first = self.judged(rewritten)
             return self._fitted(first) or self._mended(self.options, first)
         self.progress("calibrating")
         calibration = self._calibrated(self.data)
@@ -235,13 +235,13 @@ class _Job:
                 ruled = self._ruled
                 if self.scaling is not None:  # by bounds
                     return calibration
-                found = scaled_conversion(self.model, data, lenient, calibration, ruled)
+                scaled = scaled_conversion(self.model, data, lenient, calibration, ruled)
         except OutOfTimeError:
             return None
-        if isinstance(found, tuple):
-            self.refused = found
+        if isinstance(scaled, tuple):
+            self.refused = scaled
         else:
-            self.model, self.scaling, calibration = found.model, found.scaling, found.calibration
+            self.model, self.scaling, calibration = scaled.model, scaled.scaling, scaled.calibration
         return calibration
 
     def _fitted(self, first: Conversion) -> Conversion | None:
@@ -250,8 +250,8 @@ class _Job:
         A model whose weights have outliers that leave the range is one, too, if it can be scaled.
         None if nothing overflows on them, or the result does not pass either.
         """
-        found, is_infinite = first.verification, bool(first.verification.infinities)
-        if found.unfinished is not None or self.options.only is not None:
+        verification, is_infinite = first.verification, bool(first.verification.infinities)
+        if verification.unfinished is not None or self.options.only is not None:
             return None
         is_scalable = self.scaling is None and has_outliers(first.result, self.options)
         if not is_infinite and not is_scalable:
@@ -260,23 +260,25 @@ class _Job:
         kept, last = (self.model, self.scaling, self.refused), self.last
         calibration = self._calibrated(make_inputs(self.model, ranges=self.options.ranges).batches)
         if calibration is not None:
-            made = self._rewritten(self._ruled(calibration), calibration)
-            if made.ok and made.is_low and (is_infinite or self.scaling is not None):
-                return made
+            conversion = self._rewritten(self._ruled(calibration), calibration)
+            if conversion.ok and conversion.is_low and (is_infinite or self.scaling is not None):
+                return conversion
         (self.model, self.scaling, self.refused), self.last = kept, last
         return None
 
     def measured(self) -> Conversion:
         """Take the same steps, and then the fastest form on the first provider."""
-        made = self.run()
+        conversion = self.run()
         assert self.data is not None, "measuring asks for data"
-        feeds = next(iter(batches(self.data, made.result.model)))
+        feeds = next(iter(batches(self.data, conversion.result.model)))
 
         def judge(result: RewriteResult) -> Conversion:
-            return self.judged(result, made.calibration, made.tuning, made.constants)
+            return self.judged(
+                result, conversion.calibration, conversion.tuning, conversion.constants
+            )
 
         return Measurement(
-            self.model, made, feeds, self.providers[0], judge, self.progress
+            self.model, conversion, feeds, self.providers[0], judge, self.progress
         ).fastest()
 
     def _ruled(self, calibration: Calibration) -> RewriteOptions:
@@ -295,23 +297,29 @@ class _Job:
 
         Without data that is done on the made-up inputs, where the rounded weights are to blame.
         """
-        found = first.verification
-        if found.unfinished is not None:
+        verification = first.verification
+        if verification.unfinished is not None:
             return first  # nor is there time for a search
-        is_beyond = any(not output.ok for output in found.control)
-        blames_weights = is_beyond or any(output.fault == "slice" for output in found.outputs)
+        is_beyond = any(not output.ok for output in verification.control)
+        blames_weights = is_beyond or any(
+            output.fault == "slice" for output in verification.outputs
+        )
         is_fixed = options.only is not None  # nothing may become float32
-        if is_fixed or not _fails_on_data(found) or not (blames_weights or self.data is not None):
+        if (
+            is_fixed
+            or not _fails_on_data(verification)
+            or not (blames_weights or self.data is not None)
+        ):
             return first
         if is_beyond:
-            self.warn(found.control_beyond)
-        made = self._without_harm(options, first) if blames_weights else first
-        if not _fails_on_data(made.verification):
-            is_vain = not made.is_low and first.doubt is not None
-            return replace(first, vain=True) if is_vain else made
-        options = _with_rules(options, made.constants)
-        tuned = self._searched(options, made)
-        doubtful = made if made.is_low and made.doubt is not None else first
+            self.warn(verification.control_beyond)
+        conversion = self._without_harm(options, first) if blames_weights else first
+        if not _fails_on_data(conversion.verification):
+            is_vain = not conversion.is_low and first.doubt is not None
+            return replace(first, vain=True) if is_vain else conversion
+        options = _with_rules(options, conversion.constants)
+        tuned = self._searched(options, conversion)
+        doubtful = conversion if conversion.is_low and conversion.doubt is not None else first
         is_better = tuned.is_low and (tuned.ok or tuned.doubt is not None)
         if is_better or doubtful.doubt is None:
             return tuned
@@ -325,11 +333,11 @@ class _Job:
             return first
         self.progress("looking for constants that rounding spoils")
         seconds = min(self.budget * _CONSTANTS_SHARE, self._left())
-        found = harmful_constants(self.last, feeds, seconds) if seconds > 0 else ()
-        if not found:
+        constants = harmful_constants(self.last, feeds, seconds) if seconds > 0 else ()
+        if not constants:
             return first
         painter = Repainter.of(self.model, replace(options, strict=False))
-        rules = rules_for(painter, found)
+        rules = rules_for(painter, constants)
         return self._rewritten(_with_rules(options, rules), first.calibration, None, rules)
 
     def _left(self) -> float:
@@ -343,16 +351,18 @@ class _Job:
         that both are held against.
         """
         tolerance = self._search_tolerance()
-        made = self._tuned_and_verified(options, before, tolerance)
+        conversion = self._tuned_and_verified(options, before, tolerance)
         for _ in range(_MORE_SEARCHES):
-            loss = 0.0 if made.tuning is None else made.tuning.loss
-            error = max((output.scaled_error for output in made.verification.outputs), default=0.0)
+            loss = 0.0 if conversion.tuning is None else conversion.tuning.loss
+            error = max(
+                (output.scaled_error for output in conversion.verification.outputs), default=0.0
+            )
             is_over = self._left() <= 0
             if self.rtol is None or not 0 < loss <= self.rtol < error < math.inf or is_over:
                 break
             tolerance = replace(tolerance, limit=self.rtol * loss / error)
-            made = self._tuned_and_verified(options, before, tolerance)
-        return made
+            conversion = self._tuned_and_verified(options, before, tolerance)
+        return conversion
 
     def _tuned_and_verified(
         self,
@@ -375,9 +385,9 @@ class _Job:
     ) -> Conversion:
         """Rewrite and verify; what is to be scaled was scaled before."""
         self.progress("rewriting")
-        found = rewrite(self.model, options, overflow=KEEP)
-        made = replace(found, options=options, scaling=self.scaling, refused=self.refused)
-        return self.judged(made, calibration, tuning, constants)
+        rewritten = rewrite(self.model, options, overflow=KEEP)
+        result = replace(rewritten, options=options, scaling=self.scaling, refused=self.refused)
+        return self.judged(result, calibration, tuning, constants)
 
     def judged(
         self,
@@ -429,7 +439,7 @@ class _Job:
         self, options: RewriteOptions, data: Data, tolerance: Tolerance, budget: float
     ) -> Tuning:
         self.progress("tuning")
-        found = tune(
+        tuning = tune(
             self.model,
             data,
             tolerance,
@@ -439,7 +449,7 @@ class _Job:
             warn=self.progress,
             estimate=self.estimate,
         )
-        return replace(found, seconds=self.budget)  # of which `budget` is what was left
+        return replace(tuning, seconds=self.budget)  # of which `budget` is what was left
 
 
 def _with_rules(options: RewriteOptions, rules: Sequence[NodeRule]) -> RewriteOptions:

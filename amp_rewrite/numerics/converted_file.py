@@ -91,8 +91,8 @@ class Asked:
                 "--write-slower is about what was measured",
                 remedy="give --measure as well, or omit it",
             )
-        given = {"--rtol": self.rtol is not None, "--write-failed": self.write_failed}
-        for name, is_given in given.items():
+        options_given = {"--rtol": self.rtol is not None, "--write-failed": self.write_failed}
+        for name, is_given in options_given.items():
             if is_given and not verifies:
                 raise OptionError(
                     f"{name} has no effect without verification",
@@ -130,8 +130,8 @@ class FileConversion:
     @property
     def _is_slow_as_asked(self) -> bool:
         """Whether nothing but its time speaks against the result, and that is not to count."""
-        made = self.made
-        fits = made is not None and made.ok and made.nothing_left is None
+        conversion = self.made
+        fits = conversion is not None and conversion.ok and conversion.nothing_left is None
         return fits and self.asked.write_slower
 
     @property
@@ -157,14 +157,14 @@ class FileConversion:
     def report(self, lengths: Mapping[str, int], *, explain_casts: bool) -> Report:
         """Return the report, with the sizes of `lengths`, else of the verified run, if any."""
         if lengths or (explain_casts and self.made is None):
-            found = self.result.report_of_sizes(lengths)
+            report = self.result.report_of_sizes(lengths)
         else:
-            found = self.result.report if self.made is None else self.made.report
+            report = self.result.report if self.made is None else self.made.report
         if self.raised is None:
-            return found
+            return report
         from amp_rewrite.numerics.raise_opset import with_gain
 
-        return with_gain(self.raised, found, self.model, self.result.options)
+        return with_gain(self.raised, report, self.model, self.result.options)
 
     def save(self, path: PathLike, progress: Writing | None = None) -> None:
         """Write the result; if there is a verdict, ONNX Runtime has to load the file first.
@@ -206,16 +206,18 @@ def convert_file(
     asked.check(verifies=asked.converts or judged)
     raised = moved(model, options, asked.opset)
     source = model if raised is None else raised.model
-    made = None
+    conversion = None
     try:
         if asked.converts:
-            made = _converted(source, options, asked, progress)
-        result = rewrite(source, options) if made is None else made.result
-        if made is None and judged:
-            made = _judged(source, result, asked, progress)
+            conversion = _converted(source, options, asked, progress)
+        result = rewrite(source, options) if conversion is None else conversion.result
+        if conversion is None and judged:
+            conversion = _judged(source, result, asked, progress)
     except StrictError as error:
         return FileConversion(model, asked, error.result, None, error, raised)
-    return FileConversion(model, asked, result if made is None else made.result, made, None, raised)
+    return FileConversion(
+        model, asked, result if conversion is None else conversion.result, conversion, None, raised
+    )
 
 
 def moved(model: Path, options: RewriteOptions, opset: str) -> RaisedModel | None:
@@ -285,11 +287,11 @@ def raised_model(model: Path, opset: str, options: RewriteOptions) -> RaisedMode
     if advised is None:
         return None
     try:
-        found = _moved(model, advised, options)
+        raised = _moved(model, advised, options)
     except AmpError:
         return None
-    is_other = found.opset != found.before or found.folded > 0 or found.spelled > 0
-    return found if found.unverified is None and is_other else None
+    is_other = raised.opset != raised.before or raised.folded > 0 or raised.spelled > 0
+    return raised if raised.unverified is None and is_other else None
 
 
 def _number(opset: str) -> int:
@@ -311,30 +313,30 @@ def _advised(model: Path, options: RewriteOptions) -> int | None:
     if not _may_move(options) or options.chosen_target == SCHEMA:
         return None
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # the rewrite says it all
-        found = rewrite_freely(model, replace(options, strict=False))
-    flat = found.flat
+        result = rewrite_freely(model, replace(options, strict=False))
+    flat = result.flat
     if flat.files.total > _LARGEST:
         return None
     if step_description(flat):
         return None
     target = find(options.chosen_target)
     if target.opset is not None:
-        return target.opset if _has_more_kernels(found, options, target) else None
-    advice = found.report.opset_advice
+        return target.opset if _has_more_kernels(result, options, target) else None
+    advice = result.report.opset_advice
     if advice is not None and not advice.lost:
         return advice.opset
-    if _lacks_einsum(options, found.report.opset) and flat.nodes_of("Einsum"):
-        return found.report.opset
+    if _lacks_einsum(options, result.report.opset) and flat.nodes_of("Einsum"):
+        return result.report.opset
     if not _cuts_factors(options):
         return None
     from amp_rewrite.rewriting.fold_factors import AROUND  # it takes onnx_ir
 
-    return found.report.opset if flat.nodes_of(*AROUND) else None
+    return result.report.opset if flat.nodes_of(*AROUND) else None
 
 
-def _has_more_kernels(found: RewriteResult, options: RewriteOptions, target: Target) -> bool:
+def _has_more_kernels(result: RewriteResult, options: RewriteOptions, target: Target) -> bool:
     """Tell whether a target has a kernel for a model's operator at its own opset only."""
-    kernels, flat, before = table_of(target), found.flat, found.report.opset
+    kernels, flat, before = table_of(target), result.flat, result.report.opset
     if kernels is None or target.opset is None or before >= target.opset:
         return False
     types = {"T": tensor(options.low.number)}
@@ -367,10 +369,10 @@ def _share(raised: RaisedModel, options: RewriteOptions) -> float:
     """
     with warnings.catch_warnings(action="ignore", category=AmpWarning):
         try:
-            found = rewrite_freely(raised.model, replace(options, strict=False))
+            result = rewrite_freely(raised.model, replace(options, strict=False))
         except OptionError:
             return 0.0
-    return found.report.summary.compute_converted
+    return result.report.summary.compute_converted
 
 
 def _moved(model: Path, opset: int, options: RewriteOptions) -> RaisedModel:

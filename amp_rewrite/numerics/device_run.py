@@ -162,8 +162,8 @@ def _originals(original: Source, provider: str, threads: int) -> dict[str, Evalu
     """Return the original on the same engine, as it is and in the types of the engine's choice."""
     named = {"the original": provider, **own_choices(provider)}
     return {
-        name: Evaluator(original, emulate=False, providers=[given], threads=threads)
-        for name, given in named.items()
+        name: Evaluator(original, emulate=False, providers=[engine], threads=threads)
+        for name, engine in named.items()
     }
 
 

@@ -70,13 +70,13 @@ def check_folder(
     stress = None if stress is None else arguments.switch("stress", stress)
 
     def one(path: Path, options: RewriteOptions, progress: Progress) -> Done:
-        found = check(path, None, options, run=run, stress=stress, progress=progress)
-        state: State = "unchanged" if found.ok else "refused"
-        return Done(state, found.verdict, found.details(), found.to_dict(), Ends())
+        report = check(path, None, options, run=run, stress=stress, progress=progress)
+        state: State = "unchanged" if report.ok else "refused"
+        return Done(state, report.verdict, report.details(), report.to_dict(), Ends())
 
     chosen = replace(changed(options, **changes), inline_functions=True)
     models = _read(folder, chosen, finds_low=True)
-    low = {file for file, known in models.known.items() if known.low is not None}
+    low = {file for file, facts in models.known.items() if facts.low is not None}
     taken = [m for m in models.folder.models if not low or m.name in {*low, *models.broken}]
     job = FolderJob("check", models, taken, chosen, one, progress)
     return job.run({m.name: m.name for m in taken}, "it computes nothing in 16 bits")
@@ -121,7 +121,7 @@ def repair_folder(
     write_failed = arguments.switch("write_failed", write_failed)
 
     def one(path: Path, options: RewriteOptions, progress: Progress) -> Done:
-        made = repair(
+        repaired = repair(
             path,
             None,
             options,
@@ -131,19 +131,21 @@ def repair_folder(
             rtol=rtol,
             progress=progress,
         )
-        verdict = () if made.verdict is None else (made.verdict,)
+        verdict = () if repaired.verdict is None else (repaired.verdict,)
         return Done(
-            ("changed" if made.changed else "unchanged") if made.ok else "refused",
-            made.headline,
-            (*made.lines(), *verdict),
-            made.to_dict(),
-            Ends.of(made.raised.flat, made.raised.plan),
-            partial(made.save, write_failed=write_failed) if made.passes or write_failed else None,
+            ("changed" if repaired.changed else "unchanged") if repaired.ok else "refused",
+            repaired.headline,
+            (*repaired.lines(), *verdict),
+            repaired.to_dict(),
+            Ends.of(repaired.raised.flat, repaired.raised.plan),
+            partial(repaired.save, write_failed=write_failed)
+            if repaired.passes or write_failed
+            else None,
         )
 
     chosen = replace(changed(options, **changes), inline_functions=True)
     models = _read(folder, chosen, finds_low=True)
-    low = {file for file, known in models.known.items() if known.low is not None}
+    low = {file for file, facts in models.known.items() if facts.low is not None}
     taken = [m for m in models.folder.models if m.name in {*low, *models.broken}]
     if not taken:
         raise OptionError(
@@ -246,14 +248,14 @@ def _refuse_overwriting(folder: ModelFolder, names: Mapping[str, str]) -> None:
     Raises:
         OptionError: One is.
     """
-    there = {made: of for of, made in names.items() if made != of and made in folder.files}
+    there = {target: of for of, target in names.items() if target != of and target in folder.files}
     if there:
-        made, of = next(iter(there.items()))
+        target, of = next(iter(there.items()))
         more = f" and {len(there) - 1} more" if len(there) > 1 else ""
         raise OptionError(
             f"what is made of {of} would take the place of a form that is there already",
             where=folder.path,
-            found=f"{made}{more}",
+            found=f"{target}{more}",
             remedy="remove it, or replace such forms: --replace, in Python replace_forms=True",
         )
 
@@ -263,38 +265,40 @@ def _converted(
 ) -> Done:
     done = convert_file(path, options, asked, progress)
     report = done.report({}, explain_casts=False)
-    result, made = done.result, done.made
+    result, conversion = done.result, done.made
     if annotate:
         result.annotate()
     lines = [report.in_short()]
-    lines += [] if made is None else [made.verdict]
+    lines += [] if conversion is None else [conversion.verdict]
     lines += [] if done.missing is None else done.missing.shortcomings
-    is_float32 = asked.rtol is None and done.nothing_left and made is not None and made.ok
+    is_float32 = (
+        asked.rtol is None and done.nothing_left and conversion is not None and conversion.ok
+    )
     holds = done.holds or is_float32
     state: State = "refused" if not holds else "changed" if result.changed else "unchanged"
-    found = report.to_dict() if made is None else made.to_dict(report)
+    record = report.to_dict() if conversion is None else conversion.to_dict(report)
     ends = Ends.of(result.flat, result.plan)
     save = done.save if done.is_written or is_float32 else None
-    return Done(state, headline(report.precision, report.summary), tuple(lines), found, ends, save)
+    return Done(state, headline(report.precision, report.summary), tuple(lines), record, ends, save)
 
 
 def _widened(path: Path, options: RewriteOptions) -> Done:
     from amp_rewrite.rewriting.widen import widen  # most conversions need nothing of it
 
-    made = widen(path, keep_io_types=options.keep_io_types)
-    state: State = "changed" if made.changed else "unchanged"
-    types = {dtype.name: count for dtype, count in made.types.items()}
-    ends = Ends.of(made.flat, made.plan)
-    return Done(state, made.in_short(), (), {"widened": types}, ends, made.save)
+    widened = widen(path, keep_io_types=options.keep_io_types)
+    state: State = "changed" if widened.changed else "unchanged"
+    types = {dtype.name: count for dtype, count in widened.types.items()}
+    ends = Ends.of(widened.flat, widened.plan)
+    return Done(state, widened.in_short(), (), {"widened": types}, ends, widened.save)
 
 
-def _rtol(given: float | None) -> float | None:
+def _rtol(limit: float | None) -> float | None:
     """Return the largest error of an output."""
-    if given is None:
+    if limit is None:
         return None
-    return arguments.number("rtol", given, low=0, expected="a number of at least 0")
+    return arguments.number("rtol", limit, low=0, expected="a number of at least 0")
 
 
 def _read(folder: PathLike, options: RewriteOptions, *, finds_low: bool) -> FolderModels:
-    found = ModelFolder.read(path_text(folder, LoadError))
-    return FolderModels.read(found, options, finds_low=finds_low)
+    model_folder = ModelFolder.read(path_text(folder, LoadError))
+    return FolderModels.read(model_folder, options, finds_low=finds_low)

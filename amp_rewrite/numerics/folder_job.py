@@ -111,7 +111,7 @@ class FolderJob:
             copied = self._copied(names)
             shared = SharedData([] if new is None else [os.path.join(new.path, n) for n in copied])
             entries: list[ModelEntry] = []
-            ends = {file: known.ends for file, known in self.models.known.items()}
+            ends = {file: facts.ends for file, facts in self.models.known.items()}
             for model in self.taken:
                 place = None if new is None else new.place(names[model.name])
                 entry, after = self._entry(model, options, names[model.name], place, shared)
@@ -127,7 +127,7 @@ class FolderJob:
                 stale = self._stale(names, copied, new)
                 new.commit()
         left = [m.name for m in folder.models if m.name not in names]
-        made_of = {made: f"what is made of {file} takes its place" for file, made in names.items()}
+        made_of = {form: f"what is made of {file} takes its place" for file, form in names.items()}
         odd = (mismatch(link, ends) for link in links)
         kept = {} if ends_after is None else _also_kept(options, self.options)
         target_taken = self.models.target(self.options)
@@ -152,16 +152,16 @@ class FolderJob:
         self, names: Mapping[str, str], copied: Sequence[str], new: NewFolder
     ) -> dict[str, str]:
         """Return files that do not belong to the new folder's models -> why."""
-        models, known = self.models.folder.models, self.models.known
+        models, facts = self.models.folder.models, self.models.known
         gone = {*self.models.folder.files}.difference(copied, names.values())
         gone = {name for name in gone if not new.has(name)}
-        found = dict.fromkeys(sorted(gone), "not copied: only models that were replaced read it")
-        if len(known) == len(models):  # else nobody knows what an unreadable one reads
+        reasons = dict.fromkeys(sorted(gone), "not copied: only models that were replaced read it")
+        if len(facts) == len(models):  # else nobody knows what an unreadable one reads
             read = self.models.data_of(models)
             for name in self.models.folder.data_files():
                 if os.path.realpath(self.models.folder.of(name)) not in read:
-                    found[name] = "copied, but no model reads it"
-        return found
+                    reasons[name] = "copied, but no model reads it"
+        return reasons
 
     def _entry(
         self,
@@ -228,30 +228,30 @@ class FolderJob:
 
         A model in which nothing becomes low keeps its ends, so that what is connected to it has to.
         """
-        known, target = self.models.known, self.models.target(self.options)
-        found = {
-            m.name: known[m.name].fitting(self.options, target)
+        facts, target = self.models.known, self.models.target(self.options)
+        options_of = {
+            m.name: facts[m.name].fitting(self.options, target)
             for m in self.taken
-            if m.name in known
+            if m.name in facts
         }
         if ends_after is None or self.options.keep_io_types is True or not links:
-            return found
-        before = {file: k.ends for file, k in known.items()}
+            return options_of
+        before = {file: k.ends for file, k in facts.items()}
         ends = {End(file, name) for file, model in before.items() for name in model.names}
         new = kept_together(links, {end for end in ends if self.options.keeps_type(end.name)})
-        kept, after, waiting = set(new), dict(before), {*found}
+        kept, after, waiting = set(new), dict(before), {*options_of}
         while waiting:
             for file in sorted(waiting):
                 names = tuple(sorted(end.name for end in kept if end.file == file))
-                found[file] = replace(found[file], keep_io_types=names or False)
+                options_of[file] = replace(options_of[file], keep_io_types=names or False)
                 self.progress(f"{file}: looking at its inputs and outputs")
                 with suppress(AmpError):  # which is told when the model's turn comes
-                    after[file] = ends_after(Path(self.models.folder.of(file)), found[file])
+                    after[file] = ends_after(Path(self.models.folder.of(file)), options_of[file])
             parted = [link for link in links if _parted(link, before, after)]
             new = kept_together(links, {end for link in parted for end in link}) - kept
             kept |= new
-            waiting = {end.file for end in new} & found.keys()
-        return found
+            waiting = {end.file for end in new} & options_of.keys()
+        return options_of
 
 
 def _parted(link: Connection, before: Mapping[str, Ends], after: Mapping[str, Ends]) -> bool:
@@ -260,16 +260,16 @@ def _parted(link: Connection, before: Mapping[str, Ends], after: Mapping[str, En
 
 
 def _also_kept(
-    options: Mapping[str, RewriteOptions], given: RewriteOptions
+    options: Mapping[str, RewriteOptions], options_given: RewriteOptions
 ) -> dict[str, tuple[str, ...]]:
     """Return, by file, which ends keep their type though the options as given do not say so."""
-    if given.keep_io_types is True:
+    if options_given.keep_io_types is True:
         return {}
-    found: dict[str, tuple[str, ...]] = {}
+    names_of: dict[str, tuple[str, ...]] = {}
     for file, chosen in options.items():
         names = () if isinstance(chosen.keep_io_types, bool) else chosen.keep_io_types
-        found[file] = tuple(name for name in names if not given.keeps_type(name))
-    return {file: names for file, names in found.items() if names}
+        names_of[file] = tuple(name for name in names if not options_given.keeps_type(name))
+    return {file: names for file, names in names_of.items() if names}
 
 
 def silent(_: str) -> None:

@@ -57,11 +57,13 @@ class Known:
         if target is not None and not self.names_target and self._computes_on(target):
             changes["target"] = target
         for option in _NAMING:
-            given = getattr(options, option)
-            if isinstance(given, Mapping):
-                changes[option] = {k: v for k, v in given.items() if (option, k) not in self.unfit}
-            elif not isinstance(given, bool):
-                changes[option] = tuple(n for n in given if (option, n) not in self.unfit)
+            entries = getattr(options, option)
+            if isinstance(entries, Mapping):
+                changes[option] = {
+                    k: v for k, v in entries.items() if (option, k) not in self.unfit
+                }
+            elif not isinstance(entries, bool):
+                changes[option] = tuple(n for n in entries if (option, n) not in self.unfit)
         return replace(options, **changes)
 
     def _computes_on(self, target: str) -> bool:
@@ -92,14 +94,14 @@ class FolderModels:
             options: Whose names are looked for in each model.
             finds_low: Whether it is asked in which type they compute; without functions.
         """
-        known: dict[str, Known] = {}
+        facts: dict[str, Known] = {}
         broken: dict[str, AmpError] = {}
         for model in folder.models:
             try:
-                known[model.name] = _known(folder.of(model.name), options, finds_low)
+                facts[model.name] = _known(folder.of(model.name), options, finds_low)
             except AmpError as error:
                 broken[model.name] = error
-        return cls(folder, known, broken)
+        return cls(folder, facts, broken)
 
     def target(self, options: RewriteOptions) -> str | None:
         """Return the target that the folder's layout tells, if the options leave it open.
@@ -119,15 +121,15 @@ class FolderModels:
         Raises:
             OptionError: One is such.
         """
-        found = [self.known[m.name].unfit for m in taken if m.name in self.known]
-        for name in found[0] if found else ():
-            if all(name in other for other in found):
-                raise found[0][name]
+        unfit = [self.known[m.name].unfit for m in taken if m.name in self.known]
+        for name in unfit[0] if unfit else ():
+            if all(name in other for other in unfit):
+                raise unfit[0][name]
 
     def data_of(self, taken: Iterable[ModelFile]) -> frozenset[str]:
         """Return the data files of some models; of an unreadable one nothing is known."""
-        found = (self.known[model.name].data for model in taken if model.name in self.known)
-        return frozenset[str]().union(*found)
+        data_files = (self.known[model.name].data for model in taken if model.name in self.known)
+        return frozenset[str]().union(*data_files)
 
     def links(self, written: Mapping[str, ModelFile]) -> tuple[Connection, ...]:
         """Return what is connected among models in one form and folder.
@@ -155,13 +157,13 @@ def _known(path: str, options: RewriteOptions, finds_low: bool) -> Known:
 
 
 def _unfit(options: RewriteOptions, flat: FlatGraph) -> _Unfit:
-    found: dict[tuple[str, Any], OptionError] = {}
+    errors: dict[tuple[str, Any], OptionError] = {}
     for option in _NAMING:
-        given: Any = getattr(options, option)
-        for name in () if isinstance(given, bool) else given:
-            only: Any = {name: given[name]} if isinstance(given, Mapping) else (name,)
+        entries: Any = getattr(options, option)
+        for name in () if isinstance(entries, bool) else entries:
+            only: Any = {name: entries[name]} if isinstance(entries, Mapping) else (name,)
             try:
                 RewriteOptions(**{option: only}).check_names(flat)
             except OptionError as error:
-                found[option, name] = error
-    return found
+                errors[option, name] = error
+    return errors

@@ -132,33 +132,33 @@ class FolderReport:
 
     def lines(self) -> tuple[str, ...]:
         """Return the report line by line."""
-        found: list[str] = []
+        rows: list[str] = []
         if self.target is not None:
-            found.append(
+            rows.append(
                 f"target {self.target}: the folder is laid out for transformers.js (or name "
                 "--target)"
             )
         for model in self.models:
             renamed = model.output not in (None, model.file)
             name = f"{model.file} -> {model.output}" if renamed else model.file
-            found += [f"{name}: {model.said}", *(f"  {line}" for line in model.lines)]
-        found += [f"{file}: left out: {why}" for file, why in self.left_out.items()]
+            rows += [f"{name}: {model.said}", *(f"  {line}" for line in model.lines)]
+        rows += [f"{file}: left out: {why}" for file, why in self.left_out.items()]
         for file, names in self.kept.items():
-            found.append(f"{file}: {', '.join(names)} keep their type: the connected side does")
-        found += [f"connected, with two types: {line}" for line in self.mismatches]
+            rows.append(f"{file}: {', '.join(names)} keep their type: the connected side does")
+        rows += [f"connected, with two types: {line}" for line in self.mismatches]
         if self.connected and not self.mismatches:
             count = counted(self.connected, "connection")
-            found.append(f"{count} with the same type on both sides")
+            rows.append(f"{count} with the same type on both sides")
         if self.shared:
-            found.append(f"{in_bytes(self.shared)} of weights that models share are written once")
+            rows.append(f"{in_bytes(self.shared)} of weights that models share are written once")
         if self.again:
-            found.append(
+            rows.append(
                 f"{in_bytes(self.again)} of shared weights are written again, in another type"
             )
-        found += [f"stale: {file}: {why}" for file, why in self.stale.items()]
+        rows += [f"stale: {file}: {why}" for file, why in self.stale.items()]
         if self.written:
-            found.append(f"{counted(self.copied, 'other file')} copied")
-        return tuple(printable(line) for line in (*found, self.verdict))
+            rows.append(f"{counted(self.copied, 'other file')} copied")
+        return tuple(printable(line) for line in (*rows, self.verdict))
 
     def to_text(self) -> str:
         """Return the report as lines."""

@@ -42,11 +42,11 @@ class JudgedType(NamedTuple):
     @property
     def nodes(self) -> int:
         """How many nodes of the model compute in that type."""
-        given, graph = self.result.context.given, self.result.context.type_graph
-        if given is None:
+        low, graph = self.result.context.given, self.result.context.type_graph
+        if low is None:
             return 0
         notes = given_notes(graph.flat)
-        return len({notes[n].node for n in np.unique(graph.node[given]).tolist()} - {ABSENT})
+        return len({notes[n].node for n in np.unique(graph.node[low]).tolist()} - {ABSENT})
 
     def lost(self, *, wide_ends: bool) -> set[Variable]:
         """Return what of the model is to become float32."""
@@ -90,8 +90,8 @@ def unjudged_types(
     flat: FlatProto, options: RewriteOptions, others: Sequence[JudgedType]
 ) -> Mapping[str, int]:
     """Return each 16-bit type that was left out -> how many results of nodes have it."""
-    known = {options.precision, *(other.result.options.precision for other in others)}
-    return {low.name: n for low, n in low_types(flat).items() if low.name not in known}
+    precisions = {options.precision, *(other.result.options.precision for other in others)}
+    return {low.name: n for low, n in low_types(flat).items() if low.name not in precisions}
 
 
 def _judged_types(
@@ -107,9 +107,9 @@ def _judged_types(
             lists_of(own)
         except OptionError:  # they are written for the other type
             own = replace(own, lists=None)
-        found = JudgedType(form, judged(form, own))
-        if found.nodes:
-            yield found
+        judged_type = JudgedType(form, judged(form, own))
+        if judged_type.nodes:
+            yield judged_type
 
 
 def lost_behind(raised: Raised, options: RewriteOptions, *, wide_ends: bool) -> set[Variable]:
@@ -119,10 +119,10 @@ def lost_behind(raised: Raised, options: RewriteOptions, *, wide_ends: bool) -> 
     in the model before; Casts that were added are none.
     """
     graph = raised.context.type_graph
-    made = rewritten_flat(raised.flat, graph, raised.plan, raised.removed, {})
-    flat = made.flat
+    rewritten = rewritten_flat(raised.flat, graph, raised.plan, raised.removed, {})
+    flat = rewritten.flat
     flat.customs = raised.flat.customs
     lows = iter(low_types(flat))
-    found = _judged_types(flat, lows, for_model(options, flat))
-    again = {name for judged in found for name in judged.lost(wide_ends=wide_ends)}
-    return {(made.origins[n], v) for n, v in again if made.origins[n] != ABSENT}
+    judged_again = _judged_types(flat, lows, for_model(options, flat))
+    again = {name for judged in judged_again for name in judged.lost(wide_ends=wide_ends)}
+    return {(rewritten.origins[n], v) for n, v in again if rewritten.origins[n] != ABSENT}

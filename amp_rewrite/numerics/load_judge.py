@@ -16,9 +16,9 @@ class LoadJudge:
         result: What ONNX Runtime made of the file.
     """
 
-    def __init__(self, made: Any, target: str, *, insists: bool) -> None:
+    def __init__(self, result: Any, target: str, *, insists: bool) -> None:
         """Judge what was made for a target; it is written anyway if somebody `insists`."""
-        self._made, self._target, self._insists = made, targets.find(target), insists
+        self._made, self._target, self._insists = result, targets.find(target), insists
         self.result = LoadResult("unknown", "the file was not loaded")
 
     def __call__(self, path: str) -> None:

@@ -46,5 +46,5 @@ def make_inputs(
     plausible = PlausibleInputs.of(typed.model, seed, ranges, types=typed.types)
     roles = roles_of(typed.model, plausible.specs, plausible.limits)
     run = Evaluator(typed, emulate=False).run
-    made = (finite_feed(replace(plausible, seed=seed + i), run)[1] for i in range(batches))
-    return MadeUpInputs(tuple(made), roles)
+    feeds = (finite_feed(replace(plausible, seed=seed + i), run)[1] for i in range(batches))
+    return MadeUpInputs(tuple(feeds), roles)

@@ -59,9 +59,9 @@ def with_measured_target(options: RewriteOptions, provider: str | None) -> Rewri
         raise OptionError(
             "measuring needs a provider", remedy="name a provider: --provider PROVIDER"
         )
-    known = of_provider(provider)
-    if options.target is None and known is not None:
-        options = replace(options, target=known.name)
+    runner = of_provider(provider)
+    if options.target is None and runner is not None:
+        options = replace(options, target=runner.name)
     target = find(options.chosen_target)
     if target.provider not in (None, provider):
         raise OptionError(
@@ -141,8 +141,8 @@ class Measurement:
     def _rewritten(self, costs: CostTable) -> RewriteResult:
         self.progress("rewriting by measured costs")
         options = replace(self.first.result.options, strict=False, costs=costs, prefer="default")
-        found = rewrite(self.model, options, overflow=KEEP)
-        return replace(found, options=options, scaling=self.first.result.scaling)
+        result = rewrite(self.model, options, overflow=KEEP)
+        return replace(result, options=options, scaling=self.first.result.scaling)
 
     def _is_new(self, result: RewriteResult) -> bool:
         """Tell whether a form has something low, and other types than all before it."""
@@ -172,10 +172,10 @@ class Measurement:
         feeds = _fed(self.feeds, model.evaluator.inputs)
         for _ in range(_TRACED_RUNS):
             self._budget.take(lambda: model.run(feeds))
-        found = self._traces[name] = model.traced()
+        trace = self._traces[name] = model.traced()
         self._budget.take(lambda: model.evaluator.run(feeds))  # some engines load it anew for this
         self._runs[name] = lambda: model.evaluator.run(feeds)
-        return found
+        return trace
 
     def _load_others(self) -> None:
         """Load the forms whose nodes are not timed, and what the engine would choose itself."""
@@ -200,13 +200,13 @@ class Measurement:
     def _chosen(self, times: Mapping[str, Times], costs: CostTable) -> Conversion:
         """Return the fastest form that holds, or the first conversion if none does."""
         full = times[ORIGINAL].median
-        made, says, chosen = self.first, dict[str, str](), None
+        fastest, says, chosen = self.first, dict[str, str](), None
         ranked = sorted((t.median, name) for name, t in times.items() if name in self._results)
         for _, name in ranked:
-            found = self.first if name == DEFAULT else self.judge(self._results[name])
-            says[name] = "holds" if found.writable else found.verdict
-            if found.writable:
-                made, chosen = found, name
+            conversion = self.first if name == DEFAULT else self.judge(self._results[name])
+            says[name] = "holds" if conversion.writable else conversion.verdict
+            if conversion.writable:
+                fastest, chosen = conversion, name
                 break
         saved = 0.0 if chosen is None else 1 - times[chosen].median / full
         if chosen is not None and saved >= LEAST_FASTER:
@@ -225,7 +225,7 @@ class Measurement:
             () if chosen is None else self._otherwise(chosen),
             notes_on(self.provider, (self.first.result.options.low.name,)),
         )
-        return replace(made, choice=choice)
+        return replace(fastest, choice=choice)
 
     def _form(self, name: str, taken: Times, says: Mapping[str, str]) -> Form:
         result = self._results.get(name)
@@ -251,7 +251,7 @@ def computed_otherwise(result: RewriteResult, run: TracedRun) -> tuple[str, ...]
     """Return lines about the nodes that an engine computed in another type than a model says."""
     flat, low = result.flat, set(result.plan.retyped)
     types = {FLOAT32.name, *LOW}
-    found: dict[tuple[str, str], list[int]] = {}
+    nodes_of: dict[tuple[str, str], list[int]] = {}
     for owner, nodes in run.groups.items():
         last = nodes[-1]
         value = next(iter(flat.outputs_of(last)), ABSENT)
@@ -260,10 +260,10 @@ def computed_otherwise(result: RewriteResult, run: TracedRun) -> tuple[str, ...]
             continue
         said = result.options.low.name if value in low else FLOAT32.name
         if said != ran:
-            found.setdefault((said, ran), []).append(last)
+            nodes_of.setdefault((said, ran), []).append(last)
     return tuple(
         f"the file says {said}, the engine computed in {ran}: {_in_words(result, nodes)}"
-        for (said, ran), nodes in found.items()
+        for (said, ran), nodes in nodes_of.items()
     )
 
 

@@ -117,19 +117,19 @@ def check_models(
 def original_of(file: Path) -> Path | None:
     """Return the float32 file beside a file in 16 bits, by their names; None if there is none."""
     plain = _IN_16_BITS.sub("", file.stem)
-    found = file.with_name(f"{plain}{file.suffix}")
-    return found if plain and plain != file.stem and found.is_file() else None
+    original = file.with_name(f"{plain}{file.suffix}")
+    return original if plain and plain != file.stem and original.is_file() else None
 
 
 def _checked(file: Path, options: RewriteOptions, *, run: bool) -> ModelCheck:
     original = original_of(file) if run else None
     precision = ""
     try:
-        found = check(file, None, options, run=run and original is None)
-        precision = found.computes
+        safety = check(file, None, options, run=run and original is None)
+        precision = safety.computes
         if original is None or precision == FLOAT32.name:
-            outcome = PASSED if found.ok else DOUBT if found.doubt is not None else FAILED
-            return ModelCheck(str(file), None, precision, outcome, found.verdict)
+            outcome = PASSED if safety.ok else DOUBT if safety.doubt is not None else FAILED
+            return ModelCheck(str(file), None, precision, outcome, safety.verdict)
         compared = verify(original, file, target=options.target)
     except AmpError as error:
         said = str(error).removeprefix(f"{file}: ")

@@ -170,7 +170,7 @@ def _compare(
         return str(error)
     del first  # one session at a time
     try:
-        found = Evaluator(raised).run(feeds)
+        outputs = Evaluator(raised).run(feeds)
     except RunError as error:
         raise GraphError(
             "ONNX Runtime runs the model, but not what onnx's version converter made of it",
@@ -178,7 +178,7 @@ def _compare(
             remedy=_REMEDY,
         ) from error
     for name, value in expected.items():
-        if not _is_same(value, found[name], tolerance):
+        if not _is_same(value, outputs[name], tolerance):
             raise GraphError(
                 "onnx's version converter changed what the model computes",
                 where=name,
@@ -188,16 +188,16 @@ def _compare(
     return None
 
 
-def _is_same(expected: Any, found: Any, tolerance: float) -> bool:
+def _is_same(expected: Any, output: Any, tolerance: float) -> bool:
     """Tell whether two outputs are the same but for the order of sums, up to a tolerance."""
     if isinstance(expected, list | tuple):
-        pairs = zip(expected, found, strict=False)
-        return len(expected) == len(found) and all(_is_same(a, b, tolerance) for a, b in pairs)
-    if expected is None or found is None:
-        return expected is found
+        pairs = zip(expected, output, strict=False)
+        return len(expected) == len(output) and all(_is_same(a, b, tolerance) for a, b in pairs)
+    if expected is None or output is None:
+        return expected is output
     if np.asarray(expected).dtype.kind not in "fV":
-        return np.array_equal(expected, found)
-    a, b = np.asarray(expected, np.float64), np.asarray(found, np.float64)
+        return np.array_equal(expected, output)
+    a, b = np.asarray(expected, np.float64), np.asarray(output, np.float64)
     scale = np.abs(a[np.isfinite(a)]).max(initial=0.0)
     return a.shape == b.shape and np.allclose(
         b, a, rtol=0.0, atol=tolerance * scale, equal_nan=True

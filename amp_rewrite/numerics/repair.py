@@ -138,30 +138,30 @@ def repair(
     work = _Work(form_of(flat, low), mended, chosen, keep_io, weights, rtol, budget, progress)
     work = work.scaled(data)
     if data is None:
-        made = work.repaired(judged(work.form, chosen), _RULES)
+        outcome = work.repaired(judged(work.form, chosen), _RULES)
     else:
-        made = work.repaired(work.tuned(data), _DATA)
+        outcome = work.repaired(work.tuned(data), _DATA)
     if verify or data is not None:
-        made = work.verified(made, data, stress)
+        outcome = work.verified(outcome, data, stress)
     is_open = chosen.only is None  # more may become float32
-    if is_open and made.verification is not None and data is None:
-        made = work.shown_by_made_up(made, made.verification, stress)
+    if is_open and outcome.verification is not None and data is None:
+        outcome = work.shown_by_made_up(outcome, outcome.verification, stress)
     if chosen.only is not None:
-        made = replace(made, left=_left(made))
+        outcome = replace(outcome, left=_left(outcome))
     if output is not None:
-        made.save(path_text(output, SaveError))
-    return made
+        outcome.save(path_text(output, SaveError))
+    return outcome
 
 
-def _left(made: Repair) -> tuple[str, ...]:
+def _left(outcome: Repair) -> tuple[str, ...]:
     """Return what of a repaired model is not in 16 bits, one line each."""
     from amp_rewrite.rewriting.report.float32_left import float32_left, lines_of_left
 
-    left = float32_left(read_source(made.model, inline_functions=True))
-    why = {danger.node: danger.words for danger in (*made.dangers, *made.stay)}
-    measured = f"needs float32: {made.shown_by} showed it"
-    why = dict.fromkeys(made.measured, measured) | why
-    return tuple(lines_of_left(left, why, made.precision)) if left else ()
+    left = float32_left(read_source(outcome.model, inline_functions=True))
+    why = {danger.node: danger.words for danger in (*outcome.dangers, *outcome.stay)}
+    measured = f"needs float32: {outcome.shown_by} showed it"
+    why = dict.fromkeys(outcome.measured, measured) | why
+    return tuple(lines_of_left(left, why, outcome.precision)) if left else ()
 
 
 def _mended_only(mended: Mended, options: RewriteOptions, output: Path | None) -> Repair:
@@ -171,10 +171,10 @@ def _mended_only(mended: Mended, options: RewriteOptions, output: Path | None) -
     raised = nothing_raised(mended, options.low)
     odd, target = odd_types(mended.odd), options.chosen_target
     result = rewrite(read_model(mended.flat), changed(options, deny_nodes=("*",)))
-    made = Repair(options.low.name, target, raised, odd, (), (), _RULES, 0, 0.0, None, result)
+    outcome = Repair(options.low.name, target, raised, odd, (), (), _RULES, 0, 0.0, None, result)
     if output is not None:
-        made.save(path_text(output, SaveError))
-    return made
+        outcome.save(path_text(output, SaveError))
+    return outcome
 
 
 def _has_failed(report: VerifyReport) -> bool:
@@ -202,11 +202,11 @@ class _Work(NamedTuple):
         """Return the work on a scaled model, if scaling lets more of this one stay in 16 bits."""
         if self.scaling is not None:
             return self
-        found = scaled_form(self.form, self.options, data)
-        if isinstance(found, tuple):
-            return self._replace(refused=found or self.refused)
-        mended = replace(self.mended, flat=found.form.given)
-        return self._replace(form=found.form, mended=mended, scaling=found.scaling)
+        scaled = scaled_form(self.form, self.options, data)
+        if isinstance(scaled, tuple):
+            return self._replace(refused=scaled or self.refused)
+        mended = replace(self.mended, flat=scaled.form.given)
+        return self._replace(form=scaled.form, mended=mended, scaling=scaled.scaling)
 
     def tuned(self, data: Data) -> RewriteResult:
         """Return the painting that is left of the one that was given, so that it passes on data."""
@@ -231,16 +231,18 @@ class _Work(NamedTuple):
 
         return make_inputs(self.form.model, ranges=self.options.ranges).batches
 
-    def shown_by_made_up(self, made: Repair, found: VerifyReport, stress: bool | None) -> Repair:
+    def shown_by_made_up(
+        self, outcome: Repair, verification: VerifyReport, stress: bool | None
+    ) -> Repair:
         """Return a repair by what made-up inputs show, if it failed, or outliers can be scaled."""
-        is_wrong = _has_failed(found)
+        is_wrong = _has_failed(verification)
         if not is_wrong and (
-            self.scaling is not None or not has_outliers(made.result, self.options)
+            self.scaling is not None or not has_outliers(outcome.result, self.options)
         ):
-            return made
+            return outcome
         work = self.scaled(self.made_up())
         if not is_wrong and work.scaling is None:
-            return made
+            return outcome
         shown = work.repaired(work.tuned(work.made_up()), _MADE_UP)
         return work.verified(shown, None, stress)
 
@@ -253,11 +255,13 @@ class _Work(NamedTuple):
         while others and (behind := lost_behind(raised, self.options, wide_ends=wide_ends) - lost):
             lost |= behind
             raised = self._raised(own, others, lost)
-        made = _repair(own, others, raised, shown_by, wide_ends=wide_ends)
+        outcome = _repair(own, others, raised, shown_by, wide_ends=wide_ends)
         if self.scaling is None:
-            return replace(made, refused=self.refused)
-        known = (danger for danger in made.dangers if not danger.node.endswith(SUFFIX))
-        return replace(made, scaling=self.scaling, dangers=tuple(known))
+            return replace(outcome, refused=self.refused)
+        dangers_of_model = (
+            danger for danger in outcome.dangers if not danger.node.endswith(SUFFIX)
+        )
+        return replace(outcome, scaling=self.scaling, dangers=tuple(dangers_of_model))
 
     def _raised(self, own: JudgedType, others: Sequence[JudgedType], lost: set[Variable]) -> Raised:
         bases = [base for one in (own, *others) for base in one.form.context.type_graph.bases]
@@ -271,18 +275,18 @@ class _Work(NamedTuple):
             mended=self.mended,
         )
 
-    def verified(self, made: Repair, data: Data | None, stress: bool | None) -> Repair:
+    def verified(self, outcome: Repair, data: Data | None, stress: bool | None) -> Repair:
         """Return a repair with its verdict."""
-        found = compared(
+        verification = compared(
             float32_form(self.form, other_types(self.form.given, self.options)),
-            made.raised.model,
+            outcome.raised.model,
             data,
             self.options,
             rtol=self.rtol,
             stress=stress,
             progress=self.progress,
         )
-        return replace(made, verification=found)
+        return replace(outcome, verification=verification)
 
 
 def _repair(
@@ -294,21 +298,24 @@ def _repair(
     wide_ends: bool,
 ) -> Repair:
     result = own.result
-    context, graph, given = result.context, result.context.type_graph, result.context.given
-    assert given is not None, "the form is noted"
-    found = [one.dangers(wide_ends=wide_ends) for one in (own, *others)]
-    known = {danger.node for dangers in found for danger in dangers.raised}
+    context, graph, low = result.context, result.context.type_graph, result.context.given
+    assert low is not None, "the form is noted"
+    dangers_of_types = [one.dangers(wide_ends=wide_ends) for one in (own, *others)]
+    names_raised = {danger.node for dangers in dangers_of_types for danger in dangers.raised}
     of_model = raised.context.type_graph
     names = dict.fromkeys(of_model.node_name(vertex) for vertex in raised.plan.vertices)
-    products = np.unique(graph.node[context.on(ListName.ALLOW) & given]).tolist()
+    products = np.unique(graph.node[context.on(ListName.ALLOW) & low]).tolist()
     low_now = compute_share(graph, result.painting, products)
     return Repair(
         result.options.precision,
         result.options.chosen_target,
         raised,
-        (*odd_types(raised.mended.odd), *(d for dangers in found for d in dangers.raised)),
-        tuple(danger for dangers in found for danger in dangers.stay),
-        tuple(name for name in names if name not in known),
+        (
+            *odd_types(raised.mended.odd),
+            *(d for dangers in dangers_of_types for d in dangers.raised),
+        ),
+        tuple(danger for dangers in dangers_of_types for danger in dangers.stay),
+        tuple(name for name in names if name not in names_raised),
         shown_by,
         sum(one.nodes for one in (own, *others)),
         1 - low_now if products else 0.0,

@@ -139,7 +139,7 @@ class Repair:
         if not self.changed:
             return f"Nothing changed{self._why_unchanged()}"
         odd = self.raised.mended.odd
-        scales = sum(1 for found in odd if found.scales)
+        scales = sum(1 for odd_type in odd if odd_type.scales)
         repeated = sum(1 for o in odd if not (o.value or o.types or o.scales))
         count = len(odd) - repeated - scales
         mended = f"; {counted(count, 'wrong type')} mended" if count else ""
@@ -168,10 +168,10 @@ class Repair:
         """Whether the result passes against the float32 form, in one line; None if nobody asked."""
         if self.verification is None:
             return None
-        found = self.verification.headline
+        headline = self.verification.headline
         if self.passes or not self.verification.is_made_up:
-            return found
-        return f"Unsafe: give --data; {found}"
+            return headline
+        return f"Unsafe: give --data; {headline}"
 
     def save(
         self, path: Path, *, write_failed: bool = False, progress: Writing | None = None
@@ -210,25 +210,25 @@ class Repair:
         any_type = "16 bits" if self.others else self.precision
         odd = [danger for danger in self.dangers if danger.reason in OF_THE_FILE]
         others = [danger for danger in self.dangers if danger.reason not in OF_THE_FILE]
-        found = [f"mended: {line}" for line in danger_lines(odd, any_type)]
+        rows = [f"mended: {line}" for line in danger_lines(odd, any_type)]
         scaled = scaling_record(self.scaling, self.refused)
-        found += () if scaled is None else scaled.lines(every=every)
-        found += [f"raised: {line}" for line in danger_lines(others, any_type)]
+        rows += () if scaled is None else scaled.lines(every=every)
+        rows += [f"raised: {line}" for line in danger_lines(others, any_type)]
         if self.measured:
             names = ", ".join(self.measured[:_NAMED])
             more = len(self.measured) - _NAMED
             rest = f" and {more} more" if more > 0 else ""
-            found.append(f"raised because of {self.shown_by}: {names}{rest}")
+            rows.append(f"raised because of {self.shown_by}: {names}{rest}")
         ends = [danger for danger in self.stay if is_end(danger)]
         inside = [danger for danger in self.stay if not is_end(danger)]
-        found += [
+        rows += [
             f"stays: {line}; --keep-io float32 raises it" for line in danger_lines(ends, any_type)
         ]
-        found += [f"stays: {line}" for line in danger_lines(inside, any_type)]
-        found += [f"--only: {line}" for line in self.left]
+        rows += [f"stays: {line}" for line in danger_lines(inside, any_type)]
+        rows += [f"--only: {line}" for line in self.left]
         if self.raised.plan.ranks:
-            found.append(axes_line(len(self.raised.plan.ranks)))
-        return tuple(found)
+            rows.append(axes_line(len(self.raised.plan.ranks)))
+        return tuple(rows)
 
     def to_text(self) -> str:
         """Return the report as lines."""

@@ -137,9 +137,9 @@ class Checked:
         flat, low, odd = self.flat, self.low, self.odd
         options = replace(options, strict=False, store=FLOAT32.name)
         if low is None:
-            found = _of_float32(flat, for_model(options, flat))
-            found = replace(found, is_run=self.is_run, loading=self.loading)
-            return replace(found, computes=found.precision, dangers=odd) if odd else found
+            report = _of_float32(flat, for_model(options, flat))
+            report = replace(report, is_run=self.is_run, loading=self.loading)
+            return replace(report, computes=report.precision, dangers=odd) if odd else report
         chosen = for_model(replace(options, precision=low.name), flat)
         flat.customs = lists_of(chosen).customs
         form = form_of(flat, low)
@@ -147,13 +147,13 @@ class Checked:
         shown = None
         lacks = self.loading is not None and self.loading.lacks_operator
         if self.is_run and (providers or not lacks):
-            given = form.given_model
+            given_model = form.given_model
             ways: dict[str, Any] = {"stress": stress, "providers": providers, "progress": progress}
-            shown = compared(float32_form(form, others), given, data, chosen, **ways)
-        found = _of_low(own, others, low, shown)
+            shown = compared(float32_form(form, others), given_model, data, chosen, **ways)
+        report = _of_low(own, others, low, shown)
         return replace(
-            found,
-            dangers=(*odd, *found.dangers),
+            report,
+            dangers=(*odd, *report.dangers),
             unjudged=unjudged_types(flat, chosen, others),
             is_run=self.is_run,
             loading=self.loading,
@@ -193,8 +193,8 @@ def _of_float32(flat: FlatProto, options: RewriteOptions) -> SafetyReport:
 
     result = rewrite(read_model(flat), options, overflow=KEEP)
     target = options.chosen_target
-    found = dangers(result.context, result.painting, target)
-    return SafetyReport(options.precision, target, FLOAT32.name, 0, found, None, result)
+    found_dangers = dangers(result.context, result.painting, target)
+    return SafetyReport(options.precision, target, FLOAT32.name, 0, found_dangers, None, result)
 
 
 def _of_low(

@@ -128,16 +128,16 @@ class SafetyReport:
     @property
     def verdict(self) -> str:
         """Whether it is safe, in one line; it begins with what ONNX Runtime says if it refuses."""
-        found = self._of_float32() if self.computes == FLOAT32.name else self._of_low()
-        return found if self.refused is None else f"{self.refused}; {found}"
+        words = self._of_float32() if self.computes == FLOAT32.name else self._of_low()
+        return words if self.refused is None else f"{self.refused}; {words}"
 
     def _of_float32(self) -> str:
         is_safe = self.refused is None and self.is_run
-        found = f"{'Safe: ' if is_safe else ''}the model computes in float32"
+        words = f"{'Safe: ' if is_safe else ''}the model computes in float32"
         if self.dangers:
             count = counted(len(self.dangers), "node")
-            found += f"; {count} would be unsafe in {self.precision}"
-        return found if self.is_run else f"{found}; not run"
+            words += f"; {count} would be unsafe in {self.precision}"
+        return words if self.is_run else f"{words}; not run"
 
     def _of_low(self) -> str:
         where = f"in {self.types} for {self.target}"
@@ -257,11 +257,11 @@ def danger_lines(dangers: Sequence[Danger], precision: str) -> Iterator[str]:
 def _followers(dangers: Sequence[Danger], roots: set[str]) -> Counter[str]:
     """Return by root how many dangers follow from it."""
     because = {d.node: d.because for d in dangers if d.node not in roots}
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for node in because:
         source, seen = node, set[str]()
         while source in because and source not in seen:
             seen.add(source)
             source = because[source]
-        found[source] += 1
-    return found
+        counts[source] += 1
+    return counts

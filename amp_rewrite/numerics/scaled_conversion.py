@@ -100,7 +100,7 @@ def has_outliers(result: RewriteResult, options: RewriteOptions) -> bool:
 
 def measured_by(calibration: Calibration) -> Measured:
     """Return the magnitudes that a calibration met."""
-    largest = {name: found.largest for name, found in calibration.ranges.items()}
+    largest = {name: value_range.largest for name, value_range in calibration.ranges.items()}
     return Measured(largest, calibration.sums)
 
 
@@ -141,18 +141,18 @@ def proof_of(model: Source, scaled: ir.Model, feeds: Iterable[Feeds]) -> Proof:
     """
     worst, count = 0.0, 0
     try:
-        given, made = (Evaluator(each, emulate=False) for each in (model, scaled))
+        original, scaled_model = (Evaluator(each, emulate=False) for each in (model, scaled))
         for feed in feeds:
-            expected, found, count = given.run(feed), made.run(feed), count + 1
-            pairs = ((expected[name], found[name]) for name in expected)
+            expected, outputs, count = original.run(feed), scaled_model.run(feed), count + 1
+            pairs = ((expected[name], outputs[name]) for name in expected)
             worst = max([worst, *(_apart(a, b) for a, b in pairs)])
     except AmpError:
         return Proof(math.inf, count)
     return Proof(worst, count)
 
 
-def _apart(expected: object, found: object) -> float:
-    a, b = np.asarray(expected), np.asarray(found)
+def _apart(expected: object, output: object) -> float:
+    a, b = np.asarray(expected), np.asarray(output)
     if a.dtype.kind != "f":
         return 0.0 if np.array_equal(a, b) else math.inf
     if np.array_equal(a, b, equal_nan=True) or not a.size:

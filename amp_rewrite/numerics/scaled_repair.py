@@ -54,29 +54,29 @@ def scaled_form(
         data is None and not (options.overflow == SCALE or options.adds_nodes)
     ):
         return ()
-    found = None if data is None else calibrate(form.model, data, options)
-    before = _judged(form, options, found)
-    measured = None if found is None else measured_by(found)
+    calibration = None if data is None else calibrate(form.model, data, options)
+    before = _judged(form, options, calibration)
+    measured = None if calibration is None else measured_by(calibration)
     if measured is None and not overflows(before.painting):
         return ()
-    plain = before if found is None else _judged(form, options, None)
+    plain = before if calibration is None else _judged(form, options, None)
     own = raising_context(form.given, [options.low]).type_graph
     scaling = scale_given(form.given, own, plain.context, measured, adds_nodes=options.adds_nodes)
     if scaling is None or not scaling.sets:
         return () if scaling is None else scaling.unscaled
     _note(scaling)
-    made = form_of(scaling.flat, options.low)
+    scaled = form_of(scaling.flat, options.low)
     proof = None
     if data is not None:
-        proof = proof_of(form.model, made.model, batches(data, form.model))
+        proof = proof_of(form.model, scaled.model, batches(data, form.model))
         if proof.difference > _LOST_DIGITS * options.low.epsilon:
             return scaling.refused(NO_PROOF)
-    anew = None if data is None else calibrate(made.model, data, options)
-    after = _judged(made, options, anew)
+    anew = None if data is None else calibrate(scaled.model, data, options)
+    after = _judged(scaled, options, anew)
     saved = saved_by_scaling(scaling, before.painted, after.painted)
     if saved is None:
         return scaling.refused(NO_SAVING)
-    return ScaledForm(made, replace(saved, proof=proof))
+    return ScaledForm(scaled, replace(saved, proof=proof))
 
 
 def _note(scaling: Scaling) -> None:

@@ -81,8 +81,8 @@ class TargetTable:
     def verdict(self) -> str:
         """Which targets take it, in one line."""
         names = [row.target for row in self.rows if row.right]
-        found = f"right on {', '.join(names)}" if names else "right on no target"
-        return found if self.is_run else f"{found}, by the rules alone; not run"
+        words = f"right on {', '.join(names)}" if names else "right on no target"
+        return words if self.is_run else f"{words}, by the rules alone; not run"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
@@ -158,11 +158,11 @@ def _row(
         return TargetRow(target.name, loads, precision, None, right=False, why_not=why)
     asked = replace(options, target=target.name, precision=precision)
     try:
-        found = checked.judge(asked, data, stress=stress)
+        safety = checked.judge(asked, data, stress=stress)
     except AmpError as error:
         return TargetRow(target.name, loads, precision, None, right=False, why_not=str(error))
-    share = found.result.report.summary.compute_converted
-    return TargetRow(target.name, loads, precision, share, found.ok, _why_not(found))
+    share = safety.result.report.summary.compute_converted
+    return TargetRow(target.name, loads, precision, share, safety.ok, _why_not(safety))
 
 
 def _loads(loading: LoadResult | None, target: Target) -> bool | None:
@@ -173,11 +173,11 @@ def _loads(loading: LoadResult | None, target: Target) -> bool | None:
     return True if loading.outcome == "loaded" else None
 
 
-def _why_not(found: SafetyReport) -> str:
-    if found.ok:
+def _why_not(safety: SafetyReport) -> str:
+    if safety.ok:
         return ""
-    reasons = (found.refused, *found.failures, *danger_lines(found.dangers, found.precision))
-    return next((line for line in reasons if line), None) or found.unrun or found.verdict
+    reasons = (safety.refused, *safety.failures, *danger_lines(safety.dangers, safety.precision))
+    return next((line for line in reasons if line), None) or safety.unrun or safety.verdict
 
 
 def print_targets(table: TargetTable, console: Console) -> None:

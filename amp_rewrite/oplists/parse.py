@@ -216,15 +216,19 @@ class _Parser:
         self, item: dict[str, Located], key: str, kinds: tuple[type, ...], expected: str
     ) -> tuple[Any, ...]:
         """Return a list of numbers of ports, or of names."""
-        found = item.get(key)
-        if found is None:
+        ports_entry = item.get(key)
+        if ports_entry is None:
             return ()
-        ports: list[Any] = found.value if isinstance(found.value, list) else [found]
+        ports: list[Any] = (
+            ports_entry.value if isinstance(ports_entry.value, list) else [ports_entry]
+        )
         plain = [entry.value for entry in ports]
         for value in plain:
             is_port = isinstance(value, kinds) and not isinstance(value, bool)
             if not is_port or (isinstance(value, int) and value < 0):
-                self.problem(found.line, f"`{key}` is not a list of ports", str(value), expected)
+                self.problem(
+                    ports_entry.line, f"`{key}` is not a list of ports", str(value), expected
+                )
                 return ()
         return tuple(plain)
 

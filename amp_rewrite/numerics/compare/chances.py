@@ -16,5 +16,5 @@ what F(n, n) exceeds with a probability of 1e-4. Of a single number nothing can 
 
 def slack_of(numbers: Any) -> Array:
     """Return how many times as much norms of so few numbers differ as those of 32 or more."""
-    known = np.log(np.maximum(numbers, 1.0))
-    return np.exp(np.interp(known, np.log(_NUMBERS), np.log(_RATIOS))) / _RATIOS[-1]
+    counts = np.log(np.maximum(numbers, 1.0))
+    return np.exp(np.interp(counts, np.log(_NUMBERS), np.log(_RATIOS))) / _RATIOS[-1]

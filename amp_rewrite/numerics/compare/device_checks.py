@@ -35,19 +35,19 @@ class Comparison:
         """Begin with no feed."""
         self.comparers = {name: Comparer(name, self.tolerances) for name in self.names}
 
-    def add(self, expected: Outputs, found: Outputs) -> None:
+    def add(self, expected: Outputs, outputs: Outputs) -> None:
         """Compare the outputs of a feed."""
         for name, comparer in self.comparers.items():
-            comparer.add(expected[name], found[name])
+            comparer.add(expected[name], outputs[name])
 
     def results(self) -> tuple[OutputComparison, ...]:
         """Return what was found over all feeds."""
         return tuple(comparer.result() for comparer in self.comparers.values())
 
-    def holds(self, expected: Outputs, found: Outputs) -> bool:
+    def holds(self, expected: Outputs, outputs: Outputs) -> bool:
         """Tell whether the outputs of one feed hold, by themselves."""
         alone = Comparison(self.names, self.tolerances)
-        alone.add(expected, found)
+        alone.add(expected, outputs)
         return all(output.ok for output in alone.results())
 
 

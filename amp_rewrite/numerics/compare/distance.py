@@ -367,9 +367,9 @@ class Comparer:
             self._add_finite(a.ravel(), b.ravel(), difference.ravel())
             return
         # as a, 0 where either is not finite
-        known, other = np.where(both, a, 0.0), np.where(both, b, 0.0)
-        self.slices.add(known, other - known, rank)
-        self._add_finite(a[both], b[both], (other - known)[both])
+        base, other = np.where(both, a, 0.0), np.where(both, b, 0.0)
+        self.slices.add(base, other - base, rank)
+        self._add_finite(a[both], b[both], (other - base)[both])
 
     def _add_classes(self, a: Array, b: Array) -> None:
         """Count the rows along the last axis whose largest element is the same one."""
@@ -378,7 +378,7 @@ class Comparer:
             return
         if a.ndim != 2 and a.min() >= 0 and a.max() <= 1 and not are_shares(a, a.ndim - 1):
             return  # probabilities that do not add up to 1 are each of its own
-        known = ~(np.isnan(b) & np.isfinite(a)).any(-1)  # a.shape[:-1]: a mask of rows
+        comparable = ~(np.isnan(b) & np.isfinite(a)).any(-1)  # a.shape[:-1]: a mask of rows
         first, other = a.argmax(-1), b.argmax(-1)  # a.shape[:-1]: places along the last axis
         same = first == other  # a.shape[:-1]: a mask of rows
         # a.shape[:-1]: elements of a
@@ -393,7 +393,7 @@ class Comparer:
                 near = np.maximum(largest, DISTANCE * (most - a.mean(-1)))
             same |= most - chosen <= near
         self.rows += first.size
-        self.same_rows += int(np.count_nonzero(same & known))
+        self.same_rows += int(np.count_nonzero(same & comparable))
 
     def _add_finite(self, a: Array, b: Array, difference: Array) -> None:
         if not a.size:

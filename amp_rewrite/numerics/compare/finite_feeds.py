@@ -23,7 +23,7 @@ def finite_feed(
         DataError: The model runs on no made-up inputs.
     """
     outputs: dict[str, Any] = {}
-    attempt, feeds = plausible.runnable(lambda made: outputs.update(run(made)))
+    attempt, feeds = plausible.runnable(lambda example: outputs.update(run(example)))
     if lost_in(outputs, {}) is None:
         return attempt, feeds
     positive = plausible.without_signs(feeds)
@@ -39,8 +39,8 @@ def lost_in(outputs: Mapping[str, Any], apart: Mapping[str, Array]) -> str | Non
     for name, value in outputs.items():
         for array in _floats(value):
             read = array[~apart[name]] if name in apart else array
-            for kind, found in (("NaN", np.isnan(read)), ("infinity", np.isposinf(read))):
-                if found.any():
+            for kind, mask in (("NaN", np.isnan(read)), ("infinity", np.isposinf(read))):
+                if mask.any():
                     return f"the original gives {kind} in output {name}"
     return None
 
@@ -52,9 +52,9 @@ def nonfinite_input(feeds: Feeds) -> str | None:
     """
     for name, value in feeds.items():
         for array in _floats(value):
-            for kind, found in (("NaN", np.isnan(array)), ("infinity", np.isposinf(array))):
-                if found.any():
-                    return f"input {name} holds {kind} in {np.count_nonzero(found)} elements"
+            for kind, mask in (("NaN", np.isnan(array)), ("infinity", np.isposinf(array))):
+                if mask.any():
+                    return f"input {name} holds {kind} in {np.count_nonzero(mask)} elements"
     return None
 
 

@@ -59,28 +59,28 @@ class FusedAttention:
             values: The values of `names`.
             fill: Scores up to that are masked.
         """
-        given = {kind: np.asarray(values[name]) for kind, name in self.inputs.items()}
-        query, past = given["query"], given.get("past")
+        arrays = {kind: np.asarray(values[name]) for kind, name in self.inputs.items()}
+        query, past = arrays["query"], arrays.get("past")
         if query.ndim < 3:
             return None
         batch, length = query.shape[0], query.shape[2 if query.ndim == _HEADS else 1]
-        known = 0 if past is None or past.ndim < _HEADS else int(past.shape[-2])
-        keys = known + length
+        past_length = 0 if past is None or past.ndim < _HEADS else int(past.shape[-2])
+        keys = past_length + length
         for kind in ("mask", "padding"):
-            if kind in given and given[kind].ndim >= 2:
-                keys = given[kind].shape[-1]
+            if kind in arrays and arrays[kind].ndim >= 2:
+                keys = arrays[kind].shape[-1]
         keep = np.ones((batch, 1, length, keys), np.bool_)
         try:
             for kind in ("mask", "padding"):
-                if kind in given:
-                    keep = keep & _kept(given[kind], kind, keys, fill)
+                if kind in arrays:
+                    keep = keep & _kept(arrays[kind], kind, keys, fill)
         except ValueError:  # shapes that do not go together: another meaning than is known here
             return None
         if self.causal:
             keep = keep & np.tri(length, keys, keys - length, dtype=np.bool_)
         rows: Array = np.asarray(~keep.any((1, 3)))
-        if "lengths" in given and known == 0 and given["lengths"].size == batch:
-            rows |= np.arange(length) > given["lengths"].reshape(-1, 1)
+        if "lengths" in arrays and past_length == 0 and arrays["lengths"].size == batch:
+            rows |= np.arange(length) > arrays["lengths"].reshape(-1, 1)
         return rows
 
 

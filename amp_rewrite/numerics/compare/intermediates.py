@@ -107,7 +107,7 @@ def overflows(deviations: Mapping[str, Deviation], producers: Mapping[str, ir.No
         producers: The nodes that make them, whose inputs have the same names.
     """
     filled: set[str] = set()
-    found: list[str] = []
+    overflowing: list[str] = []
     for name, deviation in deviations.items():
         if not deviation.is_lost:
             continue
@@ -118,8 +118,8 @@ def overflows(deviations: Mapping[str, Deviation], producers: Mapping[str, ir.No
         if only_fill and (moves or not filled.isdisjoint(read)):
             filled.add(name)
         else:
-            found.append(name)
-    return found
+            overflowing.append(name)
+    return overflowing
 
 
 class Chunks:
@@ -199,13 +199,13 @@ class IntermediateComparer:
 
         The last one is the size of an element.
         """
-        found: dict[str, Dimensions] = {}
+        sizes: dict[str, Dimensions] = {}
         chunks = Chunks(self.names)
         for chunk in chunks:
             before = run_original(set(chunk))
             chunks.held = _nbytes(before)
-            found |= {name: in_bytes(before[name]) for name in chunk}
-        return found
+            sizes |= {name: in_bytes(before[name]) for name in chunk}
+        return sizes
 
     def all_finite(self, run_rewritten: Run, sizes: Mapping[str, int] | None) -> bool:
         """Tell whether every value of the rewritten model is finite for one feed.
@@ -228,28 +228,28 @@ class IntermediateComparer:
         name = next(iter(overflows(self._deviations, self._producers)), None) or next(far, None)
         if name is None:
             return None
-        found, node = self._deviations[name], self._producers.get(name)
+        deviation, node = self._deviations[name], self._producers.get(name)
         place = ("", "") if node is None else (node.name or "", node.op_type)
-        return Departure(name, *place, found.relative, found.inf, found.nan)
+        return Departure(name, *place, deviation.relative, deviation.inf, deviation.nan)
 
     def infinities(self) -> tuple[Infinity, ...]:
         """Return the values with new infinities or NaNs, in topological order."""
-        found: list[Infinity] = []
+        infinities: list[Infinity] = []
         producers = self._producers
         for name in overflows(self._deviations, self._producers):
             deviation, node = self._deviations[name], producers.get(name)
             place = ("", "") if node is None else (node.name or "", node.op_type)
-            found.append(Infinity(name, *place, deviation.inf, deviation.nan))
-        return tuple(found)
+            infinities.append(Infinity(name, *place, deviation.inf, deviation.nan))
+        return tuple(infinities)
 
     def distances(self) -> tuple[ValueDistance, ...]:
         """Return how far every value is from the original, in topological order."""
         producers = self._producers
         return tuple(
             ValueDistance(
-                name, (producers[name].name or "") if name in producers else "", found.relative
+                name, (producers[name].name or "") if name in producers else "", deviation.relative
             )
-            for name, found in self._deviations.items()
+            for name, deviation in self._deviations.items()
         )
 
     def errors(self) -> dict[str, float]:
@@ -297,11 +297,11 @@ def counterparts(original: TypedModel, rewritten: TypedModel) -> dict[str, str]:
 
     Only floating-point tensors that a node or an input makes are in it, in topological order.
     """
-    known = set(floats_of(original))
+    names = set(floats_of(original))
     pairs: dict[str, str] = {}
     for value in _values(rewritten.model.graph):
         if value.name and rewritten.types.get(value) in _FLOATS:
-            match = _counterpart(value, known)
+            match = _counterpart(value, names)
             if match is not None:
                 pairs[value.name] = match
     return pairs
@@ -314,12 +314,12 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
             yield from node.outputs
 
 
-def _counterpart(value: ir.Value, known: Collection[str | None]) -> str | None:
+def _counterpart(value: ir.Value, names: Collection[str | None]) -> str | None:
     """Return the name under which the original has a value, looking through casts."""
     current: ir.Value | None = value
     while current is not None:
         for name in (current.name, origin(current.name or "")):
-            if name in known:
+            if name in names:
                 return name
         node = current.producer()
         if node is None or node.op_type != "Cast" or node.domain != "":

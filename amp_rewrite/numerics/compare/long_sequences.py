@@ -42,15 +42,15 @@ def many_steps(
             continue
         if per_run * _RUNS * steps / before > seconds:
             break
-        made = plausible.feeds(FreeSizes(attempt, steps))
+        longer = plausible.feeds(FreeSizes(attempt, steps))
         start = time.perf_counter()
         try:
-            found = run.run_original(made)
+            outputs = run.run_original(longer)
         except RunError:
             break
-        if lost_in(found, {}) is not None:
+        if lost_in(outputs, {}) is not None:
             break
-        before, per_run, feeds = steps, 2 * (time.perf_counter() - start), made
+        before, per_run, feeds = steps, 2 * (time.perf_counter() - start), longer
     return feeds
 
 

@@ -39,17 +39,17 @@ Fetch = Callable[[Collection[str]], Mapping[str, Any]]
 class MaskedRows:
     """Finds the rows of a model's outputs that belong to rows of attention without any score."""
 
-    def __init__(self, model: ir.Model, known: Collection[str]) -> None:
+    def __init__(self, model: ir.Model, floats: Collection[str]) -> None:
         """Find the first layers of attention of a model, spelled out or as one operator.
 
-        `known` are the floats inside that can be fetched. Beside these `names` must be.
+        `floats` are the values inside that can be fetched. Beside these `names` must be.
         """
         spelled: dict[str, int] = {}
         fused: list[FusedAttention] = []
         for node in model.graph:
             if operator(node) == "Softmax" and node.inputs[0] is not None:
                 name = node.inputs[0].name or ""
-                if name in known and len(spelled) < _MOST:
+                if name in floats and len(spelled) < _MOST:
                     spelled.setdefault(name, node.attributes.get_int("axis", _LAST))
             elif len(fused) < _MOST:
                 fused += fused_attention(node)
@@ -71,7 +71,7 @@ class MaskedRows:
         values = fetch(wanted) if wanted else {}
         rows = [_without_scores(values[name], axis) for name, axis in self._axes.items()]
         rows += [layer.masked(values, MASKED) for layer in self._fused]
-        return tuple(found for found in rows if found is not None and found.any())
+        return tuple(mask for mask in rows if mask is not None and mask.any())
 
 
 def masked_outputs(
@@ -87,18 +87,18 @@ def masked_outputs(
     Raises:
         AmpError: It does not load or run.
     """
-    made = (value for node in model.model.graph for value in node.outputs)
-    known = {v.name or "" for v in (*model.model.graph.inputs, *made)}
-    rows = MaskedRows(model.model, known)
+    results = (value for node in model.model.graph for value in node.outputs)
+    names = {v.name or "" for v in (*model.model.graph.inputs, *results)}
+    rows = MaskedRows(model.model, names)
     if not rows.reads:
         return [{} for _ in data]
     session = Evaluator(model, outputs=rows.reads)
-    found: list[dict[str, Array]] = []
+    masks: list[dict[str, Array]] = []
     for feeds, values in zip(data, outputs, strict=True):
         masked = rows.find(partial(session.run, feeds))
         each = {name: rows_of(value, masked) for name, value in values.items()}
-        found.append({name: apart for name, apart in each.items() if apart is not None})
-    return found
+        masks.append({name: apart for name, apart in each.items() if apart is not None})
+    return masks
 
 
 def rows_of(output: Any, masked: tuple[Array, ...]) -> Array | None:

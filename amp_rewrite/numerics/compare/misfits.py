@@ -89,15 +89,15 @@ class _Suspect:
 
 def other_inputs(before: TypedModel, after: TypedModel) -> list[str]:
     """Return the names of what nodes read in both models that is neither float nor constant."""
-    made = {v.name: after.types.get(v) for node in after.model.graph for v in node.outputs}
-    made |= {v.name: after.types.get(v) for v in after.model.graph.inputs}
+    types_after = {v.name: after.types.get(v) for node in after.model.graph for v in node.outputs}
+    types_after |= {v.name: after.types.get(v) for v in after.model.graph.inputs}
     types = before.types
     read = (v for node in before.model.graph for v in node.inputs if v is not None)
     return list(
         dict.fromkeys(
             v.name
             for v in read
-            if v.name and types.get(v) in _OTHERS and made.get(v.name) == types.get(v)
+            if v.name and types.get(v) in _OTHERS and types_after.get(v.name) == types.get(v)
         )
     )
 
@@ -113,14 +113,14 @@ def misfits(original: TypedModel, inside: IntermediateComparer, seen: Seen) -> t
         inside: What is known of the values inside, over all feeds.
         seen: The rewritten model on a feed.
     """
-    known: dict[str, list[str]] = {}
+    names_of: dict[str, list[str]] = {}
     for name, before in inside.pairs.items():
-        known.setdefault(before, []).append(name)
-    found = list(_suspects(original, known, inside.errors(), seen))
-    worst = sorted(found, key=lambda each: -each.growth)[:_TRIES]
-    chosen = [each for each in found if each in worst]
-    for suspect, values in _with_values(chosen, known, seen, inside.sizes):
-        error = _error(suspect, known, seen, original, values)
+        names_of.setdefault(before, []).append(name)
+    suspects = list(_suspects(original, names_of, inside.errors(), seen))
+    worst = sorted(suspects, key=lambda each: -each.growth)[:_TRIES]
+    chosen = [each for each in suspects if each in worst]
+    for suspect, values in _with_values(chosen, names_of, seen, inside.sizes):
+        error = _error(suspect, names_of, seen, original, values)
         if error is not None:
             node = suspect.node
             return (Misfit(suspect.output, node.name or "", node.op_type, error),)
@@ -128,21 +128,21 @@ def misfits(original: TypedModel, inside: IntermediateComparer, seen: Seen) -> t
 
 
 def _suspects(
-    original: TypedModel, known: Known, errors: Mapping[str, float], seen: Seen
+    original: TypedModel, names_of: Known, errors: Mapping[str, float], seen: Seen
 ) -> Iterator[_Suspect]:
     for node in original.model.graph:
-        read = _read(node, known).values()
+        read = _read(node, names_of).values()
         entering = max((min(errors.get(n, 0.0) for n in names) for names in read), default=0.0)
         least = max(entering, LEAST / _GROWTH, seen.low.epsilon / 4)
-        for name in known.get(node.outputs[0].name or "", ()) if node.outputs else ():
+        for name in names_of.get(node.outputs[0].name or "", ()) if node.outputs else ():
             error = errors.get(name, 0.0)
-            if _GROWTH * least < error < math.inf and _can_run(node, original, known, seen):
+            if _GROWTH * least < error < math.inf and _can_run(node, original, names_of, seen):
                 yield _Suspect(node, name, error / least)
                 break
 
 
 def _with_values(
-    suspects: Sequence[_Suspect], known: Known, seen: Seen, sizes: Mapping[str, int]
+    suspects: Sequence[_Suspect], names_of: Known, seen: Seen, sizes: Mapping[str, int]
 ) -> Iterator[tuple[_Suspect, Values]]:
     """Yield suspects with the values that they need: one run is for as many as memory holds."""
     left = list(suspects)
@@ -150,7 +150,7 @@ def _with_values(
         names: set[str] = set()
         count = 0
         for suspect in left:
-            more = names | _needed(suspect, known, seen)
+            more = names | _needed(suspect, names_of, seen)
             if count and sum(sizes.get(name, 0) for name in more) > BUDGET_BYTES:
                 break
             names, count = more, count + 1
@@ -159,77 +159,77 @@ def _with_values(
         left = left[count:]
 
 
-def _needed(suspect: _Suspect, known: Known, seen: Seen) -> set[str]:
+def _needed(suspect: _Suspect, names_of: Known, seen: Seen) -> set[str]:
     """Return the values of the rewritten model that say whether a node is a misfit."""
-    read = _read(suspect.node, known).values()
+    read = _read(suspect.node, names_of).values()
     others = (v.name for v in suspect.node.inputs if v is not None and v.name in seen.others)
     return {suspect.output, *(name for names in read for name in names), *filter(None, others)}
 
 
-def _read(node: ir.Node, known: Known) -> dict[str, list[str]]:
+def _read(node: ir.Node, names_of: Known) -> dict[str, list[str]]:
     """Return the compared values that a node reads, with their names in the rewritten model."""
     names = [v.name or "" for v in node.inputs if v is not None]
-    return {name: known[name] for name in names if name in known}
+    return {name: names_of[name] for name in names if name in names_of}
 
 
-def _can_run(node: ir.Node, original: TypedModel, known: Known, seen: Seen) -> bool:
+def _can_run(node: ir.Node, original: TypedModel, names_of: Known, seen: Seen) -> bool:
     if any(subgraphs(node)) or has(node, Trait.RANDOM):
         return False
     if (node.domain, node.op_type, node.overload) in original.model.functions:
         return False
     there = (
-        v is None or v.name in known or v.name in seen.others or constant(v) is not None
+        v is None or v.name in names_of or v.name in seen.others or constant(v) is not None
         for v in node.inputs
     )
     return all(there) and original.types.get(node.outputs[0]) == "tensor(float)"
 
 
 def _error(
-    suspect: _Suspect, known: Known, seen: Seen, original: TypedModel, found: Values
+    suspect: _Suspect, names_of: Known, seen: Seen, original: TypedModel, values: Values
 ) -> float | None:
     """Return how far an output is from what the original's node makes of the same inputs.
 
     None where that is a rounding, or not known.
     """
     node = suspect.node
-    read = _read(node, known)
+    read = _read(node, names_of)
     others = [v.name for v in node.inputs if v is not None and v.name in seen.others]
-    if not _needed(suspect, known, seen) <= found.keys():
+    if not _needed(suspect, names_of, seen) <= values.keys():
         return None
     alone = SingleNode(node, original.model)
-    output = np.asarray(found[suspect.output])
+    output = np.asarray(values[suspect.output])
     errors: list[float] = []
-    for feeds in _choices(read, found):
-        made = alone.results({**feeds, **{n: found[n] for n in others if n}}, seen.low)
-        beyond = None if made is None else _beyond(suspect, output, made, seen)
+    for feeds in _choices(read, values):
+        results = alone.results({**feeds, **{n: values[n] for n in others if n}}, seen.low)
+        beyond = None if results is None else _beyond(suspect, output, results, seen)
         if not beyond:  # not known, or a rounding of these inputs
             return None
         errors.append(beyond)
     return min(errors, default=None)
 
 
-def _choices(read: Known, found: Values) -> Iterator[Values]:
+def _choices(read: Known, values: Values) -> Iterator[Values]:
     """Yield the inputs of a node as they are before casts, and behind them."""
     has_casts = any(len(names) > 1 for names in read.values())
     for place in (0, -1) if has_casts else (0,):
-        feeds = {name: np.asarray(found[names[place]]) for name, names in read.items()}
+        feeds = {name: np.asarray(values[names[place]]) for name, names in read.items()}
         if all(is_float(array) and np.isfinite(array).all() for array in feeds.values()):
             yield {name: array.astype(FLOAT32.numpy) for name, array in feeds.items()}
 
 
 def _beyond(
-    suspect: _Suspect, output: Array, made: tuple[Array, Array], seen: Seen
+    suspect: _Suspect, output: Array, results: tuple[Array, Array], seen: Seen
 ) -> float | None:
     """Return |output - expected| / |expected|, 0 if it may be rounding, None if nobody knows."""
-    exact, moved = (np.asarray(array, np.float64) for array in made)
+    exact, moved = (np.asarray(array, np.float64) for array in results)
     if exact.shape != output.shape:
         return None
     type_ = _type(output)
-    found = output.astype(np.float64)
+    result = output.astype(np.float64)
     counts = np.asarray(
-        np.isfinite(exact) & np.isfinite(found) & (np.abs(exact) <= seen.low.overflow)
+        np.isfinite(exact) & np.isfinite(result) & (np.abs(exact) <= seen.low.overflow)
     )
-    counts[counts] = ~are_fills(exact[counts], found[counts])
+    counts[counts] = ~are_fills(exact[counts], result[counts])
     rows = rows_of(exact, seen.masked)
     if rows is not None:
         counts[rows] = False
@@ -245,7 +245,7 @@ def _beyond(
     limit = max(LEAST, units + ROUNDINGS * noise)
     if noise == math.inf or (type_ is seen.low and suspect.node.op_type in seen.adds_low):
         limit = max(FAR, units + (0.0 if noise == math.inf else ROUNDINGS * noise))
-    error = float(np.linalg.norm(found[counts] - exact[counts])) / size
+    error = float(np.linalg.norm(result[counts] - exact[counts])) / size
     return error if error > limit else 0.0
 
 

@@ -43,8 +43,8 @@ def moved(feeds: Feeds, seed: int = 0) -> Feeds | None:
     is another choice, not a rounding.
     """
     rng = np.random.default_rng(seed)
-    made = {name: _moved(value, rng) for name, value in feeds.items()}
-    return None if all(made[name] is value for name, value in feeds.items()) else made
+    moved_feeds = {name: _moved(value, rng) for name, value in feeds.items()}
+    return None if all(moved_feeds[name] is value for name, value in feeds.items()) else moved_feeds
 
 
 def _moved(value: Any, rng: np.random.Generator) -> Any:
@@ -58,12 +58,12 @@ def _moved(value: Any, rng: np.random.Generator) -> Any:
         return value
     with np.errstate(over="ignore", invalid="ignore"):
         steps = value.astype(np.float64) * (1 + STEP * rng.choice([-1.0, 1.0], value.shape))
-        made = steps.astype(value.dtype)
-    return np.where(np.isfinite(made), made, value)
+        moved_value = steps.astype(value.dtype)
+    return np.where(np.isfinite(moved_value), moved_value, value)
 
 
 def judged(
-    found: Comparer,
+    comparer: Comparer,
     control: Comparer,
     moves: Comparer,
     limits: Tolerances,
@@ -73,14 +73,14 @@ def judged(
     """Return an output's comparison, held against what moves the original itself.
 
     Args:
-        found: The rewritten model on all feeds.
+        comparer: The rewritten model on all feeds.
         control: The rounded weights alone on them.
         moves: The original on moved inputs.
         limits: The tolerances.
         rounds: Whether the control's weights are others than the original's.
     """
     yardsticks = (control, moves) if rounds else (_stands_in(moves, limits),)
-    output = found.result([other for other in yardsticks if other.elements])
+    output = comparer.result([other for other in yardsticks if other.elements])
     if output.ok or not moves.elements:
         return output
     itself = moves.result()
@@ -88,7 +88,7 @@ def judged(
     slack = float(slack_of(output.elements)) if is_far else 1.0
     as_far = is_as_far(output, itself, limits, ceiling=math.inf, slack=slack)
     by_chance = _SIZE_BY_CHANCE[output.elements < _NEARLY_NONE]
-    excused = as_far and _is_as_large(found, min(slack, by_chance))
+    excused = as_far and _is_as_large(comparer, min(slack, by_chance))
     return replace(output, ok=True, fault="", as_original=True) if excused else output
 
 
@@ -102,7 +102,7 @@ def _stands_in(moves: Comparer, limits: Tolerances) -> Comparer:
     return replace(moves, slices=replace(moves.slices, times=times, stands_in=True))
 
 
-def _is_as_large(found: Comparer, slack: float) -> bool:
+def _is_as_large(comparer: Comparer, slack: float) -> bool:
     least, most = _SIZES[0] / slack, _SIZES[1] * slack
-    size = found.size.mean_square * found.finite
-    return least**2 * size <= found.norm**2 <= most**2 * size
+    size = comparer.size.mean_square * comparer.finite
+    return least**2 * size <= comparer.norm**2 <= most**2 * size

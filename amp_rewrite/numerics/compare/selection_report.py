@@ -117,8 +117,8 @@ def _compared_sets(
     """Compare selections that are sets of places: of the rows of NMS, the columns of NonZero."""
     columns = selection.op == "NonZero"
     first, other = (
-        {tuple(map(int, row)) for row in (found.T if columns else found)}
-        for found in (original, rewritten)
+        {tuple(map(int, row)) for row in (array.T if columns else array)}
+        for array in (original, rewritten)
     )
     all_places, places = first | other, sorted(first ^ other)
     if not places:
@@ -135,13 +135,13 @@ def _compared_sets(
 
 
 def _with_margins(begun: SelectionComparison, chosen: int, margins: Array) -> SelectionComparison:
-    known = np.where(np.isfinite(margins), margins, np.inf)
+    finite = np.where(np.isfinite(margins), margins, np.inf)
     return replace(
         begun,
         chosen=chosen,
-        same=chosen - known.size,
-        ties=int(np.count_nonzero(known <= DISTANCE)),
-        margin=float(known.max(initial=0.0)),
+        same=chosen - finite.size,
+        ties=int(np.count_nonzero(finite <= DISTANCE)),
+        margin=float(finite.max(initial=0.0)),
     )
 
 
@@ -183,14 +183,14 @@ def _margins_of_boxes(
         batch, kind, box = place
         rivals = [r[2] for r in chosen if r[:2] == (batch, kind) and r != place]
         score, others = scores[batch, kind, box], scores[batch, kind, rivals]
-        found = [abs(score - score_limit) / max(abs(score), abs(score_limit), 1e-30)]
+        distances = [abs(score - score_limit) / max(abs(score), abs(score_limit), 1e-30)]
         if rivals:
             overlaps = _overlaps(boxes[batch, box], boxes[batch, rivals], selection.corners)
-            found.append(float(np.abs(overlaps - overlap_limit).min()))
+            distances.append(float(np.abs(overlaps - overlap_limit).min()))
             near = (overlaps > overlap_limit) | (others == others.min())
             apart = np.abs(score - others) / np.maximum(np.maximum(abs(score), others), 1e-30)
-            found.append(float(apart[near].min()))
-        margins.append(min(found))
+            distances.append(float(apart[near].min()))
+        margins.append(min(distances))
     return np.array(margins)
 
 

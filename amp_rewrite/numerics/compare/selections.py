@@ -77,26 +77,26 @@ class Selection:
 def selections_of(before: TypedModel, after: ir.Model) -> tuple[Selection, ...]:
     """Return the nodes of a main graph that select by floats, and that both models have."""
     kept = {(node.op_type, name) for node in after.graph if (name := _index_of(node))}
-    found: list[Selection] = []
+    selections: list[Selection] = []
     for node in before.model.graph:
         name = _index_of(node)
         if not name or (node.op_type, name) not in kept:
             continue
         reads = _reads(node, before.types)
         if reads is not None:
-            given = node.attributes
-            found.append(
+            attributes = node.attributes
+            selections.append(
                 Selection(
                     op=node.op_type,
                     node=node.name or "",
                     index=name,
-                    axis=given.get_int("axis", -1 if node.op_type == "TopK" else 0),
+                    axis=attributes.get_int("axis", -1 if node.op_type == "TopK" else 0),
                     reads=reads,
-                    in_order=bool(given.get_int("sorted", 1)),
-                    corners=not given.get_int("center_point_box", 0),
+                    in_order=bool(attributes.get_int("sorted", 1)),
+                    corners=not attributes.get_int("center_point_box", 0),
                 )
             )
-    return tuple(found)
+    return tuple(selections)
 
 
 def with_calls_that_select_inlined(model: TypedModel) -> TypedModel:
@@ -115,15 +115,15 @@ def with_calls_that_select_inlined(model: TypedModel) -> TypedModel:
         chosen |= more
     if not chosen:
         return model
-    made = model.copy().model
-    opsets = made.graph.opset_imports
+    inlined = model.copy().model
+    opsets = inlined.graph.opset_imports
     try:
         inline(
-            made, lambda f: f.identifier() in chosen and not has_kernels(*f.identifier(), opsets)
+            inlined, lambda f: f.identifier() in chosen and not has_kernels(*f.identifier(), opsets)
         )
     except GraphError:  # the runtime inlines what it can, and says what is wrong
         return model
-    return TypedModel(made)
+    return TypedModel(inlined)
 
 
 def selects(node: ir.Node) -> bool:
@@ -166,13 +166,13 @@ def told_selections(model: TypedModel, selections: Iterable[Selection]) -> Typed
     What it does select is called `Selection.own`. The values of TopK are those of the scores at the
     places that it is told.
     """
-    made = model.copy().model
-    named = {name: node for node in made.graph if (name := _index_of(node))}
+    told = model.copy().model
+    named = {name: node for node in told.graph if (name := _index_of(node))}
     for selection in selections:
         node = named.get(selection.index)
         if node is not None:
-            _tell(made, node, selection)
-    return TypedModel(made, spare=True)
+            _tell(told, node, selection)
+    return TypedModel(told, spare=True)
 
 
 def _tell(model: ir.Model, node: ir.Node, selection: Selection) -> None:

@@ -198,13 +198,15 @@ class Slices:
         """
         least = max(limits.least, LEAST * self.largest)
         rounded = not all(y.stands_in for y in yardsticks)
-        found: list[SliceComparison] = []
+        comparisons: list[SliceComparison] = []
         for key, sums in self.axes.items():
             noises = [y.axes[key] for y in yardsticks if key in y.axes]
             own = [_scaled(y.axes[key], y.times) for y in yardsticks if key in y.axes]
             judged = _Axis(sums, noises, own, limits, least, tiny=self.tiny, rounded=rounded)
-            found += [SliceComparison(key[0] + self.rank, *each) for each in judged.worst()]
-        return max(found, key=lambda s: s.distance / s.limit if s.limit else math.inf, default=None)
+            comparisons += [SliceComparison(key[0] + self.rank, *each) for each in judged.worst()]
+        return max(
+            comparisons, key=lambda s: s.distance / s.limit if s.limit else math.inf, default=None
+        )
 
 
 @dataclass
@@ -230,7 +232,7 @@ class _Axis:
         if not self.rounded:
             by_chance = self._are_small_by_chance(sizes)
             single, few = single & ~by_chance, few & ~by_chance
-        found: list[tuple[int | None, float, float, float]] = []
+        rows: list[tuple[int | None, float, float, float]] = []
         chosen = np.flatnonzero(enough | single | few)
         if chosen.size:
             off = self._distances(self.sums)
@@ -240,11 +242,11 @@ class _Axis:
             loose = np.maximum(limit, ALLOWED * self._moves(self.sums, background))
             limit = np.where(single, loose, limit)
             at = int(chosen[np.argmax(off[chosen] / np.maximum(limit[chosen], 1e-300))])
-            found.append((at, float(relative[at]), float(off[at]), float(limit[at])))
+            rows.append((at, float(relative[at]), float(off[at]), float(limit[at])))
         small = (relative * WIDE <= 1) & counted
         if small.any():
-            found += self._together(small, float(relative[small].max()))
-        return found
+            rows += self._together(small, float(relative[small].max()))
+        return rows
 
     def _together(
         self, small: Array, largest: float

@@ -84,9 +84,9 @@ class StressChecks:
 
     def report(self) -> StressReport:
         """Run every kind that concerns the model; the dearest one comes last."""
-        found = [result for kind in KINDS if (result := self._kind(kind)) is not None]
+        results_of_kinds = [result for kind in KINDS if (result := self._kind(kind)) is not None]
         long = self._long_sequences()
-        results = _doubts([*found, *(() if long is None else (long,))])
+        results = _doubts([*results_of_kinds, *(() if long is None else (long,))])
         return StressReport(results, time.perf_counter() - self.started, self.budget)
 
     @property
@@ -118,11 +118,11 @@ class StressChecks:
         return StressResult(kind, (), "left out", why)
 
     def _compared(self, kind: str, feeds: Feeds, expected: Mapping[str, Any]) -> StressResult:
-        found, apart, _, told, _, untold = self.run.compare(
+        outputs_compared, apart, _, told, _, untold = self.run.compare(
             feeds, expected, self.run.run_rewritten(feeds), self._usual()
         )
         expected = expected if told is None else told.expected
-        outputs = _results(found)
+        outputs = _results(outputs_compared)
         failures = [failure_of(output) for output in outputs if not output.ok]
         base, counts = self.inputs.base, self.plausible.links.steps.counts
         changed = tuple(

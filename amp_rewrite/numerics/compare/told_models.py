@@ -96,13 +96,15 @@ class ToldModels:
         pairs = [(s, original[s.index], rewritten[s.index]) for s in self.selections]
         differ = any(not np.array_equal(a, b) for _, a, b in pairs)
         values = self.run(feeds, self.read) if differ else {}
-        found: dict[str, SelectionComparison] = {}
+        comparisons: dict[str, SelectionComparison] = {}
         for s, a, b in pairs:
-            made = compared(s, a, b, values) if differ else equal_choice(s, np.asarray(a))
-            name = written_name(made.value)
-            made = replace(made, node=written_name(made.node), value=name)
-            found[name] = found[name].merged(made) if name in found else made
-        return tuple(found.values())
+            comparison = compared(s, a, b, values) if differ else equal_choice(s, np.asarray(a))
+            name = written_name(comparison.value)
+            comparison = replace(comparison, node=written_name(comparison.node), value=name)
+            comparisons[name] = (
+                comparisons[name].merged(comparison) if name in comparisons else comparison
+            )
+        return tuple(comparisons.values())
 
     def told(
         self, feeds: Feeds, fitted: Feeds, outputs: Collection[str]
@@ -140,8 +142,10 @@ class ToldModels:
         if not runs_alike or not all(each.ok for each in agreed):
             return None, agreed
         agreed = tuple(replace(each, told=True) for each in agreed)
-        made, expected = ({name: each[name] for name in outputs} for each in (found, original))
-        return Told(told, made, expected, self), agreed
+        outputs_told, expected = (
+            {name: each[name] for name in outputs} for each in (found, original)
+        )
+        return Told(told, outputs_told, expected, self), agreed
 
     def run_control(
         self, feeds: Feeds, told: Told, outputs: Collection[str]
@@ -196,8 +200,8 @@ def _run(
 ) -> Mapping[str, Any] | None:
     if evaluator is None:
         return None
-    known = {name: value for name, value in told.feeds.items() if name in evaluator.inputs}
+    fed = {name: value for name, value in told.feeds.items() if name in evaluator.inputs}
     try:
-        return evaluator.run({**feeds, **known}, outputs)
+        return evaluator.run({**feeds, **fed}, outputs)
     except AmpError:
         return None

@@ -75,9 +75,9 @@ def asking(model: ir.Model, keys: Sequence[Key]) -> tuple[ir.Model, list[str]]:
 
     The values are the condition of If, the numbers of a Loop's turns, and what Scan goes along.
     """
-    made = clone(model)
-    found = holders(made)
-    return made, [_asked(found[key]) for key in keys]
+    copy = clone(model)
+    nodes = holders(copy)
+    return copy, [_asked(nodes[key]) for key in keys]
 
 
 def _asked(node: ir.Node) -> str:
@@ -135,12 +135,12 @@ def unrolled(model: ir.Model, turns: Turns) -> tuple[ir.Model, list[str]]:
     Raises:
         GraphError: The graph is not sorted.
     """
-    made = clone(model)
+    copy = clone(model)
     decisions: list[str] = []
-    found = holders(made)
+    nodes = holders(copy)
     for key, count in turns.items():
-        decisions += _Unrolling(made, found[key], count).run()
-    return made, decisions
+        decisions += _Unrolling(copy, nodes[key], count).run()
+    return copy, decisions
 
 
 def _place(name: str, turn: int | str, node: ir.Node) -> str:
@@ -154,8 +154,8 @@ def _scanned(node: ir.Node) -> int:
 
 
 def _ints(node: ir.Node, name: str, count: int) -> list[int]:
-    given = node.attributes.get(name)
-    return [0] * count if given is None else list(given.as_ints())
+    attribute = node.attributes.get(name)
+    return [0] * count if attribute is None else list(attribute.as_ints())
 
 
 @dataclass
@@ -212,8 +212,8 @@ class _Unrolling:
 
     def _scan(self) -> list[ir.Value]:
         count = _scanned(self.node)
-        given = _all_given(self.node.inputs)
-        values, along = given[: len(given) - count], given[len(given) - count :]
+        inputs = _all_given(self.node.inputs)
+        values, along = inputs[: len(inputs) - count], inputs[len(inputs) - count :]
         self._decides(self._add("Shape", [along[0]], "length", 0), 0)
         body = self.node.attributes["body"].as_graph()
         self._prepare(body, "body")
@@ -246,7 +246,7 @@ class _Unrolling:
             value.name = _place(name, place, self.node)
             self.model.graph.register_initializer(value)
 
-    def _turn(self, body: ir.Graph, turn: int | str, given: Sequence[ir.Value]) -> list[ir.Value]:
+    def _turn(self, body: ir.Graph, turn: int | str, values: Sequence[ir.Value]) -> list[ir.Value]:
         """Copy a body in front of the node; return what its outputs are there."""
         copied = body.clone(allow_outer_scope_values=True)
         inside = list(graphs_in(copied))
@@ -256,7 +256,7 @@ class _Unrolling:
                 value.shape = _without_names(value.shape)
             for node in graph:
                 node.name = _place(node.name, turn, self.node) if node.name else node.name
-        meant = dict(zip(copied.inputs, given, strict=True))
+        meant = dict(zip(copied.inputs, values, strict=True))
         for old, new in meant.items():
             for user, index in tuple(old.uses()):
                 user.replace_input_with(index, new)
@@ -277,12 +277,12 @@ class _Unrolling:
             self.decisions.append(kept.name or "")
 
     def _add(
-        self, op: str, inputs: Sequence[ir.Value], what: str, turn: int, *given: ir.Attr
+        self, op: str, inputs: Sequence[ir.Value], what: str, turn: int, *attributes: ir.Attr
     ) -> ir.Value:
         """Put a node in front of the node with bodies."""
         self._added += 1
         name = _place(f"{what} {self._added}", turn, self.node)
-        node = ir.Node("", op, inputs, given, name=name)
+        node = ir.Node("", op, inputs, attributes, name=name)
         node.outputs[0].name = name
         self.node.prepend(node)
         return node.outputs[0]
@@ -308,8 +308,8 @@ class _Unrolling:
 
 def _without_names(shape: ir.Shape | None) -> ir.Shape | None:
     """Return a shape without names of dimensions: one name may be another size in each turn."""
-    known = None if shape is None else [d if isinstance(d, int) else None for d in shape]
-    return None if known is None else ir.Shape(known)
+    lengths = None if shape is None else [d if isinstance(d, int) else None for d in shape]
+    return None if lengths is None else ir.Shape(lengths)
 
 
 def _all_given(values: Sequence[ir.Value | None]) -> list[ir.Value]:

@@ -60,8 +60,8 @@ class _Level:
         self._next: _Level | None = None
         self._turns: dict[Key, int] = {}
         there = holders(models.after.model).keys() - idle - large
-        found = holders(models.before.model).items()
-        self.nodes = {key: node for key, node in found if key in there}
+        items = holders(models.before.model).items()
+        self.nodes = {key: node for key, node in items if key in there}
 
     @cached_property
     def _asking(self) -> tuple[Evaluator, dict[Key, str]]:

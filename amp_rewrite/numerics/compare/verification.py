@@ -111,8 +111,8 @@ class Verification:
         self.before, self.after, self.threads = before, after, threads
         self.low = lowest_precision(after.types)
         self.tolerances = tolerances
-        names, found = _output_names(before.model), _output_names(after.model)
-        _check_same("outputs", names, found)
+        names, names_after = _output_names(before.model), _output_names(after.model)
+        _check_same("outputs", names, names_after)
         self.outputs = {name: Comparer(name, self.tolerances) for name in names}
         self.inside = IntermediateComparer(before, after) if inside else None
         pairs = {} if self.inside is None else self.inside.pairs
@@ -188,10 +188,10 @@ class Verification:
         self.count += 1
         start = time.perf_counter()
         names = [*self.outputs, *self.told.names]
-        expected, found = self.run_original(feeds, names), self.run_rewritten(feeds, names)
+        expected, outputs = self.run_original(feeds, names), self.run_rewritten(feeds, names)
         self.seconds = time.perf_counter() - start
         self._note_shapes({**feeds, **{name: expected[name] for name in self.outputs}})
-        compared, apart, masked, told, selections, untold = self.compare(feeds, expected, found)
+        compared, apart, masked, told, selections, untold = self.compare(feeds, expected, outputs)
         expected = {**expected, **({} if told is None else told.expected)}
         lost = lost_in({name: expected[name] for name in self.outputs}, apart)
         if lost is not None:
@@ -216,7 +216,7 @@ class Verification:
             self.inside.add(partial(self.run_original, feeds), run)
         if self.on_device is not None:
             fitted = _fitted(feeds, self.rewritten.inputs)
-            self.on_device.add(feeds, fitted, expected, found)
+            self.on_device.add(feeds, fitted, expected, outputs)
 
     def _note_worst(self, feeds: Feeds, compared: Mapping[str, Comparer]) -> None:
         """Remember a feed on which an output is further off than on those before."""
@@ -229,7 +229,7 @@ class Verification:
         self,
         feeds: Feeds,
         expected: Mapping[str, Any],
-        found: Mapping[str, Any],
+        results: Mapping[str, Any],
         usual: Mapping[str, OutputSize] | None = None,
     ) -> Compared:
         """Compare the outputs of one feed.
@@ -237,27 +237,27 @@ class Verification:
         If they fail, another selection of near ties is looked for, and rows that are masked whole.
         `usual` is the size that outputs have on other feeds.
         """
-        compared, usual = self.compared(expected, found, usual or {}, {}), usual or {}
+        compared, usual = self.compared(expected, results, usual or {}, {}), usual or {}
         outputs = {name: expected[name] for name in self.outputs}
         holds = all(comparer.result([]).ok for comparer in compared.values())
         selections: tuple[SelectionComparison, ...] = ()
         if self.told.names and expected.keys() >= set(self.told.names):
-            selections = self.told.agreement(expected, found, feeds)
+            selections = self.told.agreement(expected, results, feeds)
         if holds and lost_in(outputs, {}) is None:
             return Compared(compared, {}, (), None, selections)
-        told, agreed, untold = self._told(feeds, expected, found)
+        told, agreed, untold = self._told(feeds, expected, results)
         if told is not None:
-            found, expected = told.outputs, told.expected
-            compared = self.compared(expected, found, usual, {})
+            results, expected = told.outputs, told.expected
+            compared = self.compared(expected, results, usual, {})
         masked = self._masked.find(partial(self.run_original, feeds))
         rows = {name: rows_of(v, masked) for name, v in outputs.items() if _is_tensor(v)}
-        apart = {name: found for name, found in rows.items() if found is not None}
+        apart = {name: mask for name, mask in rows.items() if mask is not None}
         if apart:
-            compared = self.compared(expected, found, usual, apart)
+            compared = self.compared(expected, results, usual, apart)
         return Compared(compared, apart, masked, told, agreed or selections, untold)
 
     def _told(
-        self, feeds: Feeds, expected: Mapping[str, Any], found: Mapping[str, Any]
+        self, feeds: Feeds, expected: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> tuple[Told | None, tuple[SelectionComparison, ...], str | None]:
         """Return what the rewritten model gives for the original's selections, if near ties differ.
 
@@ -268,23 +268,25 @@ class Verification:
         untold: str | None = None
         if self.unrolled.select:
             models, untold = self.unrolled.of(feeds)
-            made = None if models is None else models.told(feeds, fitted, self.outputs)
-            if made is not None and (made[0] is None or self._is_same(expected, made[0].expected)):
-                return (*made, untold)
+            result = None if models is None else models.told(feeds, fitted, self.outputs)
+            if result is not None and (
+                result[0] is None or self._is_same(expected, result[0].expected)
+            ):
+                return (*result, untold)
             untold = untold or "unrolled, the models do not run as they are"
         names = self.told.names
         if not names:
             return None, (), untold
         if not expected.keys() >= set(names):
             fetch = partial(self.run_original, feeds)
-            expected, found = fetch(names), self.run_rewritten(feeds, names)
-        if all(np.array_equal(expected[name], found[name]) for name in names):
-            agreed = self.told.agreement(expected, found, feeds)
+            expected, outputs = fetch(names), self.run_rewritten(feeds, names)
+        if all(np.array_equal(expected[name], outputs[name]) for name in names):
+            agreed = self.told.agreement(expected, outputs, feeds)
             return None, agreed, untold  # one set in another order is another selection
-        made = self.told.told(feeds, fitted, self.outputs)
-        if made is None:
-            return None, self.told.agreement(expected, found, feeds), untold
-        return (*made, untold)
+        result = self.told.told(feeds, fitted, self.outputs)
+        if result is None:
+            return None, self.told.agreement(expected, outputs, feeds), untold
+        return (*result, untold)
 
     def _is_same(self, expected: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
         """Tell whether the original gives the same where its bodies are unrolled."""
@@ -321,30 +323,30 @@ class Verification:
         told: Told | None,
     ) -> dict[str, Comparer]:
         """Compare the original with itself on moved inputs; nothing if none can be moved."""
-        made = moved(feeds, self.count)
-        if made is None:
+        moved_feeds = moved(feeds, self.count)
+        if moved_feeds is None:
             return {}
         try:
-            found = (
-                self.run_original(made)
+            outputs_moved = (
+                self.run_original(moved_feeds)
                 if told is None
-                else told.models.run_original(made, told, self.outputs)
+                else told.models.run_original(moved_feeds, told, self.outputs)
             )
         except AmpError:
             return {}
-        return {} if found is None else self.compared(expected, found, {}, apart)
+        return {} if outputs_moved is None else self.compared(expected, outputs_moved, {}, apart)
 
     def compared(
         self,
         expected: Mapping[str, Any],
-        found: Mapping[str, Any],
+        outputs: Mapping[str, Any],
         usual: Mapping[str, OutputSize],
         apart: Mapping[str, Array],
     ) -> dict[str, Comparer]:
         """Compare the outputs of one feed; rows in `apart` must only stay finite."""
         comparers = {n: Comparer(n, self.tolerances, usual.get(n)) for n in self.outputs}
         for name, comparer in comparers.items():
-            comparer.add(expected[name], found[name], apart.get(name))
+            comparer.add(expected[name], outputs[name], apart.get(name))
         return comparers
 
     def _note_shapes(self, ends: Mapping[str, Any]) -> None:
@@ -377,8 +379,14 @@ class Verification:
             data=data,
             tolerances=self.tolerances,
             outputs=tuple(
-                judged(found, self.control[name], self.moves[name], self.tolerances, rounds=rounds)
-                for name, found in self.outputs.items()
+                judged(
+                    output_comparer,
+                    self.control[name],
+                    self.moves[name],
+                    self.tolerances,
+                    rounds=rounds,
+                )
+                for name, output_comparer in self.outputs.items()
             ),
             infinities=() if comparer is None else comparer.infinities(),
             misfits=wrong,

@@ -228,9 +228,9 @@ def _target(
     name: str | None, providers: Sequence[str] | None, rewritten: ir.Model
 ) -> targets.Target:
     """Return the target called `name`, by default the first provider's, or that of the rewrite."""
-    known = targets.of_provider(providers[0]) if name is None and providers else None
-    if known is not None:
-        return known
+    target = targets.of_provider(providers[0]) if name is None and providers else None
+    if target is not None:
+        return target
     return targets.find(name or recorded_target(rewritten) or targets.DEFAULT)
 
 
@@ -253,7 +253,7 @@ def verified(
     start = time.perf_counter()
     _check_budget(stress_budget)
     plausible = PlausibleInputs.of(run.before.model, seed, input_ranges, types=run.before.types)
-    found, unfinished, origin = None, None, origin_of(data, seed)
+    stress_report, unfinished, origin = None, None, origin_of(data, seed)
     try:
         attempt, feeds = _feeds(run, plausible, data)
         first = _add_all(run, feeds, progress, inside=intermediates)
@@ -264,11 +264,11 @@ def verified(
             if attempt is not None:
                 base = many_steps(run, plausible, attempt, first, budget)
             inputs = StressInputs(base, _roles(run, plausible, base, data is None), seed)
-            found = StressChecks(run, inputs, plausible, attempt, budget, progress).report()
+            stress_report = StressChecks(run, inputs, plausible, attempt, budget, progress).report()
         check_time()  # some of what failed then was left out
     except OutOfTimeError:
         unfinished = unfinished_after(run.count, data)
-    return run.report(origin, inside=intermediates, stress=found, unfinished=unfinished)
+    return run.report(origin, inside=intermediates, stress=stress_report, unfinished=unfinished)
 
 
 def _add_all(
@@ -312,11 +312,11 @@ def _roles(
     """Return the roles of inputs, with the ranges that the user gave, and scales that are known."""
     roles = roles_of(run.before.model, plausible.specs, plausible.limits)
     for name, role in roles.items():
-        given, scaling = feeds.get(name), None
-        if isinstance(given, np.ndarray) and is_float(given):
-            scaling = plausible.scaling(name, given.shape)
+        example, scaling = feeds.get(name), None
+        if isinstance(example, np.ndarray) and is_float(example):
+            scaling = plausible.scaling(name, example.shape)
             if scaling is None and not made_up:
-                scaling = Scaling(np.zeros(()), np.array(root_mean_square(given)))
+                scaling = Scaling(np.zeros(()), np.array(root_mean_square(example)))
         roles[name] = replace(role, range=plausible.ranges.get(name), scaling=scaling)
     return roles
 
@@ -342,17 +342,17 @@ def _check_budget(seconds: float | None) -> None:
         arguments.number("stress_budget", seconds, low=0, above=True, expected=expected)
 
 
-def device_providers(given: Sequence[str] | None) -> tuple[str, ...]:
+def device_providers(providers: Sequence[str] | None) -> tuple[str, ...]:
     """Return the providers to compare with.
 
     Raises:
         AmpError: One of those asked for cannot be used here.
     """
-    if given is None:
+    if providers is None:
         return (CUDA,) if has_provider(CUDA) else ()
-    for name in given:
+    for name in providers:
         check_provider(name)
-    return tuple(given)
+    return tuple(providers)
 
 
 def origin_of(data: Data | None, seed: int) -> str:

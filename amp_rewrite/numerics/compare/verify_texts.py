@@ -87,11 +87,11 @@ def doubt_of(
         precision: The type of these weights.
         untold: Why choices inside bodies could not be told.
     """
-    known: Mapping[str, OutputComparison] = {output.name: output for output in control}
-    if all(o.name in known and is_as_far(o, known[o.name], limits) for o in failed):
+    original: Mapping[str, OutputComparison] = {output.name: output for output in control}
+    if all(o.name in original and is_as_far(o, original[o.name], limits) for o in failed):
         return (
             f"rounding the weights alone to {precision} gives the same error: "
-            f"{failure_of(known[failed[0].name])}"
+            f"{failure_of(original[failed[0].name])}"
         )
     if not untold or any(output.nan or output.inf for output in failed):
         return None

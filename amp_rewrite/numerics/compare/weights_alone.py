@@ -83,8 +83,10 @@ class WeightsAlone:
     @cached_property
     def rounds(self) -> bool:
         """Whether a weight has other numbers than in the original: in a 16-bit file none has."""
-        found = rounded_constants(self._original.model, self._rewritten)
-        return any(not np.array_equal(each.before.numpy(), each.rounded.numpy()) for each in found)
+        constants = rounded_constants(self._original.model, self._rewritten)
+        return any(
+            not np.array_equal(each.before.numpy(), each.rounded.numpy()) for each in constants
+        )
 
     @cached_property
     def _session(self) -> Evaluator | None:
@@ -102,15 +104,15 @@ def with_rounded_weights(original: TypedModel, rewritten: ir.Model) -> TypedMode
     A rewrite keeps the name of a weight, or calls it a cast of what it was, and the graphs inside
     nodes stand in one order in both.
     """
-    made = original.copy()
-    found = rounded_constants(made.model, rewritten)
-    for constant in found:
+    model = original.copy()
+    constants = rounded_constants(model.model, rewritten)
+    for constant in constants:
         node = constant.value.producer()
         if node is None:
             constant.value.const_value = constant.rounded
         else:
             node.attributes["value"] = ir.AttrTensor("value", constant.rounded)
-    return made if found else None
+    return model if constants else None
 
 
 def rounded_constants(original: ir.Model, rewritten: ir.Model) -> list[RoundedConstant]:
@@ -126,10 +128,14 @@ def _rounded_constants(original: ir.Model, rewritten: ir.Model) -> Iterator[Roun
             if _fits(value.const_value, low.get(name)):
                 yield RoundedConstant(number, value, widen(low[name]))
         for node in graph:
-            found = low.get(node.outputs[0].name or "") if node.op_type == "Constant" else None
-            given = node.attributes.get("value")
-            if found is not None and given is not None and _fits(given.as_tensor(), found):
-                yield RoundedConstant(number, node.outputs[0], widen(found))
+            low_tensor = low.get(node.outputs[0].name or "") if node.op_type == "Constant" else None
+            attribute = node.attributes.get("value")
+            if (
+                low_tensor is not None
+                and attribute is not None
+                and _fits(attribute.as_tensor(), low_tensor)
+            ):
+                yield RoundedConstant(number, node.outputs[0], widen(low_tensor))
 
 
 def _graphs(model: ir.Model) -> list[ir.Graph]:
@@ -142,9 +148,9 @@ def _low_constants(graph: ir.Graph) -> Iterator[tuple[str, ir.TensorProtocol]]:
         if value.const_value is not None and is_low_tensor(value.const_value):
             yield origin(name), value.const_value
     for node in graph:
-        given = node.attributes.get("value") if node.op_type == "Constant" else None
-        if given is not None and is_low_tensor(given.value):
-            yield origin(node.outputs[0].name or ""), given.as_tensor()
+        attribute = node.attributes.get("value") if node.op_type == "Constant" else None
+        if attribute is not None and is_low_tensor(attribute.value):
+            yield origin(node.outputs[0].name or ""), attribute.as_tensor()
 
 
 def _fits(before: ir.TensorProtocol | None, after: ir.TensorProtocol | None) -> bool:
@@ -157,11 +163,11 @@ def _fits(before: ir.TensorProtocol | None, after: ir.TensorProtocol | None) -> 
     low = dtypes.of(after.dtype.value)
     if low is None or tuple(before.shape) != tuple(after.shape):
         return False
-    given = before.numpy()
+    numbers = before.numpy()
     with np.errstate(over="ignore", invalid="ignore"):
-        off = np.abs(after.numpy().astype(np.float32) - given)
-        limit = low.epsilon * np.abs(given) + 2 * low.smallest_subnormal
-        beyond = ~np.isfinite(given) | (np.abs(given) > low.max)
+        off = np.abs(after.numpy().astype(np.float32) - numbers)
+        limit = low.epsilon * np.abs(numbers) + 2 * low.smallest_subnormal
+        beyond = ~np.isfinite(numbers) | (np.abs(numbers) > low.max)
         return bool(((off <= limit) | beyond).all())
 
 

@@ -102,17 +102,17 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
     Raises:
         DataError: There is no such file, or the folder holds none.
     """
-    given = Path(path_text(path, DataError))
-    if given.is_file():
-        return [given]
-    if not given.is_dir():
+    source = Path(path_text(path, DataError))
+    if source.is_file():
+        return [source]
+    if not source.is_dir():
         raise DataError(
-            "no such data", where=given, expected="an .npz or .csv file, or a folder of .npz files"
+            "no such data", where=source, expected="an .npz or .csv file, or a folder of .npz files"
         )
-    found = sorted(given.glob("*.npz"))
-    if not found:
-        raise DataError("the folder holds no data", where=given, expected="files named *.npz")
-    return found
+    files = sorted(source.glob("*.npz"))
+    if not files:
+        raise DataError("the folder holds no data", where=source, expected="files named *.npz")
+    return files
 
 
 _OTHER_FILES = {

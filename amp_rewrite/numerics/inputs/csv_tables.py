@@ -146,23 +146,23 @@ def _places(columns: Sequence[str], names: Sequence[str]) -> dict[str, int | lis
     if len(missing) == 1 and others:
         own = {name: columns.index(name) for name in names if name in columns}
         return {**own, missing[0]: others}
-    found: dict[str, int | list[int]] = {}
+    places_of: dict[str, int | list[int]] = {}
     for name, places in _rows(columns, names).items():
         if len(places) > 1 and name not in columns:
-            found[name] = places
+            places_of[name] = places
         else:
-            found |= {columns[at]: at for at in places}
-    return found
+            places_of |= {columns[at]: at for at in places}
+    return places_of
 
 
 def _rows(columns: Sequence[str], names: Sequence[str]) -> dict[str, list[int]]:
     """Return the places of columns by their names without numbers, but for names of inputs."""
-    found: dict[str, list[int]] = {}
+    places_of: dict[str, list[int]] = {}
     for at, column in enumerate(columns):
         numbered = None if column in names else _NUMBERED.fullmatch(column)
         name = column if numbered is None else numbered["name"]
-        found.setdefault(name or column, []).append(at)
-    return found
+        places_of.setdefault(name or column, []).append(at)
+    return places_of
 
 
 def _typed(numbers: Array) -> Array:

@@ -242,12 +242,12 @@ def _filters(node: ir.Node) -> tuple[int, ...] | None:
     if operator(node) != "Conv":
         return None
     weight = node.inputs[1]
-    made = None if weight is None else weight.producer()
-    while made is not None and operator(made) in _CONVERSIONS:
-        weight = made.inputs[0]
-        made = None if weight is None else weight.producer()
-    if made is not None and operator(made) == "ConstantOfShape":
-        shape = constant(made.inputs[0])
+    producer = None if weight is None else weight.producer()
+    while producer is not None and operator(producer) in _CONVERSIONS:
+        weight = producer.inputs[0]
+        producer = None if weight is None else weight.producer()
+    if producer is not None and operator(producer) == "ConstantOfShape":
+        shape = constant(producer.inputs[0])
         return None if shape is None else tuple(int(n) for n in shape.numpy())
     tensor = constant(weight)
     return None if tensor is None else tuple(tensor.shape.numpy())

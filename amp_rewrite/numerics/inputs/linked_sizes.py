@@ -72,8 +72,8 @@ class LinkedSizes:
                 caches |= {} if axis is None else {spec.name: axis}
                 continue
             tables = list(_tables(consumers, value))
-            known = [t.shape[0] for t in tables if t.shape is not None and t.shape.rank()]
-            numbers = [n for n in known if isinstance(n, int)]
+            lengths = [t.shape[0] for t in tables if t.shape is not None and t.shape.rank()]
+            numbers = [n for n in lengths if isinstance(n, int)]
             fixed |= {spec.name: min(numbers)} if numbers else {}
             sources = {name: None for table in tables for name in _sources(table, specs)}
             sources.pop(spec.name, None)
@@ -88,19 +88,19 @@ class LinkedSizes:
             sizes.keep_length((self.specs[name].shape or ())[axis], sizes.steps)
         for name in counted:
             sizes.keep_length((self.specs[name].shape or (None,))[0])
-        made = {name: sizes.shape_of(spec) for name, spec in self.specs.items()}
+        shapes = {name: sizes.shape_of(spec) for name, spec in self.specs.items()}
         for name, axis in along:
             if (self.specs[name].shape or ())[axis] is None:
-                made[name] = (*made[name][:axis], sizes.steps, *made[name][axis + 1 :])
+                shapes[name] = (*shapes[name][:axis], sizes.steps, *shapes[name][axis + 1 :])
         for name in counted:
             if (self.specs[name].shape or ())[:1] == (None,):
-                made[name] = (sizes.length, *made[name][1:])
+                shapes[name] = (sizes.length, *shapes[name][1:])
         if sizes.cached:
-            total = self.total(made, sizes)
+            total = self.total(shapes, sizes)
             for name, spec in self.specs.items():
                 if "mask" in name.lower() and spec.shape and not isinstance(spec.shape[-1], int):
-                    made[name] = (*made[name][:-1], total)
-        return made
+                    shapes[name] = (*shapes[name][:-1], total)
+        return shapes
 
     def _along(self) -> Iterator[tuple[str, int]]:
         """Yield the inputs that steps go along, and the axis; the sides of images are long."""
@@ -113,11 +113,11 @@ class LinkedSizes:
 
     def limits(self, shapes: Mapping[str, Shape]) -> dict[str, int]:
         """Return how many rows there are to choose from, for inputs of row numbers."""
-        found = dict(self.fixed)
+        limits = dict(self.fixed)
         for name, sources in self.rows.items():
             counts = [shapes[source][0] for source in sources]
-            found[name] = max(1, min([*counts, *([found[name]] if name in found else [])]))
-        return found
+            limits[name] = max(1, min([*counts, *([limits[name]] if name in limits else [])]))
+        return limits
 
     def total(self, shapes: Mapping[str, Shape], sizes: FreeSizes) -> int:
         """Return the length of the past and the new tokens together; without a cache the latter."""
@@ -143,8 +143,8 @@ def _cache_axes(
     for node, index in consumers.uses(value, moves):
         axis = _CACHES.get(operator(node), {}).get(index)
         if operator(node) == "Concat" and len(declared) > 2:  # (N, ..., length, ...)
-            given = node.attributes.get_int("axis", 0)
-            axis = given + len(declared) if given < 0 else given
+            axis_given = node.attributes.get_int("axis", 0)
+            axis = axis_given + len(declared) if axis_given < 0 else axis_given
         if axis is not None and axis < len(declared) and not isinstance(declared[axis], int):
             yield axis
 
@@ -153,9 +153,13 @@ def _tables(consumers: Consumers, value: ir.Value) -> Iterator[ir.Value]:
     """Yield the computed values, no constants, whose first axis an input counts."""
     for node, index in consumers.uses(value, moves):
         place, table = _INDEXED.get(operator(node), (None, 0))
-        found = node.inputs[table] if index == place else None
-        if found is not None and not node.attributes.get_int("axis", 0) and constant(found) is None:
-            yield found
+        source = node.inputs[table] if index == place else None
+        if (
+            source is not None
+            and not node.attributes.get_int("axis", 0)
+            and constant(source) is None
+        ):
+            yield source
 
 
 def _sources(table: ir.Value, specs: Mapping[str, FeedSpec]) -> list[str]:

@@ -90,8 +90,8 @@ class PlausibleInputs:
             ranges or {},
             seed,
             LinkedSizes.of(model, wanted),
-            {name: found for name, found in scalings_of(model).items() if name in own},
-            {name: found for name, found in tables_of(model).items() if name in own},
+            {name: scaling for name, scaling in scalings_of(model).items() if name in own},
+            {name: table for name, table in tables_of(model).items() if name in own},
         )
 
     def feeds(self, sizes: FreeSizes) -> dict[str, Any]:
@@ -102,31 +102,31 @@ class PlausibleInputs:
         limits = self.links.limits(shapes)
         for name, limit in self.limits.items():
             limits[name] = min(limit, limits.get(name, limit))
-        made = {
+        arrays = {
             name: _feed(rng, spec, shapes[name], lengths, limits.get(name))
             for name, spec in self.specs.items()
         }
-        for name in self.links.steps.counts & made.keys():
-            made[name] = _with_steps(made[name], sizes.steps, limits.get(name))
+        for name in self.links.steps.counts & arrays.keys():
+            arrays[name] = _with_steps(arrays[name], sizes.steps, limits.get(name))
         own = {*self.scalings, *self.tables} - self.ranges.keys()
-        made |= {name: self._in_scale(name, made[name]) for name in own}
-        fitted = {n: _fitted(made[n], ends) for n, ends in self.ranges.items() if n in made}
-        return {**made, **fitted}
+        arrays |= {name: self._in_scale(name, arrays[name]) for name in own}
+        fitted = {n: _fitted(arrays[n], ends) for n, ends in self.ranges.items() if n in arrays}
+        return {**arrays, **fitted}
 
     def scaling(self, name: str, shape: tuple[int, ...]) -> Scaling | None:
         """Return in which numbers an input of a shape comes, as far as the model tells."""
         table = self.tables.get(name)
-        found = None if table is None else table.scaling(shape)
-        return self.scalings.get(name) if found is None else found
+        scaling = None if table is None else table.scaling(shape)
+        return self.scalings.get(name) if scaling is None else scaling
 
     def _in_scale(self, name: str, normal: Array) -> Array:
         """Return what an input is in the numbers that the model is made for."""
         table, scaling = self.tables.get(name), self.scalings.get(name)
         rng = np.random.default_rng((self.seed, 1))
-        found = None if table is None else table.near(rng, normal.shape)
-        if found is None and scaling is not None:
-            found = scaling.at(normal, normal.shape)
-        return normal if found is None else typed(found.astype(np.float32), normal.dtype)
+        scaled = None if table is None else table.near(rng, normal.shape)
+        if scaled is None and scaling is not None:
+            scaled = scaling.at(normal, normal.shape)
+        return normal if scaled is None else typed(scaled.astype(np.float32), normal.dtype)
 
     def without_signs(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Return feeds whose floats are not negative, but for those of which the range is known."""

@@ -85,8 +85,8 @@ class Chain:
 
 def scalings_of(model: ir.Model) -> dict[str, Scaling]:
     """Return the scales of the inputs that a model normalises, by name."""
-    found = {value.name or "": chain_of(value).scaling for value in model.graph.inputs}
-    return {name: scaling for name, scaling in found.items() if scaling is not None}
+    scaling_of = {value.name or "": chain_of(value).scaling for value in model.graph.inputs}
+    return {name: scaling for name, scaling in scaling_of.items() if scaling is not None}
 
 
 def chain_of(value: ir.Value) -> Chain:
@@ -108,14 +108,16 @@ def _next(chain: Chain, start: ir.Value) -> Chain | None:
     if step is None:
         return None
     factor, term = step
-    known = operator(node) in _NORMALISES
+    normalises = operator(node) in _NORMALISES
     shifts = operator(node) == "Sub"
     try:
         with np.errstate(all="ignore"):  # the constant may be 0
             factor, term = chain.factor * factor, chain.term * factor + term
     except ValueError:
         return None
-    return Chain(node.outputs[0], factor, term, chain.normalises or known, chain.shifts or shifts)
+    return Chain(
+        node.outputs[0], factor, term, chain.normalises or normalises, chain.shifts or shifts
+    )
 
 
 def _steps(node: ir.Node, start: ir.Value) -> Iterator[tuple[Array, Array]]:

@@ -171,9 +171,9 @@ def _nowhere(node: ir.Node, place: Place) -> Iterator[Place]:
 
 def _numbers(node: ir.Node, name: str) -> list[int] | None:
     """Return integers that are an attribute or, in later opsets, the second input."""
-    given = node.attributes.get_ints(name)
-    if given is not None:
-        return list(given)
+    integers = node.attributes.get_ints(name)
+    if integers is not None:
+        return list(integers)
     tensor = constant(node.inputs[1]) if len(node.inputs) > 1 else None
     return None if tensor is None else [int(n) for n in tensor.numpy().reshape(-1)]
 
@@ -243,8 +243,8 @@ def _taken(node: ir.Node, place: Place) -> Iterator[Place]:
     numbers = constant(node.inputs[1])
     flat = np.zeros(0) if numbers is None else numbers.numpy().reshape(-1)
     at = 0 if place.at is None or flat.size == 1 else place.at
-    known = flat.size == 1 or (place.at is not None and at < flat.size)
-    yield Place(node.inputs[0], int(flat[at]) if known else None, counts=True)
+    is_constant = flat.size == 1 or (place.at is not None and at < flat.size)
+    yield Place(node.inputs[0], int(flat[at]) if is_constant else None, counts=True)
 
 
 def _cut(node: ir.Node, place: Place) -> Iterator[Place]:

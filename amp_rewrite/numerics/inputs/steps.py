@@ -61,7 +61,9 @@ class _Search:
                 continue
             for axis in _axes(place):
                 axes.setdefault(name, {})[axis] = None
-        return Steps({name: tuple(found) for name, found in axes.items()}, frozenset(counts))
+        return Steps(
+            {name: tuple(input_axes) for name, input_axes in axes.items()}, frozenset(counts)
+        )
 
     def _reached(self) -> Iterator[Place]:
         """Yield the places of inputs of the model."""
@@ -119,12 +121,12 @@ def _scanned(node: ir.Node) -> Mapping[int, int]:
     """Return the axis along which a Scan goes, by input; negative where the rank is unknown."""
     count, first = node.attributes.get_int("num_scan_inputs", 0), _lengths(node)
     axes = list(node.attributes.get_ints("scan_input_axes", ())) or [first] * count
-    found = dict(enumerate(axes, len(node.inputs) - count))
-    for index, axis in found.items():
+    axis_of = dict(enumerate(axes, len(node.inputs) - count))
+    for index, axis in axis_of.items():
         value = node.inputs[index]
         if axis < 0 and value is not None and value.shape is not None:
-            found[index] = axis + value.shape.rank()
-    return found
+            axis_of[index] = axis + value.shape.rank()
+    return axis_of
 
 
 def _lengths(node: ir.Node) -> int:

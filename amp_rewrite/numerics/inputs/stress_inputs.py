@@ -68,9 +68,9 @@ class StressInputs:
         for name, role in self.roles.items():
             array = self.base.get(name)
             if isinstance(array, np.ndarray) and array.size:
-                made = change(array, role, rng)
-                if made is not None and _is_within(made, role):
-                    new[name] = typed(made, array.dtype)
+                changed = change(array, role, rng)
+                if changed is not None and _is_within(changed, role):
+                    new[name] = typed(changed, array.dtype)
         return {**self.base, **new} if new else None
 
 
@@ -165,9 +165,9 @@ def _large(array: Array, role: InputRole, rng: np.random.Generator) -> Array | N
     del rng
     if role.role is not Role.DATA:
         return None
-    found = None if role.scaling is None else role.scaling.at(LARGE, array.shape)
+    scaled = None if role.scaling is None else role.scaling.at(LARGE, array.shape)
     usual = 1.0 if role.range is None else root_mean_square(array)
-    return np.full(array.shape, LARGE * usual) if found is None else found
+    return np.full(array.shape, LARGE * usual) if scaled is None else scaled
 
 
 def _unnormalised(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:

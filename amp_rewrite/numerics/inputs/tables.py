@@ -42,9 +42,9 @@ class Table:
         count = math.prod(shape) // rows.shape[1]
         picked = rows[rng.integers(0, len(rows), count)]
         distance = rng.choice(_NOISE, (count, 1)) * _deviation(rows)
-        made = picked + distance * rng.standard_normal(picked.shape)
-        found = self.chain.inverted(made.reshape(shape))
-        return found if found.shape == shape and np.isfinite(found).all() else None
+        near_rows = picked + distance * rng.standard_normal(picked.shape)
+        inputs = self.chain.inverted(near_rows.reshape(shape))
+        return inputs if inputs.shape == shape and np.isfinite(inputs).all() else None
 
     def scaling(self, shape: tuple[int, ...]) -> Scaling | None:
         """Return in which numbers the input comes; None if the rows do not fit its shape."""
@@ -77,15 +77,15 @@ def _deviation(rows: Array) -> float:
 def tables_of(model: ir.Model) -> dict[str, Table]:
     """Return the tables that inputs of floats are compared with, by name of the input."""
     consumers = Consumers(model)
-    found: dict[str, Table] = {}
+    tables: dict[str, Table] = {}
     for value in model.graph.inputs:
         chain = chain_of(value)
         for start in (chain, Chain(value, np.ones(()), np.zeros(()))):
             held = next(_compared(consumers, start.end), None)
             if held is not None:
-                found[value.name or ""] = Table(held, start)
+                tables[value.name or ""] = Table(held, start)
                 break
-    return found
+    return tables
 
 
 def _compared(consumers: Consumers, value: ir.Value) -> Iterator[Array]:

@@ -35,8 +35,8 @@ class Form:
 
     def __str__(self) -> str:
         """Return the form in words."""
-        made = f", {self.low} nodes in 16 bits, {self.casts} casts" if self.low else ""
-        return f"{self.name}: {self.times}{made}{f'; {self.says}' if self.says else ''}"
+        counts = f", {self.low} nodes in 16 bits, {self.casts} casts" if self.low else ""
+        return f"{self.name}: {self.times}{counts}{f'; {self.says}' if self.says else ''}"
 
 
 @dataclass(frozen=True, eq=False)

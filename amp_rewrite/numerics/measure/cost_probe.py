@@ -71,8 +71,8 @@ def measure_costs(
     """
     check_provider(provider)
     target = targets.of_provider(provider)
-    known = tuple(LOW) if target is None else target.precisions
-    low = low_dtype(known[0] if precision is None else precision)
+    precisions = tuple(LOW) if target is None else target.precisions
+    low = low_dtype(precisions[0] if precision is None else precision)
     if target is not None:
         target.check_precision(low.name)
     reason = times_mean_nothing(provider, low.name)

@@ -146,7 +146,7 @@ def _first_result(flat: FlatGraph, node: int) -> int:
 
 
 def _together(
-    full: TracedRun, lowest: TracedRun, known: Mapping[str, object]
+    full: TracedRun, lowest: TracedRun, owned: Mapping[str, object]
 ) -> Iterator[tuple[str, ...]]:
     """Yield the first results of nodes that the engine computes as one in both types."""
     flat = full.flat
@@ -154,6 +154,6 @@ def _together(
     for nodes in full.groups.values():
         values = (_first_result(flat, node) for node in nodes)
         names = [flat.value_names[value] for value in values if value != ABSENT]
-        names = [name for name in names if name in known]
+        names = [name for name in names if name in owned]
         if nodes in both and 1 < len(names) <= _LARGEST_GROUP:
             yield tuple(names)

@@ -54,11 +54,11 @@ def _shape(n: int) -> list[int]:
 
 def between(first: str, second: str, types: tuple[DType, DType], n: int) -> onnx.ModelProto:
     """Return a model of two operators, with a Cast between them if their types differ."""
-    given, made = types
+    source, target = types
     nodes = [f"a = {ENDS[first].format('x')}"] if first != "none" else []
     value = "a" if nodes else "x"
-    if given is not made:
-        nodes.append(f"c = Cast<to = {made.number}>({value})")
+    if source is not target:
+        nodes.append(f"c = Cast<to = {target.number}>({value})")
         value = "c"
     if second != "none":
         nodes.append(f"y = {ENDS[second].format(value)}".replace("w)", "v)").replace("k)", "l)"))
@@ -66,13 +66,13 @@ def between(first: str, second: str, types: tuple[DType, DType], n: int) -> onnx
     else:
         nodes[-1] = "y" + nodes[-1][1:]
     model = parsed(
-        f"g ({given.onnx}{_shape(n)} x) => ({made.onnx}{_shape(n)} y) {{ {' '.join(nodes)} }}"
+        f"g ({source.onnx}{_shape(n)} x) => ({target.onnx}{_shape(n)} y) {{ {' '.join(nodes)} }}"
     )
     reads = {name for node in model.graph.node for name in node.input}
     for name, shape, dtype in (
-        *(("w", (n, n), given), ("s", (n,), given), ("v", (n, n), made), ("t", (n,), made)),
-        *(("k", _FILTER, given), ("l", _FILTER, made)),
-        *(("g", (CHANNELS,), given), ("h", (CHANNELS,), made)),
+        *(("w", (n, n), source), ("s", (n,), source), ("v", (n, n), target), ("t", (n,), target)),
+        *(("k", _FILTER, source), ("l", _FILTER, target)),
+        *(("g", (CHANNELS,), source), ("h", (CHANNELS,), target)),
     ):
         if name in reads:
             model.graph.initializer.append(weight(name, shape, dtype))
@@ -97,7 +97,7 @@ def pairs(clock: Clock, progress: Callable[..., None]) -> Pairs:
 
     Families that the provider does not run in both types are left out.
     """
-    found = Pairs([], [])
+    measured = Pairs([], [])
     alone = {
         (family, dtype, n): taken
         for n in SIDES
@@ -113,27 +113,27 @@ def pairs(clock: Clock, progress: Callable[..., None]) -> Pairs:
             parted = _of_sides(first, second, alone, clock)
             if parted is None:
                 continue
-            for made in clock.types[::-1]:
+            for target in clock.types[::-1]:
                 cost = _fitted([max(0.0, cast) for cast, *_ in parted])
                 ends = {"producer": first, "consumer": second}
-                found.casts.append({"to": made.name, **ends, **cost})
+                measured.casts.append({"to": target.name, **ends, **cost})
             if (first, second) in PAIRS:
                 saves = {
                     dtype.name: _fitted([max(0.0, saved[at]) for saved in parted])
                     for at, dtype in enumerate(clock.types, start=1)
                 }
-                found.joins.append({"producer": first, "consumer": second, "saves": saves})
-    found.casts.extend(_casts_at_ends(families, alone, clock))
-    found.casts.extend(other_casts(families, clock))
-    return found
+                measured.joins.append({"producer": first, "consumer": second, "saves": saves})
+    measured.casts.extend(_casts_at_ends(families, alone, clock))
+    measured.casts.extend(other_casts(families, clock))
+    return measured
 
 
 def _of_sides(
     first: str, second: str, alone: Mapping[tuple[str, DType, int], float], clock: Clock
 ) -> list[tuple[float, float, float]] | None:
     """Return what `_parted` says for each of `SIDES`; None if the provider does not run it."""
-    found = [_parted(first, second, n, alone, clock) for n in SIDES]
-    return None if any(map(math.isnan, (number for row in found for number in row))) else found
+    rows = [_parted(first, second, n, alone, clock) for n in SIDES]
+    return None if any(map(math.isnan, (number for row in rows for number in row))) else rows
 
 
 def _parted(
@@ -179,29 +179,29 @@ def _casts_at_ends(
     clock: Clock,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of casts at the ends of a model."""
-    for given, made in (clock.types, clock.types[::-1]):
+    for source, target in (clock.types, clock.types[::-1]):
         for family in families:
-            for ends, dtype in ((("none", family), made), ((family, "none"), given)):
-                models = [between(*ends, (given, made), n) for n in SIDES]
+            for ends, dtype in ((("none", family), target), ((family, "none"), source)):
+                models = [between(*ends, (source, target), n) for n in SIDES]
                 taken = clock.microseconds(models, layouts=True)
                 if NOT_RUN in taken:
                     continue
                 times = [t - alone[family, dtype, n] for t, n in zip(taken, SIDES, strict=True)]
                 cost = _fitted([max(0.0, time_) for time_ in times])
-                yield {"to": made.name, "producer": ends[0], "consumer": ends[1], **cost}
+                yield {"to": target.name, "producer": ends[0], "consumer": ends[1], **cost}
 
 
 def other_casts(families: Sequence[str], clock: Clock) -> Iterator[dict[str, Any]]:
     """Yield the rows of casts between other operators: the mean beside what takes none into it."""
     pairs = [(_APART, family) for family in (*families, _APART)]
     pairs += [(family, _APART) for family in families]
-    parted = [found for ends in pairs if (found := _of_sides(*ends, {}, clock)) is not None]
+    parted = [rows for ends in pairs if (rows := _of_sides(*ends, {}, clock)) is not None]
     if not parted:
         return
     by_side = zip(*([max(0.0, cast) for cast, *_ in sides] for sides in parted), strict=True)
     cost = _fitted([statistics.fmean(casts) for casts in by_side])
-    for made in clock.types[::-1]:
-        yield {"to": made.name, "producer": "*", "consumer": "*", **cost}
+    for target in clock.types[::-1]:
+        yield {"to": target.name, "producer": "*", "consumer": "*", **cost}
 
 
 def single_casts(clock: Clock) -> Iterator[dict[str, Any]]:
@@ -210,17 +210,19 @@ def single_casts(clock: Clock) -> Iterator[dict[str, Any]]:
     Raises:
         RunError: The provider runs no Cast between the types.
     """
-    for given, made in (clock.types, clock.types[::-1]):
-        models = [_cast(given, made, n) for n in SIDES]
+    for source, target in (clock.types, clock.types[::-1]):
+        models = [_cast(source, target, n) for n in SIDES]
         taken = clock.microseconds(models, layouts=True)
         if NOT_RUN in taken:
-            raise RunError(f"no Cast from {given.name} to {made.name} runs", where=clock.provider)
-        yield {"to": made.name, "producer": "*", "consumer": "*", **_fitted(taken)}
+            raise RunError(
+                f"no Cast from {source.name} to {target.name} runs", where=clock.provider
+            )
+        yield {"to": target.name, "producer": "*", "consumer": "*", **_fitted(taken)}
 
 
-def _cast(given: DType, made: DType, n: int) -> onnx.ModelProto:
-    ends = f"({given.onnx}{_shape(n)} x) => ({made.onnx}{_shape(n)} y)"
-    return parsed(f"g {ends} {{ y = Cast<to = {made.number}>(x) }}")
+def _cast(source: DType, target: DType, n: int) -> onnx.ModelProto:
+    ends = f"({source.onnx}{_shape(n)} x) => ({target.onnx}{_shape(n)} y)"
+    return parsed(f"g {ends} {{ y = Cast<to = {target.number}>(x) }}")
 
 
 def _fitted(times: Sequence[float]) -> dict[str, float]:

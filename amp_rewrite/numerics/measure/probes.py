@@ -87,8 +87,8 @@ SPLITS = {"product": (4_000_000,), "elementwise": (1_000_000,), "transcendental"
 
 def product(rows: int, depth: int, columns: int) -> Call:
     """Return a product with constant weights."""
-    made, macs = (1, rows, columns), rows * depth * columns
-    return Call("y = MatMul(x, w)", {"x": (1, rows, depth)}, made, {"w": (depth, columns)}, macs)
+    result, macs = (1, rows, columns), rows * depth * columns
+    return Call("y = MatMul(x, w)", {"x": (1, rows, depth)}, result, {"w": (depth, columns)}, macs)
 
 
 def convolution(channels: int, size: int, kernel: int, group: int = 1) -> Call:
@@ -118,9 +118,9 @@ def attention(rows: int, width: int) -> Call:
 
 def gather(rows: int, width: int) -> Call:
     """Return a look-up of half the rows of a table."""
-    made, table = (rows // 2, width), {"x": (rows, width)}
+    result, table = (rows // 2, width), {"x": (rows, width)}
     numbers = ", ".join(str(2 * i) for i in range(rows // 2))
-    return Call("y = Gather(x, i)", table, made, fixed=f"int64[{rows // 2}] i = {{{numbers}}}")
+    return Call("y = Gather(x, i)", table, result, fixed=f"int64[{rows // 2}] i = {{{numbers}}}")
 
 
 def unary(body: str, shape: Shape, *, channels: tuple[str, ...] = ()) -> Call:
@@ -131,26 +131,26 @@ def unary(body: str, shape: Shape, *, channels: tuple[str, ...] = ()) -> Call:
 
 def reduction(shape: Shape) -> Call:
     """Return a mean over the last axis."""
-    made = (*shape[:-1], 1)
-    return Call("y = ReduceMean(x, a)", {"x": shape}, made, fixed="int64[1] a = {-1}")
+    result = (*shape[:-1], 1)
+    return Call("y = ReduceMean(x, a)", {"x": shape}, result, fixed="int64[1] a = {-1}")
 
 
 def doubled(shape: Shape) -> Call:
     """Return a resize to twice the height and width."""
-    made, scales = (*shape[:2], 2 * shape[2], 2 * shape[3]), "float[4] k = {1, 1, 2, 2}"
-    return Call("y = Resize(x, , k)", {"x": shape}, made, fixed=scales)
+    result, scales = (*shape[:2], 2 * shape[2], 2 * shape[3]), "float[4] k = {1, 1, 2, 2}"
+    return Call("y = Resize(x, , k)", {"x": shape}, result, fixed=scales)
 
 
 def joined(shape: Shape) -> Call:
     """Return two tensors side by side."""
-    made = (*shape[:-1], 2 * shape[-1])
-    return Call("y = Concat<axis = -1>(x, z)", {"x": shape, "z": shape}, made)
+    result = (*shape[:-1], 2 * shape[-1])
+    return Call("y = Concat<axis = -1>(x, z)", {"x": shape, "z": shape}, result)
 
 
 def transposed(shape: Shape) -> Call:
     """Return the last two axes exchanged."""
-    made = (*shape[:-2], shape[-1], shape[-2])
-    return Call("y = Transpose<perm = [0, 2, 1]>(x)", {"x": shape}, made)
+    result = (*shape[:-2], shape[-1], shape[-2])
+    return Call("y = Transpose<perm = [0, 2, 1]>(x)", {"x": shape}, result)
 
 
 ROWS: tuple[Shape, ...] = (

@@ -112,10 +112,10 @@ class Clock:
 
 
 def _feed(value: onnx.ValueInfoProto) -> np.ndarray[Any, Any]:
-    given = value.type.tensor_type
-    shape = [dim.dim_value for dim in given.shape.dim]
+    tensor_type = value.type.tensor_type
+    shape = [dim.dim_value for dim in tensor_type.shape.dim]
     numbers = np.random.default_rng(0).random(shape, np.float32)
-    return numbers.astype(onnx.helper.tensor_dtype_to_np_dtype(given.elem_type))
+    return numbers.astype(onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type))
 
 
 def fitted(sizes: Sequence[tuple[int, int]], times: Sequence[float]) -> dict[str, float]:
@@ -130,11 +130,11 @@ def fitted(sizes: Sequence[tuple[int, int]], times: Sequence[float]) -> dict[str
     target = np.asarray(times) / np.maximum(times, 1.0)
     used = [0, 1, 2] if rows[:, 2].any() else [0, 1]
     while True:
-        found = np.linalg.lstsq(scaled[:, used], target, rcond=None)[0]
-        if (found >= 0).all() or len(used) == 1:
+        rates = np.linalg.lstsq(scaled[:, used], target, rcond=None)[0]
+        if (rates >= 0).all() or len(used) == 1:
             break
-        used.pop(int(np.argmin(found * scaled[:, used].mean(0))))
-    named = dict(zip(used, found, strict=True))
+        used.pop(int(np.argmin(rates * scaled[:, used].mean(0))))
+    named = dict(zip(used, rates, strict=True))
     return {
         key: float(f"{max(0.0, named.get(index, 0.0)):.3g}")
         for index, key in enumerate(("call", "element", "mac"))

@@ -57,13 +57,13 @@ class Names:
 
     def apply(self, model: ir.Model) -> ir.Model:
         """Return a copy of a model whose nodes are named by the node that they are."""
-        found = clone(model)
-        for number, node in enumerate(found.graph.all_nodes()):
+        copy = clone(model)
+        for number, node in enumerate(copy.graph.all_nodes()):
             results = [value.name or "" for value in node.outputs]
             own = next((self.node_of[name] for name in results if name in self.node_of), None)
             node.name = f"{_ADDED}{number}" if own is None else f"{_OWN}{own}"
             self.added[node.name] = results[0] if results else ""
-        return found
+        return copy
 
     def node_named(self, name: str) -> int | None:
         """Return the node that `apply` gave a name; None for what it called otherwise."""
@@ -94,10 +94,10 @@ class TracedRun:
     @cached_property
     def groups(self) -> dict[int, tuple[int, ...]]:
         """Node of the engine -> the nodes of the float32 model that it computes."""
-        found: dict[int, list[int]] = {}
+        nodes_of: dict[int, list[int]] = {}
         for node, owner in sorted(self.owners.items()):
-            found.setdefault(owner, []).append(node)
-        return {owner: tuple(nodes) for owner, nodes in found.items()}
+            nodes_of.setdefault(owner, []).append(node)
+        return {owner: tuple(nodes) for owner, nodes in nodes_of.items()}
 
     @cached_property
     def times(self) -> dict[int, float]:
@@ -105,13 +105,13 @@ class TracedRun:
 
         What the engine computes as one is divided among its products, or else among all of it.
         """
-        found: dict[int, float] = {}
+        microseconds_of: dict[int, float] = {}
         for owner, nodes in self.groups.items():
             called = self.flat.called
             products = [n for n in nodes if has(called(n), Trait.CONTRACTS)] or nodes
-            found |= dict.fromkeys(nodes, 0.0)
-            found |= dict.fromkeys(products, self.microseconds[owner] / len(products))
-        return found
+            microseconds_of |= dict.fromkeys(nodes, 0.0)
+            microseconds_of |= dict.fromkeys(products, self.microseconds[owner] / len(products))
+        return microseconds_of
 
 
 class TracedModel:
@@ -170,21 +170,21 @@ def _median(events: Sequence[RanNode], runs: int) -> float:
 
 def _owners(nodes: Sequence[RanNode], names: Names) -> dict[int, int]:
     """Return which engine's node computes a node of the float32 model."""
-    found: dict[int, int] = {}
+    owner_of: dict[int, int] = {}
     for index, ran in enumerate(nodes):
         own = [names.node_named(name) for name in (ran.name, *ran.covers)]
         own += [names.node_of.get(name) for name in ran.results]
         for node in own:
             if node is not None:
-                found.setdefault(node, index)
+                owner_of.setdefault(node, index)
     flat = names.flat
     for node in reversed(range(flat.n_nodes)):
-        if node not in found:
+        if node not in owner_of:
             readers = {r for value in flat.outputs_of(node) for r in flat.readers(value)}
-            owners = {found.get(reader, ABSENT) for reader in readers}
+            owners = {owner_of.get(reader, ABSENT) for reader in readers}
             if len(owners) == 1 and ABSENT not in owners:
-                found[node] = owners.pop()
-    return found
+                owner_of[node] = owners.pop()
+    return owner_of
 
 
 def traced_original(result: RewriteResult, provider: str) -> TracedModel:

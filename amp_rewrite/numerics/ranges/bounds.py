@@ -64,16 +64,16 @@ def sensitive_values(type_graph: TypeGraph) -> frozenset[int]:
         for index, value in enumerate(flat.inputs_of(node))
         if value != ABSENT and index == poles[called]
     ]
-    found: set[int] = set()
+    sensitive: set[int] = set()
     while stack:
         value = stack.pop()
-        if value in found or not type_graph.is_float32(value):
+        if value in sensitive or not type_graph.is_float32(value):
             continue
-        found.add(value)
+        sensitive.add(value)
         node = flat.producer[value]
         if node != ABSENT and has(flat.called(node), *_PASSING_ON):
             stack += [v for v in flat.inputs_of(node) if v != ABSENT]
-    return frozenset(found)
+    return frozenset(sensitive)
 
 
 def partial_sum(prober: Prober, node: ir.Node) -> ir.Value | None:

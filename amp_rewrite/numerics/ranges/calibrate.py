@@ -167,7 +167,7 @@ def calibrate(
     denied = _deny(painter, _unfit(meter, limits))
     return Calibration(
         rules=_rules(painter, denied),
-        ranges={value.name or "": found for value, found in meter.ranges().items()},
+        ranges={value.name or "": value_range for value, value_range in meter.ranges().items()},
         ends=_unfit_ends(meter, limits),
         unmeasured=meter.unmeasured,
         batches=meter.batches,
@@ -186,8 +186,8 @@ def _judging(options: RewriteOptions) -> RewriteOptions:
 
 
 def _sums_by_result(meter: RangeMeter) -> dict[str, float]:
-    nodes, found = meter.painter.nodes, meter.partial_sums()
-    return {nodes[node].outputs[0].name or "": largest for node, largest in found.items()}
+    nodes, sums = meter.painter.nodes, meter.partial_sums()
+    return {nodes[node].outputs[0].name or "": largest for node, largest in sums.items()}
 
 
 def _sums(options: RewriteOptions) -> tuple[str, ...]:
@@ -206,15 +206,15 @@ class _Limits:
     subnormal_share: float
     batches: int
 
-    def reason(self, found: Range, *, absorbed: bool = False) -> str | None:
+    def reason(self, value_range: Range, *, absorbed: bool = False) -> str | None:
         """Return why a range does not fit, or None if it does.
 
         Args:
-            found: What was measured.
+            value_range: What was measured.
             absorbed: Whether fills of masks in it end in a Softmax, so that they count for nothing.
         """
-        largest = found.counted if absorbed else found.largest
-        return self.overflow(largest, "measured") or self._underflow(found)
+        largest = value_range.counted if absorbed else value_range.largest
+        return self.overflow(largest, "measured") or self._underflow(value_range)
 
     def overflow(self, largest: float, what: str) -> str | None:
         """Return why a magnitude is too large, or None if it is not."""
@@ -224,24 +224,25 @@ class _Limits:
         relation = ">" if largest >= self.low.overflow else f"x {self.margin:g} >"
         return f"{what} {largest:.4g} {relation} {limit} over {_batches(self.batches)}"
 
-    def _underflow(self, found: Range) -> str | None:
+    def _underflow(self, value_range: Range) -> str | None:
         smallest_normal = f"{self.low.smallest_normal:.3g}"
-        if found.smallest < self.low.smallest_normal:
+        if value_range.smallest < self.low.smallest_normal:
             return (
-                f"a divisor or logarithm of {found.smallest:.3g} < {smallest_normal} was measured "
-                f"over {_batches(self.batches)}"
+                f"a divisor or logarithm of {value_range.smallest:.3g} < {smallest_normal} was "
+                f"measured over {_batches(self.batches)}"
             )
-        if found.subnormal_share > self.subnormal_share:
+        if value_range.subnormal_share > self.subnormal_share:
             return (
-                f"measured {found.subnormal_share:.0%} of the magnitude below {smallest_normal} in "
-                f"one of {_batches(self.batches)}, largest {found.largest:.3g}"
+                f"measured {value_range.subnormal_share:.0%} of the magnitude below "
+                f"{smallest_normal} in one of {_batches(self.batches)}, "
+                f"largest {value_range.largest:.3g}"
             )
         return None
 
 
 def _unfit(meter: RangeMeter, limits: _Limits) -> dict[Slot, str]:
     """Return every slot, painted or not, that a measured range forbids to become low."""
-    found: dict[Slot, str] = {}
+    reasons: dict[Slot, str] = {}
     ranges = meter.ranges()
     for value, source in meter.source.items():
         if source not in ranges:
@@ -249,12 +250,12 @@ def _unfit(meter: RangeMeter, limits: _Limits) -> dict[Slot, str]:
         reason = limits.reason(ranges[source], absorbed=value in meter.absorbed)
         if reason is not None:
             for slot in meter.painter.carriers(value):
-                found.setdefault(slot, reason)
+                reasons.setdefault(slot, reason)
     for node, largest in meter.partial_sums().items():
         reason = limits.overflow(largest, "partial sums reached")
         if reason is not None:
-            found |= dict.fromkeys(_result_slots(meter.painter, node), reason)
-    return found
+            reasons |= dict.fromkeys(_result_slots(meter.painter, node), reason)
+    return reasons
 
 
 def _unfit_ends(meter: RangeMeter, limits: _Limits) -> tuple[str, ...]:

@@ -145,7 +145,7 @@ class Prober:
 
     def _from_branches(self, node: ir.Node) -> list[tuple[str, Vector]]:
         branches = [node.attributes[n].as_graph() for n in ("then_branch", "else_branch")]
-        found: list[tuple[str, Vector]] = []
+        vectors_found: list[tuple[str, Vector]] = []
         for branch in branches:
             for combine, vector in self._collect(branch).items():
                 for each in branches:
@@ -154,21 +154,25 @@ class Prober:
                         neutral = np.full(len(vector.keys), _NEUTRAL[combine], np.float32)
                         value = self._constant_in(each, neutral, first=False)
                     each.outputs.append(value)
-                found.append((combine, Vector(vector.keys, _new_output(node, self._name()))))
-        return found
+                vectors_found.append(
+                    (combine, Vector(vector.keys, _new_output(node, self._name())))
+                )
+        return vectors_found
 
     def _from_iterations(self, node: ir.Node, graph: ir.Graph) -> list[tuple[str, Vector]]:
         body = node.attributes["body"].as_graph()
-        found: list[tuple[str, Vector]] = []
+        vectors_found: list[tuple[str, Vector]] = []
         for combine, vector in self._collect(body).items():
             body.outputs.append(vector.value)
             for name in ("scan_output_axes", "scan_output_directions"):
                 if name in node.attributes:
-                    given = node.attributes[name].as_ints()
-                    node.attributes[name] = ir.AttrInt64s(name, [*given, 0])
+                    axes_before = node.attributes[name].as_ints()
+                    node.attributes[name] = ir.AttrInt64s(name, [*axes_before, 0])
             stacked = _new_output(node, self._name())
-            found.append((combine, Vector(vector.keys, self._reduced(graph, combine, stacked))))
-        return found
+            vectors_found.append(
+                (combine, Vector(vector.keys, self._reduced(graph, combine, stacked)))
+            )
+        return vectors_found
 
     def _reduced(self, graph: ir.Graph, combine: str, stacked: ir.Value) -> ir.Value:
         """Reduce over the first axis, the iterations; over none of them it is the neutral value."""

@@ -118,11 +118,11 @@ class RangeMeter:
 
     def _measure(self, feeds: Feeds) -> None:
         session = self._session or self._open()
-        found = session.run(feeds)
+        results = session.run(feeds)
         if MAX in self._keys:
-            np.fmax(self._max, found[combine_name(MAX)].astype(np.float64), out=self._max)
+            np.fmax(self._max, results[combine_name(MAX)].astype(np.float64), out=self._max)
         if SUM in self._keys:
-            sums = found[combine_name(SUM)].astype(np.float64)
+            sums = results[combine_name(SUM)].astype(np.float64)
             self._sum += sums
             self._note_shares(sums)
 
@@ -130,10 +130,10 @@ class RangeMeter:
         """Return what was measured of each value."""
         largest = dict(zip(self._keys.get(MAX, ()), self._max, strict=True))
         numbers = dict(zip(self._keys.get(SUM, ()), self._sum, strict=True))
-        found: dict[ir.Value, Range] = {}
+        range_of: dict[ir.Value, Range] = {}
         for i, value in enumerate(self.values):
             reached = max(0.0, float(largest.get(("largest", i), 0.0)))
-            found[value] = Range(
+            range_of[value] = Range(
                 reached,
                 -float(largest.get(("smallest", i), -np.inf)),
                 self._worst.get(i, 0.0),
@@ -141,7 +141,7 @@ class RangeMeter:
                 int(numbers.get(("elements", i), 0)),
                 max(0.0, float(largest.get(("counted", i), reached))),
             )
-        return found
+        return range_of
 
     def partial_sums(self) -> dict[int, float]:
         """Return node index -> the largest sum of magnitudes that its reduction formed."""
@@ -276,10 +276,10 @@ def _is_measurable(painter: Repainter, value: ir.Value) -> bool:
 
 def _reachable_graphs(graph: ir.Graph, model: ir.Model) -> frozenset[ir.Graph]:
     """Return the graphs whose probes can be passed outward: branches, and bodies of loops."""
-    found = {graph}
+    graphs = {graph}
     opset = model.graph.opset_imports.get("", 1)
     for node in graph:
         if reaches_out(node, opset):
             for inner in subgraphs(node):
-                found |= _reachable_graphs(inner, model)
-    return frozenset(found)
+                graphs |= _reachable_graphs(inner, model)
+    return frozenset(graphs)

@@ -66,10 +66,10 @@ def _base(options: RewriteOptions, owners: Sequence[str]) -> str | None:
         return ",".join(f"{options.precision}_{owner}" for owner in owners)
     if isinstance(lists, OpLists):
         return None
-    given = [lists] if isinstance(lists, str | os.PathLike) else [*lists]
-    if len(given) != 1:
+    paths = [lists] if isinstance(lists, str | os.PathLike) else [*lists]
+    if len(paths) != 1:
         return None
-    name = os.fspath(given[0])
+    name = os.fspath(paths[0])
     return os.path.abspath(name) if os.path.isfile(name) else name
 
 

@@ -38,23 +38,23 @@ def places_of(raised: Sequence[ir.Node], nodes: Sequence[ir.Node]) -> list[int]:
     places = [ABSENT] * len(raised)
     free = dict.fromkeys(range(len(nodes)))
     for keys in (_calls, _outputs):
-        known: dict[_Key, list[int]] = {}
+        nodes_of: dict[_Key, list[int]] = {}
         for i in reversed(free):
             for key in keys(nodes[i]):
-                known.setdefault(key, []).append(i)
+                nodes_of.setdefault(key, []).append(i)
         for i, node in enumerate(raised):
             if places[i] == ABSENT:
-                places[i] = _take(known, keys(node), free)
+                places[i] = _take(nodes_of, keys(node), free)
     _follow_readers(places, raised, nodes, free)
     return places
 
 
-def _take(known: dict[_Key, list[int]], keys: Iterator[_Key], free: dict[int, None]) -> int:
+def _take(nodes_of: dict[_Key, list[int]], keys: Iterator[_Key], free: dict[int, None]) -> int:
     """Return the first node with one of some keys that is free, which it then is no more."""
     for key in keys:
-        found = known.get(key, [])
-        while found:
-            i = found.pop()
+        candidates = nodes_of.get(key, [])
+        while candidates:
+            i = candidates.pop()
             if i in free:
                 del free[i]
                 return i
@@ -72,9 +72,9 @@ def _follow_readers(
             continue
         for before, after in zip(nodes[places[i]].inputs, raised[i].inputs, strict=False):
             source = None if before is None else index.get(before.producer())
-            made = None if after is None else indices.get(after.producer())
-            if source in free and made is not None and places[made] == ABSENT:
-                places[made] = source
+            reader = None if after is None else indices.get(after.producer())
+            if source in free and reader is not None and places[reader] == ABSENT:
+                places[reader] = source
                 del free[source]
 
 

@@ -151,14 +151,14 @@ class Repainter:
         if self.options.adds_nodes:
             kept = {v: m for v, m in context.excluded.items() if m.reason not in _SCALABLE}
             context = replace(context, excluded=kept)
-        found: set[Slot] = set()
+        slots: set[Slot] = set()
         for vertex in vertices_in(context.supported & context.processable):
             listed = context.entry(graph.nodes[vertex])
             if listed is None or not (listed.list in _PAINTED or context.lists.force_all):
                 continue
             variables = graph.kind_of(vertex).variables
-            found.update(Slot(graph.nodes[vertex], variable) for variable in variables)
-        return frozenset(found) | self.low_slots(result)
+            slots.update(Slot(graph.nodes[vertex], variable) for variable in variables)
+        return frozenset(slots) | self.low_slots(result)
 
     def scalable(self, result: RewriteResult) -> frozenset[Slot]:
         """Return the slots that scaling could leave low where an overflow keeps them in float32."""
@@ -171,8 +171,8 @@ class Repainter:
         """Return which elements of values are fills of masks that end in a Softmax."""
         graph, numbers = self._context.type_graph, self.flat.number
         float32 = (n for v in values if graph.is_float32(n := numbers[v]))
-        found = absorbed_fills(self._context, self.paint(()).painting, float32)
-        return {self.flat.values[number]: fills for number, fills in found.items()}
+        fills_of = absorbed_fills(self._context, self.paint(()).painting, float32)
+        return {self.flat.values[number]: fills for number, fills in fills_of.items()}
 
     def carriers(self, value: ir.Value) -> tuple[Slot, ...]:
         """Return the slots that write or read a value of `model`."""
@@ -188,15 +188,15 @@ class Repainter:
 
     @cached_property
     def _carriers(self) -> dict[ir.Value, tuple[Slot, ...]]:
-        found: dict[ir.Value, list[Slot]] = {}
+        slots_of: dict[ir.Value, list[Slot]] = {}
         graph = self.type_graph
         for value, vertex in self._uses():
             if vertex != ABSENT and graph.is_float32(value):
                 slot = Slot(graph.nodes[vertex], graph.kind_of(vertex).variables[0])
-                slots = found.setdefault(self.flat.values[value], [])
+                slots = slots_of.setdefault(self.flat.values[value], [])
                 if slot not in slots:
                     slots.append(slot)
-        return {value: tuple(slots) for value, slots in found.items()}
+        return {value: tuple(slots) for value, slots in slots_of.items()}
 
     def _uses(self) -> Iterator[tuple[int, int]]:
         yield from enumerate(self.type_graph.source)
@@ -213,8 +213,8 @@ def read_lists(options: RewriteOptions) -> OpLists:
     """
     if isinstance(options.lists, OpLists):
         return options.lists
-    given = options.lists
-    if given is not None:
-        given = [given] if isinstance(given, str | os.PathLike) else given
-        given = [os.fspath(item) for item in given]
-    return load_lists(given, precision=options.precision, target=options.chosen_target, environ={})
+    lists = options.lists
+    if lists is not None:
+        lists = [lists] if isinstance(lists, str | os.PathLike) else lists
+        lists = [os.fspath(item) for item in lists]
+    return load_lists(lists, precision=options.precision, target=options.chosen_target, environ={})

@@ -44,18 +44,18 @@ def expose(model: ir.Model, values: Mapping[Key, ir.Value]) -> dict[Key, str]:
 def _collect(
     graph: ir.Graph, by_graph: Mapping[ir.Graph, list[tuple[Key, ir.Value]]]
 ) -> list[tuple[Key, ir.Value]]:
-    found = list(by_graph.get(graph, ()))
+    outputs = list(by_graph.get(graph, ()))
     for node in list(graph):
         if node.op_type == "If" and node.domain == "":
-            found += _from_branches(node, by_graph)
-    return found
+            outputs += _from_branches(node, by_graph)
+    return outputs
 
 
 def _from_branches(
     node: ir.Node, by_graph: Mapping[ir.Graph, list[tuple[Key, ir.Value]]]
 ) -> list[tuple[Key, ir.Value]]:
     branches = [node.attributes[n].as_graph() for n in ("then_branch", "else_branch")]
-    found: list[tuple[Key, ir.Value]] = []
+    outputs: list[tuple[Key, ir.Value]] = []
     for branch in branches:
         for key, value in _collect(branch, by_graph):
             for each in branches:
@@ -64,8 +64,8 @@ def _from_branches(
             output = node.outputs[-1]
             output.name = f"{_PREFIX}.{id(output)}"
             output.type = ir.TensorType(FLOAT32.ir)
-            found.append((key, output))
-    return found
+            outputs.append((key, output))
+    return outputs
 
 
 def _copy(graph: ir.Graph, value: ir.Value) -> ir.Value:

@@ -76,11 +76,11 @@ class Estimates:
 
     def contributions(self, low: Collection[Slot]) -> dict[str, float]:
         """Return, by node with a low slot, the relative error that rounding in it alone brings."""
-        found: dict[str, float] = {}
+        errors: dict[str, float] = {}
         for node in sorted({slot.node for slot in low}):
             error = sum(float(self.by_value[value]) for value in self._rounded(node))
-            found[self._painter.nodes[node].name or ""] = math.sqrt(error)
-        return found
+            errors[self._painter.nodes[node].name or ""] = math.sqrt(error)
+        return errors
 
     def error(self, low: Collection[Slot]) -> float:
         """Return the relative error that rounding in all these slots brings."""

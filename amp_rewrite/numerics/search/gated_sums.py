@@ -52,8 +52,8 @@ class GatedSums:
         """
         value = node.outputs[0]
         opset = opset_of(node, self.opsets)
-        made, result = accumulation(node, self.low, opset, self.names, self.sums)
-        branches = {"then_branch": (made, result), "else_branch": self._unchanged(value)}
+        sum_nodes, result = accumulation(node, self.low, opset, self.names, self.sums)
+        branches = {"then_branch": (sum_nodes, result), "else_branch": self._unchanged(value)}
         attributes = [
             ir.AttrGraph(key, ir.Graph([], [end], nodes=nodes, name=f"{value.name}/{key}"))
             for key, (nodes, end) in branches.items()

@@ -88,8 +88,8 @@ def harmful_constants(run: Verification, feeds: Feeds, seconds: float) -> list[H
     steady = {} if moves is None else run.compared(reference, moves, {}, {})
 
     def share(rounded: Collection[int]) -> float:
-        found = run.compared(reference, model.run(feeds, rounded), {}, {})
-        results = (c.result([steady[n]] if n in steady else []) for n, c in found.items())
+        comparers = run.compared(reference, model.run(feeds, rounded), {}, {})
+        results = (c.result([steady[n]] if n in steady else []) for n, c in comparers.items())
         shares = (share_of_limit(result, run.tolerances) for result in results)
         return max(shares, default=0.0)
 
@@ -101,8 +101,8 @@ def harmful_constants(run: Verification, feeds: Feeds, seconds: float) -> list[H
         pass
     except AmpError:  # the model does not take one of the constants as an input
         return []
-    found = dict(sorted(search.found.items(), key=lambda pair: -pair[1]))
-    return [HarmfulConstant(*model.names[index], part) for index, part in found.items()]
+    losses = dict(sorted(search.found.items(), key=lambda pair: -pair[1]))
+    return [HarmfulConstant(*model.names[index], part) for index, part in losses.items()]
 
 
 def rules_for(painter: Repainter, constants: Sequence[HarmfulConstant]) -> tuple[NodeRule, ...]:
@@ -132,22 +132,22 @@ def rules_for(painter: Repainter, constants: Sequence[HarmfulConstant]) -> tuple
 def _named(graph: ir.Graph, name: str) -> ir.Value | None:
     if name in graph.initializers:
         return graph.initializers[name]
-    made = (node.outputs[0] for node in graph if node.op_type == "Constant")
-    return next((value for value in made if value.name == name), None)
+    constants = (node.outputs[0] for node in graph if node.op_type == "Constant")
+    return next((value for value in constants if value.name == name), None)
 
 
 def _readers(painter: Repainter, constant: int) -> list[int]:
     """Return the nodes that read a value, and what reads the results of those that are exact."""
-    flat, found = painter.flat, dict[int, None]()
+    flat, readers = painter.flat, dict[int, None]()
     waiting = [constant]
     while waiting:
         for node in flat.readers(waiting.pop()):
-            if node in found:
+            if node in readers:
                 continue
-            found[node] = None
+            readers[node] = None
             if is_exact(painter.nodes[node]):
                 waiting += flat.outputs_of(node)
-    return [*found]
+    return [*readers]
 
 
 @dataclass
@@ -212,12 +212,12 @@ class _OpenConstants:
         """
         model = original.copy().model
         all_rounded = rounded_constants(model, rewritten)
-        found = [constant for constant in all_rounded if not constant.value.is_graph_output()]
-        names = [(c.value.name or "", c.graph) for c in found]
+        constants = [constant for constant in all_rounded if not constant.value.is_graph_output()]
+        names = [(c.value.name or "", c.graph) for c in constants]
         model.ir_version = max(model.ir_version, FIRST_IR_WITH_OVERRIDES)
-        inputs = [_opened(model.graph, constant, i) for i, constant in enumerate(found)]
+        inputs = [_opened(model.graph, constant, i) for i, constant in enumerate(constants)]
         session = Evaluator(TypedModel(model, spare=True), threads=threads)
-        return _OpenConstants(names, inputs, [c.rounded for c in found], session)
+        return _OpenConstants(names, inputs, [c.rounded for c in constants], session)
 
     @cached_property
     def _arrays(self) -> list[Array]:
@@ -239,18 +239,18 @@ def _opened(graph: ir.Graph, constant: RoundedConstant, number: int) -> str:
         if not value.is_graph_input():
             graph.inputs.append(value)
         return name
-    given, node = value.const_value, value.producer()
+    attribute_value, node = value.const_value, value.producer()
     if node is not None:
-        given = node.attributes["value"].as_tensor()
-    assert given is not None, "it was found by its numbers"
+        attribute_value = node.attributes["value"].as_tensor()
+    assert attribute_value is not None, "it was found by its numbers"
     name = f"{_PREFIX}.{number}"
-    made = ir.Value(
+    open_input = ir.Value(
         name=name,
         type=ir.TensorType(FLOAT32.ir),
-        shape=ir.Shape(given.shape.numpy()),
-        const_value=given,
+        shape=ir.Shape(attribute_value.shape.numpy()),
+        const_value=attribute_value,
     )
-    graph.register_initializer(made)
-    graph.inputs.append(made)
-    value.replace_all_uses_with(made)
+    graph.register_initializer(open_input)
+    graph.inputs.append(open_input)
+    value.replace_all_uses_with(open_input)
     return name

@@ -27,8 +27,8 @@ def count_nonfinite(gated: GatedModel, feeds: Feeds, low: Collection[Slot]) -> d
     """Return how many elements of each exposed value are infinite or NaN."""
     counts: dict[str, int] = {}
     for chunk in chunks(gated.values.items()):
-        found = gated.run(feeds, low, [name for _, name in chunk])
-        counts |= {name: int((~np.isfinite(array)).sum()) for name, array in found.items()}
+        arrays = gated.run(feeds, low, [name for _, name in chunk])
+        counts |= {name: int((~np.isfinite(array)).sum()) for name, array in arrays.items()}
     return counts
 
 
@@ -51,6 +51,6 @@ def overflows_inside(
         for key, name in chunk:
             a, b = plain[name], mixed[name]
             if a.shape == b.shape and is_float(a):
-                deviations[outputs[key]] = found = Deviation()
-                found.add(a, b)
+                deviations[outputs[key]] = deviation = Deviation()
+                deviation.add(a, b)
     return bool(overflows(deviations, {outputs[key]: painter.nodes[key[0]] for key in outputs}))

@@ -66,10 +66,10 @@ class Localisation:
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
-        found = [f"first {self.first.node}"] if self.first is not None else []
-        found += [f"most {self.most.node}"] if self.most is not None else []
+        nodes_found = [f"first {self.first.node}"] if self.first is not None else []
+        nodes_found += [f"most {self.most.node}"] if self.most is not None else []
         verdict = "passed" if self.holds else "failed"
-        return one_line(self, "; ".join([verdict, *found, f"{self.tried} nodes tried"]))
+        return one_line(self, "; ".join([verdict, *nodes_found, f"{self.tried} nodes tried"]))
 
     @property
     def holds(self) -> bool:

@@ -145,15 +145,15 @@ def localise_slots(
     outputs = search.output_distances(low)
     suspects = search.suspects(distances)
     ranking = search.rank(suspects)
-    found = [search.error(painter.index[n], distances) for n in _inner_first(painter.model.graph)]
+    errors = [search.error(painter.index[n], distances) for n in _inner_first(painter.model.graph)]
     alone = {e.node: e for e in ranking if not math.isnan(e.contribution)}
-    departed = (alone[e.node] for e in found if e.node in alone and _departs(e, limit))
+    departed = (alone[e.node] for e in errors if e.node in alone and _departs(e, limit))
     finite = all(math.isfinite(d) for d in outputs.values())
     return Localisation(
         first=next(departed, None),
         most=ranking[0] if ranking else None,
         ranking=tuple(ranking),
-        absorbed=tuple(e.node for e in found if e.absorbed) if finite else (),
+        absorbed=tuple(e.node for e in errors if e.absorbed) if finite else (),
         outputs=outputs,
         tolerance=limit,
         tried=search.tried,
@@ -165,20 +165,20 @@ def _departs(error: NodeError, limit: float) -> bool:
     return error.distance > limit or error.absorbed
 
 
-def distance(reference: Array, found: Array, apart: Array | None = None) -> float:
+def distance(reference: Array, output: Array, apart: Array | None = None) -> float:
     """Return ||found - reference|| / ||reference|| over the elements finite in the reference.
 
-    Infinite if one of those is not finite in `found`; if the reference is all zero, 0 or infinite.
+    Infinite if one of those is not finite in `output`; if the reference is all zero, 0 or infinite.
     Scores that carry the fill of a mask in both count for nothing, and neither do the rows `apart`.
     """
-    if reference.dtype.kind not in "fiub" or reference.shape != found.shape:
-        return 0.0 if reference.shape == found.shape else math.inf
+    if reference.dtype.kind not in "fiub" or reference.shape != output.shape:
+        return 0.0 if reference.shape == output.shape else math.inf
     if apart is not None:
-        reference, found = reference[~apart], found[~apart]
+        reference, output = reference[~apart], output[~apart]
     finite = np.isfinite(reference)
     if reference.dtype.kind == "f" and np.finfo(reference.dtype).min <= FILL:
-        finite &= ~((reference <= FILL) & (found <= SATURATED))
-    a, b = reference[finite].astype(np.float64), found[finite].astype(np.float64)
+        finite &= ~((reference <= FILL) & (output <= SATURATED))
+    a, b = reference[finite].astype(np.float64), output[finite].astype(np.float64)
     if not np.isfinite(b).all():
         return math.inf
     norm = float(np.linalg.norm(a))
@@ -202,18 +202,18 @@ class _Search:
         """Run the float32 model."""
         self.references = [self.gated.run(feeds, ()) for feeds in self.data]
         self.low_nodes = sorted({slot.node for slot in self.low})
-        made = {self.painter.nodes[i].outputs[k].name or "": (i, k) for i, k in self.gated.values}
-        rows = MaskedRows(self.painter.model, made.keys())
-        self.masked = [rows.find(partial(self._plain, feeds, made)) for feeds in self.data]
+        places = {self.painter.nodes[i].outputs[k].name or "": (i, k) for i, k in self.gated.values}
+        rows = MaskedRows(self.painter.model, places.keys())
+        self.masked = [rows.find(partial(self._plain, feeds, places)) for feeds in self.data]
 
     def _plain(
-        self, feeds: Feeds, made: Mapping[str, NodeValue], names: Collection[str]
+        self, feeds: Feeds, places: Mapping[str, NodeValue], names: Collection[str]
     ) -> dict[str, Array]:
         """Return values of the float32 model by their names in it; some are inputs."""
-        inner = {name: self.gated.values[made[name]] for name in names if name in made}
-        found = self.gated.run(feeds, (), [*inner.values()]) if inner else {}
-        given = {name: feeds[name] for name in names if name in feeds}
-        return given | {name: found[exposed] for name, exposed in inner.items()}
+        inner = {name: self.gated.values[places[name]] for name in names if name in places}
+        outputs = self.gated.run(feeds, (), [*inner.values()]) if inner else {}
+        fed = {name: feeds[name] for name in names if name in feeds}
+        return fed | {name: outputs[exposed] for name, exposed in inner.items()}
 
     def distances(self) -> dict[NodeValue, float]:
         """Return the distance of every node output that can be fetched, over all batches."""
@@ -225,8 +225,8 @@ class _Search:
                 mixed = self.gated.run(feeds, self.low, names)
                 for key, name in chunk:
                     apart = rows_of(plain[name], masked)
-                    found = distance(plain[name], mixed[name], apart)
-                    worst[key] = max(worst.get(key, 0.0), found)
+                    apart_by = distance(plain[name], mixed[name], apart)
+                    worst[key] = max(worst.get(key, 0.0), apart_by)
         return worst
 
     def output_distances(self, low: Collection[Slot], *, ends: bool = True) -> dict[str, float]:
@@ -237,10 +237,10 @@ class _Search:
         worst = dict.fromkeys(self.gated.outputs, 0.0)
         batches_seen = zip(self.data, self.references, self.masked, strict=True)
         for feeds, reference, masked in batches_seen:
-            found = self.gated.run(feeds, low, ends=ends)
+            outputs = self.gated.run(feeds, low, ends=ends)
             for name in worst:
                 apart = rows_of(reference[name], masked)
-                worst[name] = max(worst[name], distance(reference[name], found[name], apart))
+                worst[name] = max(worst[name], distance(reference[name], outputs[name], apart))
         return worst
 
     def error(self, index: int, distances: Mapping[NodeValue, float]) -> NodeError:
@@ -258,8 +258,8 @@ class _Search:
 
         Nodes in loop bodies, whose outputs cannot be fetched, come before those that did nothing.
         """
-        found = [(i, self.error(i, distances)) for i in self.low_nodes]
-        return sorted(found, key=lambda pair: (-_known(pair[1].growth), pair[0]))
+        errors = [(i, self.error(i, distances)) for i in self.low_nodes]
+        return sorted(errors, key=lambda pair: (-_known(pair[1].growth), pair[0]))
 
     def rank(self, suspects: Sequence[tuple[int, NodeError]]) -> list[NodeError]:
         """Open the gates of one node after the other, and sort by what comes out."""
@@ -308,9 +308,9 @@ def _known(number: float) -> float:
 
 def _precision_of(rewritten: ir.Model) -> Precision:
     """Return the low type that a model uses most, "float16" or "bfloat16"."""
-    found = list(infer_types(rewritten).values())
+    types = list(infer_types(rewritten).values())
     counts = {
-        name: sum(1 for t in found if elements.element(t) == LOW[name].number)
+        name: sum(1 for t in types if elements.element(t) == LOW[name].number)
         for name in get_args(Precision)
     }
     name = max(counts, key=lambda n: counts[n])
@@ -335,17 +335,17 @@ def _painted_slots(painter: Repainter, rewritten: ir.Model) -> frozenset[Slot]:
     twins: dict[tuple[str | None, str], list[ir.Node]] = {}
     for node in rewritten.graph.all_nodes():
         twins.setdefault((node.name, node.op_type), []).append(node)
-    found: set[Slot] = set()
+    slots: set[Slot] = set()
     for i, node in enumerate(painter.nodes):
         same = twins.get((node.name, node.op_type))
         if same:
-            found |= _low_slots(painter, i, same.pop(0), types)
-    if not found:
+            slots |= _low_slots(painter, i, same.pop(0), types)
+    if not slots:
         raise DataError(
             "no node is low-precision in the rewritten model and float32 in the original",
             remedy="name the model that was rewritten as the original",
         )
-    return frozenset(found)
+    return frozenset(slots)
 
 
 def _low_slots(painter: Repainter, index: int, twin: ir.Node, types: Types) -> set[Slot]:

@@ -60,9 +60,9 @@ def _contents(thing: object) -> object:
     return [(f.name, _contents(getattr(thing, f.name))) for f in fields(thing)]
 
 
-def _arrays(name: str, given: object) -> list[Array]:
+def _arrays(name: str, content: object) -> list[Array]:
     """Return what is fed to an input: an array, or those of a sequence."""
-    items = cast("list[object]", given) if isinstance(given, list) else [given]
+    items = cast("list[object]", content) if isinstance(content, list) else [content]
     arrays = [arguments.array(name, item) for item in items]
     if any(array.dtype.hasobject for array in arrays):
         raise DataError("not an array of numbers", where=name)

@@ -61,15 +61,15 @@ class SliceLosses:
         if not names:
             return empty
         rows = tuple(none if apart is None else apart())
-        found = tuple(_compared(names, limits, references, each, rows) for each in noises())
-        return SliceLosses(names, found, rows, tolerance, limits)
+        comparisons = tuple(_compared(names, limits, references, each, rows) for each in noises())
+        return SliceLosses(names, comparisons, rows, tolerance, limits)
 
-    def loss(self, references: Sequence[Outputs], found: Sequence[Outputs]) -> float:
+    def loss(self, references: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
         """Return the loss of the worst slice on all batches, in the metric of the search.
 
         A slice that is as far off as it may be has the limit as its loss.
         """
-        compared = _compared(self.names, self._tolerances, references, found, self.apart)
+        compared = _compared(self.names, self._tolerances, references, outputs, self.apart)
         shares = (self._share(name, comparer) for name, comparer in compared.items())
         share = max(shares, default=0.0)
         if math.isinf(share):
@@ -88,11 +88,11 @@ def _compared(
     names: Sequence[str],
     limits: Tolerances,
     references: Sequence[Outputs],
-    found: Sequence[Outputs],
+    outputs: Sequence[Outputs],
     apart: Sequence[Outputs],
 ) -> dict[str, Comparer]:
     comparers = {name: Comparer(name, limits) for name in names}
-    for before, after, rows in zip(references, found, apart, strict=True):
+    for before, after, rows in zip(references, outputs, apart, strict=True):
         for name in names:
             fed = Comparer(name, limits)
             fed.add(before[name], after[name], rows.get(name))

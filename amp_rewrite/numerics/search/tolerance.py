@@ -41,21 +41,21 @@ class Tolerance:
         """Return the usual limit: cosine 0.999, no other top-1 class, or `rtol`."""
         return Tolerance(metric, {"cosine": 1e-3, "top1": 0.0}.get(metric, rtol))
 
-    def loss(self, reference: Array, found: Array, apart: Array | None = None) -> float:
+    def loss(self, reference: Array, output: Array, apart: Array | None = None) -> float:
         """Return the loss of one output; infinite where finite numbers became infinite or NaN.
 
         The rows `apart`, elements of the first axes, must only stay finite.
         """
         if reference.dtype.kind != "f":
-            return _disagreement(reference, found)
-        if reference.shape != found.shape:
+            return _disagreement(reference, output)
+        if reference.shape != output.shape:
             return float("inf")
         if apart is not None:
-            if not np.isfinite(found[np.isfinite(reference)]).all():
+            if not np.isfinite(output[np.isfinite(reference)]).all():
                 return float("inf")
-            reference, found = reference[~apart], found[~apart]
+            reference, output = reference[~apart], output[~apart]
         finite = np.isfinite(reference)
-        a, b = reference[finite].astype(np.float64), found[finite].astype(np.float64)
+        a, b = reference[finite].astype(np.float64), output[finite].astype(np.float64)
         if not np.isfinite(b).all():
             return float("inf")
         if not a.size:
@@ -63,7 +63,7 @@ class Tolerance:
         if self.metric == "cosine":
             return _angle(a, b)
         if self.metric == "top1":
-            return _other_class(reference, found)
+            return _other_class(reference, output)
         largest = float(np.abs(a).max())
         error = float(np.abs(b - a).max())
         return error / largest if largest else (float("inf") if error else 0.0)
@@ -71,12 +71,12 @@ class Tolerance:
     def worst(
         self,
         reference: Mapping[str, Array],
-        found: Mapping[str, Array],
+        outputs: Mapping[str, Array],
         apart: Mapping[str, Array] | None = None,
     ) -> float:
         """Return the largest loss over all outputs, without the rows of each that are apart."""
         rows = apart or {}
-        losses = (self.loss(a, found[name], rows.get(name)) for name, a in reference.items())
+        losses = (self.loss(a, outputs[name], rows.get(name)) for name, a in reference.items())
         return max(losses, default=0.0)
 
 
@@ -87,14 +87,14 @@ def _angle(a: Array, b: Array) -> float:
     return max(0.0, 1.0 - float(a @ b) / norm)
 
 
-def _other_class(reference: Array, found: Array) -> float:
+def _other_class(reference: Array, output: Array) -> float:
     if reference.ndim == 0 or reference.shape[-1] < 2:
         return 0.0
-    return float((reference.argmax(-1) != found.argmax(-1)).mean())
+    return float((reference.argmax(-1) != output.argmax(-1)).mean())
 
 
-def _disagreement(reference: Array, found: Array) -> float:
+def _disagreement(reference: Array, output: Array) -> float:
     """Return the share of other elements in an output that is not floating-point."""
-    if reference.shape != found.shape:
+    if reference.shape != output.shape:
         return float("inf")
-    return float((reference != found).mean()) if reference.size else 0.0
+    return float((reference != output).mean()) if reference.size else 0.0

@@ -119,22 +119,22 @@ def tune(
     )
     search = _Search(painter, feeds, tolerance, budget, output, state, progress, warn, estimate)
     try:
-        found = search.run()
+        tuning = search.run()
     except AmpError:
         state.discard()
         raise
     finally:
         state.write()
     if output is not None:
-        found.save(output)
-    return found
+        tuning.save(output)
+    return tuning
 
 
-def _check_tolerance(given: object) -> None:
-    if not isinstance(given, Tolerance):
+def _check_tolerance(tolerance: object) -> None:
+    if not isinstance(tolerance, Tolerance):
         raise OptionError(
             "not a tolerance",
-            found=f"an object of type {type(given).__name__}",
+            found=f"an object of type {type(tolerance).__name__}",
             expected="a Tolerance of amp_rewrite.numerics.search.tolerance: a metric and its limit",
         )
 
@@ -206,11 +206,13 @@ class _Search:
         batch = [self.data[self.worst]]
         try:
             with time_limit(time.monotonic() + self.left * _RANKING_SHARE):
-                found = self.estimate(self.painter.model, batch, self.painter.low.name)
+                errors = self.estimate(self.painter.model, batch, self.painter.low.name)
         except AmpError:  # the opset is too old for gradients, or there is no room or time for them
             return None
         what = "a mapping from names of values to numbers"
-        return Estimates(self.painter, arguments.mapping("what estimate returns", found, what=what))
+        return Estimates(
+            self.painter, arguments.mapping("what estimate returns", errors, what=what)
+        )
 
     def _holds_on_front(self) -> bool:
         """Keep what the fastest point of a front keeps that holds; tell whether there is one.
@@ -233,10 +235,10 @@ class _Search:
         control = WeightsAlone(TypedModel(self.painter.model), result.model, 0)
         losses: list[float] = []
         for batch, feeds in enumerate(self.data):
-            found = control.run(feeds, tuple(self.references[batch]))
-            if found is None:
+            outputs = control.run(feeds, tuple(self.references[batch]))
+            if outputs is None:
                 return
-            losses.append(self._loss_of(batch, found))
+            losses.append(self._loss_of(batch, outputs))
         self.control = max(losses)
         beyond = beyond_control(self.control, self.tolerance, self.painter.options.precision)
         if beyond is not None and self.warn is not None:
@@ -250,17 +252,17 @@ class _Search:
     def loss(self, keep: Iterable[str]) -> float:
         """Return the loss with these nodes in float32; each painting is run once."""
         names = frozenset(keep)
-        known = self.state.losses.get(names)
-        if known is None:
+        loss_before = self.state.losses.get(names)
+        if loss_before is None:
             low = self.painter.low_slots(self.painter.paint(self._rules(names)))
-            known = self.by_painting.get(low)
-            if known is None:
-                known = self.by_painting[low] = self._run(low)
-            self.state.add(names, known)
+            loss_before = self.by_painting.get(low)
+            if loss_before is None:
+                loss_before = self.by_painting[low] = self._run(low)
+            self.state.add(names, loss_before)
         if self.progress is not None:
             size = None if self.best is None else len(self.best)
             self.progress(Step(len(self.state.losses), size, max(0.0, self.left)))
-        return known
+        return loss_before
 
     def holds(self, keep: Sequence[str]) -> bool:
         """Tell whether a set suffices; the best one is put on disk at once."""
@@ -273,24 +275,24 @@ class _Search:
         worst = 0.0
         scaled: list[dict[str, Array]] = []
         for batch, feeds in enumerate(self.data):
-            found = self.gated.run(feeds, low)
-            worst = max(worst, self._loss_of(batch, found))
+            outputs = self.gated.run(feeds, low)
+            worst = max(worst, self._loss_of(batch, outputs))
             if math.isinf(worst):
                 return worst
-            scaled.append({name: found[name] for name in self.slices.names})
+            scaled.append({name: outputs[name] for name in self.slices.names})
         if scaled and self.slices.names:
             worst = max(worst, self.slices.loss(self.references, scaled))
         if worst <= self.tolerance.limit and self._absorbs(low):
             return math.inf
         return worst
 
-    def _loss_of(self, batch: int, found: Mapping[str, Array]) -> float:
+    def _loss_of(self, batch: int, outputs: Mapping[str, Array]) -> float:
         """Return the loss of one batch; rows that are masked whole are looked for if it is over."""
         reference = self.references[batch]
-        loss = self.tolerance.worst(reference, found)
+        loss = self.tolerance.worst(reference, outputs)
         if loss <= self.tolerance.limit or not self.apart[batch]:
             return loss
-        return self.tolerance.worst(reference, found, self.apart[batch])
+        return self.tolerance.worst(reference, outputs, self.apart[batch])
 
     @cached_property
     def apart(self) -> list[dict[str, Array]]:
@@ -313,9 +315,9 @@ class _Search:
         pairs = list(enumerate(self.data, 1))
         moves = [self.gated.run(moved(feeds, number) or feeds, ()) for number, feeds in pairs]
         control = WeightsAlone(TypedModel(self.painter.model), self.painter.rewrite().model, 0)
-        found = [control.run(feeds, tuple(self.references[0])) for feeds in self.data]
-        rounded = [dict(each) for each in found if each is not None]
-        return [moves, rounded] if len(rounded) == len(found) else [moves]
+        outputs = [control.run(feeds, tuple(self.references[0])) for feeds in self.data]
+        rounded = [dict(each) for each in outputs if each is not None]
+        return [moves, rounded] if len(rounded) == len(outputs) else [moves]
 
     def _absorbs(self, low: frozenset[Slot]) -> bool:
         """Tell whether a node overflows although the outputs hold.
@@ -325,9 +327,9 @@ class _Search:
         for batch, feeds in enumerate(self.data):
             if batch not in self.nonfinite:
                 self.nonfinite[batch] = count_nonfinite(self.exposed, feeds, ())
-            known = self.nonfinite[batch]
-            found = count_nonfinite(self.exposed, feeds, low)
-            more = any(count > known[name] for name, count in found.items())
+            usual = self.nonfinite[batch]
+            counts = count_nonfinite(self.exposed, feeds, low)
+            more = any(count > usual[name] for name, count in counts.items())
             if more and overflows_inside(self.painter, self.exposed, feeds, low):
                 return True
         return False
@@ -339,10 +341,12 @@ class _Search:
 
     def _ranking(self, low: frozenset[Slot]) -> list[str]:
         if self.state.ranking is None and self.estimates is not None:
-            known = self.estimates.contributions(low)
-            self.state.set_ranking(sorted(known, key=lambda name: -known[name]), known)
+            contributions = self.estimates.contributions(low)
+            self.state.set_ranking(
+                sorted(contributions, key=lambda name: -contributions[name]), contributions
+            )
         if self.state.ranking is None:
-            found = localise_slots(
+            localisation = localise_slots(
                 self.painter,
                 low,
                 [self.data[self.worst]],
@@ -350,8 +354,8 @@ class _Search:
                 gated=self.exposed,
             )
             self.state.set_ranking(
-                list(dict.fromkeys(e.node for e in found.ranking)),
-                {e.node: e.contribution for e in found.ranking},
+                list(dict.fromkeys(e.node for e in localisation.ranking)),
+                {e.node: e.contribution for e in localisation.ranking},
             )
         self.contributions = self.state.contributions
         return self.state.ranking or []
@@ -362,8 +366,8 @@ class _Search:
         low = self.painter.low_slots(self.painter.paint(()))
 
         def loss(batch: int) -> float:
-            found = self.gated.run(self.data[batch], low)
-            return self._loss_of(batch, found)
+            outputs = self.gated.run(self.data[batch], low)
+            return self._loss_of(batch, outputs)
 
         return max(range(len(self.data)), key=loss)
 
