@@ -68,8 +68,8 @@ def called_body(type_graph: TypeGraph, node: int) -> TypeGraph:
     key = (called, *types, *((n, str(a.value)) for n, a in attributes.items()))
     body = type_graph.inside.get(key)
     if body is None:
-        known = infer(function.graph, types, attributes)
-        body = type_graph.inside[key] = build_type_graph(function.graph, types=known)
+        body_types = infer(function.graph, types, attributes)
+        body = type_graph.inside[key] = build_type_graph(function.graph, types=body_types)
         body.inside = type_graph.inside
     return body
 
@@ -86,13 +86,13 @@ class _Calls:
         """Return the calls, and by node the number of its call."""
         flat, types = self._flat, self._types
         first, behind, scans = flat.input_start, flat.output_start, set(flat.nodes_of("Scan"))
-        read, made = flat.inputs, flat.outputs
+        read, outputs_read = flat.inputs, flat.outputs
         seen: dict[tuple[object, ...], int] = {}
         calls: list[Call] = []
         numbers: list[int] = []
         for node, called in enumerate(flat.operator):
             inputs = [None if v < 0 else types[v] for v in read[first[node] : first[node + 1]]]
-            outputs = [types[v] for v in made[behind[node] : behind[node + 1]]]
+            outputs = [types[v] for v in outputs_read[behind[node] : behind[node + 1]]]
             split = scan_split(flat, node) if node in scans else None
             key = (called, tuple(inputs), tuple(outputs), split)
             number = seen.get(key)
@@ -116,14 +116,14 @@ class _Calls:
             ports = flat.ports_of(node, inputs)
         if split is not None:
             ports = _joined_scan_ports(ports, split)
-        known: dict[str, str] = {}
+        type_of: dict[str, str] = {}
         for name, type_ in zip((*ports.inputs, *ports.outputs), (*inputs, *outputs), strict=True):
             # A sequence operator's S stands for the sequence and for its elements.
-            if type_ is not None and (name not in known or type_.startswith("seq(")):
-                known[name] = type_
-        groups = self._groups(called, opset, known)
+            if type_ is not None and (name not in type_of or type_.startswith("seq(")):
+                type_of[name] = type_
+        groups = self._groups(called, opset, type_of)
         kinds = tuple(
-            VertexKind(called, ports.schema, opset, group, known[group[0]], known)
+            VertexKind(called, ports.schema, opset, group, type_of[group[0]], type_of)
             for group in groups
         )
         index = {name: i for i, group in enumerate(groups) for name in group}
@@ -135,11 +135,11 @@ class _Calls:
         )
 
     def _groups(
-        self, called: Operator, opset: int, known: Mapping[str, str]
+        self, called: Operator, opset: int, type_of: Mapping[str, str]
     ) -> list[tuple[str, ...]]:
         """Return the variables to retype, those that the target ties together in one group."""
-        retyped = [name for name, type_ in known.items() if type_ in self._retyped]
-        tied = self._tie(called, opset, known) if self._tie and retyped else ()
+        retyped = [name for name, type_ in type_of.items() if type_ in self._retyped]
+        tied = self._tie(called, opset, type_of) if self._tie and retyped else ()
         groups: list[tuple[str, ...]] = []
         for name in retyped:
             group = next((g for g in tied if name in g), frozenset((name,)))

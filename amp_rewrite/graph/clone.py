@@ -96,9 +96,9 @@ def _renamable(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 def _carry_over(source: Origin, note: Origin, old: ir.Graph, new: ir.Graph) -> None:
     """Translate the origin of one graph to its copy."""
-    known = source.graphs.get(old)
-    if known is not None:
-        note.graphs[new] = known
+    origin = source.graphs.get(old)
+    if origin is not None:
+        note.graphs[new] = origin
     for before, after in zip(_values(old), _values(new), strict=True):
         value_note = source.values.get(before)
         if value_note is not None:

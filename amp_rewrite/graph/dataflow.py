@@ -223,9 +223,9 @@ class TypeGraph:
 
     def mask(self, vertices: Iterable[int]) -> Array:
         """Return a mask of these vertices."""
-        found = np.zeros(len(self), np.bool_)
-        found[list(vertices)] = True
-        return found
+        chosen = np.zeros(len(self), np.bool_)
+        chosen[list(vertices)] = True
+        return chosen
 
     def networkx(self) -> nx.DiGraph:
         """Return the graph for analysis: vertices by number, with name, operator and type."""

@@ -60,8 +60,8 @@ def element_named(name: str) -> str | None:
 @cache
 def bits(number: int) -> int:
     """Return how many bits an element takes; the name of its type says so."""
-    found = re.search(r"\d+", _NAMES[number])
-    return int(found[0]) if found else _UNNUMBERED[_NAMES[number]]
+    digits = re.search(r"\d+", _NAMES[number])
+    return int(digits[0]) if digits else _UNNUMBERED[_NAMES[number]]
 
 
 _UNNUMBERED = {"bool": 8, "double": 64, "float": 32}

@@ -247,9 +247,9 @@ class FlatGraph(ABC):
         self.idle_casts += idle
 
     def _is_idle(self, node: int, types: Sequence[str | None]) -> bool:
-        (read,), (made,) = self.inputs_of(node), self.outputs_of(node)
-        is_end = self.is_output(made) and not self.uses(made)
-        return types[read] is not None and types[read] == types[made] and not is_end
+        (read,), (written,) = self.inputs_of(node), self.outputs_of(node)
+        is_end = self.is_output(written) and not self.uses(written)
+        return types[read] is not None and types[read] == types[written] and not is_end
 
     def is_call(self, node: int) -> bool:
         """Tell whether a node calls a model-local function."""
@@ -331,14 +331,14 @@ class FlatGraph(ABC):
 
     def values_called(self, name: str) -> Iterator[int]:
         """Yield the values of a name: a graph inside a node may repeat one of another graph."""
-        return (value for value, known in enumerate(self.value_names) if known == name)
+        return (value for value, own_name in enumerate(self.value_names) if own_name == name)
 
     @cached_property
     def _inside(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        graphs_of: dict[int, list[int]] = {}
         for number, body in enumerate(self.bodies):
-            found.setdefault(body.owner, []).append(number)
-        return found
+            graphs_of.setdefault(body.owner, []).append(number)
+        return graphs_of
 
     @cached_property
     def _ends(self) -> frozenset[int]:

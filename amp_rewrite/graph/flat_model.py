@@ -99,9 +99,9 @@ class FlatModel(FlatGraph):
         self.graphs.append(graph)
         body.inputs = [self._add_value(value, ABSENT, number) for value in graph.inputs]
         for value in graph.initializers.values():
-            known = self.number.get(value)
+            number_before = self.number.get(value)
             body.initializers.append(
-                self._add_value(value, ABSENT, number) if known is None else known
+                self._add_value(value, ABSENT, number) if number_before is None else number_before
             )
         for node in graph:
             self._add_node(node, number, body)
@@ -151,18 +151,18 @@ class FlatModel(FlatGraph):
 
     def signature(self, node: int) -> tuple[tuple[str, int, bool], ...]:
         """Return the name and type of each attribute, and whether it is a reference."""
-        found = self.nodes[node].attributes.data.values()
-        return tuple([(a.name, a.type.value, a.is_ref()) for a in found])
+        attributes = self.nodes[node].attributes.data.values()
+        return tuple([(a.name, a.type.value, a.is_ref()) for a in attributes])
 
     def spelled_attributes(self, node: int) -> Hashable:
         """Return something that nodes share only if their attributes are equal.
 
         Tensors, graphs and types are not compared: a node with such attributes shares nothing.
         """
-        found = self.nodes[node].attributes.data.values()
-        if not all(a.is_ref() or a.type in NUMBERS_AND_STRINGS for a in found):
+        attributes = self.nodes[node].attributes.data.values()
+        if not all(a.is_ref() or a.type in NUMBERS_AND_STRINGS for a in attributes):
             return node
-        return tuple([(a.name, a.type, a.ref_attr_name, repr(a.value)) for a in found])
+        return tuple([(a.name, a.type, a.ref_attr_name, repr(a.value)) for a in attributes])
 
     def shape(self, value: int) -> Sequence[int | None] | None:
         """Return the recorded shape of a value, None for a free dimension; None if unknown."""
@@ -171,8 +171,8 @@ class FlatModel(FlatGraph):
 
     def initializer(self, value: int) -> Tensor | None:
         """Return the dense tensor of an initializer; None for a sparse one, or any other value."""
-        found = self.values[value]
-        tensor = found.const_value if found.is_initializer() else None
+        ir_value = self.values[value]
+        tensor = ir_value.const_value if ir_value.is_initializer() else None
         return None if isinstance(tensor, SparseTensor) else tensor
 
     def elements(self, tensor: Tensor) -> Stream:

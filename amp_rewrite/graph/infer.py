@@ -52,8 +52,8 @@ def infer_types(model: ir.Model) -> Types:
     from amp_rewrite.graph.flat_model import FlatModel
 
     flat = FlatModel.of(model)
-    known = zip(flat.values, infer(flat), strict=True)
-    return {value: type_ for value, type_ in known if type_ is not None}
+    pairs = zip(flat.values, infer(flat), strict=True)
+    return {value: type_ for value, type_ in pairs if type_ is not None}
 
 
 @dataclass
@@ -84,37 +84,37 @@ class _Inference:
         for value in body.initializers:
             types[value] = recorded[value]
         for index, value in enumerate(body.inputs):
-            given = inputs[index] if index < len(inputs) else None
-            types[value] = given or recorded[value] or types[value]
+            input_type = inputs[index] if index < len(inputs) else None
+            types[value] = input_type or recorded[value] or types[value]
         self._nodes(body.nodes)
 
     def _nodes(self, nodes: Sequence[int]) -> None:
         """Infer the outputs of nodes; equal calls of an operator give equal types."""
         graph, types, seen = self.graph, self.types, self.by_schema
-        read, made = graph.inputs, graph.outputs
+        read, written = graph.inputs, graph.outputs
         first, behind, operator = graph.input_start, graph.output_start, graph.operator
         for node in nodes:
-            values = made[behind[node] : behind[node + 1]]
+            values = written[behind[node] : behind[node + 1]]
             inputs = tuple(
                 ["absent" if v < 0 else types[v] for v in read[first[node] : first[node + 1]]]
             )
             key = (operator[node], inputs, len(values))
-            found = seen.get(key)
-            if found is None:
+            result_types = seen.get(key)
+            if result_types is None:
                 self._node(node, key, inputs, values)
             else:
-                for value, type_ in zip(values, found, strict=True):
+                for value, type_ in zip(values, result_types, strict=True):
                     types[value] = type_
 
     def _node(self, node: int, key: _Key, inputs: _Inputs, values: list[int]) -> None:
         types, recorded, names = self.types, self.graph.recorded, self.graph.value_names
-        known = self._special(node)
-        if known is None:
-            known = self._by_schema(node)
-            if None not in known and None not in inputs:
-                self.by_schema[key] = tuple(t for t in known if t is not None)
+        result_types = self._special(node)
+        if result_types is None:
+            result_types = self._by_schema(node)
+            if None not in result_types and None not in inputs:
+                self.by_schema[key] = tuple(t for t in result_types if t is not None)
         complete = None not in inputs
-        for value, type_ in zip(values, known, strict=True):
+        for value, type_ in zip(values, result_types, strict=True):
             types[value] = type_ or recorded[value]
             complete = complete and (types[value] is not None or not names[value])
         if not complete:
@@ -165,9 +165,9 @@ class _Inference:
         """Return a node's attributes with references to a function's attributes resolved."""
         resolved: dict[str, Attribute] = {}
         for name, attribute in self.graph.attributes(node).items():
-            found = self.bound.get(attribute.reference) if attribute.reference else attribute
-            if found is not None:
-                resolved[name] = found
+            actual = self.bound.get(attribute.reference) if attribute.reference else attribute
+            if actual is not None:
+                resolved[name] = actual
         return resolved
 
     def _call(self, node: int, called: Operator, function: FlatFunction) -> tuple[str | None, ...]:
@@ -180,8 +180,8 @@ class _Inference:
             self.calls[key] = (None,) * len(outputs)  # a recursive call knows nothing
             types = _Inference(function.graph, attributes, self.calls).run(inputs)
             self.calls[key] = tuple(types[v] for v in outputs)
-        known, n_outputs = self.calls[key], len(self.graph.outputs_of(node))
-        return known[:n_outputs] + (None,) * (n_outputs - len(known))
+        result_types, n_outputs = self.calls[key], len(self.graph.outputs_of(node))
+        return result_types[:n_outputs] + (None,) * (n_outputs - len(result_types))
 
     def loop(self, node: int) -> list[str | None]:
         """Loop: a carried value has the type of its body output."""
@@ -214,8 +214,8 @@ class _Inference:
     def sequence_map(self, node: int) -> list[str | None]:
         """SequenceMap: the body sees elements and gives elements."""
         (number,) = self.graph.bodies_in(node)
-        given = self._types_of(self.graph.inputs_of(node))
-        self.sweep(number, [t and (special_types.inner(t) or t) for t in given])
+        input_types = self._types_of(self.graph.inputs_of(node))
+        self.sweep(number, [t and (special_types.inner(t) or t) for t in input_types])
         n_outputs = len(self.graph.outputs_of(node))
         outputs = self._types_of(self.graph.bodies[number].outputs[:n_outputs])
         return [t and f"seq({t})" for t in outputs]

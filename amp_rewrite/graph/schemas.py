@@ -141,8 +141,10 @@ def names(domain: str) -> frozenset[str]:
     domain = "" if domain == "ai.onnx" else domain
     if domain == CONTRIB_DOMAIN:
         return frozenset(_table(CONTRIB_DOMAIN))
-    known = {s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain}
-    return frozenset(LATER.keys() | _table(_RUNTIME).keys() | known if domain == "" else known)
+    standard = {s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain}
+    return frozenset(
+        LATER.keys() | _table(_RUNTIME).keys() | standard if domain == "" else standard
+    )
 
 
 def has_kernels(domain: str, op: str, overload: str, opsets: Mapping[str, int]) -> bool:

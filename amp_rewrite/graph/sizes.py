@@ -34,8 +34,8 @@ class Sizes:
         """Return a value's shape, None for a free dimension; None if it is not known."""
         if value == ABSENT:
             return None
-        known = self._inferred.get(value)
-        return self._flat.recorded_shape(value) if known is None else known
+        lengths = self._inferred.get(value)
+        return self._flat.recorded_shape(value) if lengths is None else lengths
 
     def elements(self, value: int) -> int | None:
         """Return how many elements a value has; None if that is not known."""
@@ -133,5 +133,5 @@ _RECURRENT = ("LSTM", "GRU", "RNN")
 
 
 def _product(shape: Shape) -> int | None:
-    known = [length for length in shape if length is not None]
-    return math.prod(known) if len(known) == len(shape) else None
+    lengths = [length for length in shape if length is not None]
+    return math.prod(lengths) if len(lengths) == len(shape) else None

@@ -40,12 +40,12 @@ def _by_attribute(name: str, default: int | None = None, follow: int | None = No
     """Make a rule: the attribute's type, else that of input `follow`, else the default."""
 
     def rule(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
-        found = attribute_type(attributes, name)
-        if found is None and follow is not None and follow < len(inputs):
-            found = inputs[follow]
-        if found is None and default is not None:
-            found = elements.tensor(default)
-        return [found] * n_outputs
+        type_string = attribute_type(attributes, name)
+        if type_string is None and follow is not None and follow < len(inputs):
+            type_string = inputs[follow]
+        if type_string is None and default is not None:
+            type_string = elements.tensor(default)
+        return [type_string] * n_outputs
 
     return rule
 
@@ -81,13 +81,13 @@ def _layer_norm(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[
 
 def _sequence_empty(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
     del inputs
-    found = attribute_type(attributes, "dtype") or elements.tensor(TensorProto.FLOAT)
-    return [f"seq({found})"] * n_outputs
+    element_type = attribute_type(attributes, "dtype") or elements.tensor(TensorProto.FLOAT)
+    return [f"seq({element_type})"] * n_outputs
 
 
 def _sequence_of_first(inputs: Inputs, _: Attributes, n_outputs: int) -> list[str | None]:
-    found = next((t for t in inputs if t is not None), None)
-    return [found and f"seq({found})"] * n_outputs
+    element_type = next((t for t in inputs if t is not None), None)
+    return [element_type and f"seq({element_type})"] * n_outputs
 
 
 def _same_as_first(inputs: Inputs, _: Attributes, n_outputs: int) -> list[str | None]:
@@ -110,8 +110,8 @@ def _optional(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[st
     if inputs and inputs[0] is not None:
         return [f"optional({inputs[0]})"] * n_outputs
     if "type" in attributes:
-        found = attributes["type"].value
-        return [found and f"optional({found})"] * n_outputs
+        element_type = attributes["type"].value
+        return [element_type and f"optional({element_type})"] * n_outputs
     return [None] * n_outputs
 
 

@@ -30,10 +30,10 @@ VERSION = 1
 _PRECISIONS = (FLOAT32.name, *LOW)
 _ELEMENT_TYPE = kind(
     "an element type",
-    lambda found: isinstance(found, str) and elements.element(found) is not None,
+    lambda content: isinstance(content, str) and elements.element(content) is not None,
 )
 _FINITE = kind(
-    "a finite number", lambda found: type(found) in (int, float) and abs(found) <= FLOAT32.max
+    "a finite number", lambda content: type(content) in (int, float) and abs(content) <= FLOAT32.max
 )
 _NAMES = mapping_to(TEXT)
 _TARGET_NAMES = ("logits", "predictions", "labels", "denominator")
@@ -116,10 +116,10 @@ def check_description(model: Described, where: object = None, *, complete: bool 
             unknown.
     """
     try:
-        found: Any = json.loads(model.metadata_props.get(STEP_KEY, "{}"))
+        description: Any = json.loads(model.metadata_props.get(STEP_KEY, "{}"))
     except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict) and found.get("version", VERSION) != VERSION:
+        description = None
+    if isinstance(description, dict) and description.get("version", VERSION) != VERSION:
         if complete:
             raise StepError(
                 f"another version of this package wrote the step: metadata {STEP_KEY!r}",
@@ -127,7 +127,7 @@ def check_description(model: Described, where: object = None, *, complete: bool 
                 expected=f"version {VERSION}",
             )
         return
-    misfit = (_WHOLE if complete else _PART)(found, "")
+    misfit = (_WHOLE if complete else _PART)(description, "")
     if misfit is not None:
         key = f": {misfit.key}" if misfit.key else ""
         raise StepError(

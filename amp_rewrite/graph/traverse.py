@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 def ancestors(values: Iterable[ir.Value], within: set[ir.Node] | None = None) -> set[ir.Node]:
     """Return the nodes by which values are computed, entering only those `within`; None is all."""
-    found: set[ir.Node] = set()
+    nodes: set[ir.Node] = set()
     left = list(values)
     while left:
         node = left.pop().producer()
-        if node is not None and node not in found and (within is None or node in within):
-            found.add(node)
+        if node is not None and node not in nodes and (within is None or node in within):
+            nodes.add(node)
             left.extend(inputs_of(node))
-    return found
+    return nodes
 
 
 def inputs_of(node: ir.Node) -> list[ir.Value]:
@@ -30,10 +30,10 @@ def inputs_of(node: ir.Node) -> list[ir.Value]:
 
 def captured(node: ir.Node) -> list[ir.Value]:
     """Return the outer values that a node's subgraphs use, each once, in order of use."""
-    found: dict[ir.Value, None] = {}
+    values: dict[ir.Value, None] = {}
     for graph in subgraphs(node):
-        found.update(dict.fromkeys(_outer(graph)))
-    return list(found)
+        values.update(dict.fromkeys(_outer(graph)))
+    return list(values)
 
 
 def named_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:

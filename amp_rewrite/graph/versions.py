@@ -22,19 +22,19 @@ def opset_imports(entries: Iterable[onnx.OperatorSetIdProto], where: str) -> dic
     Raises:
         GraphError: One domain is imported in two versions.
     """
-    found: dict[str, int] = {}
+    version_of: dict[str, int] = {}
     for entry in entries:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
         if type(domain) is not str:
             raise GraphError("a domain is not UTF-8", where=where, found=repr(domain))
-        if found.setdefault(domain, entry.version) != entry.version:
+        if version_of.setdefault(domain, entry.version) != entry.version:
             raise GraphError(
                 f"domain {domain or 'ai.onnx'!r} is imported twice",
                 where=where,
-                found=f"versions {found[domain]} and {entry.version}",
+                found=f"versions {version_of[domain]} and {entry.version}",
                 expected="one version",
             )
-    return found
+    return version_of
 
 
 def check_versions(proto: onnx.ModelProto) -> None:

@@ -38,7 +38,7 @@ def inner_sum(called: Operator) -> InnerSum | None:
     return INNER_SUMS.get(called.op_type) if called.domain == "com.microsoft" else None
 
 
-def terms_of(flat: FlatGraph, node: int, found: InnerSum) -> list[int]:
+def terms_of(flat: FlatGraph, node: int, inner: InnerSum) -> list[int]:
     """Return the values that a node adds up."""
     inputs = flat.inputs_of(node)
-    return [inputs[k] for k in found.terms if k < len(inputs) and inputs[k] != ABSENT]
+    return [inputs[k] for k in inner.terms if k < len(inputs) and inputs[k] != ABSENT]

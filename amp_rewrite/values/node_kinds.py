@@ -47,8 +47,8 @@ def node_kinds(
 
 def _output_shapes(flat: FlatGraph, shape_of: ShapeOf) -> list[tuple[int | None, ...] | None]:
     """Return the shapes of the values that nodes make, in the order of `flat.outputs`."""
-    known = map(shape_of, flat.outputs)
-    return [None if lengths is None else tuple(lengths) for lengths in known]
+    shapes = map(shape_of, flat.outputs)
+    return [None if lengths is None else tuple(lengths) for lengths in shapes]
 
 
 def _repetition(values: Sequence[int]) -> tuple[int, ...] | None:

@@ -50,8 +50,8 @@ def _shape(flat: FlatGraph, value: int) -> Shape | None:
     if maker != ABSENT and flat.called(maker).op_type == "DequantizeLinear":
         return _shape(flat, flat.inputs_of(maker)[0])
     if is_repeated(flat, value):
-        given = next((_constant(flat, v) for v in flat.inputs_of(flat.producer[value])), None)
-        return None if given is None else [int(length) for length in given.numpy()]
+        lengths = next((_constant(flat, v) for v in flat.inputs_of(flat.producer[value])), None)
+        return None if lengths is None else [int(length) for length in lengths.numpy()]
     held = _constant(flat, value)
     return None if held is None else held.numpy().shape
 
@@ -66,8 +66,8 @@ def _axes(flat: FlatGraph, inputs: Sequence[int], attributes: dict[str, Any]) ->
     """Return the axes of a reduction; () for all of them, None if they are not known."""
     if "axes" in attributes or len(inputs) < 2 or inputs[1] == ABSENT:
         return attributes.get("axes", ())
-    given = _constant(flat, inputs[1])
-    return None if given is None else [int(axis) for axis in given.numpy().reshape(-1)]
+    axes = _constant(flat, inputs[1])
+    return None if axes is None else [int(axis) for axis in axes.numpy().reshape(-1)]
 
 
 def _chosen(flat: FlatGraph, value: int) -> Shape | None:
@@ -134,8 +134,8 @@ def einsum_terms(equation: str, shapes: Sequence[Shape | None]) -> int | None:
         for letter, length in zip(reversed(term), reversed(shape or ()), strict=False):
             if letter in lengths and length is not None:
                 lengths[letter] = max(length, lengths[letter] or 0)
-    known = [length for length in lengths.values() if length is not None]
-    return math.prod(known) if len(known) == len(lengths) else None
+    static_lengths = [length for length in lengths.values() if length is not None]
+    return math.prod(static_lengths) if len(static_lengths) == len(lengths) else None
 
 
 def _length(shape: Shape | None, axis: int) -> int | None:
@@ -148,8 +148,8 @@ def _length(shape: Shape | None, axis: int) -> int | None:
 def _product(shape: Shape | None, start: int) -> int | None:
     if shape is None:
         return None
-    found = [length for length in shape[start:] if length is not None]
-    return math.prod(found) if len(found) == len(shape[start:]) else None
+    static_lengths = [length for length in shape[start:] if length is not None]
+    return math.prod(static_lengths) if len(static_lengths) == len(shape[start:]) else None
 
 
 _RULES: dict[str, Callable[[Sequence[Shape | None], dict[str, Any]], int | None]] = {

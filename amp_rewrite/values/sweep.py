@@ -42,7 +42,7 @@ class Sweep(ABC, Generic[F]):
         """Learn what nodes of one graph make, in order; `control` goes into those with graphs."""
 
     @abstractmethod
-    def learn(self, value: int, found: F) -> None:
+    def learn(self, value: int, fact: F) -> None:
         """Take note of what is known of a value that no rule makes."""
 
     @abstractmethod
@@ -120,11 +120,14 @@ class Sweep(ABC, Generic[F]):
             self.sweep(body.nodes)
             turns += 1
         self.loops -= 1
-        made = [*((inner, end) for inner, _, end in loop.states), *((v,) for v in loop.stacked)]
-        self._learn_all(self.flat.outputs_of(node), made)
+        sources_of = [
+            *((inner, end) for inner, _, end in loop.states),
+            *((v,) for v in loop.stacked),
+        ]
+        self._learn_all(self.flat.outputs_of(node), sources_of)
 
-    def _learn_all(self, values: Iterable[int], made: Iterable[Sequence[int]]) -> None:
-        for value, sources in zip(values, made, strict=False):
+    def _learn_all(self, values: Iterable[int], sources_of: Iterable[Sequence[int]]) -> None:
+        for value, sources in zip(values, sources_of, strict=False):
             self.learn(value, self.joined([self[source] for source in sources]))
 
 

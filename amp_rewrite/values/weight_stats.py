@@ -84,8 +84,8 @@ class WeightStats:
         smallest = float((magnitude.min() + _ONE).view(np.float32))
         if not smallest:
             return
-        known = self.smallest_nonzero_abs
-        self.smallest_nonzero_abs = smallest if known is None else min(known, smallest)
+        before = self.smallest_nonzero_abs
+        self.smallest_nonzero_abs = smallest if before is None else min(before, smallest)
         for name, dtype in LOW.items():
             half = np.float32(dtype.smallest_subnormal / 2)
             if smallest <= half:
@@ -98,8 +98,8 @@ def merged(parts: Iterable[WeightStats]) -> WeightStats:
     for part in parts:
         total.count += part.count
         total.max_abs = max(total.max_abs, part.max_abs)
-        known = (total.smallest_nonzero_abs, part.smallest_nonzero_abs)
-        total.smallest_nonzero_abs = min((x for x in known if x is not None), default=None)
+        both = (total.smallest_nonzero_abs, part.smallest_nonzero_abs)
+        total.smallest_nonzero_abs = min((x for x in both if x is not None), default=None)
         total.nans += part.nans
         total.infs += part.infs
         for name in LOW:

@@ -53,7 +53,7 @@ def _check_no_cast_chains(rewritten: ir.Model) -> tuple[Violation, ...]:
     else reads that.
     """
     types = infer_types(rewritten)
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for scope, node in _added_casts(rewritten):
         middle = node.inputs[0]
         maker = None if middle is None else middle.producer()
@@ -63,37 +63,39 @@ def _check_no_cast_chains(rewritten: ir.Model) -> tuple[Violation, ...]:
         ends = first, types.get(middle), _target(node)
         shared = len(middle.uses()) > 1 and len(set(ends)) == len(ends)
         if not (shared and ends[1] == tensor_type(FLOAT32.number)):
-            found.append(
+            violations.append(
                 Violation("no-cast-chains", place(scope, node.name), f"reads {middle.name}")
             )
-    return tuple(found)
+    return tuple(violations)
 
 
 def _check_no_duplicate_casts(rewritten: ir.Model) -> tuple[Violation, ...]:
     """No two added Casts in one scope convert one value to one type."""
     seen: dict[tuple[str, ir.Value | None, str | None], str | None] = {}
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for scope, node in _added_casts(rewritten):
         key = scope, node.inputs[0], _target(node)
         if key in seen:
             message = f"does the same as {seen[key]}"
-            found.append(Violation("no-duplicate-casts", place(scope, node.name), message))
+            violations.append(Violation("no-duplicate-casts", place(scope, node.name), message))
         seen.setdefault(key, node.name)
-    return tuple(found)
+    return tuple(violations)
 
 
 def _check_no_useless_casts(rewritten: ir.Model) -> tuple[Violation, ...]:
     """Every added Cast changes the type, and something reads its output."""
     types = infer_types(rewritten)
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for scope, node in _added_casts(rewritten):
         where, source, output = place(scope, node.name), node.inputs[0], node.outputs[0]
-        known = None if source is None else types.get(source)
-        if known is not None and known == _target(node):
-            found.append(Violation("no-useless-casts", where, f"its input is {known} already"))
+        source_type = None if source is None else types.get(source)
+        if source_type is not None and source_type == _target(node):
+            violations.append(
+                Violation("no-useless-casts", where, f"its input is {source_type} already")
+            )
         if not output.uses() and not output.is_graph_output():
-            found.append(Violation("no-useless-casts", where, "nothing reads it"))
-    return tuple(found)
+            violations.append(Violation("no-useless-casts", where, "nothing reads it"))
+    return tuple(violations)
 
 
 def _target(node: ir.Node) -> str | None:
@@ -138,10 +140,10 @@ def verify_invariants(
     original: ir.Model, rewritten: ir.Model, *, keep_io_types: KeepIoTypes = True
 ) -> tuple[Violation, ...]:
     """Return every place where a rewritten model breaks an invariant; neither model changes."""
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for name, check in INVARIANTS.items():
         if name == "io-contract":
-            found += check_io_contract(original, rewritten, keep_io_types=keep_io_types)
+            violations += check_io_contract(original, rewritten, keep_io_types=keep_io_types)
         else:
-            found += check(original, rewritten)
-    return tuple(found)
+            violations += check(original, rewritten)
+    return tuple(violations)

@@ -66,14 +66,14 @@ def check_initializers_intact(original: ir.Model, rewritten: ir.Model) -> tuple[
     originals: dict[str, list[ir.TensorProtocol]] = defaultdict(list)
     for _, value, tensor in _tensors(original):
         originals[value.name or ""].append(tensor)
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for scope, value, tensor in _tensors(rewritten):
         name = value.name or ""
         sources = originals.get(name) or originals.get(origin(name)) or []
         problem = _size_problem(tensor) or _problem(sources, tensor, _is_bound(value))
         if problem:
-            found.append(Violation("initializers-intact", place(scope, name), problem))
-    return (*found, *_type_problems(rewritten))
+            violations.append(Violation("initializers-intact", place(scope, name), problem))
+    return (*violations, *_type_problems(rewritten))
 
 
 def _type_problems(model: ir.Model) -> Iterator[Violation]:
@@ -89,10 +89,10 @@ def _size_problem(tensor: ir.TensorProtocol) -> str | None:
     if tensor.dtype == ir.DataType.STRING:
         return None
     expected = -(-prod(tensor.shape.numpy()) * tensor.dtype.bitwidth // 8)
-    found = tensor.nbytes
+    size = tensor.nbytes
     if isinstance(tensor, ir.ExternalTensor) and tensor.length is not None:
-        found = tensor.length
-    return None if found == expected else f"has {found} bytes, its shape and type need {expected}"
+        size = tensor.length
+    return None if size == expected else f"has {size} bytes, its shape and type need {expected}"
 
 
 def _is_bound(value: ir.Value) -> bool:
@@ -134,22 +134,22 @@ def _same_data(a: ir.TensorProtocol, b: ir.TensorProtocol) -> bool:
     return a.tobytes() == b.tobytes()
 
 
-def _rounding_problem(source: Array, found: Array, low: DType, bound: bool) -> str | None:
-    """Return how `found` (low) differs from `source` (float32) rounded; None if it does not."""
+def _rounding_problem(source: Array, low_array: Array, low: DType, bound: bool) -> str | None:
+    """Return how `low_array` differs from `source` (float32) rounded; None if it does not."""
     with np.errstate(over="ignore", invalid="ignore"):
         expected = source.astype(low.numpy)
     finite = np.isfinite(source)
-    equal = np.isnan(source) & np.isnan(found)
+    equal = np.isnan(source) & np.isnan(low_array)
     for largest in (low.max, low.max / 2):  # half where a mask is added to something
         end = np.copysign(np.array(largest, low.numpy), expected)
         saturated = np.where(finite & np.isinf(expected), end, expected)
-        equal |= _same_bits(found, saturated.astype(low.numpy))
+        equal |= _same_bits(low_array, saturated.astype(low.numpy))
     if bound:
-        equal |= _same_bits(found, expected)
+        equal |= _same_bits(low_array, expected)
     if equal.all():
         return None
     index = tuple(int(i) for i in np.argwhere(~equal)[0]) if source.ndim else ()
-    return f"element {index} was {source[index]}, is {found[index]}"
+    return f"element {index} was {source[index]}, is {low_array[index]}"
 
 
 def _same_bits(a: Array, b: Array) -> Array:

@@ -25,18 +25,18 @@ def checker_error(model: ir.Model) -> str | None:
     return checker_fault(slim_proto(model).SerializeToString())
 
 
-def refuse_invalid(made: ir.Model, source: Callable[[], ir.Model], where: object) -> None:
+def refuse_invalid(rewritten: ir.Model, source: Callable[[], ir.Model], where: object) -> None:
     """Refuse a model that onnx's checker refuses, where it accepts the one that it was made of.
 
     Args:
-        made: The model that is about to be written.
+        rewritten: The model that is about to be written.
         source: Returns the other one; called if the checker refuses the first.
         where: The file that was to be written.
 
     Raises:
         InvariantError: The model is not valid.
     """
-    refuse_faults(checker_error(made), lambda: checker_error(source()), where)
+    refuse_faults(checker_error(rewritten), lambda: checker_error(source()), where)
 
 
 def check_checker(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
@@ -66,19 +66,19 @@ def check_io_contract(
     An element of a float type may become low where `keep_io_types` does not hold: for every value
     if it is False, for those it does not name if it is a collection.
     """
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for kind in ("inputs", "outputs"):
         before = _interface(original, getattr(original.graph, kind))
         after = _interface(rewritten, getattr(rewritten.graph, kind))
         names = [v.name for v in before], [v.name for v in after]
         if names[0] != names[1]:
             message = f"were {names[0]}, are {names[1]}"
-            found.append(Violation("io-contract", f"graph {kind}", message))
+            violations.append(Violation("io-contract", f"graph {kind}", message))
             continue
         for old, new in zip(before, after, strict=True):
             kept = keep_io_types if isinstance(keep_io_types, bool) else old.name in keep_io_types
-            found += _compare_interface(old, new, kept)
-    return tuple(found)
+            violations += _compare_interface(old, new, kept)
+    return tuple(violations)
 
 
 def _compare_interface(old: ir.Value, new: ir.Value, kept: bool) -> Iterator[Violation]:
@@ -95,10 +95,10 @@ def _compare_interface(old: ir.Value, new: ir.Value, kept: bool) -> Iterator[Vio
 
 def check_sorted(rewritten: ir.Model) -> tuple[Violation, ...]:
     """Every value is defined before it is used, in its graph or an enclosing one."""
-    found = list(_unsorted("", rewritten.graph, set()))
+    violations = list(_unsorted("", rewritten.graph, set()))
     for function in rewritten.functions.values():
-        found += _unsorted(f"function {function.name}", function, set())
-    return tuple(found)
+        violations += _unsorted(f"function {function.name}", function, set())
+    return tuple(violations)
 
 
 def _unsorted(scope: str, graph: AnyGraph, visible: set[ir.Value]) -> Iterator[Violation]:
@@ -127,15 +127,15 @@ def check_unique_names(original: ir.Model, rewritten: ir.Model) -> tuple[Violati
     Values: within a graph and its enclosing graphs. Nodes: within the model; nodes without a name
     do not count.
     """
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for kind, repeated in (("node", _repeated_nodes), ("value", _repeated_values)):
         before = repeated(original)
-        found += [
+        violations += [
             Violation("unique-names", name, f"{kind} name is used {times + 1} times")
             for name, times in repeated(rewritten).items()
             if times > before[name]
         ]
-    return tuple(found)
+    return tuple(violations)
 
 
 def _repeated_nodes(model: ir.Model) -> Counter[str]:

@@ -43,7 +43,7 @@ _MODEL_FIELDS = (
 
 def check_metadata(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
     """The model's and the main graph's names, versions, doc strings and metadata survive."""
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for field in _MODEL_FIELDS:
         before, after = getattr(original, field), getattr(rewritten, field)
         if field == "opset_imports" and "" not in before:
@@ -51,12 +51,12 @@ def check_metadata(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, 
         if field == "metadata_props":
             before, after = without_rewrite(before), without_rewrite(after)
         if before != after:
-            found.append(Violation("metadata", field, f"was {before!r}, is {after!r}"))
-    found += _described("metadata", "graph", original.graph, rewritten.graph)
+            violations.append(Violation("metadata", field, f"was {before!r}, is {after!r}"))
+    violations += _described("metadata", "graph", original.graph, rewritten.graph)
     if original.graph.name != rewritten.graph.name:
         message = f"was {original.graph.name!r}, is {rewritten.graph.name!r}"
-        found.append(Violation("metadata", "graph name", message))
-    return tuple(found)
+        violations.append(Violation("metadata", "graph name", message))
+    return tuple(violations)
 
 
 def _described(
@@ -76,15 +76,15 @@ def _described(
 
 def check_functions(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
     """Model-local functions survive as they are."""
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for identifier, function in original.functions.items():
         where = "::".join(part for part in identifier if part)
         after = rewritten.functions.get(identifier)
         if after is None:
-            found.append(Violation("functions", where, "is gone"))
+            violations.append(Violation("functions", where, "is gone"))
         elif _bytes(function) != _bytes(after):
-            found.append(Violation("functions", where, "has changed"))
-    return tuple(found)
+            violations.append(Violation("functions", where, "has changed"))
+    return tuple(violations)
 
 
 def _bytes(function: ir.Function) -> bytes:
@@ -93,23 +93,23 @@ def _bytes(function: ir.Function) -> bytes:
 
 def check_opaque_parts(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
     """What onnx_ir has no place for survives: training_info, sparse initializers, annotations."""
-    found: list[Violation] = []
+    violations: list[Violation] = []
     headers = ModelWriter(original).header(), ModelWriter(rewritten).header()
     for part in ("training_info", "configuration"):
         before, after = ([m.SerializeToString() for m in getattr(h, part)] for h in headers)
         if before != after:
             message = f"had {len(before)} entries, has {len(after)} or others"
-            found.append(Violation("opaque-parts", part, message))
+            violations.append(Violation("opaque-parts", part, message))
     values = dict(_values("", rewritten.graph))
     for key, old in _values("", original.graph):
         new = values.get(key)
         if isinstance(old.const_value, SparseTensor) and not (
             new is not None and isinstance(new.const_value, SparseTensor)
         ):
-            found.append(Violation("opaque-parts", place(*key), "is no longer sparse"))
+            violations.append(Violation("opaque-parts", place(*key), "is no longer sparse"))
         if new is not None and old.meta.get(QUANTIZATION) != new.meta.get(QUANTIZATION):
-            found.append(Violation("opaque-parts", place(*key), "lost its annotation"))
-    return tuple(found)
+            violations.append(Violation("opaque-parts", place(*key), "lost its annotation"))
+    return tuple(violations)
 
 
 def check_nodes(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
@@ -152,7 +152,7 @@ def _compare_graphs(
 
 def _producers(graph: ir.Graph) -> dict[tuple[str, str, str], ir.Node]:
     """Map (domain, operator, output name) to nodes; an output that was cast keeps its old name."""
-    found: dict[tuple[str, str, str], ir.Node] = {}
+    nodes: dict[tuple[str, str, str], ir.Node] = {}
     for node in graph:
         source: ir.Node | None = node
         while source is not None and is_added_cast(source):
@@ -160,8 +160,8 @@ def _producers(graph: ir.Graph) -> dict[tuple[str, str, str], ir.Node]:
         if source is None:
             continue
         for value in (*node.outputs, *source.outputs):
-            found.setdefault((source.domain, source.op_type, value.name or ""), source)
-    return found
+            nodes.setdefault((source.domain, source.op_type, value.name or ""), source)
+    return nodes
 
 
 def _twin(node: ir.Node, producers: dict[tuple[str, str, str], ir.Node]) -> ir.Node | None:
@@ -240,18 +240,18 @@ def check_value_infos(original: ir.Model, rewritten: ir.Model) -> tuple[Violatio
     type to a low one only.
     """
     after = dict(_values("", rewritten.graph))
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for (scope, name), old in _values("", original.graph):
         new = after.get((scope, name))
         if new is None:
             continue
         where = place(scope, name)
-        found += _described("value-infos", where, old, new)
+        violations += _described("value-infos", where, old, new)
         if old.shape is not None and old.shape != new.shape:
             message = f"shape was {old.shape}, is {new.shape}"
-            found.append(Violation("value-infos", where, message))
-        found += _compare_recorded(where, old, new)
-    return tuple(found)
+            violations.append(Violation("value-infos", where, message))
+        violations += _compare_recorded(where, old, new)
+    return tuple(violations)
 
 
 def _compare_recorded(where: str, old: ir.Value, new: ir.Value) -> Iterator[Violation]:

@@ -26,11 +26,11 @@ def check_types(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...
     carried values from initial input to final output. What is wrong in the original already does
     not count.
     """
-    known = {key for key, _ in _type_problems(original)}
+    problems_before = {key for key, _ in _type_problems(original)}
     return tuple(
         Violation("types", key[0], f"{key[1]} {problem}")
         for key, problem in _type_problems(rewritten)
-        if key not in known
+        if key not in problems_before
     )
 
 

@@ -108,9 +108,9 @@ def _check_parts(proto: onnx.ModelProto) -> None:
 
 def _restore(before: onnx.GraphProto, after: onnx.GraphProto) -> None:
     """Give a graph the nodes of its converted form, and the constants that these need."""
-    known = {tensor.name for tensor in before.initializer} | {v.name for v in before.input}
+    names_before = {tensor.name for tensor in before.initializer} | {v.name for v in before.input}
     sources = {key: node for node in before.node for key in _keys(node)}
-    before.initializer.extend(t for t in after.initializer if t.name not in known)
+    before.initializer.extend(t for t in after.initializer if t.name not in names_before)
     for node in after.node:
         source = next((sources[key] for key in _keys(node) if key in sources), None)
         if source is not None:

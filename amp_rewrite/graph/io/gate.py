@@ -338,22 +338,22 @@ def _check_casts(graph: FlatGraph, where: str) -> None:
 def _check_attributes(called: Operator, signature: _Signature, schema: Schema, place: str) -> None:
     present = [name for name, _, _ in signature]
     for name, type_, _ in signature:
-        known = schema.attributes.get(name)
-        if known is None and not name.startswith(_INTERNAL):
+        formal = schema.attributes.get(name)
+        if formal is None and not name.startswith(_INTERNAL):
             raise GraphError(
                 f"unknown attribute {name!r}",
                 where=place,
                 expected=" or ".join(sorted(schema.attributes)) or "none",
                 remedy=_REMEDY,
             )
-        if known is not None and type_ != known.type != AttributeProto.UNDEFINED:
-            raise _wrong_type(name, type_, known.type, place)
-    for name, known in sorted(schema.attributes.items()):
-        if known.required and name not in present:
+        if formal is not None and type_ != formal.type != AttributeProto.UNDEFINED:
+            raise _wrong_type(name, type_, formal.type, place)
+    for name, formal in sorted(schema.attributes.items()):
+        if formal.required and name not in present:
             raise GraphError(
                 f"attribute {name!r} is missing",
                 where=place,
-                expected=AttributeProto.AttributeType.Name(known.type),
+                expected=AttributeProto.AttributeType.Name(formal.type),
                 remedy=_REMEDY,
             )
     if called[:2] == ("", "Constant") and len(present) != 1:

@@ -53,18 +53,18 @@ def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> i
         >>> [node.name for node in model.graph]
         ['fc1', 'act', 'exp', 'fc2']
     """
-    given = unwrapped(source)
+    model = unwrapped(source)
     with paused_gc():
-        if isinstance(given, ir.Model):
+        if isinstance(model, ir.Model):
             try:
-                copied = clone(given)
+                copied = clone(model)
             except GraphError:  # a message can be mended, and says better what is wrong
                 from amp_rewrite.graph.io.read_object import read_object
 
-                return read_model(read_object(given))
+                return read_model(read_object(model))
             check(copied)
             return copied
-        return read_model(read_flat(given, base_dir))
+        return read_model(read_flat(model, base_dir))
 
 
 def load_named(source: Source) -> ir.Model:
@@ -75,13 +75,13 @@ def load_named(source: Source) -> ir.Model:
     Raises:
         AmpError: As for `load`.
     """
-    given = unwrapped(source)
-    if not isinstance(given, ir.Model) or all(_names(given)):
+    model = unwrapped(source)
+    if not isinstance(model, ir.Model) or all(_names(model)):
         return load(source)
     from amp_rewrite.graph.io.read_object import read_object
 
     with paused_gc():
-        return read_model(read_object(given))
+        return read_model(read_object(model))
 
 
 def _names(model: ir.Model) -> Iterator[str | None]:

@@ -273,8 +273,8 @@ def _placed(
     shared, named = shared_data(), list[str]()
 
     def write(streams: Sequence[Stream]) -> list[Place]:
-        known = None if shared is None else shared.data_name(folder, name)
-        data_name, places = _write_data(streams, replacement, name, meter, known)
+        data_name_before = None if shared is None else shared.data_name(folder, name)
+        data_name, places = _write_data(streams, replacement, name, meter, data_name_before)
         named.append(data_name)
         return places
 
@@ -287,13 +287,13 @@ def _write_data(
     replacement: Replacement,
     name: str,
     meter: Meter,
-    known: str | None,
+    name_before: str | None,
 ) -> tuple[str, list[Place]]:
     """Write a data file; return its name, which contains its hash if none is known, and places."""
     offsets = list(_layout(external))
     digest = hashlib.sha256()
     write_streams(_padded(external, offsets), replacement.file.fileno(), digest.update, meter.add)
-    data_name = known or f"{name}.{digest.hexdigest()[:_HASH_DIGITS]}.data"
+    data_name = name_before or f"{name}.{digest.hexdigest()[:_HASH_DIGITS]}.data"
     pairs = zip(external, offsets, strict=True)
     return data_name, [Place(data_name, offset, stream.nbytes) for stream, offset in pairs]
 

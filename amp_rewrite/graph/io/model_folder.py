@@ -71,8 +71,8 @@ class ModelFile(NamedTuple):
 
         That is its own name, except that transformers.js looks for float16 under another one.
         """
-        known = precision == FLOAT16.name and self.variant in _IN_FLOAT16
-        if not known or not self.is_form:
+        has_forms = precision == FLOAT16.name and self.variant in _IN_FLOAT16
+        if not has_forms or not self.is_form:
             return self.name
         return f"{self.base}{_IN_FLOAT16[self.variant]}{_MODEL}"
 
@@ -137,11 +137,11 @@ class ModelFolder:
         """
         plain = {model.base for model in self.models if not model.variant}
         becomes = {model.name: model.in_precision(FLOAT16.name) for model in self.models}
-        made = {name for file, name in becomes.items() if name != file}
+        forms = {name for file, name in becomes.items() if name != file}
         return tuple(
             model
             for model in self.models
-            if model.name not in made
+            if model.name not in forms
             and (model.base not in plain or not model.variant or becomes[model.name] != model.name)
         )
 
@@ -150,8 +150,8 @@ def _whole(path: str) -> str:
     """Return the model's folder if a path is the folder of its forms, else the path."""
     inner = os.path.abspath(path)
     above, name = os.path.split(inner)
-    known = any(os.path.isfile(os.path.join(above, file)) for file in _BESIDE_FORMS)
-    if name != _FORMS_FOLDER or not known or not os.path.isdir(inner):
+    is_model = any(os.path.isfile(os.path.join(above, file)) for file in _BESIDE_FORMS)
+    if name != _FORMS_FOLDER or not is_model or not os.path.isdir(inner):
         return path
     return os.path.dirname(os.path.normpath(path)) or os.path.relpath(above)
 
@@ -171,10 +171,10 @@ def _files(path: str) -> Iterator[str]:
                     remedy="copy the folder without links, for example by cp -rL",
                 )
         for name in names:
-            found = os.path.join(folder, name)
-            if not os.path.isfile(found):
-                what = "a symbolic link that leads nowhere" if os.path.islink(found) else "no file"
+            file = os.path.join(folder, name)
+            if not os.path.isfile(file):
+                what = "a symbolic link that leads nowhere" if os.path.islink(file) else "no file"
                 raise LoadError(
-                    what, where=found, expected="files, or links to files", remedy="remove it"
+                    what, where=file, expected="files, or links to files", remedy="remove it"
                 )
-            yield os.path.relpath(found, path).replace(os.sep, "/")
+            yield os.path.relpath(file, path).replace(os.sep, "/")

@@ -7,17 +7,17 @@ import os
 from amp_rewrite.errors import AmpError
 
 
-def path_text(given: object, error: type[AmpError]) -> str:
+def path_text(source: object, error: type[AmpError]) -> str:
     """Return a path as text.
 
     Raises:
         AmpError: `error`: it is not a path, or no path can be so.
     """
-    path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     if not isinstance(path, str):
         raise error(
             "a path must be a string or a path object",
-            found=f"an object of type {type(given).__name__}",
+            found=f"an object of type {type(source).__name__}",
             remedy="name a file",
         )
     try:

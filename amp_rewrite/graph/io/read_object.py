@@ -27,8 +27,8 @@ def read_object(model: ir.Model) -> FlatProto:
     held = [Held(stored(tensor), tensor) for tensor in tensors.values()]
     flat = checked(ModelWriter(model, places).message(), ExternalFiles(None, held), "model")
     _keep_names(flat, model.graph)
-    for function, known in zip(model.functions.values(), flat.attached.values(), strict=True):
-        _keep_names(known.graph, function.graph)
+    for function, attached in zip(model.functions.values(), flat.attached.values(), strict=True):
+        _keep_names(attached.graph, function.graph)
     return flat
 
 

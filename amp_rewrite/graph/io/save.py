@@ -44,8 +44,8 @@ def to_proto(model: ir.Model | HasModel) -> onnx.ModelProto:
         >>> [tensor.name for tensor in proto.graph.initializer]
         ['w1', 'w2']
     """
-    made: Any = model if isinstance(model, ir.Model) else getattr(model, "model", model)
-    model = cast("ir.Model", made)
+    inner: Any = model if isinstance(model, ir.Model) else getattr(model, "model", model)
+    model = cast("ir.Model", inner)
     _check_model(model)
     inline = sum(t.nbytes for t in all_tensors(model) if not isinstance(t, ir.ExternalTensor))
     if inline > INLINE_LIMIT:
@@ -84,16 +84,16 @@ def save(
             saved.save(path, progress=progress)
             return
         model = saved.model
-    given = load(model) if isinstance(model, onnx.ModelProto) else cast("ir.Model", model)
+    loaded = load(model) if isinstance(model, onnx.ModelProto) else cast("ir.Model", model)
     output = os.path.abspath(path_text(path, SaveError))
-    _check_model(given)
-    tensors = {id(tensor): tensor for tensor in all_tensors(given)}
+    _check_model(loaded)
+    tensors = {id(tensor): tensor for tensor in all_tensors(loaded)}
     sources = {file for file in map(source_file, tensors.values()) if file is not None}
     external = choose(list(tensors.values()))
     meter = Meter(sum(tensor.nbytes for tensor in tensors.values()), progress)
 
     def parts(places: Sequence[Place]) -> Parts:
-        return _parts(given, dict(zip(map(id, external), places, strict=True)))
+        return _parts(loaded, dict(zip(map(id, external), places, strict=True)))
 
     try:
         with paused_gc():
@@ -105,12 +105,12 @@ def save(
         ) from error
 
 
-def _check_model(given: object) -> None:
+def _check_model(model: object) -> None:
     """Refuse what is not a model."""
-    if not isinstance(given, ir.Model):
+    if not isinstance(model, ir.Model):
         raise SaveError(
             "not a model",
-            found=f"an object of type {type(given).__name__}",
+            found=f"an object of type {type(model).__name__}",
             remedy="pass what amp_rewrite.load or rewrite returned",
         )
 

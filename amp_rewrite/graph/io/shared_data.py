@@ -51,8 +51,8 @@ class SharedData:
 
     def data_name(self, folder: str, name: str) -> str | None:
         """Return what the data file of a model is called; None if the name is not free."""
-        found = f"{name}{SUFFIX}"
-        return None if os.path.join(folder, found) in self._taken else found
+        file_name = f"{name}{SUFFIX}"
+        return None if os.path.join(folder, file_name) in self._taken else file_name
 
     def places(
         self,
@@ -63,8 +63,8 @@ class SharedData:
         """Return the place of each stream; `write` gives those of the ones that have none yet."""
         keys = [self._key(folder, stream) for stream in external]
         fresh = {key: s for key, s in zip(keys, external, strict=True) if key not in self._places}
-        known = sum(s.nbytes for k, s in zip(keys, external, strict=True) if k in self._places)
-        self.once += known
+        placed = sum(s.nbytes for k, s in zip(keys, external, strict=True) if k in self._places)
+        self.once += placed
         self.again += sum(
             stream.nbytes for key, stream in fresh.items() if key.source in self._sources
         )

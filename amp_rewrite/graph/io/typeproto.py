@@ -66,8 +66,8 @@ def read_type(proto: onnx.TypeProto, where: str) -> tuple[ir.TypeProtocol | None
     """
     if proto.WhichOneof("value") is None:
         return None, None
-    found = _read(proto, where, 0)
-    return found if found is not None else (OpaqueType(proto), None)
+    type_and_shape = _read(proto, where, 0)
+    return type_and_shape if type_and_shape is not None else (OpaqueType(proto), None)
 
 
 def _read(

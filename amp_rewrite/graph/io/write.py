@@ -101,8 +101,8 @@ class ModelWriter:
         if entry is None:
             return self._new_node(node, None)
         source, attributes = entry
-        given = self.origin.given.get(node)
-        name = "" if given is not None and node.name == given else node.name
+        name_before = self.origin.given.get(node)
+        name = "" if name_before is not None and node.name == name_before else node.name
         domain = source.domain
         if not (
             source.op_type == node.op_type
@@ -139,9 +139,9 @@ class ModelWriter:
             proto.overload = node.overload
         write_doc(proto, source, node.doc_string)
         write_props(proto.metadata_props, node.metadata_props, source.metadata_props)
-        known = {id(a): m for a, m in zip(attributes, source.attribute, strict=True)}
+        message_of = {id(a): m for a, m in zip(attributes, source.attribute, strict=True)}
         for attribute in node.attributes.values():
-            self._attribute(proto.attribute.add(), attribute, known.get(id(attribute)))
+            self._attribute(proto.attribute.add(), attribute, message_of.get(id(attribute)))
         if source.device_configurations:
             proto.device_configurations.extend(source.device_configurations)
         elif node.device_configurations and self.model.ir_version >= _DEVICES_SINCE:
@@ -252,19 +252,19 @@ class ModelWriter:
         for node in graph:
             nodes.append(self.node(node))
             for value in node.outputs:
-                known = values.get(value)
+                origin = values.get(value)
                 if value.is_graph_output() and not body:
-                    self._known_info(proto, value, known)
-                elif known is not None or _worth_declaring(value):
+                    self._known_info(proto, value, origin)
+                elif origin is not None or _worth_declaring(value):
                     self._declared(proto.value_info, value, "info")
         proto.node.extend(nodes)
         proto.value_info.extend(note.infos)
 
-    def _known_info(self, proto: Any, value: ir.Value, known: ValueOrigin | None) -> None:
+    def _known_info(self, proto: Any, value: ir.Value, origin: ValueOrigin | None) -> None:
         """Repeat the value_info of a value declared elsewhere as well, if it still holds."""
-        if known is None or known.info is None:
+        if origin is None or origin.info is None:
             return
-        if known.unchanged(value) or not (value.is_graph_input() or value.is_graph_output()):
+        if origin.unchanged(value) or not (value.is_graph_input() or value.is_graph_output()):
             self._declared(proto.value_info, value, "info")
 
     def _annotations(self, proto: onnx.GraphProto, graph: ir.Graph, note: GraphOrigin) -> None:

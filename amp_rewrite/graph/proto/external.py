@@ -73,9 +73,9 @@ class ExternalFiles:
 
     def holding(self, more: Iterable[Held]) -> ExternalFiles:
         """Return the same files with more in memory."""
-        found = ExternalFiles(self.base_dir, (*self.held, *more))
-        found._beside, found._files = self._beside, self._files
-        return found
+        files = ExternalFiles(self.base_dir, (*self.held, *more))
+        files._beside, files._files = self._beside, self._files
+        return files
 
     @property
     def total(self) -> int:
@@ -182,9 +182,9 @@ def _is_inside(path: str, folder: str) -> bool:
 
 
 def _number(entries: dict[str, str], key: str, default: int, where: str) -> int:
-    found = entries.get(key)
-    if found is None:
+    digits = entries.get(key)
+    if digits is None:
         return default
-    if not (found.isascii() and found.isdigit() and len(found) < 20):
-        raise LoadError(f"external data with a malformed {key}", where=where, found=repr(found))
-    return int(found)
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        raise LoadError(f"external data with a malformed {key}", where=where, found=repr(digits))
+    return int(digits)

@@ -113,13 +113,21 @@ class FlatProto(FlatGraph):
 
     def signature(self, node: int) -> tuple[tuple[str, int, bool], ...]:
         """Return the name and type of each attribute, and whether it is a reference."""
-        found = self.nodes[node].attribute
-        return tuple([(a.name, a.type, bool(a.ref_attr_name)) for a in found]) if found else ()
+        attributes = self.nodes[node].attribute
+        return (
+            tuple([(a.name, a.type, bool(a.ref_attr_name)) for a in attributes])
+            if attributes
+            else ()
+        )
 
     def spelled_attributes(self, node: int) -> Hashable:
         """Return something that nodes share only if their attributes are equal."""
-        found = self.nodes[node].attribute
-        return tuple([a.SerializeToString(deterministic=True) for a in found]) if found else ()
+        attributes = self.nodes[node].attribute
+        return (
+            tuple([a.SerializeToString(deterministic=True) for a in attributes])
+            if attributes
+            else ()
+        )
 
     def shape(self, value: int) -> Sequence[int | None] | None:
         """Return the shape of a value: what the file records, or what inference finds.

@@ -65,12 +65,12 @@ def _graphs(graph: _Graph) -> Iterator[_Graph]:
 
 
 def _inside(node: NodeProto) -> list[onnx.GraphProto]:
-    found = list[onnx.GraphProto]()
+    graphs = list[onnx.GraphProto]()
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
-            found.append(attribute.g)
-        found += attribute.graphs
-    return found
+            graphs.append(attribute.g)
+        graphs += attribute.graphs
+    return graphs
 
 
 def _remove_repeated(graph: _Graph) -> list[str]:
@@ -96,8 +96,8 @@ def _are_equal(one: NodeProto, other: NodeProto) -> bool:
 
 
 def _spelled(node: NodeProto) -> list[bytes]:
-    found = sorted(node.attribute, key=lambda a: a.name)
-    return [attribute.SerializeToString(deterministic=True) for attribute in found]
+    attributes = sorted(node.attribute, key=lambda a: a.name)
+    return [attribute.SerializeToString(deterministic=True) for attribute in attributes]
 
 
 def _sort(graph: _Graph) -> int:

@@ -88,8 +88,8 @@ def shape_of(info: onnx.ValueInfoProto) -> list[int | None] | None:
     leaf = _leaf(info.type)
     if leaf is None or not leaf.HasField("shape"):
         return None
-    known = [d.HasField("dim_value") and d.dim_value >= 0 for d in leaf.shape.dim]
-    return [d.dim_value if k else None for d, k in zip(leaf.shape.dim, known, strict=True)]
+    is_number = [d.HasField("dim_value") and d.dim_value >= 0 for d in leaf.shape.dim]
+    return [d.dim_value if k else None for d, k in zip(leaf.shape.dim, is_number, strict=True)]
 
 
 def declare(

@@ -50,12 +50,12 @@ def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatProto:
         infer=missing_shapes,
     )
     unnamed = _Reader(flat).model_graph(proto.graph)
-    found = [_read_function(flat, function) for function in proto.functions]
-    check_functions([(function.key, function.graph) for function in found])
-    attached.update((f.key, FlatFunction(f.graph, f.defaults)) for f in found)
+    own_functions = [_read_function(flat, function) for function in proto.functions]
+    check_functions([(function.key, function.graph) for function in own_functions])
+    attached.update((f.key, FlatFunction(f.graph, f.defaults)) for f in own_functions)
     run = (key for key in attached if not has_kernels(*key, opsets))
     functions.update((key, attached[key]) for key in run)
-    _name_nodes([(flat, unnamed), *((f.graph, f.unnamed) for f in found)])
+    _name_nodes([(flat, unnamed), *((f.graph, f.unnamed) for f in own_functions)])
     bound = {
         binding.key
         for info in proto.training_info
@@ -181,14 +181,14 @@ class _Reader:
         infos: Mapping[str, onnx.ValueInfoProto],
     ) -> None:
         """Let the values that a node makes be found by their names."""
-        known, borrowed = scope.values, scope.borrowed
+        number_of, borrowed = scope.values, scope.borrowed
         for name, value in zip(names, values, strict=True):
             if not name:
                 continue
-            if name in known or borrowed or type(name) is not str:
+            if name in number_of or borrowed or type(name) is not str:
                 scope.define(name, value)
             else:
-                known[name] = value
+                number_of[name] = value
             if name in infos:
                 self._declare(value, infos[name])
 
@@ -244,18 +244,18 @@ class _Reader:
         infos: Mapping[str, onnx.ValueInfoProto],
         number: int,
     ) -> list[int]:
-        flat, found = self._flat, dict[str, int]()
+        flat, number_of = self._flat, dict[str, int]()
         for entry in proto.initializer:
             where = f"{scope.where}, initializer {entry.name!r}"
             tensor = check_tensor(entry, flat.files, where)
-            value = self._initializer(entry.name, entry.data_type, scope, infos, number, found)
+            value = self._initializer(entry.name, entry.data_type, scope, infos, number, number_of)
             flat.tensors[value] = tensor
         for sparse in proto.sparse_initializer:
             name, element = sparse.values.name, sparse.values.data_type
             check_sparse(sparse, flat.files, f"{scope.where}, sparse initializer {name!r}")
-            value = self._initializer(name, element, scope, infos, number, found)
+            value = self._initializer(name, element, scope, infos, number, number_of)
             flat.sparse[value] = sparse
-        return list(found.values())
+        return list(number_of.values())
 
     def _initializer(
         self,
@@ -264,10 +264,10 @@ class _Reader:
         scope: Scope,
         infos: Mapping[str, onnx.ValueInfoProto],
         number: int,
-        found: dict[str, int],
+        number_of: dict[str, int],
     ) -> int:
         """Return the value of an initializer; it is a new one, or a graph input with a default."""
-        if not name or name in found:
+        if not name or name in number_of:
             what = "an initializer has no name" if not name else f"initializer {name!r} is twice"
             raise GraphError(what, where=scope.where)
         value = scope.values.get(name)
@@ -280,7 +280,7 @@ class _Reader:
             self._flat.recorded[value] = type_
         elif self._flat.recorded[value] is None:
             self._flat.recorded[value] = type_
-        found[name] = value
+        number_of[name] = value
         return value
 
     def _note_unused(
@@ -323,8 +323,8 @@ class _Reader:
                 self._graph(graph, scope, where, Body(node, f"{proto.name}[{index}]"))
         elif proto.type in _CHECKS:
             for message in _CHECKS[proto.type][0](proto):
-                found = _CHECKS[proto.type][1](message, self._flat.files, where)
-                if isinstance(found, StoredTensor) and found.location is not None:
+                content = _CHECKS[proto.type][1](message, self._flat.files, where)
+                if isinstance(content, StoredTensor) and content.location is not None:
                     self._flat.external_attributes = True
 
 

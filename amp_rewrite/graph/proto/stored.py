@@ -172,12 +172,12 @@ def _check_data(proto: TensorProto, size: int, where: str) -> None:
     _expect(len(getattr(proto, field)), expected, f"entries of {field}", where)
 
 
-def _expect(found: int, expected: int, unit: str, where: str) -> None:
-    if found != expected:
+def _expect(number: int, expected: int, unit: str, where: str) -> None:
+    if number != expected:
         raise GraphError(
             "the data of a tensor do not match its dimensions",
             where=where,
-            found=f"{found} {unit}",
+            found=f"{number} {unit}",
             expected=expected,
             remedy="the file may be damaged: export the model again",
         )

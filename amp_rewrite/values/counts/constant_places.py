@@ -39,15 +39,15 @@ def constant_places(type_graph: TypeGraph) -> dict[int, Fact]:
 
     Those that layers alone read, as weights, are not looked at.
     """
-    flat, found = type_graph.flat, dict[int, Fact]()
+    flat, facts = type_graph.flat, dict[int, Fact]()
     for value in read_constants(type_graph):
         tensor = constant_tensor(type_graph, value)
         if tensor is None or tensor.size < SHORTEST or not _is_computed_with(flat, value):
             continue
         array = tensor.numpy()
         if runs_through_places(array):
-            found[value] = Fact(Kind.COORDINATE, value, _is_whole(array), ramp=True)
-    return found
+            facts[value] = Fact(Kind.COORDINATE, value, _is_whole(array), ramp=True)
+    return facts
 
 
 def _is_computed_with(flat: FlatGraph, value: int) -> bool:

@@ -52,12 +52,12 @@ def rule_of(called: Operator, terms: int | None) -> Rule | None:
 
 def _mixed(operands: Sequence[Operand]) -> Fact | None:
     """Some of the elements of all operands, or their sum."""
-    found, plain = strongest(operands), any(o.is_plain for o in operands)
-    if found is None or (plain and found.kind <= Kind.INPUT):
+    main, plain = strongest(operands), any(o.is_plain for o in operands)
+    if main is None or (plain and main.kind <= Kind.INPUT):
         return None
-    if found.kind is Kind.FLAG and not all(o.is_flag for o in operands):
+    if main.kind is Kind.FLAG and not all(o.is_flag for o in operands):
         return None
-    return combined(operands, found.kind, whole=all(o.whole for o in operands))
+    return combined(operands, main.kind, whole=all(o.whole for o in operands))
 
 
 def _handed_on(operands: Sequence[Operand]) -> Fact | None:
@@ -77,10 +77,10 @@ def _multiplied(operands: Sequence[Operand]) -> Fact | None:
     """
     if any(o.is_plain for o in operands):
         return _placed(operands)
-    found = strongest(operands)
-    if found is None or (found.kind is Kind.FLAG and any(o.fact is None for o in operands)):
+    main = strongest(operands)
+    if main is None or (main.kind is Kind.FLAG and any(o.fact is None for o in operands)):
         return None
-    return combined(operands, found.kind, whole=all(o.whole for o in operands))
+    return combined(operands, main.kind, whole=all(o.whole for o in operands))
 
 
 def _placed(operands: Sequence[Operand]) -> Fact | None:
@@ -100,12 +100,12 @@ def _divided(operands: Sequence[Operand]) -> Fact | None:
     dividend, divisor = operands
     if any(o.is_plain for o in operands):
         return None if dividend.is_plain else _placed(operands)
-    found = strongest(operands)
-    if found is None or found.kind is Kind.FLAG or dividend.kind is Kind.FLAG:
+    main = strongest(operands)
+    if main is None or main.kind is Kind.FLAG or dividend.kind is Kind.FLAG:
         return None
     if divisor.kind is Kind.COUNT and dividend.fact is not None:
         return combined(operands, Kind.COORDINATE)
-    return combined(operands, found.kind)
+    return combined(operands, main.kind)
 
 
 def _raised(operands: Sequence[Operand]) -> Fact | None:
@@ -115,18 +115,18 @@ def _raised(operands: Sequence[Operand]) -> Fact | None:
     """
     if any(o.is_plain for o in operands):
         return None
-    base, found = operands[0], next((o.fact for o in operands if o.fact is not None), None)
-    if found is None or found.kind is Kind.FLAG:
+    base, main = operands[0], next((o.fact for o in operands if o.fact is not None), None)
+    if main is None or main.kind is Kind.FLAG:
         return None
-    return found.of_kind(found.kind if base.fact else min(found.kind, Kind.COORDINATE))
+    return main.of_kind(main.kind if base.fact else min(main.kind, Kind.COORDINATE))
 
 
 def _compressed(operands: Sequence[Operand]) -> Fact | None:
     """A root, a logarithm, an exponential: no count any more."""
-    found = strongest(operands)
-    if found is None or found.kind is Kind.FLAG:
+    main = strongest(operands)
+    if main is None or main.kind is Kind.FLAG:
         return None
-    return found.of_kind(min(found.kind, Kind.COORDINATE))
+    return main.of_kind(min(main.kind, Kind.COORDINATE))
 
 
 def _clipped(operands: Sequence[Operand]) -> Fact | None:
@@ -137,17 +137,19 @@ def _clipped(operands: Sequence[Operand]) -> Fact | None:
 
 def _accumulated(operands: Sequence[Operand]) -> Fact | None:
     """A sum over elements: that of flags counts them."""
-    found = operands[0].fact
-    if found is None:
+    summed = operands[0].fact
+    if summed is None:
         return None
-    kind = Kind.COUNT if found.kind is Kind.FLAG else found.kind
-    return Fact(kind, found.origin, found.whole)
+    kind = Kind.COUNT if summed.kind is Kind.FLAG else summed.kind
+    return Fact(kind, summed.origin, summed.whole)
 
 
 def _averaged(operands: Sequence[Operand]) -> Fact | None:
     """A mean or a norm over elements."""
-    found = operands[0].fact
-    return None if found is None or found.kind is Kind.FLAG else found.of_kind(found.kind)
+    averaged = operands[0].fact
+    return (
+        None if averaged is None or averaged.kind is Kind.FLAG else averaged.of_kind(averaged.kind)
+    )
 
 
 def _contracted(operands: Sequence[Operand], terms: int | None) -> Fact | None:
@@ -159,17 +161,17 @@ def _contracted(operands: Sequence[Operand], terms: int | None) -> Fact | None:
     product = _multiplied(factors)
     if terms == 1:
         return product
-    found = strongest(factors)
-    if found is None or any(o.is_plain for o in factors):
+    main = strongest(factors)
+    if main is None or any(o.is_plain for o in factors):
         few = terms is not None and terms <= HOMOGENEOUS
         return product if few or any(o.is_constant_place for o in factors) else None
-    if found.kind is Kind.FLAG and terms is not None and terms <= EXACT:
+    if main.kind is Kind.FLAG and terms is not None and terms <= EXACT:
         return None
-    if all(o.whole for o in factors) and found.kind in (Kind.FLAG, Kind.COUNT):
+    if all(o.whole for o in factors) and main.kind in (Kind.FLAG, Kind.COUNT):
         return combined(factors, Kind.COUNT, whole=True)
-    is_count = found.kind is Kind.COUNT
+    is_count = main.kind is Kind.COUNT
     few = terms <= FEW if terms is not None else is_count
-    return combined(factors, found.kind) if few and found.kind is not Kind.FLAG else None
+    return combined(factors, main.kind) if few and main.kind is not Kind.FLAG else None
 
 
 _BY_NAME: Mapping[str, Rule] = {

@@ -113,14 +113,14 @@ def strongest(operands: Iterable[Operand]) -> Fact | None:
 
 def combined(operands: Iterable[Operand], kind: Kind, *, whole: bool = False) -> Fact | None:
     """Return a fact of a kind about a result of all operands; None if nothing is known of any."""
-    given = list(operands)
-    found = strongest(given)
-    if found is None:
+    parts = list(operands)
+    main = strongest(parts)
+    if main is None:
         return None
-    facts = [o.fact for o in given if o.fact is not None]
+    facts = [o.fact for o in parts if o.fact is not None]
     ramp = any(fact.ramp for fact in facts)
-    mixed = any(o.is_data for o in given) or any(fact.mixed for fact in facts)
-    return Fact(kind, found.origin, whole, ramp, mixed)
+    mixed = any(o.is_data for o in parts) or any(fact.mixed for fact in facts)
+    return Fact(kind, main.origin, whole, ramp, mixed)
 
 
 def united(old: Fact, new: Fact) -> Fact:

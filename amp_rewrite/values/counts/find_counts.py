@@ -53,9 +53,9 @@ class Given:
     inputs: Mapping[int, Fact | None]
 
 
-def find_counts(type_graph: TypeGraph, given: Given) -> Counts:
+def find_counts(type_graph: TypeGraph, premises: Given) -> Counts:
     """Follow counts, flags and places through a model or the body of a function."""
-    counts = Counts(type_graph, given)
+    counts = Counts(type_graph, premises)
     if counts.may_begin:
         counts.sweep(type_graph.flat.main.nodes)
     return counts
@@ -64,11 +64,11 @@ def find_counts(type_graph: TypeGraph, given: Given) -> Counts:
 class Counts(Sweep[Fact | None]):
     """What is known of the values of a model; `find_counts` makes them."""
 
-    def __init__(self, type_graph: TypeGraph, given: Given) -> None:
+    def __init__(self, type_graph: TypeGraph, premises: Given) -> None:
         """Begin with what is known of inputs."""
         super().__init__(type_graph)
-        self._given = given
-        self._facts = dict(given.inputs)
+        self._given = premises
+        self._facts = dict(premises.inputs)
         flat = self.flat
         self._begins = [
             called in flat.functions or has(called, Trait.CASTS, Trait.ENUMERATES)
@@ -83,23 +83,23 @@ class Counts(Sweep[Fact | None]):
     @cached_property
     def by_vertex(self) -> Mapping[int, Fact]:
         """Vertex -> the fact about what it computes, of those that compute no plain data."""
-        found: dict[int, Fact] = {}
+        fact_of: dict[int, Fact] = {}
         for value, fact in self._facts.items():
             vertex = self.type_graph.source[value]
             if fact is None or vertex == ABSENT or not self.type_graph.is_retyped(value):
                 continue
             if not has(self.type_graph.operator_of(vertex), Trait.HOLDS):
-                found.setdefault(vertex, fact)
-        return found
+                fact_of.setdefault(vertex, fact)
+        return fact_of
 
     def because(self, vertex: int) -> int | None:
         """Return the vertex from which the kind of a vertex spread, None where it begins."""
         facts, node = self.by_vertex, self.type_graph.nodes[vertex]
         if self._is_made_a_float(node) or has(self.flat.called(node), Trait.ENUMERATES):
             return None
-        known = [v for v in before(self.type_graph, vertex) if v in facts]
-        same = [v for v in known if facts[v].origin == facts[vertex].origin]
-        return next(iter([*same, *known]), None)
+        sources = [v for v in before(self.type_graph, vertex) if v in facts]
+        same = [v for v in sources if facts[v].origin == facts[vertex].origin]
+        return next(iter([*same, *sources]), None)
 
     def _is_made_a_float(self, node: int) -> bool:
         """Tell whether a node makes floats of other numbers."""
@@ -117,61 +117,61 @@ class Counts(Sweep[Fact | None]):
         """Return the fact about a value that was swept, or that nothing computes."""
         if value in self._facts:
             return self._facts[value]
-        known = self._by_type(value)
-        if known is not None or not self._is_wide(value):
-            return known
+        fact = self._by_type(value)
+        if fact is not None or not self._is_wide(value):
+            return fact
         constant = self._constant(value)
         ramp = constant is not None and runs_through_places(constant)
         return Fact(Kind.COUNT, value, True, ramp)
 
-    def learn(self, value: int, found: Fact | None) -> None:
+    def learn(self, value: int, fact: Fact | None) -> None:
         """Take note of a fact about a float32 value."""
-        if found is not None and self.type_graph.is_retyped(value):
+        if fact is not None and self.type_graph.is_retyped(value):
             old = self._facts.get(value)
-            self._facts[value] = found if old is None else united(old, found)
+            self._facts[value] = fact if old is None else united(old, fact)
 
     def joined(self, parts: Sequence[Fact | None]) -> Fact | None:
         """Return what a graph inside a node takes or gives; a loop may make anything of a bound."""
-        found = strongest(Operand(part) for part in parts)
-        return None if found is None or found.kind is Kind.FLAG else found.of_kind(found.kind)
+        main = strongest(Operand(part) for part in parts)
+        return None if main is None or main.kind is Kind.FLAG else main.of_kind(main.kind)
 
     def is_settled(self, inner: int, end: int) -> bool:
         """Tell whether what a turn makes adds nothing to what is known."""
-        known, made = self._facts.get(inner), self.joined([self[end]])
-        if made is None or not self.type_graph.is_retyped(inner):
+        fact, turned = self._facts.get(inner), self.joined([self[end]])
+        if turned is None or not self.type_graph.is_retyped(inner):
             return True
-        return known is not None and united(known, made) == known
+        return fact is not None and united(fact, turned) == fact
 
     def sweep(self, nodes: Iterable[int]) -> None:
         """Learn what nodes make of what is known; most of them read data alone."""
-        flat, known = self.flat, self._facts.keys()
+        flat, facts = self.flat, self._facts.keys()
         for node in nodes:
             if flat.bodies_in(node):
                 self.control(node)
-            elif self._begins[flat.operator[node]] or not known.isdisjoint(flat.inputs_of(node)):
-                made = flat.outputs_of(node)
-                for value, fact in zip(made, self._results(node), strict=True):
+            elif self._begins[flat.operator[node]] or not facts.isdisjoint(flat.inputs_of(node)):
+                outputs = flat.outputs_of(node)
+                for value, fact in zip(outputs, self._results(node), strict=True):
                     self.learn(value, fact)
 
     def _results(self, node: int) -> Sequence[Fact | None]:
         """Return the facts about what a node makes as float32."""
-        flat, called, made = self.flat, self.flat.called(node), self.flat.outputs_of(node)
+        flat, called, outputs = self.flat, self.flat.called(node), self.flat.outputs_of(node)
         inputs = flat.inputs_of(node)
         if not self.is_complete(node):
-            return [None] * len(made)
+            return [None] * len(outputs)
         if flat.is_call(node):
-            given = [None if v == ABSENT else self[v] for v in inputs]
-            return self._given.call(self.type_graph, node, given)
+            read = [None if v == ABSENT else self[v] for v in inputs]
+            return self._given.call(self.type_graph, node, read)
         if has(called, Trait.ENUMERATES):
-            return [Fact(Kind.COUNT, value, ramp=True) for value in made]
+            return [Fact(Kind.COUNT, value, ramp=True) for value in outputs]
         if self._is_made_a_float(node):
-            return [self[inputs[0]]] * len(made)
+            return [self[inputs[0]]] * len(outputs)
         rule = rule_of(called, self._terms(node))
         operands = self._operands(node) if rule is not None else ()
         fact = rule(operands) if rule is not None and operands else None
-        if fact is not None and self._flags.intersection(made):
+        if fact is not None and self._flags.intersection(outputs):
             fact = Fact(Kind.FLAG, fact.origin, True)
-        return [fact] * len(made)
+        return [fact] * len(outputs)
 
     def _terms(self, node: int) -> int | None:
         contracts = has(self.flat.called(node), Trait.CONTRACTS)
@@ -251,9 +251,9 @@ class Counts(Sweep[Fact | None]):
 
     def _made(self, node: int, output: int) -> Fact | None:
         """Return the fact about what a node makes; a new count where its operator has no rule."""
-        known, is_integer = self._by_type(output), self._is_wide(output)
-        if known is not None or not (is_integer or self.type_graph.types[output] == _DOUBLE):
-            return known
+        own, is_integer = self._by_type(output), self._is_wide(output)
+        if own is not None or not (is_integer or self.type_graph.types[output] == _DOUBLE):
+            return own
         called, read = self.flat.called(node), self._data(node)
         if has(called, Trait.QUANTIZED):
             return None
@@ -303,14 +303,14 @@ def find_flags(type_graph: TypeGraph) -> frozenset[int]:
     a mask is made a truth value somewhere, or it becomes 0 and "lower than everything" by a product
     with a large negative constant, (1 - mask) * -10000, which no count would survive.
     """
-    found: set[int] = set()
+    flags: set[int] = set()
     stack = [*_masking(type_graph), *_made_truth_values(type_graph)]
     while stack:
         value = stack.pop()
-        if value not in found:
-            found.add(value)
+        if value not in flags:
+            flags.add(value)
             stack += _flags_behind(type_graph, value)
-    return frozenset(found)
+    return frozenset(flags)
 
 
 def _masking(type_graph: TypeGraph) -> Iterator[int]:
@@ -327,8 +327,8 @@ def _made_truth_values(type_graph: TypeGraph) -> Iterator[int]:
     """Yield the integers that are cast to truth values."""
     flat, types = type_graph.flat, type_graph.types
     for node in flat.nodes_of("Cast"):
-        for read, made in zip(flat.inputs_of(node), flat.outputs_of(node), strict=False):
-            if types[made] == _BOOL and "int" in (types[read] or ""):
+        for read, written in zip(flat.inputs_of(node), flat.outputs_of(node), strict=False):
+            if types[written] == _BOOL and "int" in (types[read] or ""):
                 yield read
 
 

@@ -68,12 +68,12 @@ def _demanded_by(type_graph: TypeGraph, vertex: int, demanded: Demanded) -> Iter
     node = type_graph.nodes[vertex]
     first, inputs = flat.input_start[node], flat.inputs_of(node)
     if flat.is_call(node):
-        found = demanded(type_graph, node)
+        inputs_demanded = demanded(type_graph, node)
     else:
         name, called = flat.node_names[node], flat.called(node)
         nouns = [(i, _noun(called, i)) for i in range(len(inputs))]
-        found = [(i, noun, name) for i, noun in nouns if noun is not None]
-    for index, noun, name in found:
+        inputs_demanded = [(i, noun, name) for i, noun in nouns if noun is not None]
+    for index, noun, name in inputs_demanded:
         if type_graph.reads[first + index] == vertex:
             yield Demand(vertex, inputs[index], noun, name)
 
@@ -95,16 +95,16 @@ def find_differences(type_graph: TypeGraph, counts: Counts) -> list[Demand]:
 
     What remains is how far they were moved, which is small beside where they are.
     """
-    flat, found = type_graph.flat, list[Demand]()
+    flat, demands = type_graph.flat, list[Demand]()
     for node in flat.nodes_of("Sub"):
         read = flat.inputs_of(node)[:2]
         facts = [fact for v in read if (fact := counts[v]) is not None and fact.ramp]
         if len(facts) == len(read) and len({fact.mixed for fact in facts}) == 2:
             vertices = type_graph.vertices_of(node)
-            found += [
+            demands += [
                 Demand(v, value, PLACE, flat.node_names[node]) for v in vertices for value in read
             ]
-    return found
+    return demands
 
 
 @dataclass
@@ -135,21 +135,21 @@ def follow_demands(
         is_harmless: Tells of a vertex, what is known of it, and whether small errors do no harm,
             if rounding its result does none; demands end there.
     """
-    found, flat = Followed(), type_graph.flat
+    followed, flat = Followed(), type_graph.flat
     inputs = set(flat.main.inputs)
     for demand in demands:
         stack = [(demand.value, type_graph.source[demand.value], demand.vertex)]
         while stack:
             value, vertex, because = stack.pop()
             if vertex == ABSENT and value in inputs:
-                found.inputs.setdefault(value, demand)
+                followed.inputs.setdefault(value, demand)
             fact = counts.by_vertex.get(vertex)
-            if vertex in found.steps or fact is None or fact.kind is Kind.FLAG:
+            if vertex in followed.steps or fact is None or fact.kind is Kind.FLAG:
                 continue
             if is_harmless(vertex, fact, demand.noun == ANGLE):
                 continue
-            found.steps[vertex] = Step(demand, because)
+            followed.steps[vertex] = Step(demand, because)
             node = type_graph.nodes[vertex]
             stack += [(v, ABSENT, vertex) for v in flat.inputs_of(node) if v in inputs]
             stack += [(ABSENT, v, vertex) for v in before(type_graph, vertex)]
-    return found
+    return followed

@@ -25,24 +25,24 @@ class Functions:
         self._demanded: dict[int, list[tuple[int, str, str]]] = {}
 
     def results(
-        self, type_graph: TypeGraph, node: int, given: Sequence[Fact | None]
+        self, type_graph: TypeGraph, node: int, operands: Sequence[Fact | None]
     ) -> Sequence[Fact | None]:
         """Return the facts about the outputs of a call, from those about its inputs."""
         body = called_body(type_graph, node)
         inside = [
             None if fact is None else fact._replace(origin=_outside(i))
-            for i, fact in enumerate(given)
+            for i, fact in enumerate(operands)
         ]
         key = (id(body), *inside)
         if key not in self._results:
             inputs = dict(zip(body.flat.main.inputs, inside, strict=False)) | constant_places(body)
-            found = find_counts(body, Given(_unbounded, self.results, inputs))
-            self._results[key] = [found[value] for value in body.flat.main.outputs]
+            counts = find_counts(body, Given(_unbounded, self.results, inputs))
+            self._results[key] = [counts[value] for value in body.flat.main.outputs]
         outputs = type_graph.flat.outputs_of(node)
         facts = self._results[key][: len(outputs)]
         facts += [None] * (len(outputs) - len(facts))
         return [
-            None if fact is None else fact._replace(origin=_origin(fact, value, given))
+            None if fact is None else fact._replace(origin=_origin(fact, value, operands))
             for fact, value in zip(facts, outputs, strict=True)
         ]
 
@@ -54,11 +54,11 @@ class Functions:
             inputs = body.flat.main.inputs
             places = {v: Fact(Kind.COORDINATE, v) for v in inputs if body.is_retyped(v)}
             demands = find_demands(body, self.demanded)
-            known = places | constant_places(body)
-            counts = find_counts(body, Given(_unbounded, self.results, known))
-            found = follow_demands(body, demands, counts, lambda vertex, fact, small: False)
+            places_inside = places | constant_places(body)
+            counts = find_counts(body, Given(_unbounded, self.results, places_inside))
+            followed = follow_demands(body, demands, counts, lambda vertex, fact, small: False)
             self._demanded[key] = [
-                (inputs.index(v), demand.noun, demand.name) for v, demand in found.inputs.items()
+                (inputs.index(v), demand.noun, demand.name) for v, demand in followed.inputs.items()
             ]
         return self._demanded[key]
 
@@ -72,7 +72,7 @@ def _outside(index: int) -> int:
     return -2 - index
 
 
-def _origin(fact: Fact, output: int, given: Sequence[Fact | None]) -> int:
+def _origin(fact: Fact, output: int, operands: Sequence[Fact | None]) -> int:
     """Return where a fact began: before the call, or inside, which counts as the output."""
-    before = given[-2 - fact.origin] if fact.origin <= _outside(0) else None
+    before = operands[-2 - fact.origin] if fact.origin <= _outside(0) else None
     return output if before is None else before.origin

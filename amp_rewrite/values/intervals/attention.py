@@ -18,9 +18,9 @@ def averaged(*values: Interval) -> Interval:
     return i.between(hull.low * _ROOM, hull.high * _ROOM)
 
 
-def cached(op: Operation, given: int, past: int) -> Interval:
+def cached(op: Operation, source: int, past: int) -> Interval:
     """Return what a cache holds: an input, behind what it held before if that is there."""
-    new = op.of(given)
+    new = op.of(source)
     return ((op.of(past) | new) if op.has(past) else new).scattered()
 
 

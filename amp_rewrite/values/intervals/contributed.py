@@ -95,8 +95,8 @@ def _fused_convolution(op: Operation) -> Interval:
     return _activated(op, i.add(product, op.of(3)) if op.has(3) else product)
 
 
-def _first(found: Interval | list[Interval]) -> Interval:
-    return found if isinstance(found, Interval) else found[0]
+def _first(results: Interval | list[Interval]) -> Interval:
+    return results if isinstance(results, Interval) else results[0]
 
 
 def _attention(op: Operation) -> list[Interval]:
@@ -104,9 +104,9 @@ def _attention(op: Operation) -> list[Interval]:
     sums = op.known.row_sums(op.inputs[1], columns)
     if sums is None:
         return [i.ANY] * op.n_outputs
-    made = sums.times(op.of(0), op.share)
-    made = i.add(made, op.of(2)) if op.has(2) else made
-    held = (made | op.of(4) if op.has(4) else made).scattered()
+    packed = sums.times(op.of(0), op.share)
+    packed = i.add(packed, op.of(2)) if op.has(2) else packed
+    held = (packed | op.of(4) if op.has(4) else packed).scattered()
     present = i.ANY if op.attribute("do_rotary", 0) else held
     return [averaged(held), present][: op.n_outputs]
 
@@ -114,8 +114,8 @@ def _attention(op: Operation) -> list[Interval]:
 def _multi_head(op: Operation) -> list[Interval]:
     """Bound an attention whose values are an input of their own, or part of a packed one."""
     source = next((index for index in (2, 1) if op.has(index)), 0)
-    given = op.of(source)
-    values = (given | i.add(given, op.of(3)) if op.has(3) else given).scattered()
+    packed = op.of(source)
+    values = (packed | i.add(packed, op.of(3)) if op.has(3) else packed).scattered()
     values = (values | op.of(7)).scattered() if op.has(7) else values
     return [averaged(values), i.ANY, values, i.ANY][: op.n_outputs]
 

@@ -39,12 +39,12 @@ class ElementType(NamedTuple):
     end: float = math.inf
     is_numeric: bool = True
 
-    def fitted(self, found: Interval) -> Interval:
+    def fitted(self, interval: Interval) -> Interval:
         """Return what becomes of numbers that are stored in this type: integers wrap around."""
         if self.is_integer:
-            within = self.range.low <= found.low and found.high <= self.range.high
-            return found if within else self.range
-        low, high, away, reach = found
+            within = self.range.low <= interval.low and interval.high <= self.range.high
+            return interval if within else self.range
+        low, high, away, reach = interval
         return Interval(
             -math.inf if low < -self.end else low,
             math.inf if high > self.end else high,
@@ -65,10 +65,10 @@ def of(type_string: str | None) -> ElementType:
         return _UNKNOWN
     if number in _NO_NUMBERS:
         return _UNKNOWN._replace(is_numeric=False)
-    known = dtypes.of(number)
-    if known is not None:
-        share = _UNITS * known.epsilon
-        return ElementType(i.ANY, False, share, known.smallest_normal, known.max)
+    dtype = dtypes.of(number)
+    if dtype is not None:
+        share = _UNITS * dtype.epsilon
+        return ElementType(i.ANY, False, share, dtype.smallest_normal, dtype.max)
     numpy = onnx.helper.tensor_dtype_to_np_dtype(number)
     if numpy == np.bool_:
         return ElementType(i.UNIT, is_integer=True)

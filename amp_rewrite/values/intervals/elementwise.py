@@ -39,8 +39,8 @@ def _divide(op: Operation) -> Interval:
 
 
 def _mean(op: Operation) -> Interval:
-    given = op.of_all()
-    return i.scale(reduce(i.add, given), 1 / len(given))
+    operands = op.of_all()
+    return i.scale(reduce(i.add, operands), 1 / len(operands))
 
 
 def _sqrt(a: Interval) -> Interval:

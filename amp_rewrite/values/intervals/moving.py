@@ -50,16 +50,16 @@ def _scattered(updates: int) -> Rule:
 
 def _cast(op: Operation) -> Interval:
     """Round; what becomes an integer loses its fraction, and a truth value is 0 or 1."""
-    given, output = op.of(0), op.output
+    operand, output = op.of(0), op.output
     if op.known.by_type(output) is i.UNIT:
-        return i.point(1.0) if given.away else i.point(0.0) if given == i.ZERO else i.UNIT
+        return i.point(1.0) if operand.away else i.point(0.0) if operand == i.ZERO else i.UNIT
     if not op.known.is_integer(output):
-        return given
-    if not given.is_bounded:
+        return operand
+    if not operand.is_bounded:
         return i.ANY
     if op.known.is_integer(op.inputs[0]):
-        return given
-    return i.increasing(math.trunc, given)
+        return operand
+    return i.increasing(math.trunc, operand)
 
 
 def _dropout(op: Operation) -> Interval:
@@ -104,12 +104,14 @@ def numbers(array: Array) -> Interval:
     """Return the interval of the elements of an array; NaN does not count."""
     if array.dtype.kind in "cOUS":
         return i.ANY
-    known = array[~np.isnan(array)] if array.dtype.kind == "f" and np.isnan(array).any() else array
-    if not known.size:
+    elements = (
+        array[~np.isnan(array)] if array.dtype.kind == "f" and np.isnan(array).any() else array
+    )
+    if not elements.size:
         return i.ANY if array.size else i.ZERO
-    found = i.between(float(known.min()), float(known.max()))
-    away = found.away or float(np.abs(known).min())
-    return found._replace(away=away, reach=found.magnitude)
+    interval = i.between(float(elements.min()), float(elements.max()))
+    away = interval.away or float(np.abs(elements).min())
+    return interval._replace(away=away, reach=interval.magnitude)
 
 
 def _dequantized(op: Operation) -> Interval:

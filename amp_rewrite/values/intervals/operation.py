@@ -118,11 +118,11 @@ class Operation(NamedTuple):
         Nobody checks attributes of foreign operators: one of another kind than the default counts
         as left out.
         """
-        found = self.attributes.get(name)
-        if found is None or found.value is None:
+        attribute = self.attributes.get(name)
+        if attribute is None or attribute.value is None:
             return default
         kinds = _KINDS.get(type(default))
-        return found.value if kinds is None or isinstance(found.value, kinds) else default
+        return attribute.value if kinds is None or isinstance(attribute.value, kinds) else default
 
     @property
     def share(self) -> float:

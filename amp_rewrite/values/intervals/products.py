@@ -62,8 +62,8 @@ def _windowed(op: Operation, layout: Layout, *axes: slice) -> Interval:
     else:
         shape = op.shape(1)
         lengths = None if shape is None else [d for part in axes for d in shape[part]]
-        known = None if lengths is None or None in lengths else math.prod(d or 0 for d in lengths)
-        product = sum_of(op, i.multiply(x, op.of(1)), known)
+        terms = None if lengths is None or None in lengths else math.prod(d or 0 for d in lengths)
+        product = sum_of(op, i.multiply(x, op.of(1)), terms)
     return i.add(product, op.of(2)) if op.has(2) else product
 
 

@@ -99,9 +99,9 @@ def intervals_of(
     """
     flat = type_graph.flat
     is_large = flat.n_nodes >= _MANY_NODES and len(flat.bodies) == 1
-    known = Intervals(type_graph, measured or MeasuredConstants(), inputs or {}, early=is_large)
-    known.start()
-    return known
+    intervals = Intervals(type_graph, measured or MeasuredConstants(), inputs or {}, early=is_large)
+    intervals.start()
+    return intervals
 
 
 class Intervals(Sweep[Interval]):
@@ -170,9 +170,9 @@ class Intervals(Sweep[Interval]):
     def _settle(self) -> None:
         """Become what is known with the shapes that inference finds."""
         count = len(self._made)
-        found = Intervals(self.type_graph, self._measured, self._inputs, n_cases=count)
-        found.start()
-        vars(self).update(vars(found))
+        anew = Intervals(self.type_graph, self._measured, self._inputs, n_cases=count)
+        anew.start()
+        vars(self).update(vars(anew))
 
     def __getitem__(self, value: int) -> Interval:
         """Return the interval of a value."""
@@ -183,11 +183,11 @@ class Intervals(Sweep[Interval]):
             else:
                 self._settle()
                 number = self._numbers[value]
-        found = self._known[number]
-        if found is None:
-            found = self._constant(value) or self.by_type(value)
-            self._known[number] = found
-        return found
+        interval = self._known[number]
+        if interval is None:
+            interval = self._constant(value) or self.by_type(value)
+            self._known[number] = interval
+        return interval
 
     def _constant(self, value: int) -> Interval | None:
         """Return the interval of a constant: short ones are read, of others statistics are known.
@@ -216,7 +216,7 @@ class Intervals(Sweep[Interval]):
     def may_reach(self, magnitude: float) -> Array:
         """Return a mask of the values that nothing known so far keeps below a magnitude."""
         # by number
-        reach = [known is None or known.magnitude >= magnitude for known in self._known]
+        reach = [interval is None or interval.magnitude >= magnitude for interval in self._known]
         if any(reach[number] for number in self._vague):
             self._settle()
             return self.may_reach(magnitude)
@@ -234,8 +234,8 @@ class Intervals(Sweep[Interval]):
         key = value, layout
         if key not in self._row_sums:
             array = self.array(value)
-            known = None if array is None or not array.size else RowSums.of(layout(array))
-            self._row_sums[key] = known
+            sums = None if array is None or not array.size else RowSums.of(layout(array))
+            self._row_sums[key] = sums
         return self._row_sums[key]
 
     def stream(self, value: int) -> Stream | None:
@@ -247,13 +247,13 @@ class Intervals(Sweep[Interval]):
         recorded = self._recorded(value)
         if recorded is not None and None not in recorded:
             return recorded
-        made = self._made_shape(value)
-        if made is None and recorded is None and self._early:
+        computed = self._made_shape(value)
+        if computed is None and recorded is None and self._early:
             if not self._sweeps:
                 self._settle()
                 return self.shape(value)
             self._is_vague = True
-        return recorded if made is None else made
+        return recorded if computed is None else computed
 
     def _made_shape(self, value: int) -> Sequence[int | None] | None:
         """Return the shape that what makes a value tells: a constant, or its repetition."""
@@ -282,7 +282,7 @@ class Intervals(Sweep[Interval]):
 
     def sweep(self, nodes: Iterable[int]) -> None:
         """Learn what nodes make; a rule is asked where a case is new."""
-        numbers, cases, made, case_of = self._numbers, self._cases, self._made, self._case_of
+        numbers, cases, results_of, case_of = self._numbers, self._cases, self._made, self._case_of
         # by slot: a value; by node: its first slot
         read, first, outputs_of = self.flat.inputs, self.flat.input_start, self.flat.outputs_of
         for node in nodes:
@@ -293,10 +293,10 @@ class Intervals(Sweep[Interval]):
             key = (kind, *[numbers[v] for v in read[first[node] : first[node + 1]]])
             case = cases.get(key)
             if case is None:
-                case = cases[key] = len(made)
-                made.append(self._results(node))
+                case = cases[key] = len(results_of)
+                results_of.append(self._results(node))
             case_of[node] = case
-            for value, number in zip(outputs_of(node), made[case], strict=False):
+            for value, number in zip(outputs_of(node), results_of[case], strict=False):
                 numbers[value] = number
 
     def _type(self, value: int) -> ElementType:
@@ -308,8 +308,8 @@ class Intervals(Sweep[Interval]):
         inputs = self.flat.inputs_of(node)
         rule = self._rules[operator] if self.is_complete(node) else _anything
         self._is_vague = False
-        found = rule(Operation(self, node, inputs))
-        results = [found] if isinstance(found, Interval) else found
+        outcome = rule(Operation(self, node, inputs))
+        results = [outcome] if isinstance(outcome, Interval) else outcome
         shows = self._shows_input[operator] and inputs
         origin = self._numbers[inputs[0]] if shows else ABSENT
         return [
@@ -317,20 +317,24 @@ class Intervals(Sweep[Interval]):
             for value, interval in zip(self.flat.outputs_of(node), results, strict=False)
         ]
 
-    def _stored(self, value: int, found: Interval, node: int) -> Interval:
+    def _stored(self, value: int, interval: Interval, node: int) -> Interval:
         """Return what becomes of a result that is rounded and stored in the type of a value."""
         type_, operator = self._type(value), self.flat.operator[node]
-        if found is i.ANY:
+        if interval is i.ANY:
             return type_.range
         rounds = self._rounds[operator] and not type_.is_integer
         if rounds and not (self._casts[operator] and self._holds(node, type_)):
-            found = found.rounded(type_.share, type_.tiny)
-        return type_.fitted(found)
+            interval = interval.rounded(type_.share, type_.tiny)
+        return type_.fitted(interval)
 
     def _holds(self, node: int, type_: ElementType) -> bool:
         """Tell whether a type holds every number of the range that a Cast reads from another."""
-        given = self._type(self.flat.inputs_of(node)[0])
-        return not given.is_integer and type_.share <= given.share and type_.tiny <= given.tiny
+        source_type = self._type(self.flat.inputs_of(node)[0])
+        return (
+            not source_type.is_integer
+            and type_.share <= source_type.share
+            and type_.tiny <= source_type.tiny
+        )
 
     def _number(self, value: int, interval: Interval, origin: int) -> int:
         """Return the number of the values of which the same is known."""
@@ -344,10 +348,10 @@ class Intervals(Sweep[Interval]):
                 self._vague.add(number)
         return number
 
-    def learn(self, value: int, found: Interval) -> None:
+    def learn(self, value: int, fact: Interval) -> None:
         """Take note of an interval of a value that shares it with no other one."""
         self._numbers[value] = len(self._known)
-        self._known.append(found)
+        self._known.append(fact)
 
     def joined(self, parts: Sequence[Interval]) -> Interval:
         """Return what holds for some elements of several values."""

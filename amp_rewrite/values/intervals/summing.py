@@ -18,15 +18,15 @@ def reduced_length(op: Operation) -> float | None:
         return None
     axes = op.attribute("axes")
     if axes is None and op.has(1):
-        given = op.array(1)
-        if given is None:
+        axes_input = op.array(1)
+        if axes_input is None:
             return None
-        axes = [int(axis) for axis in given.reshape(-1)]
+        axes = [int(axis) for axis in axes_input.reshape(-1)]
     if not axes:
         axes = [] if op.attribute("noop_with_empty_axes", 0) else list(range(len(shape)))
     lengths = [shape[axis] if -len(shape) <= axis < len(shape) else None for axis in axes]
-    known = [length for length in lengths if length is not None]
-    return float(math.prod(known)) if len(known) == len(lengths) else None
+    static_lengths = [length for length in lengths if length is not None]
+    return float(math.prod(static_lengths)) if len(static_lengths) == len(lengths) else None
 
 
 def length_along(op: Operation, axis: Array | None) -> int | None:
@@ -105,8 +105,8 @@ def _mean_of_channel(op: Operation) -> Interval:
     """Bound the mean over all axes behind batch and channel."""
     shape = op.shape(0)
     lengths = (None,) if shape is None else shape[2:]
-    known = [length for length in lengths if length is not None]
-    count = float(math.prod(known)) if len(known) == len(lengths) else None
+    static_lengths = [length for length in lengths if length is not None]
+    count = float(math.prod(static_lengths)) if len(static_lengths) == len(lengths) else None
     return _averaged(op.of(0), count, op.share)
 
 

@@ -51,9 +51,9 @@ class Channel(NamedTuple):
         return cls(mean, spread, abs(mean) + PEAK * spread)
 
     @classmethod
-    def like(cls, found: Estimate) -> Channel:
+    def like(cls, estimate: Estimate) -> Channel:
         """Return a channel that is like all of a value."""
-        return cls.of(found.mean, found.spread)
+        return cls.of(estimate.mean, estimate.spread)
 
     @property
     def size(self) -> float:
@@ -120,7 +120,7 @@ def outliers_of_rows(rows: Array, *, factor: float = 1.0) -> LargeChannels | Non
     means, spreads = elements.mean(axis=0), elements.std(axis=0)
     peaks = np.abs(elements).max(axis=0)
     sizes = np.hypot(means, spreads)
-    found = np.flatnonzero(sizes > FACTOR * np.median(sizes))
-    channels = zip(means[found], spreads[found], peaks[found], strict=True)
-    known = (Channel(float(m), float(s), float(p)) for m, s, p in channels)
-    return largest_of(length, dict(zip(found.tolist(), known, strict=True)))
+    places = np.flatnonzero(sizes > FACTOR * np.median(sizes))
+    channels = zip(means[places], spreads[places], peaks[places], strict=True)
+    large_channels = (Channel(float(m), float(s), float(p)) for m, s, p in channels)
+    return largest_of(length, dict(zip(places.tolist(), large_channels, strict=True)))

@@ -18,50 +18,50 @@ def _like(op_type: str) -> EstimateRule:
     return standard.RULES[op_type]
 
 
-def _sum(given: Given, *indices: int) -> Estimate | None:
+def _sum(operands: Given, *indices: int) -> Estimate | None:
     """Return the estimate of the sum of those of some inputs of which something is known."""
-    terms = [given[k] for k in indices if k < len(given)]
-    known = [term for term in terms if term is not None]
-    return reduce(e.add, known) if known else None
+    terms = [operands[k] for k in indices if k < len(operands)]
+    present = [term for term in terms if term is not None]
+    return reduce(e.add, present) if present else None
 
 
-def _gelu(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+def _gelu(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Rectify the input, plus a bias if there is one."""
-    x = None if given[0] is None else _sum(given, 0, 1)
+    x = None if operands[0] is None else _sum(operands, 0, 1)
     return None if x is None else x.rectified()
 
 
-def _matmul(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+def _matmul(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     turned = bool(op.attribute("transB", 0))
     layout, axis = (row_sums.rows, -1) if turned else (row_sums.columns, -2)
     rows = standard.rows_of(op, samples, 1, layout, slice(axis, None if turned else -1))
     if rows is None:
-        product = standard.computed_product(op, given)
+        product = standard.computed_product(op, operands)
     else:
-        product = None if given[0] is None else rows.applied(given[0])
+        product = None if operands[0] is None else rows.applied(operands[0])
     return None if product is None else product.scaled(op.attribute("alpha", 1.0))
 
 
-def _attention(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+def _attention(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Take the values, made by one product with those of queries and keys, for the result."""
     rows = standard.rows_of(op, samples, 1, row_sums.columns, slice(-2, -1))
-    if given[0] is None or rows is None:
+    if operands[0] is None or rows is None:
         return None
-    made, bias = rows.applied(given[0]), given[2] if op.has(2) else None
-    return made if bias is None else e.add(made, bias)
+    product, bias = rows.applied(operands[0]), operands[2] if op.has(2) else None
+    return product if bias is None else e.add(product, bias)
 
 
-def _multi_head(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+def _multi_head(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Take the values, part of a packed input or one of their own, for the result."""
     source = next((index for index in (2, 1) if op.has(index)), 0)
-    return None if given[source] is None else _sum(given, source, 3)
+    return None if operands[source] is None else _sum(operands, source, 3)
 
 
 def _activated(rule: EstimateRule) -> EstimateRule:
     """Make the rule of a product that goes through an activation."""
 
-    def activated(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-        product = rule(op, given, samples)
+    def activated(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+        product = rule(op, operands, samples)
         if product is None or not op.attribute("activation", ""):
             return product
         return product.rectified()
@@ -69,16 +69,16 @@ def _activated(rule: EstimateRule) -> EstimateRule:
     return activated
 
 
-def _convolution(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+def _convolution(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Convolve, and add a fourth input."""
-    product = _like("Conv")(op, given, samples)
-    added = given[3] if op.has(3) else None
+    product = _like("Conv")(op, operands, samples)
+    added = operands[3] if op.has(3) else None
     return product if product is None or added is None else e.add(product, added)
 
 
 RULES: Mapping[str, EstimateRule] = {
     "Attention": _attention,
-    "BiasAdd": lambda op, given, samples: _sum(given, 0, 1, 2),
+    "BiasAdd": lambda op, operands, samples: _sum(operands, 0, 1, 2),
     "BiasGelu": _gelu,
     "BiasSoftmax": _like("Softmax"),
     "EmbedLayerNormalization": standard.normalized(5, 6),
@@ -88,7 +88,7 @@ RULES: Mapping[str, EstimateRule] = {
     "FusedMatMul": _matmul,
     "Gelu": _gelu,
     "GroupNorm": standard.normalized(1, 2),
-    "GroupQueryAttention": lambda op, given, samples: given[2] if op.has(2) else given[0],
+    "GroupQueryAttention": lambda op, operands, samples: operands[2] if op.has(2) else operands[0],
     "MultiHeadAttention": _multi_head,
     "QuickGelu": _gelu,
     "RotaryEmbedding": _like("Identity"),

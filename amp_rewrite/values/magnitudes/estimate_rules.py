@@ -58,16 +58,16 @@ EstimateRule = Callable[[Operation, Given, Samples], Estimate | None]
 
 
 def _first(function: Callable[[Estimate], Estimate]) -> EstimateRule:
-    def rule(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-        return None if given[0] is None else function(given[0])
+    def rule(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+        return None if operands[0] is None else function(operands[0])
 
     return rule
 
 
 def _folded(function: Callable[[Estimate, Estimate], Estimate]) -> EstimateRule:
-    def rule(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-        known = [a for a in given if a is not None]
-        return reduce(function, known) if known and len(known) == len(given) else None
+    def rule(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+        present = [a for a in operands if a is not None]
+        return reduce(function, present) if present and len(present) == len(operands) else None
 
     return rule
 
@@ -75,47 +75,47 @@ def _folded(function: Callable[[Estimate, Estimate], Estimate]) -> EstimateRule:
 def _mixed(*indices: int) -> EstimateRule:
     """Make the rule of operators that put elements of several inputs together; masks are none."""
 
-    def rule(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-        chosen = [given[k] for k in indices or range(len(given)) if k < len(given)]
-        known = [a for a in chosen if a is not None]
-        return e.mixed(*known) if known else None
+    def rule(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+        chosen = [operands[k] for k in indices or range(len(operands)) if k < len(operands)]
+        present = [a for a in chosen if a is not None]
+        return e.mixed(*present) if present else None
 
     return rule
 
 
-def _add(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-    a, b = given[0], given[1]
+def _add(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+    a, b = operands[0], operands[1]
     if a is None or b is None:
         return None
     return a.scaled(2.0) if op.reads_one_value else e.add(a, b)
 
 
-def _subtract(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-    a, b = given[0], given[1]
+def _subtract(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+    a, b = operands[0], operands[1]
     return None if a is None or b is None else e.add(a, b.scaled(-1.0))
 
 
-def _multiply(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-    a, b = given[0], given[1]
+def _multiply(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+    a, b = operands[0], operands[1]
     if a is None or b is None:
         return None
     return e.squared(a) if op.reads_one_value else e.multiply(a, b)
 
 
-def _divide(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-    a, b = given[0], given[1]
+def _divide(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+    a, b = operands[0], operands[1]
     if a is None or b is None or not b.size:
         return None
     return a.scaled(1 / b.size)._replace(degree=max(a.degree - b.degree, 0.0))
 
 
-def _invert(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-    a = given[0]
+def _invert(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+    a = operands[0]
     return None if a is None or not a.size else Estimate(1 / a.size, 0.0)
 
 
-def _power(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-    base, exponent = given[0], op.of(1)
+def _power(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+    base, exponent = operands[0], op.of(1)
     if base is None or not exponent.is_point or exponent.low < 0 or base.size > 1e30:
         return None
     if exponent.low == 2:
@@ -135,16 +135,16 @@ def _magnitude(a: Estimate) -> Estimate:
     return e.of_moments(mean, a.square, a.degree)
 
 
-def _reduced(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+def _reduced(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Sum along axes; half of the variance is common to the terms, as in a product."""
-    x, count = given[0], reduced_length(op)
+    x, count = operands[0], reduced_length(op)
     if x is None or count is None:
         return None
     return WeightRows(count, 0.0, count).applied(x)
 
 
-def _reduced_squares(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-    squares = None if given[0] is None else e.squared(given[0])
+def _reduced_squares(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+    squares = None if operands[0] is None else e.squared(operands[0])
     return _reduced(op, [squares], samples)
 
 
@@ -153,7 +153,7 @@ def _pooled(a: Estimate) -> Estimate:
     return a._replace(mean=a.mean + a.spread)
 
 
-def _softmax(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+def _softmax(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Spread 1 over the last axis, whichever it is: an attribute for each would take long."""
     shape = op.shape(0)
     share = 1 / ((shape[-1] if shape else None) or _FREE)
@@ -207,21 +207,21 @@ def _measured(
     return WeightRows(terms * middle, 0.0, terms * middle**2)
 
 
-def _matmul(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+def _matmul(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     rows = rows_of(op, samples, 1, row_sums.columns, slice(-2, -1))
     if rows is not None:
-        return None if given[0] is None else rows.applied_to_rows(given[0])
+        return None if operands[0] is None else rows.applied_to_rows(operands[0])
     rows = rows_of(op, samples, 0, row_sums.rows, slice(-1, None))
     if rows is not None:
-        return None if given[1] is None else rows.applied_to_rows(given[1].turned()).turned()
-    return computed_product(op, given)
+        return None if operands[1] is None else rows.applied_to_rows(operands[1].turned()).turned()
+    return computed_product(op, operands)
 
 
-def computed_product(op: Operation, given: Given) -> Estimate | None:
+def computed_product(op: Operation, operands: Given) -> Estimate | None:
     """Return the estimate of a sum of products of two operands that depend on the input."""
-    if len(given) < 2:
+    if len(operands) < 2:
         return None
-    a, b, shape = given[0], given[1], op.shape(0)
+    a, b, shape = operands[0], operands[1], op.shape(0)
     if a is None or b is None:
         return None
     terms = float((shape[-1] if shape else None) or _FREE)
@@ -229,60 +229,60 @@ def computed_product(op: Operation, given: Given) -> Estimate | None:
     return Estimate(terms * term.mean, math.sqrt(terms) * term.spread / DOUBT, term.degree)
 
 
-def _gemm(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+def _gemm(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     transposed = bool(op.attribute("transB", 0))
     axes = slice(1, 2) if transposed else slice(0, 1)
     rows = rows_of(op, samples, 1, row_sums.rows if transposed else row_sums.columns, axes)
     if rows is None:
-        product = computed_product(op, given)
+        product = computed_product(op, operands)
     else:
-        product = None if given[0] is None else rows.applied_to_rows(given[0])
+        product = None if operands[0] is None else rows.applied_to_rows(operands[0])
     if product is None:
         return None
-    return _biased(product.scaled(op.attribute("alpha", 1.0)), given)
+    return _biased(product.scaled(op.attribute("alpha", 1.0)), operands)
 
 
-def _biased(product: Estimate, given: Given) -> Estimate:
-    bias = given[2] if len(given) > 2 else None
+def _biased(product: Estimate, operands: Given) -> Estimate:
+    bias = operands[2] if len(operands) > 2 else None
     return product if bias is None else e.add(product, bias)
 
 
-def _convolution(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+def _convolution(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     rows = rows_of(op, samples, 1, row_sums.filters, slice(1, None))
-    product = _weighted(op, given[0], rows)
-    return None if product is None else _biased(product, given)
+    product = _weighted(op, operands[0], rows)
+    return None if product is None else _biased(product, operands)
 
 
-def _transposed_convolution(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+def _transposed_convolution(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Take all windows that may overlap; a stride leaves out most of them."""
     strides = op.attribute("strides", ())
     layout = row_sums.transposed_filters(op.attribute("group", 1))
     rows = rows_of(op, samples, 1, layout, slice(0, 1))
-    product = _weighted(op, given[0], rows)
+    product = _weighted(op, operands[0], rows)
     if product is None:
         return None
-    return _biased(product.scaled(1 / math.sqrt(math.prod(strides) or 1)), given)
+    return _biased(product.scaled(1 / math.sqrt(math.prod(strides) or 1)), operands)
 
 
 def normalized(scale: int, bias: int | None = None) -> EstimateRule:
     """Make the rule of normalizations: mean square 1, times a scale, plus a bias."""
 
-    def rule(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-        factor = given[scale] if op.has(scale) else None
+    def rule(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+        factor = operands[scale] if op.has(scale) else None
         product = Estimate(0.0, 1.0 if factor is None else factor.size)
-        added = given[bias] if bias is not None and op.has(bias) else None
+        added = operands[bias] if bias is not None and op.has(bias) else None
         return product if added is None else e.add(product, added)
 
     return rule
 
 
-def _batch(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+def _batch(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Trust the statistics as far as they agree with what the weights in front say.
 
     Trained statistics describe the input better than any estimate. Those of a model whose weights
     were replaced describe nothing, and are off by orders of magnitude.
     """
-    x, scale, bias, mean, variance = given[:5]
+    x, scale, bias, mean, variance = operands[:5]
     if scale is None or bias is None or mean is None or variance is None:
         return None
     kept = Estimate(mean.mean, math.hypot(math.sqrt(max(variance.mean, 0.0)), mean.spread))
@@ -293,30 +293,30 @@ def _batch(op: Operation, given: Given, samples: Samples) -> Estimate | None:
     return e.add(e.multiply(centred, scale), bias)
 
 
-def _einsum(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+def _einsum(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Take the terms of a sum for independent; those of an unknown number for one."""
-    if any(a is None for a in given):
+    if any(a is None for a in operands):
         return None
-    term = reduce(e.multiply, [a for a in given if a is not None])
+    term = reduce(e.multiply, [a for a in operands if a is not None])
     shapes = [op.shape(index) for index in range(len(op.inputs))]
     terms = einsum_terms(str(op.attribute("equation", "")), shapes) or _FREE
     return Estimate(terms * term.mean, math.sqrt(terms) * term.spread / DOUBT, term.degree)
 
 
-def _averaged(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+def _averaged(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Return the estimate of the values of an attention, of which it makes means."""
-    return given[2]
+    return operands[2]
 
 
-def _transposed(op: Operation, given: Given, samples: Samples) -> Estimate | None:
+def _transposed(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Exchange rows and columns where the last two axes change places."""
-    x, order = given[0], op.attribute("perm")
+    x, order = operands[0], op.attribute("perm")
     is_turned = order is None or list(order[-2:]) == [len(order) - 1, len(order) - 2]
     return x.turned() if x is not None and is_turned else x
 
 
-def _local_response(op: Operation, given: Given, samples: Samples) -> Estimate | None:
-    x = given[0]
+def _local_response(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+    x = operands[0]
     if x is None or x.size > 1e30:
         return None
     alpha, beta = op.attribute("alpha", 1e-4), op.attribute("beta", 0.75)

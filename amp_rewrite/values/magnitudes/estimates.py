@@ -121,7 +121,7 @@ class Estimates(Sweep[Estimate | None]):
 
     def sweep(self, nodes: Iterable[int]) -> None:
         """Learn what nodes make; a rule is asked where a case is new."""
-        known = self._known
+        estimate_of = self._known
         for node in nodes:
             operator = self.flat.operator[node]
             rule = self._rules[operator]
@@ -130,44 +130,44 @@ class Estimates(Sweep[Estimate | None]):
                     self.control(node)
                 continue
             outputs, inputs = self.flat.outputs_of(node), self.flat.inputs_of(node)
-            given = tuple([known[v] if v in known else self._of(v) for v in inputs])
-            case = self.intervals.case(node), given
+            operands = tuple([estimate_of[v] if v in estimate_of else self._of(v) for v in inputs])
+            case = self.intervals.case(node), operands
             if case not in self._found:
                 op, is_complete = Operation(self.intervals, node, inputs), self.is_complete(node)
-                result = rule(op, given, self) if is_complete else None
+                result = rule(op, operands, self) if is_complete else None
                 self._found[case] = self._clamped(outputs[0], result)
             for value in outputs if self._alike[operator] else outputs[:1]:
-                known[value] = self._found[case]
+                estimate_of[value] = self._found[case]
             inside = self._sums[operator]
             if inside is not None and len(outputs) > inside.output:
                 total = self.total(terms_of(self.flat, node, inside))
-                known[outputs[inside.output]] = self._clamped(outputs[inside.output], total)
+                estimate_of[outputs[inside.output]] = self._clamped(outputs[inside.output], total)
 
     def total(self, terms: Iterable[int]) -> Estimate | None:
         """Return the estimate of a sum of those terms of which something is known."""
-        known = [found for found in (self[term] for term in terms) if found is not None]
-        return reduce(e.add, known) if known else None
+        present = [estimate for estimate in (self[term] for term in terms) if estimate is not None]
+        return reduce(e.add, present) if present else None
 
-    def learn(self, value: int, found: Estimate | None) -> None:
+    def learn(self, value: int, fact: Estimate | None) -> None:
         """Take note of an estimate that no rule makes."""
-        self._known[value] = found
+        self._known[value] = fact
 
     def joined(self, parts: Sequence[Estimate | None]) -> Estimate | None:
         """Return the estimate of elements that come from several values; loops turn once."""
-        known = [part for part in parts if part is not None]
-        return mixed(*known) if len(known) > 1 else next(iter(known), None)
+        present = [part for part in parts if part is not None]
+        return mixed(*present) if len(present) > 1 else next(iter(present), None)
 
-    def _clamped(self, value: int, found: Estimate | None) -> Estimate | None:
+    def _clamped(self, value: int, estimate: Estimate | None) -> Estimate | None:
         """Return an estimate that leaves no room beyond what is certain."""
         low, high, *_ = bounds = self.intervals[value]
-        if found is None or not found.size < math.inf:
+        if estimate is None or not estimate.size < math.inf:
             return self._of_bounds(bounds)
         if low == -math.inf or high == math.inf:
-            return found
-        mean, spread = min(max(found.mean, low), high), min(found.spread, (high - low) / 2)
+            return estimate
+        mean, spread = min(max(estimate.mean, low), high), min(estimate.spread, (high - low) / 2)
         most = bounds.magnitude
-        row, column = min(found.row, most), min(found.column, most)
-        return Estimate(mean, spread, found.degree, row, column)
+        row, column = min(estimate.row, most), min(estimate.column, most)
+        return Estimate(mean, spread, estimate.degree, row, column)
 
     def _of_bounds(self, bounds: Interval) -> Estimate | None:
         return of_bounds(bounds) if bounds.magnitude <= _SMALL else None

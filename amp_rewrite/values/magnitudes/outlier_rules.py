@@ -54,35 +54,35 @@ def _each(
 ) -> OutlierRule:
     """Make the rule of an operator that computes each channel of the same channel of its inputs."""
 
-    def rule(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
-        chosen = [k for k in indices or range(len(given)) if op.has(k)]
-        held = [found for k in chosen if (found := given[k]) is not None]
-        if not held or len({found.length for found in held}) > 1:
+    def rule(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
+        chosen = [k for k in indices or range(len(operands)) if op.has(k)]
+        held = [large for k in chosen if (large := operands[k]) is not None]
+        if not held or len({large.length for large in held}) > 1:
             return None
-        made: dict[int, Channel] = {}
-        for number in {n: None for found in held for n in found.channels}:
-            channel = function(op, [_part(op, given[k], facts, k, number) for k in chosen])
+        channels: dict[int, Channel] = {}
+        for number in {n: None for large in held for n in large.channels}:
+            channel = function(op, [_part(op, operands[k], facts, k, number) for k in chosen])
             if channel is not None:
-                made[number] = channel
-        return largest_of(held[0].length, made)
+                channels[number] = channel
+        return largest_of(held[0].length, channels)
 
     return rule
 
 
 def _part(
-    op: Operation, found: LargeChannels | None, facts: Facts, index: int, number: int
+    op: Operation, large: LargeChannels | None, facts: Facts, index: int, number: int
 ) -> Channel | None:
     """Return what a channel of an input is like, as all of it is where it is no outlier."""
-    if found is not None and number in found.channels:
-        return found.channels[number]
-    known = facts.estimate(op.inputs[index])
-    return None if known is None else Channel.like(known)
+    if large is not None and number in large.channels:
+        return large.channels[number]
+    estimate = facts.estimate(op.inputs[index])
+    return None if estimate is None else Channel.like(estimate)
 
 
 def _sum(op: Operation, parts: list[Channel | None]) -> Channel | None:
     """Add what is known: estimates are to fall short of the truth."""
-    known = [part for part in parts if part is not None]
-    return reduce(Channel.plus, known) if known else None
+    present = [part for part in parts if part is not None]
+    return reduce(Channel.plus, present) if present else None
 
 
 def _add(op: Operation, parts: list[Channel | None]) -> Channel | None:
@@ -105,8 +105,8 @@ def _multiply(op: Operation, parts: list[Channel | None]) -> Channel | None:
 
 
 def _squared(a: Channel) -> Channel:
-    found = e.squared(a.estimate)
-    return Channel(found.mean, found.spread, a.peak**2)
+    square = e.squared(a.estimate)
+    return Channel(square.mean, square.spread, a.peak**2)
 
 
 def _divide(op: Operation, parts: list[Channel | None]) -> Channel | None:
@@ -130,8 +130,8 @@ def _rectify(op: Operation, parts: list[Channel | None]) -> Channel | None:
     a = parts[0]
     if a is None:
         return None
-    found = a.estimate.rectified()
-    return Channel(found.mean, found.spread, a.peak)
+    rectified = a.estimate.rectified()
+    return Channel(rectified.mean, rectified.spread, a.peak)
 
 
 def _magnitude(op: Operation, parts: list[Channel | None]) -> Channel | None:
@@ -158,39 +158,39 @@ def _larger(op: Operation, parts: list[Channel | None]) -> Channel | None:
     return max((p for p in parts if p is not None), key=lambda p: p.peak, default=None)
 
 
-def _moved(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+def _moved(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
     """Hand on the outliers of what is moved, if its last axis stays."""
-    found, shape = given[0], op.known.shape(op.output)
-    return found if found is not None and shape and shape[-1] == found.length else None
+    large, shape = operands[0], op.known.shape(op.output)
+    return large if large is not None and shape and shape[-1] == large.length else None
 
 
-def _gathered(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+def _gathered(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
     """Hand on the outliers of a table of which rows are taken."""
     shape = op.shape(0)
     is_last = shape is None or op.attribute("axis", 0) in (-1, len(shape) - 1)
-    return None if is_last else given[0]
+    return None if is_last else operands[0]
 
 
-def _turned(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+def _turned(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
     """Hand on what stays in its place; a constant matrix, as exporters turn it, is looked at."""
     order, shape = op.attribute("perm"), op.shape(0)
     if order and order[-1] == len(order) - 1:
-        return given[0]
+        return operands[0]
     matrix = facts.matrix(op.inputs[0]) if shape is not None and len(shape) == 2 else None
     return None if matrix is None else outliers_of_rows(matrix.T)
 
 
-def _joined(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+def _joined(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
     """Join what is not put side by side along the channels."""
     shape = op.known.shape(op.output)
     is_last = shape is None or op.attribute("axis", 0) in (-1, len(shape) - 1)
-    return None if is_last else _each(_larger)(op, given, facts)
+    return None if is_last else _each(_larger)(op, operands, facts)
 
 
-def _matmul(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+def _matmul(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
     shape, of_x = op.shape(1), op.shape(0)
     terms = shape[-2] if shape is not None and len(shape) > 1 else None
-    return _product(op, given[0], given[1], terms or (of_x[-1] if of_x else None), facts)
+    return _product(op, operands[0], operands[1], terms or (of_x[-1] if of_x else None), facts)
 
 
 def _product(
@@ -201,19 +201,21 @@ def _product(
     facts: Facts,
 ) -> LargeChannels | None:
     """Return the outliers of a matrix product: those of its weight, and what those of x become."""
-    typical, made = facts.estimate(op.inputs[0]), dict[int, Channel]()
+    typical, channels = facts.estimate(op.inputs[0]), dict[int, Channel]()
     if weight is not None and typical is not None and terms:
         for number, column in weight.channels.items():
             mean = terms * typical.mean * column.mean
-            made[number] = Channel.of(mean, math.sqrt(terms) * typical.size * column.size / DOUBT)
+            channels[number] = Channel.of(
+                mean, math.sqrt(terms) * typical.size * column.size / DOUBT
+            )
     length = 0 if weight is None else weight.length
     rows = None if x is None else facts.rows(op.inputs[1], [*x.channels])
     if x is not None and rows is not None:
         length = rows.shape[1]
         for number, channel in _mapped([*x.channels.values()], rows).items():
-            known = made.get(number)
-            made[number] = channel if known is None else known.plus(channel)
-    return largest_of(length, made)
+            before = channels.get(number)
+            channels[number] = channel if before is None else before.plus(channel)
+    return largest_of(length, channels)
 
 
 def _mapped(channels: Sequence[Channel], rows: Array) -> dict[int, Channel]:
@@ -224,31 +226,33 @@ def _mapped(channels: Sequence[Channel], rows: Array) -> dict[int, Channel]:
     return {int(n): Channel.of(float(means[n]), float(spreads[n])) for n in top}
 
 
-def _gemm(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+def _gemm(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
     if op.attribute("transA", 0):
         return None
-    shape, weight = op.shape(1), given[1]
+    shape, weight = op.shape(1), operands[1]
     terms = None if shape is None or len(shape) != 2 else shape[0]
     if op.attribute("transB", 0):
         matrix = facts.matrix(op.inputs[1])
         weight, terms = (None, None) if matrix is None else _of_turned(matrix)
-    made = _product(op, given[0] if not op.attribute("transB", 0) else None, weight, terms, facts)
-    bias = given[2] if op.has(2) else None
-    if made is None or bias is None:
-        return made if bias is None else bias
-    if made.length != bias.length:
-        return made
-    both = {**made.channels, **bias.channels}
-    for number in made.channels.keys() & bias.channels.keys():
-        both[number] = made.channels[number].plus(bias.channels[number])
-    return largest_of(made.length, both)
+    product = _product(
+        op, operands[0] if not op.attribute("transB", 0) else None, weight, terms, facts
+    )
+    bias = operands[2] if op.has(2) else None
+    if product is None or bias is None:
+        return product if bias is None else bias
+    if product.length != bias.length:
+        return product
+    both = {**product.channels, **bias.channels}
+    for number in product.channels.keys() & bias.channels.keys():
+        both[number] = product.channels[number].plus(bias.channels[number])
+    return largest_of(product.length, both)
 
 
 def _of_turned(matrix: Array) -> tuple[LargeChannels | None, int]:
     return outliers_of_rows(matrix.T), matrix.shape[1]
 
 
-def _in_blocks(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+def _in_blocks(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
     """Multiply by numbers of a few bits in blocks, each with a scale: (outputs x blocks)."""
     outputs, terms = op.attribute("N", 0), op.attribute("K", 0)
     scales = op.array(2)
@@ -259,10 +263,10 @@ def _in_blocks(op: Operation, given: Given, facts: Facts) -> LargeChannels | Non
     return _product(op, None, weight, terms, facts)
 
 
-def _dequantize(op: Operation, given: Given, facts: Facts) -> LargeChannels | None:
+def _dequantize(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
     shape = op.shape(0)
     is_last = shape is not None and op.attribute("axis", 1) in (-1, len(shape) - 1)
-    return _each(_multiply, 0, 1)(op, given, facts) if is_last else None
+    return _each(_multiply, 0, 1)(op, operands, facts) if is_last else None
 
 
 def _norm(scale: int = 1, bias: int | None = 2) -> OutlierRule:
@@ -270,8 +274,8 @@ def _norm(scale: int = 1, bias: int | None = 2) -> OutlierRule:
 
     def scaled(op: Operation, parts: list[Channel | None]) -> Channel | None:
         factor = parts[0]
-        found = None if factor is None else Channel.of(0.0, factor.size)
-        return _sum(op, [found, *parts[1:]])
+        channel = None if factor is None else Channel.of(0.0, factor.size)
+        return _sum(op, [channel, *parts[1:]])
 
     return _each(scaled, scale) if bias is None else _each(scaled, scale, bias)
 

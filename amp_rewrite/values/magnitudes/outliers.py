@@ -64,21 +64,21 @@ class Outliers(Sweep[LargeChannels | None]):
 
     def peak(self, value: int) -> float:
         """Return the likely largest magnitude of the outliers of a value; 0 if it has none."""
-        found = self[value]
-        return 0.0 if found is None else found.peak
+        large = self[value]
+        return 0.0 if large is None else large.peak
 
     def total_peak(self, terms: Iterable[int]) -> float:
         """Return the same of a sum of values."""
-        found = self._total(terms)
-        return 0.0 if found is None else found.peak
+        large = self._total(terms)
+        return 0.0 if large is None else large.peak
 
     def partial_sum(self, x: int, weight: int) -> float:
         """Return what partial sums of outliers times a constant matrix reach; 0 if none does."""
-        found = self[x]
-        rows = None if found is None else self.rows(weight, [*found.channels])
-        if found is None or rows is None:
+        large = self[x]
+        rows = None if large is None else self.rows(weight, [*large.channels])
+        if large is None or rows is None:
             return 0.0
-        peaks = np.array([channel.peak for channel in found.channels.values()])
+        peaks = np.array([channel.peak for channel in large.channels.values()])
         return float((peaks @ np.abs(rows)).max(initial=0.0))
 
     def estimate(self, value: int) -> Estimate | None:
@@ -106,7 +106,7 @@ class Outliers(Sweep[LargeChannels | None]):
 
     def sweep(self, nodes: Iterable[int]) -> None:
         """Learn what nodes make."""
-        known, flat = self._known, self.flat
+        large_of, flat = self._known, self.flat
         for node in nodes:
             number = flat.operator[node]
             rule = self._rules[number]
@@ -115,54 +115,54 @@ class Outliers(Sweep[LargeChannels | None]):
                     self.control(node)
                 continue
             inputs = flat.inputs_of(node)
-            given = [known[v] if v in known else self._of(v) for v in inputs]
+            operands = [large_of[v] if v in large_of else self._of(v) for v in inputs]
             outputs = flat.outputs_of(node)
-            if self._may_have(number, given) and self.is_complete(node):
-                made = rule(Operation(self.intervals, node, inputs), given, self)
-                known[outputs[0]] = self._clamped(outputs[0], made)
+            if self._may_have(number, operands) and self.is_complete(node):
+                large = rule(Operation(self.intervals, node, inputs), operands, self)
+                large_of[outputs[0]] = self._clamped(outputs[0], large)
             inside = self._sums[number]
             if inside is not None and len(outputs) > inside.output:
-                known[outputs[inside.output]] = self._total(terms_of(flat, node, inside))
+                large_of[outputs[inside.output]] = self._total(terms_of(flat, node, inside))
 
-    def _may_have(self, number: int, given: Sequence[LargeChannels | None]) -> bool:
+    def _may_have(self, number: int, operands: Sequence[LargeChannels | None]) -> bool:
         """Tell whether a node of an operator may make outliers of what it is given."""
         # operators: those that look at their weights themselves.
         asks = self.flat.operators[number].op_type in ("Gemm", "MatMulNBits", "Transpose")
-        return asks or any(found is not None for found in given)
+        return asks or any(large is not None for large in operands)
 
-    def learn(self, value: int, found: LargeChannels | None) -> None:
+    def learn(self, value: int, fact: LargeChannels | None) -> None:
         """Take note of outliers that no rule makes."""
-        self._known[value] = found
+        self._known[value] = fact
 
     def joined(self, parts: Sequence[LargeChannels | None]) -> LargeChannels | None:
         """Return the outliers of elements that come from several values; loops turn once."""
-        known = [part for part in parts if part is not None]
-        if not known or len({part.length for part in known}) > 1:
+        present = [part for part in parts if part is not None]
+        if not present or len({part.length for part in present}) > 1:
             return None
-        made: dict[int, Channel] = {}
-        for number, channel in (item for part in known for item in part.channels.items()):
-            if number not in made or channel.peak > made[number].peak:
-                made[number] = channel
-        return largest_of(known[0].length, made)
+        channels: dict[int, Channel] = {}
+        for number, channel in (item for part in present for item in part.channels.items()):
+            if number not in channels or channel.peak > channels[number].peak:
+                channels[number] = channel
+        return largest_of(present[0].length, channels)
 
     def _total(self, terms: Iterable[int]) -> LargeChannels | None:
         """Return the outliers of a sum."""
-        given = [(self[term], self._estimates[term]) for term in terms]
-        known = [found for found, _ in given if found is not None]
-        if not known or len({found.length for found in known}) > 1:
+        pairs = [(self[term], self._estimates[term]) for term in terms]
+        present = [large for large, _ in pairs if large is not None]
+        if not present or len({large.length for large in present}) > 1:
             return None
-        made: dict[int, Channel] = {}
-        for number in {n for found in known for n in found.channels}:
-            parts = (_channel(found, estimate, number) for found, estimate in given)
-            made[number] = reduce(Channel.plus, [part for part in parts if part is not None])
-        return largest_of(known[0].length, made)
+        channels: dict[int, Channel] = {}
+        for number in {n for large in present for n in large.channels}:
+            parts = (_channel(large, estimate, number) for large, estimate in pairs)
+            channels[number] = reduce(Channel.plus, [part for part in parts if part is not None])
+        return largest_of(present[0].length, channels)
 
-    def _clamped(self, value: int, found: LargeChannels | None) -> LargeChannels | None:
+    def _clamped(self, value: int, large: LargeChannels | None) -> LargeChannels | None:
         """Return outliers that are not beyond what is certain."""
         bound = self.intervals[value].magnitude
-        if found is None or found.peak <= bound:
-            return found
-        return LargeChannels(found.length, {k: c.below(bound) for k, c in found.channels.items()})
+        if large is None or large.peak <= bound:
+            return large
+        return LargeChannels(large.length, {k: c.below(bound) for k, c in large.channels.items()})
 
     def _of(self, value: int) -> LargeChannels | None:
         """Return the outliers of a value that was swept, or that no node makes."""
@@ -202,7 +202,7 @@ def _sampled(stream: Stream, count: int, length: int) -> Array:
     return np.concatenate(blocks).reshape(-1, length)
 
 
-def _channel(found: LargeChannels | None, estimate: Estimate | None, number: int) -> Channel | None:
-    if found is not None and number in found.channels:
-        return found.channels[number]
+def _channel(large: LargeChannels | None, estimate: Estimate | None, number: int) -> Channel | None:
+    if large is not None and number in large.channels:
+        return large.channels[number]
     return None if estimate is None else Channel.like(estimate)

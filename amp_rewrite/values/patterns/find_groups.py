@@ -66,7 +66,7 @@ def find_groups(
     model that is stored in it nothing better is known, and runtimes compare what they read.
     """
     view = PlainView(type_graph, low)
-    found: list[Group] = []
+    groups: list[Group] = []
     taken: set[int] = set()
     places: dict[tuple[str, ...], Mapping[int, Sequence[int]]] = {}
     for pattern in patterns:
@@ -77,8 +77,8 @@ def find_groups(
             group = None if anchor in taken else _group_at(view, pattern, anchor, roots)
             if group is not None and taken.isdisjoint(group.nodes):
                 taken.update(group.nodes)
-                found.append(group)
-    return found
+                groups.append(group)
+    return groups
 
 
 def _places(view: PlainView, way: tuple[str, ...]) -> dict[int, Sequence[int]]:
@@ -87,7 +87,7 @@ def _places(view: PlainView, way: tuple[str, ...]) -> dict[int, Sequence[int]]:
     if not {called.op_type for called in flat.operators}.issuperset(way):
         return {}
     roots = {anchor: _roots(view, anchor, way[1:]) for anchor in flat.nodes_of(way[0])}
-    return {anchor: found for anchor, found in roots.items() if found}
+    return {anchor: places for anchor, places in roots.items() if places}
 
 
 def _group_at(view: PlainView, pattern: Pattern, anchor: int, roots: Sequence[int]) -> Group | None:
@@ -117,8 +117,8 @@ def _matches(view: PlainView, term: Term, value: int, so_far: _Match) -> Iterato
     if isinstance(term, Op):
         yield from _matches_of_op(view, term, source, so_far)
     elif isinstance(term, Value):
-        known = so_far.values.get(term.name, source)
-        if known == source and (term.holds is None or term.holds(view, source)):
+        bound = so_far.values.get(term.name, source)
+        if bound == source and (term.holds is None or term.holds(view, source)):
             yield _Match({**so_far.values, term.name: source}, so_far.nodes)
     elif _is_number(view, source, term):
         yield so_far
@@ -159,12 +159,12 @@ def _is_number(view: PlainView, source: int, term: Number) -> bool:
     tensor = constant_tensor(view.type_graph, source)
     if tensor is None or tensor.size != 1:
         return False
-    found, low = float(tensor.numpy().reshape(())), view.low
-    if math.isclose(found, term.value, rel_tol=NEAR):
+    number, low = float(tensor.numpy().reshape(())), view.low
+    if math.isclose(number, term.value, rel_tol=NEAR):
         return True
-    if low is None or not math.isclose(found, term.value, rel_tol=low.epsilon):
+    if low is None or not math.isclose(number, term.value, rel_tol=low.epsilon):
         return False
-    return bool(low.numpy.type(found) == low.numpy.type(term.value))
+    return bool(low.numpy.type(number) == low.numpy.type(term.value))
 
 
 def _is_closed(view: PlainView, nodes: Mapping[int, bool], root: int) -> bool:

@@ -41,17 +41,17 @@ class PlainView:
 
     def names_of(self, value: int) -> list[int]:
         """Return a source and every value that is the same, in execution order."""
-        found = [value]
-        for known in found:
-            found += self._copies.get(known, ())
-        return found
+        names = [value]
+        for name in names:
+            names += self._copies.get(name, ())
+        return names
 
     def readers(self, value: int) -> list[Reader]:
         """Return what reads a source, without the nodes that change nothing."""
         flat = self._flat
         slots = [slot for name in self.names_of(value) for slot in flat.uses(name)]
-        found = [Reader(flat.reader(slot), flat.index(slot)) for slot in slots]
-        return [reader for reader in found if reader.node not in self.dropped]
+        readers = [Reader(flat.reader(slot), flat.index(slot)) for slot in slots]
+        return [reader for reader in readers if reader.node not in self.dropped]
 
     def leaves(self, value: int) -> bool:
         """Tell whether a source is an output of its graph, under any of its names."""
@@ -66,16 +66,16 @@ class PlainView:
     def _same(self) -> dict[int, int]:
         """Output of a node that changes nothing -> its input."""
         flat, types = self._flat, self.type_graph.types
-        found: dict[int, int] = {}
+        source_of: dict[int, int] = {}
         for node in flat.nodes_of("Identity", "Cast"):
-            read, made = flat.inputs_of(node)[0], flat.outputs_of(node)[0]
-            if read != ABSENT and types[read] == types[made]:
-                found[made] = read
-        return found
+            read, written = flat.inputs_of(node)[0], flat.outputs_of(node)[0]
+            if read != ABSENT and types[read] == types[written]:
+                source_of[written] = read
+        return source_of
 
     @cached_property
     def _copies(self) -> dict[int, list[int]]:
         copies: dict[int, list[int]] = {}
-        for made, read in self._same.items():
-            copies.setdefault(read, []).append(made)
+        for written, read in self._same.items():
+            copies.setdefault(read, []).append(written)
         return copies

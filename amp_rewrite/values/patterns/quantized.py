@@ -59,8 +59,8 @@ def quantized_groups(type_graph: TypeGraph) -> list[QuantizedGroup]:
     view = PlainView(type_graph)
     outputs = [flat.outputs_of(n)[0] for n, o in enumerate(flat.operator) if o in wanted]
     nodes = {reader.node for value in outputs for reader in view.readers(value)}
-    found = (_group(view, node) for node in sorted(nodes))
-    return [group for group in found if group is not None]
+    groups = (_group(view, node) for node in sorted(nodes))
+    return [group for group in groups if group is not None]
 
 
 def _group(view: PlainView, node: int) -> QuantizedGroup | None:
@@ -110,15 +110,15 @@ def _is_stored_in_few_bits(view: PlainView, quantizer: int) -> bool:
 
 def _quantizer(view: PlainView, node: int) -> int:
     """Return a QuantizeLinear of a node's results if nothing else reads them, or ABSENT."""
-    flat, found = view.type_graph.flat, ABSENT
+    flat, quantizer = view.type_graph.flat, ABSENT
     for value in flat.outputs_of(node):
         if view.leaves(value):
             return ABSENT
         for reader, port in view.readers(value):
             if port != 0 or not _is(flat.called(reader), "QuantizeLinear"):
                 return ABSENT
-            found = reader
-    return found
+            quantizer = reader
+    return quantizer
 
 
 def _activation(view: PlainView, node: int) -> int:
