@@ -35,23 +35,23 @@ class Clash:
 
 def clashes_of(flat: FlatProto, types: FlatTypes) -> list[Clash]:
     """Return each type variable of a node that is given more than one type."""
-    found: list[Clash] = []
+    clashes: list[Clash] = []
     for node in range(flat.n_nodes):
         called, inputs, opset = flat.called(node), flat.inputs_of(node), flat.opset_of(node)
         count = len(flat.outputs_of(node))
         ports = ports_of(called.domain, called.op_type, opset, len(inputs), count)
         if ports.schema is None:
             continue
-        given: dict[str, list[str]] = {}
+        types_of: dict[str, list[str]] = {}
         for name, value in zip(ports.inputs, inputs, strict=True):
             type_ = None if value == ABSENT else types[value]
             if type_ is not None and type_.startswith(DENSE):
-                given.setdefault(name, []).append(type_)
-        for name, all_types in given.items():
+                types_of.setdefault(name, []).append(type_)
+        for name, all_types in types_of.items():
             distinct = tuple(dict.fromkeys(all_types))
             if len(distinct) > 1 or _is_refused(ports.schema, name, all_types[0]):
-                found.append(Clash(node, name, ports, distinct))
-    return found
+                clashes.append(Clash(node, name, ports, distinct))
+    return clashes
 
 
 def _is_refused(schema: Schema, variable: str, type_: str) -> bool:
@@ -72,12 +72,12 @@ def admitted_types(schema: Schema, variable: str) -> Collection[str]:
 
 def reads(flat: FlatProto, clash: Clash) -> list[tuple[int, int]]:
     """Return the inputs of a clash, as their numbers and values."""
-    given = zip(clash.ports.inputs, flat.inputs_of(clash.node), strict=True)
-    named = enumerate(given)
+    inputs = zip(clash.ports.inputs, flat.inputs_of(clash.node), strict=True)
+    named = enumerate(inputs)
     return [(k, v) for k, (name, v) in named if v != ABSENT and name == clash.variable]
 
 
 def makes(flat: FlatProto, clash: Clash) -> list[int]:
     """Return the results that have the type of a clash."""
-    made = zip(clash.ports.outputs, flat.outputs_of(clash.node), strict=True)
-    return [value for name, value in made if name == clash.variable]
+    results = zip(clash.ports.outputs, flat.outputs_of(clash.node), strict=True)
+    return [value for name, value in results if name == clash.variable]

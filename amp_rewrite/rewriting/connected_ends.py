@@ -45,12 +45,12 @@ class Ends:
         new = {} if plan is None else dict.fromkeys(plan.ends, plan.low.name)
 
         def types(values: Iterable[int]) -> dict[str, str]:
-            found: dict[str, str] = {}
+            dtypes: dict[str, str] = {}
             for value in values:
                 dtype = new.get(value) or _FLOATS.get(flat.recorded[value] or "")
                 if dtype is not None and not flat.is_initializer(value):
-                    found[flat.value_names[value]] = dtype
-            return found
+                    dtypes[flat.value_names[value]] = dtype
+            return dtypes
 
         return cls(types(flat.main.inputs), types(flat.main.outputs))
 
@@ -95,25 +95,25 @@ _STEP = "\0"
 
 
 def _input_key(name: str) -> str:
-    found = _CACHE.fullmatch(name)
-    return f"{_STEP}{found[2]}" if found and found[1] == "past" else name
+    match = _CACHE.fullmatch(name)
+    return f"{_STEP}{match[2]}" if match and match[1] == "past" else name
 
 
 def _output_key(name: str) -> str:
-    found = _CACHE.fullmatch(name)
-    return f"{_STEP}{found[2]}" if found and found[1] == "present" else _READ_AS.get(name, name)
+    match = _CACHE.fullmatch(name)
+    return f"{_STEP}{match[2]}" if match and match[1] == "present" else _READ_AS.get(name, name)
 
 
 def kept_together(links: Iterable[Connection], kept: Iterable[End]) -> set[End]:
     """Return which ends keep their type if some do: both sides of a connection or none."""
-    found, links = {*kept}, [*links]
-    waiting = [*found]
+    ends, links = {*kept}, [*links]
+    waiting = [*ends]
     while waiting:
         end = waiting.pop()
-        more = {other for link in links if end in link for other in link} - found
-        found |= more
+        more = {other for link in links if end in link for other in link} - ends
+        ends |= more
         waiting += more
-    return found
+    return ends
 
 
 def types_of(link: Connection, models: Mapping[str, Ends]) -> tuple[str, str]:
@@ -124,10 +124,10 @@ def types_of(link: Connection, models: Mapping[str, Ends]) -> tuple[str, str]:
 
 def mismatch(link: Connection, models: Mapping[str, Ends]) -> str | None:
     """Return in words that both sides of a connection have two types; None if they have one."""
-    (output, read), (made, expected) = link, types_of(link, models)
-    if made == expected:
+    (output, read), (output_type, expected) = link, types_of(link, models)
+    if output_type == expected:
         return None
     return (
-        f"output {output.name} of {output.file} is {made}, and input {read.name} of "
+        f"output {output.name} of {output.file} is {output_type}, and input {read.name} of "
         f"{read.file}, which reads it, is {expected}"
     )

@@ -80,11 +80,11 @@ ROUNDED = "rounded-before-float32"
 """The reason of a Cast to 16 bits in front of what needs the float32 numbers that it is given."""
 
 
-def odd_types(found: Iterable[Odd]) -> tuple[Danger, ...]:
+def odd_types(odds: Iterable[Odd]) -> tuple[Danger, ...]:
     """Return a danger for each thing that was wrong in the file."""
     return tuple(
         Danger(odd.name, odd.op, (), reason, words, more, "")
-        for odd in found
+        for odd in odds
         for reason, words, more in [_told_of(odd)]
     )
 
@@ -99,10 +99,10 @@ def _told_of(odd: Odd) -> tuple[str, str, str]:
         return DECLARED, f"is declared with a type that it has not{refused}", told
     if not odd.types:
         return TWICE, f"stands in the file twice{refused}", ""
-    given = " and ".join(dtype_name(element(type_) or 0) for type_ in odd.types)
+    type_names = " and ".join(dtype_name(element(type_) or 0) for type_ in odd.types)
     if len(odd.types) == 1:
-        return READS, f"is given {given}, which its operator does not take{refused}", ""
-    return READS, f"is given {given} where its operator takes one type{refused}", ""
+        return READS, f"is given {type_names}, which its operator does not take{refused}", ""
+    return READS, f"is given {type_names} where its operator takes one type{refused}", ""
 
 
 def dangers(context: PaintContext, painting: Painting, target: str) -> tuple[Danger, ...]:
@@ -136,7 +136,7 @@ def form_dangers(
         target: For which target.
         wide_ends: Whether inputs and outputs become float32 where the model is repaired.
     """
-    graph, given = context.type_graph, form.given
+    graph, model = context.type_graph, form.given
     variables = lost_in(form, painting, context, wide_ends=wide_ends)
     lost = {node for node, _ in variables}
     notes = given_notes(graph.flat)
@@ -147,9 +147,9 @@ def form_dangers(
         if note is None:
             continue
         if note.node in lost:
-            places[vertex] = _place_of(graph, vertex, given, note.node)
+            places[vertex] = _place_of(graph, vertex, model, note.node)
             continue
-        places[vertex] = _end_of(graph, vertex) or _place_of(graph, vertex, given, note.node)
+        places[vertex] = _end_of(graph, vertex) or _place_of(graph, vertex, model, note.node)
         mark = painting.marks.get(vertex)
         is_echo = places[vertex][1] == _INPUT and mark is not None and mark.because is not None
         if is_echo:  # what is demanded of it is met inside, by the Cast that reads it
@@ -201,11 +201,11 @@ def _end_of(graph: TypeGraph, vertex: int) -> tuple[str, str] | None:
     return (flat.value_names[source], _INPUT) if source in flat.main.inputs else None
 
 
-def _place_of(graph: TypeGraph, vertex: int, given: FlatGraph, node: int) -> tuple[str, str]:
+def _place_of(graph: TypeGraph, vertex: int, model: FlatGraph, node: int) -> tuple[str, str]:
     """Return the name and the operator of a node as the model came, or of a Cast of the form."""
     if node == ABSENT:
         return _place(graph, vertex)
-    return given.node_names[node], given.called(node).op_type
+    return model.node_names[node], model.called(node).op_type
 
 
 def _place(graph: TypeGraph, vertex: int) -> tuple[str, str]:
@@ -252,10 +252,10 @@ def _told(
     )
 
 
-def _grouped(found: Iterable[Danger]) -> tuple[Danger, ...]:
+def _grouped(parts: Iterable[Danger]) -> tuple[Danger, ...]:
     """Return one danger for all variables of a place that are so for one reason."""
     groups: dict[tuple[str, str, str], Danger] = {}
-    for danger in found:
+    for danger in parts:
         first = groups.setdefault((danger.node, danger.op, danger.reason), danger)
         if first is not danger:
             both = tuple(dict.fromkeys((*first.variables, *danger.variables)))

@@ -56,30 +56,30 @@ def fold_factors(model: ir.Model, low: DType) -> int:
         model: A model; subgraphs are left as they are.
         low: The type that is to hold what stays in front of convolutions that pad.
     """
-    found = 0
+    count = 0
     while more := _fold(model, low):  # what goes may have been what else reads a convolution
-        found += more
-    return found
+        count += more
+    return count
 
 
 def _fold(model: ir.Model, low: DType) -> int:
     graph = model.graph
-    found = 0
+    count = 0
     for node in list(graph) if graph.opset_imports.get("", 0) >= _HARD_SWISH else ():
         if (node.domain, node.op_type) == ("", "Div") and number(node.inputs[1]) == 6:
-            found += _join_hard_swish(node)
+            count += _join_hard_swish(node)
     for fold in (_into_front, _factor_behind, _sum_behind):
         for node in list(graph):
             if node.op_type in _LINEAR and not node.domain:
-                found += fold(node, low)
-    found += scale_weights(model, low)
-    found += sum(_behind_product(node, low) for node in list(graph))
-    if found:
+                count += fold(node, low)
+    count += scale_weights(model, low)
+    count += sum(_behind_product(node, low) for node in list(graph))
+    if count:
         remove_unused_nodes(graph)  # Constants that nothing reads any more
         for name, value in list(graph.initializers.items()):
             if not (value.uses() or value.is_graph_output() or value.is_graph_input()):
                 del graph.initializers[name]
-    return found
+    return count
 
 
 def _join_hard_swish(div: ir.Node) -> bool:
@@ -143,8 +143,8 @@ def _factor_behind(mul: ir.Node, low: DType) -> bool:
             rest = shift - a * factor / m  # all of it but at the edges
             _give(conv, w * (factor / m), b + rest * _sums(w))
         if add is not None:
-            given = x if m == 1 else mul.outputs[0]
-            set_inputs(add, given, stored(add, a, f"{add.outputs[0].name}:number"))
+            operand = x if m == 1 else mul.outputs[0]
+            set_inputs(add, operand, stored(add, a, f"{add.outputs[0].name}:number"))
             add.outputs[0].name = f"{add.outputs[0].name}:scaled"
         if m != 1:
             set_inputs(mul, x, stored(mul, m, f"{mul.outputs[0].name}:number"))
@@ -172,20 +172,20 @@ def _sum_behind(add: ir.Node, _: DType) -> bool:
 
 def _behind_product(product: ir.Node, low: DType) -> bool:
     """Multiply a product by the numbers that its operands are multiplied by, if both are."""
-    found = list[tuple[ir.Value, float]]()
+    scaled = list[tuple[ir.Value, float]]()
     is_product = (product.domain, product.op_type) == ("", "MatMul")
     for value in product.inputs if is_product else ():
         for x, held in either(_only_maker(value, "Mul")):
             if x is not None and (factor := number(held)):
-                found.append((x, factor))
+                scaled.append((x, factor))
                 break
-    if len(found) < 2 or all(is_exact(factor, low) for _, factor in found):
+    if len(scaled) < 2 or all(is_exact(factor, low) for _, factor in scaled):
         return False
-    if any(not 1 / _MOST <= abs(factor) <= _MOST for _, factor in found):
+    if any(not 1 / _MOST <= abs(factor) <= _MOST for _, factor in scaled):
         return False  # without them, the product may leave the range
     result = product.outputs[0]
     muls = [value.producer() for value in product.inputs if value is not None]
-    set_inputs(product, *(x for x, _ in found))
+    set_inputs(product, *(x for x, _ in scaled))
     for mul in muls:
         remove(mul)
     joined = ir.node("Mul", [result], name=f"{result.name}:factor")
@@ -193,7 +193,7 @@ def _behind_product(product: ir.Node, low: DType) -> bool:
     product.graph.insert_after(product, joined)  # pyright: ignore[reportOptionalMemberAccess]
     ir.convenience.replace_all_uses_with(result, joined.outputs[0], replace_graph_outputs=True)
     joined.outputs[0].name, result.name = result.name, f"{result.name}:scaled"
-    number_ = stored(joined, found[0][1] * found[1][1], f"{joined.outputs[0].name}:number")
+    number_ = stored(joined, scaled[0][1] * scaled[1][1], f"{joined.outputs[0].name}:number")
     set_inputs(joined, result, number_)
     return True
 

@@ -118,24 +118,24 @@ def check_bindings(flat: FlatProto, types: FlatTypes) -> None:
 def _declarations(flat: FlatProto, types: FlatTypes) -> Iterator[Odd]:
     """Declare values as what they are; yield those that were not."""
     ends = {*flat.main.outputs}
-    for value, (found, recorded) in enumerate(zip(types, flat.recorded, strict=True)):
-        if found is None or recorded is None or found == recorded:
+    for value, (computed, recorded) in enumerate(zip(types, flat.recorded, strict=True)):
+        if computed is None or recorded is None or computed == recorded:
             continue
-        if not (found.startswith(DENSE) and recorded.startswith(DENSE)):
+        if not (computed.startswith(DENSE) and recorded.startswith(DENSE)):
             continue
         if flat.home[value] == MAIN and value in ends:
             raise GraphError(
                 "an output of the model has another type than the file declares",
                 where=f"output {flat.value_names[value]!r}",
-                found=f"{recorded} declared, {found} computed",
+                found=f"{recorded} declared, {computed} computed",
                 remedy="export the model again, or declare the type that it has",
             )
         body = flat.bodies[flat.home[value]]
         if body.owner != ABSENT and value in body.inputs:
-            _declare(flat, value, found)
+            _declare(flat, value, computed)
             yield Odd(*_named(flat, body.owner), flat.value_names[value], (recorded,))
         elif flat.producer[value] != ABSENT:
-            _declare(flat, value, found)
+            _declare(flat, value, computed)
             named = _named(flat, flat.producer[value])
             yield Odd(*named, flat.value_names[value], (recorded,))
 
@@ -249,8 +249,8 @@ def casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[Clash]) ->
 
 def _results(flat: FlatProto) -> dict[int, list[Use]]:
     """Return, by value, the graphs whose outputs it is."""
-    found: dict[int, list[Use]] = {}
+    uses_of: dict[int, list[Use]] = {}
     for number, body in enumerate(flat.bodies):
         for index, value in enumerate(body.outputs):
-            found.setdefault(value, []).append(Use(ABSENT, index, number))
-    return found
+            uses_of.setdefault(value, []).append(Use(ABSENT, index, number))
+    return uses_of

@@ -78,21 +78,21 @@ class _Following:
 
         The file declares what they give as float32, often, and so all that follows.
         """
-        found = cls(flat, types, {}, {}, {})
+        low_inputs = cls(flat, types, {}, {}, {})
         for clash in clashes:
             low = _chosen(flat, types, clash)
             for index, value in reads(flat, clash) if low is not None else ():
                 if types[value] == WIDE and low is not None:
-                    found._cast(value, low, clash.node, index)
-        for node in range(flat.n_nodes) if found.casts else ():
-            found._follow(node)
-        return found
+                    low_inputs._cast(value, low, clash.node, index)
+        for node in range(flat.n_nodes) if low_inputs.casts else ():
+            low_inputs._follow(node)
+        return low_inputs
 
     def outputs(self) -> list[int]:
         """Return the outputs of the model that become low, and are declared as float32."""
         recorded = self.flat.recorded
-        given = dict.fromkeys(self.flat.main.outputs)
-        return [v for v in given if v in self.values and recorded[v] == WIDE]
+        outputs = dict.fromkeys(self.flat.main.outputs)
+        return [v for v in outputs if v in self.values and recorded[v] == WIDE]
 
     def _cast(self, value: int, low: DType, node: int, index: int) -> None:
         self.casts.setdefault((value, low), []).append(Use(node, index))
@@ -108,21 +108,23 @@ class _Following:
             called.domain, called.op_type, flat.opset_of(node), len(inputs), len(outputs)
         )
         for variable in () if ports.schema is None else dict.fromkeys(ports.inputs):
-            given = [(k, v) for k, v in enumerate(inputs) if ports.inputs[k] == variable]
-            low = self._shared(node, [(k, v) for k, v in given if v != ABSENT])
+            operands = [(k, v) for k, v in enumerate(inputs) if ports.inputs[k] == variable]
+            low = self._shared(node, [(k, v) for k, v in operands if v != ABSENT])
             if low is None:
                 continue
-            made = zip(ports.outputs, outputs, strict=True)
-            for value in (v for name, v in made if name == variable and v != ABSENT):
+            results = zip(ports.outputs, outputs, strict=True)
+            for value in (v for name, v in results if name == variable and v != ABSENT):
                 if self.types[value] in (WIDE, None):  # None: what was read had two types
                     self.values[value] = low
 
-    def _shared(self, node: int, given: Sequence[tuple[int, int]]) -> DType | None:
+    def _shared(self, node: int, operands: Sequence[tuple[int, int]]) -> DType | None:
         """Return the 16-bit type that all of a node's reads have, or get; None if they have not."""
-        known = LOW_TYPES.get
+        low_named = LOW_TYPES.get
         lows = {
-            (k, v): self.reads.get((node, k)) or self.values.get(v) or known(self.types[v] or "")
-            for k, v in given
+            (k, v): self.reads.get((node, k))
+            or self.values.get(v)
+            or low_named(self.types[v] or "")
+            for k, v in operands
         }
         wide = [(k, v) for (k, v), low in lows.items() if low is None]
         distinct = {*lows.values()} - {None}
@@ -151,13 +153,13 @@ def _fits(flat: FlatProto, value: int, low: DType) -> bool:
 
 
 def _plan(
-    flat: FlatProto, found: Mapping[tuple[int, DType], Sequence[Use]], outputs: Sequence[int]
+    flat: FlatProto, uses_of: Mapping[tuple[int, DType], Sequence[Use]], outputs: Sequence[int]
 ) -> CastPlan:
     """Return the plan that casts values for some of their readers, and outputs to float32."""
     names = AddedNames((*flat.value_names, *flat.node_names))
     casts = [
         PlannedCast(v, low, tuple(uses), names.cast(flat.value_names[v], low))
-        for (v, low), uses in found.items()
+        for (v, low), uses in uses_of.items()
     ]
     for value in outputs:
         uses = tuple(Use(ABSENT, i, MAIN) for i, v in enumerate(flat.main.outputs) if v == value)

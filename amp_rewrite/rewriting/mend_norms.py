@@ -28,10 +28,10 @@ def with_wide_norms(flat: FlatProto, low: DType) -> tuple[FlatProto, int]:
     if not nodes:
         return flat, 0
     types = infer(flat)
-    found = [clash for node in nodes if (clash := _mixed(flat, types, node, low)) is not None]
-    if not found:
+    clashes = [clash for node in nodes if (clash := _mixed(flat, types, node, low)) is not None]
+    if not clashes:
         return flat, 0
-    plan = casts_around(flat, types, found)
+    plan = casts_around(flat, types, clashes)
     return with_casts(flat, plan), len(plan.casts)
 
 

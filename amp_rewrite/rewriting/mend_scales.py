@@ -52,18 +52,18 @@ class RoundedScales:
 
 def rounded_scales(flat: FlatGraph) -> list[RoundedScales]:
     """Return the scales that were rounded to float16, in execution order."""
-    found = [(*place, *_restored(place[-1])) for place in _stored_scales(flat)]
-    names = AddedNames((*flat.value_names, *flat.node_names) if found else ())
+    scales = [(*place, *_restored(place[-1])) for place in _stored_scales(flat)]
+    names = AddedNames((*flat.value_names, *flat.node_names) if scales else ())
     return [
         RoundedScales(node, _weight(flat, source, array, Use(node, index), names), told)
-        for node, index, source, _, array, told in found
+        for node, index, source, _, array, told in scales
         if told
     ]
 
 
-def plan_of_scales(found: list[RoundedScales]) -> CastPlan:
+def plan_of_scales(scales: list[RoundedScales]) -> CastPlan:
     """Return the plan by which operators read what their scales were."""
-    return CastPlan(FLOAT32, (), tuple(f.weight for f in found), (), {}, (), (), {})
+    return CastPlan(FLOAT32, (), tuple(f.weight for f in scales), (), {}, (), (), {})
 
 
 def simplest_within(low: Fraction, high: Fraction) -> Fraction:
@@ -98,13 +98,13 @@ def _stored_scales(flat: FlatGraph) -> Iterator[tuple[int, int, int, Array]]:
 
 def _restored(stored: Array) -> tuple[Array, str]:
     """Return scales in float32, and the first that changed in words; "" if none did."""
-    made, told = stored.astype(np.float32), ""
+    restored, told = stored.astype(np.float32), ""
     for place, number in np.ndenumerate(stored):
         meant = _meant(number)
         if meant is not None:
-            made[place] = np.float32(float(meant))
+            restored[place] = np.float32(float(meant))
             told = told or f"{float(number):.6g} instead of {meant}"
-    return made, told
+    return restored, told
 
 
 def _meant(number: Any) -> Fraction | None:
@@ -113,8 +113,8 @@ def _meant(number: Any) -> Fraction | None:
         return None
     exact = Fraction(float(number))
     below, above = (Fraction(float(np.nextafter(number, end))) for end in _ENDS)
-    found = simplest_within((exact + below) / 2, (exact + above) / 2)
-    return found if exact.denominator >= _SIMPLER * found.denominator else None
+    fraction = simplest_within((exact + below) / 2, (exact + above) / 2)
+    return fraction if exact.denominator >= _SIMPLER * fraction.denominator else None
 
 
 def _weight(

@@ -86,13 +86,13 @@ def repaired(
     Raises:
         InvariantError: Something that was to be raised is not: a defect of this package.
     """
-    given = (*flat.main.inputs, *flat.main.outputs) if wide_ends else ()
-    ends = [value for value in given if not flat.is_initializer(value)]
+    boundary = (*flat.main.inputs, *flat.main.outputs) if wide_ends else ()
+    ends = [value for value in boundary if not flat.is_initializer(value)]
     converts = weights == "convert"
-    made = raising_context(flat, lows, ends=ends, converts_weights=converts, target=target)
-    known = vertices_called(made.type_graph)
-    plan = plan_casts(made, raised(made, sorted(known[name] for name in lost)))
-    result = Raised(flat, made, plan, noop_casts(made.type_graph, plan), mended)
+    context = raising_context(flat, lows, ends=ends, converts_weights=converts, target=target)
+    vertex_of = vertices_called(context.type_graph)
+    plan = plan_casts(context, raised(context, sorted(vertex_of[name] for name in lost)))
+    result = Raised(flat, context, plan, noop_casts(context.type_graph, plan), mended)
     check_raised(result)
     return result
 
@@ -118,14 +118,14 @@ def lost_in(
     if context.given is None:
         return set()
     graph, notes = context.type_graph, given_notes(context.type_graph.flat)
-    known = vertices_called(form.context.type_graph)
-    found: set[Variable] = set()
+    vertex_of = vertices_called(form.context.type_graph)
+    variables: set[Variable] = set()
     for vertex in vertices_in(context.given & ~painting.allow):
         node = notes[graph.nodes[vertex]].node
         names = ((node, variable) for variable in graph.kind_of(vertex).variables)
-        found |= {name for name in names if node != ABSENT and name in known}
-    found |= rounding_casts(form, found)
-    return found if wide_ends else found - _idle(form, found)
+        variables |= {name for name in names if node != ABSENT and name in vertex_of}
+    variables |= rounding_casts(form, variables)
+    return variables if wide_ends else variables - _idle(form, variables)
 
 
 def rounding_casts(form: WideForm, lost: AbstractSet[Variable]) -> set[Variable]:
@@ -134,15 +134,15 @@ def rounding_casts(form: WideForm, lost: AbstractSet[Variable]) -> set[Variable]
     The float32 numbers are there, one Cast in front: 30,000 and 30,001 are one number behind it.
     """
     graph, flat = form.context.type_graph, form.given
-    known = vertices_called(graph)
-    of_vertex = {vertex: name for name, vertex in known.items()}
-    found: set[Variable] = set()
+    vertex_of = vertices_called(graph)
+    of_vertex = {vertex: name for name, vertex in vertex_of.items()}
+    casts: set[Variable] = set()
     for name in lost:
         slots = range(flat.input_start[name[0]], flat.input_start[name[0] + 1])
-        for value in (flat.inputs[s] for s in slots if graph.reads[s] == known[name]):
+        for value in (flat.inputs[s] for s in slots if graph.reads[s] == vertex_of[name]):
             way = _way_to_float32(graph, value)
-            found |= {of_vertex[vertex] for vertex in way if vertex in of_vertex}
-    return found - lost
+            casts |= {of_vertex[vertex] for vertex in way if vertex in of_vertex}
+    return casts - lost
 
 
 def _way_to_float32(graph: TypeGraph, value: int) -> list[int]:
@@ -164,9 +164,9 @@ def _way_to_float32(graph: TypeGraph, value: int) -> list[int]:
 def _idle(form: WideForm, lost: AbstractSet[Variable]) -> set[Variable]:
     """Return the Casts among what is lost whose result nothing reads that becomes float32."""
     graph, flat = form.context.type_graph, form.given
-    known = vertices_called(graph)
-    raised_vertices = {known[name] for name in lost}
-    found: set[Variable] = set()
+    vertex_of = vertices_called(graph)
+    raised_vertices = {vertex_of[name] for name in lost}
+    variables: set[Variable] = set()
     for node, variable in sorted(lost, reverse=True):
         if flat.called(node)[:2] != ("", "Cast"):
             continue
@@ -174,9 +174,9 @@ def _idle(form: WideForm, lost: AbstractSet[Variable]) -> set[Variable]:
         was_low = graph.is_retyped(source) and graph.source[source] in raised_vertices
         readers = {*graph.readers(value), *_receivers(graph, value)}
         if not was_low and readers.isdisjoint(raised_vertices):
-            found.add((node, variable))
-            raised_vertices.discard(known[node, variable])
-    return found
+            variables.add((node, variable))
+            raised_vertices.discard(vertex_of[node, variable])
+    return variables
 
 
 def _receivers(graph: TypeGraph, value: int) -> Iterator[int]:

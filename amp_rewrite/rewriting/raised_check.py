@@ -28,22 +28,26 @@ def check_raised(raised: Raised) -> None:
     if raised.plan.is_empty:
         return
     graph = raised.context.type_graph
-    made = rewritten_flat(raised.flat, graph, raised.plan, raised.removed, {})
-    after = {node: number for number, node in enumerate(made.origins) if node != ABSENT}
-    types = infer(made.flat)
+    rewritten = rewritten_flat(raised.flat, graph, raised.plan, raised.removed, {})
+    after = {node: number for number, node in enumerate(rewritten.origins) if node != ABSENT}
+    types = infer(rewritten.flat)
     for vertex in raised.plan.vertices:
         node = graph.nodes[vertex]
         if node not in after:  # a Cast that has become a no-op
             continue
-        ends = made.flat.inputs_of(after[node]), made.flat.outputs_of(after[node])
+        ends = rewritten.flat.inputs_of(after[node]), rewritten.flat.outputs_of(after[node])
         for index, is_output in _ports(graph, vertex):
             value = ends[is_output][index]
-            found = None if value == ABSENT else types[value]
-            if found is not None and found.startswith("tensor(") and found != _WIDE:
+            type_string = None if value == ABSENT else types[value]
+            if (
+                type_string is not None
+                and type_string.startswith("tensor(")
+                and type_string != _WIDE
+            ):
                 raise InvariantError(
                     "a node that was to be raised to float32 is not",
                     where=f"node {graph.node_name(vertex)!r} ({graph.operator_of(vertex).op_type})",
-                    found=found,
+                    found=type_string,
                     remedy="please report this with the model; nothing was written",
                 )
 

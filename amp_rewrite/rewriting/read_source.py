@@ -33,8 +33,8 @@ def read_source(source: Source, *, inline_functions: bool) -> FlatProto:
         from amp_rewrite.graph.io.load import unwrapped
         from amp_rewrite.graph.io.read_object import read_object
 
-        given = unwrapped(source)
-        flat = read_object(given) if is_object(given) else read_flat(given)
+        inner = unwrapped(source)
+        flat = read_object(inner) if is_object(inner) else read_flat(inner)
     if not (inline_functions and flat.functions):
         return flat
     from amp_rewrite.graph.io.functions import inline
@@ -61,7 +61,7 @@ def mentions(flat: FlatProto, dtypes: Iterable[DType]) -> bool:
     return False
 
 
-def is_object(given: object) -> bool:
+def is_object(model: object) -> bool:
     """Tell whether something is a model of onnx_ir, without importing that."""
     loaded = sys.modules.get("onnx_ir")
-    return loaded is not None and isinstance(given, loaded.Model)
+    return loaded is not None and isinstance(model, loaded.Model)

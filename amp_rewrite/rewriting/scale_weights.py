@@ -89,7 +89,7 @@ def scale_weights(model: ir.Model, low: DType) -> int:
     Returns:
         How many quotients went.
     """
-    found, tries = 0, MOST_TRIES_IN_ALL
+    count, tries = 0, MOST_TRIES_IN_ALL
     tensors = (value.const_value for value in model.graph.initializers.values())
     most = MOST_COPIED * sum(tensor.size for tensor in tensors if tensor is not None)
     for node in list(model.graph):
@@ -100,8 +100,8 @@ def scale_weights(model: ir.Model, low: DType) -> int:
         scaled = search.solved(_Scaled(), [node.inputs[index]])
         tries -= MOST_TRIES - search.tries
         if scaled is not None and _copied(scaled) <= most and _scale(scaled, divisor):
-            found += len(scaled.quotients)
-    return found
+            count += len(scaled.quotients)
+    return count
 
 
 @dataclass
@@ -150,9 +150,9 @@ class _Search:
         for way in _ways(maker):
             trial, more = scaled.copy(), [*pending]
             if _follow(trial, maker, way, more):
-                found = self.solved(trial, more)
-                if found is not None:
-                    return found
+                solution = self.solved(trial, more)
+                if solution is not None:
+                    return solution
         return None
 
 

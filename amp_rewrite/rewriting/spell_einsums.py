@@ -52,8 +52,8 @@ def _terms(node: ir.Node) -> tuple[str, str, str] | None:
         return None
     if not arrow:
         letters = {*first, *second} - {"."}
-        found = sorted(c for c in letters if (first + second).count(c) == 1)
-        result = "".join([_REST * (_REST in left), *found])
+        alone = sorted(c for c in letters if (first + second).count(c) == 1)
+        result = "".join([_REST * (_REST in left), *alone])
     terms = _spelled_out(node, first, second, result)
     if terms is None:
         return None
@@ -70,19 +70,19 @@ def _spelled_out(node: ir.Node, *terms: str) -> tuple[str, str, str] | None:
     first, second, result = terms
     if "." not in "".join(terms):
         return first, second, result
-    given = [k for k, term in enumerate((first, second)) if _REST in term]
-    if len(given) != 1 or _REST not in result:
+    operands = [k for k, term in enumerate((first, second)) if _REST in term]
+    if len(operands) != 1 or _REST not in result:
         return None
-    value = node.inputs[given[0]]
+    value = node.inputs[operands[0]]
     shape = None if value is None else value.shape
     if shape is None:
         return None
-    rest = len(shape) - len(terms[given[0]].replace(_REST, ""))
+    rest = len(shape) - len(terms[operands[0]].replace(_REST, ""))
     free = [c for c in string.ascii_letters if c not in "".join(terms)]
     if not 0 <= rest <= len(free):
         return None
-    found = [term.replace(_REST, "".join(free[:rest])) for term in terms]
-    return None if "." in "".join(found) else (found[0], found[1], found[2])
+    spelled = [term.replace(_REST, "".join(free[:rest])) for term in terms]
+    return None if "." in "".join(spelled) else (spelled[0], spelled[1], spelled[2])
 
 
 @dataclass
@@ -107,8 +107,8 @@ class _Spelling:
             return False
         lengths = self._lengths()
         single = len(rows) == len(columns) == len(summed) == 1
-        known = all(c in lengths for c in (*summed, *columns))
-        if (batch and not single) or not (single or known):
+        has_lengths = all(c in lengths for c in (*summed, *columns))
+        if (batch and not single) or not (single or has_lengths):
             return False
         a, b = (v for v in self.node.inputs if v is not None)
         a = self._turned(a, self.first, [*batch, *rows, *summed])
@@ -118,21 +118,23 @@ class _Spelling:
             a = self._shaped(a, [0] * len(rows) + [inside]) if len(summed) > 1 else a
             is_joined = len(summed) > 1 or len(columns) > 1
             b = self._shaped(b, [inside, across]) if is_joined else b
-        made = self._added("MatMul", [a, b])
+        product = self._added("MatMul", [a, b])
         if len(columns) > 1:
-            made = self._shaped(made, [0] * len(rows) + [lengths[c] for c in columns])
-        replace(self.node, self._turned(made, "".join([*batch, *rows, *columns]), [*self.result]))
+            product = self._shaped(product, [0] * len(rows) + [lengths[c] for c in columns])
+        replace(
+            self.node, self._turned(product, "".join([*batch, *rows, *columns]), [*self.result])
+        )
         return True
 
     def _lengths(self) -> dict[str, int]:
         """Return the lengths of letters, as far as recorded shapes tell."""
-        found: dict[str, int] = {}
+        lengths: dict[str, int] = {}
         for value, term in zip(self.node.inputs, (self.first, self.second), strict=True):
             shape = None if value is None else value.shape
             for letter, length in zip(term, shape or (), strict=False):
                 if isinstance(length, int):
-                    found[letter] = max(length, found.get(letter, 0))
-        return found
+                    lengths[letter] = max(length, lengths.get(letter, 0))
+        return lengths
 
     def _turned(self, value: ir.Value, term: str, order: Sequence[str]) -> ir.Value:
         if list(term) == list(order):
@@ -155,10 +157,10 @@ class _Spelling:
         """Return what a new node in front of the Einsum makes."""
         name = self.names.part(self.node.outputs[0].name or EINSUM, op)
         type_ = self.node.outputs[0].type if dtype is None else ir.TensorType(dtype)
-        made = ir.Node(
+        added = ir.Node(
             "", op, inputs, attributes, outputs=[ir.Value(name=name, type=type_)], name=name
         )
         graph = self.node.graph
         if graph is not None:
-            graph.insert_before(self.node, made)
-        return made.outputs[0]
+            graph.insert_before(self.node, added)
+        return added.outputs[0]

@@ -157,8 +157,12 @@ def widen(
 
 def _customs(flat: FlatProto, options: RewriteOptions) -> Customs:
     """Return what op lists say of operators without a schema, for the model's 16-bit type."""
-    given = options.lists is not None or options.allow_ops
-    low = max(float_types(flat).items(), key=lambda item: item[1], default=None) if given else None
+    has_words = options.lists is not None or options.allow_ops
+    low = (
+        max(float_types(flat).items(), key=lambda item: item[1], default=None)
+        if has_words
+        else None
+    )
     if low is None or low[0].name not in LOW:
         return {}
     return lists_of(replace(options, precision=low[0].name)).customs
@@ -179,9 +183,10 @@ def _is_lost(types: Mapping[DType, int], flat: FlatProto, vertices: Sequence[int
     """Tell whether a model computes in other types, and nothing of that can become float32."""
     sources = {*flat.nodes_of("Cast", "Constant")}
     numbers = {dtype.number for dtype in types}
-    found = infer(flat)
+    type_of = infer(flat)
     computes = any(
-        element(found[v] or "") in numbers and flat.producer[v] not in sources for v in flat.outputs
+        element(type_of[v] or "") in numbers and flat.producer[v] not in sources
+        for v in flat.outputs
     )
     return computes and not vertices
 
@@ -236,8 +241,8 @@ def wide_form(
     if not vertices:
         return None
     plan = plan_casts(context, raised(context, vertices))
-    made = rewritten_flat(flat, context.type_graph, plan, (), {})
-    form = WideForm(flat, context, made.flat, made.origins)
+    rewritten = rewritten_flat(flat, context.type_graph, plan, (), {})
+    form = WideForm(flat, context, rewritten.flat, rewritten.origins)
     if noted:
         _note(form, vertices)
     return form
@@ -257,8 +262,8 @@ def _note(form: WideForm, vertices: Sequence[int]) -> None:
             text = GivenNote(origin, frozenset(low[origin])).text()
             message = form.flat.nodes[node]
             message.metadata_props.add(key=GIVEN_KEY, value=text)
-            known = form.flat.metadata.get(node, {})
-            form.flat.metadata[node] = {**known, GIVEN_KEY: text}
+            notes = form.flat.metadata.get(node, {})
+            form.flat.metadata[node] = {**notes, GIVEN_KEY: text}
 
 
 def _changing_ends(flat: FlatProto, options: RewriteOptions) -> list[int]:
@@ -272,14 +277,14 @@ def with_float32_ends(flat: FlatProto) -> tuple[FlatProto, int]:
     """Return a model whose graph inputs and outputs in 16 bits are float32, and its Casts."""
     from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
 
-    given = (*flat.main.inputs, *flat.main.outputs)
-    ends = [v for v in given if not flat.is_initializer(v)]
+    boundary = (*flat.main.inputs, *flat.main.outputs)
+    ends = [v for v in boundary if not flat.is_initializer(v)]
     context = raising_context(flat, [*LOW.values()], ends=ends)
     if not context.low_ends:
         return flat, 0
     plan = plan_casts(context, raised(context, ()))
-    made = rewritten_flat(flat, context.type_graph, plan, (), {}).flat
-    return made, sum(1 for cast in plan.casts if cast.existing == ABSENT)
+    rewritten = rewritten_flat(flat, context.type_graph, plan, (), {}).flat
+    return rewritten, sum(1 for cast in plan.casts if cast.existing == ABSENT)
 
 
 def single_precision(flat: FlatProto, options: RewriteOptions) -> FlatProto | None:

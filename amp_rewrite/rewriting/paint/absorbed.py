@@ -39,12 +39,12 @@ def absorbed_fills(
     may be positive, before it is subtracted.
     """
     graph, search = context.type_graph, FillSearch(context.type_graph, context.values.inputs)
-    casts, found = MaskCasts(context, painting), dict[int, Absorbed]()
+    casts, fills_of = MaskCasts(context, painting), dict[int, Absorbed]()
     for value in values:
         fills = search.of(value)
         if fills is None or fills.least < context.low.overflow or graph.flat.is_output(value):
             continue
         readers = dict.fromkeys(graph.readers(value))
         if readers and all(v != ABSENT and ends_in_ordering(graph, v, value) for v in readers):
-            found[value] = Absorbed(fills.least / 2, casts.is_mask(value))
-    return found
+            fills_of[value] = Absorbed(fills.least / 2, casts.is_mask(value))
+    return fills_of

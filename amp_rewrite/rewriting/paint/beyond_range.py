@@ -52,13 +52,13 @@ def beyond_range(
     Constants, and what only moves them, are the business of KeepOverflows: some may saturate.
     """
     names = type_graph.flat.value_names
-    found: dict[int, Beyond] = {}
+    beyond_of: dict[int, Beyond] = {}
     for value in _computed(type_graph, intervals.may_reach(low.overflow)):
         likely = partial(_likely, estimates, outliers, value)
         beyond = _beyond(names[value], intervals[value], likely, low)
         if beyond is not None:
-            found[value] = beyond
-    return found
+            beyond_of[value] = beyond
+    return beyond_of
 
 
 def beyond_inside(
@@ -69,7 +69,7 @@ def beyond_inside(
     low: DType,
 ) -> Mapping[int, Beyond]:
     """Return the nodes with a sum inside, which no output gives, beyond the range of a type."""
-    flat, found = type_graph.flat, dict[int, Beyond]()
+    flat, beyond_of = type_graph.flat, dict[int, Beyond]()
     sums = [None if called in flat.functions else inner_sum(called) for called in flat.operators]
     for node, number in enumerate(flat.operator) if any(sums) else ():
         inside = sums[number]
@@ -82,8 +82,8 @@ def beyond_inside(
         name = f"the sum inside {flat.node_names[node]}"
         beyond = _beyond(name, interval, partial(_likely_sum, estimates, outliers, terms), low)
         if beyond is not None:
-            found[node] = beyond
-    return found
+            beyond_of[node] = beyond
+    return beyond_of
 
 
 def beyond_sums(
@@ -97,7 +97,7 @@ def beyond_sums(
         adds_low: The operators whose kernels add in the type.
         low: The type.
     """
-    flat, found = type_graph.flat, dict[int, Beyond]()
+    flat, beyond_of = type_graph.flat, dict[int, Beyond]()
     asked = [called[:2] in adds_low and has(called, Trait.CONTRACTS) for called in flat.operators]
     for node in [n for n, number in enumerate(flat.operator) if asked[number]]:
         inputs = flat.inputs_of(node)
@@ -105,19 +105,19 @@ def beyond_sums(
         if reached >= low.overflow:
             name, end = flat.node_names[node], f"{low.name} ends at {low.max:.6g}"
             detail = f"a partial sum of {name} is likely to reach {reached:.2g}, {end}"
-            found[node] = Beyond(Reason.LIKELY_OVERFLOW, detail)
-    return found
+            beyond_of[node] = Beyond(Reason.LIKELY_OVERFLOW, detail)
+    return beyond_of
 
 
 def _likely(estimates: Estimates, outliers: Outliers, value: int) -> float:
     """Return the likely largest magnitude of a value; 0 if nothing is known."""
-    found = estimates[value]
-    return max(0.0 if found is None else found.largest, outliers.peak(value))
+    estimate = estimates[value]
+    return max(0.0 if estimate is None else estimate.largest, outliers.peak(value))
 
 
 def _likely_sum(estimates: Estimates, outliers: Outliers, terms: Sequence[int]) -> float:
-    found = estimates.total(terms)
-    return max(0.0 if found is None else found.largest, outliers.total_peak(terms))
+    estimate = estimates.total(terms)
+    return max(0.0 if estimate is None else estimate.largest, outliers.total_peak(terms))
 
 
 def _beyond(
@@ -161,5 +161,5 @@ def _moved_constants(type_graph: TypeGraph) -> set[int]:
 def _data(flat: FlatGraph, node: int) -> list[int]:
     """Return the values that hold the data of a node."""
     data = row_of(flat.called(node)).data
-    given = enumerate(flat.inputs_of(node))
-    return [v for k, v in given if v != ABSENT and (data is None or k in data)]
+    operands = enumerate(flat.inputs_of(node))
+    return [v for k, v in operands if v != ABSENT and (data is None or k in data)]

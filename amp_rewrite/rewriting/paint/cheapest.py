@@ -184,21 +184,21 @@ class CheapestRegions:
         that Conv: a tensor that is added behind it is added by it.
         """
         graph, joins = self._graph, self._time.joins
-        called, found, convolved = graph.flat.called, set[int](), set[int]()
+        called, with_product, convolved = graph.flat.called, set[int](), set[int]()
         columns = (column.tolist() for column in (joins.readers, joins.makers, joins.folded))
         for reader, maker, is_folded in sorted(zip(*columns, strict=True)):
-            made = called(graph.nodes[maker])
-            is_convolved = made.op_type in _CONVOLUTIONS or maker in convolved
+            maker_operator = called(graph.nodes[maker])
+            is_convolved = maker_operator.op_type in _CONVOLUTIONS or maker in convolved
             if is_folded and is_convolved:
                 convolved.add(reader)
-            of_product = has(made, Trait.CONTRACTS) or maker in convolved
-            if of_product or (maker in found and self._time.reads_one_value(reader)):
-                found.add(reader)
+            of_product = has(maker_operator, Trait.CONTRACTS) or maker in convolved
+            if of_product or (maker in with_product and self._time.reads_one_value(reader)):
+                with_product.add(reader)
         for members in self._groups(self._weighing.table.with_products):
             makers = (v for m in members for v in (m, *graph.predecessors(m)))
-            if any(v in found or has(graph.operator_of(v), Trait.CONTRACTS) for v in makers):
-                found.update(members)
-        return graph.mask(found)
+            if any(v in with_product or has(graph.operator_of(v), Trait.CONTRACTS) for v in makers):
+                with_product.update(members)
+        return graph.mask(with_product)
 
     def _groups(self, names: Collection[str]) -> Iterator[list[int]]:
         """Yield the vertices of the groups of these patterns."""
@@ -221,14 +221,14 @@ class CheapestRegions:
     def _rounding(self, prices: Array, rounds: Array) -> Array:
         """Return, by vertex, what rounding its results and the constants that it reads counts."""
         flat, flows = self._graph.flat, self._time.flows
-        found = np.zeros(len(self._graph) + 2, np.int64)
+        counts = np.zeros(len(self._graph) + 2, np.int64)
         writes = np.array(self._graph.writes, np.int64)
-        made = writes != ABSENT
-        np.add.at(found, writes[made], prices[np.array(flat.outputs, np.int64)[made]])
-        found[: len(rounds)][~rounds] = 0
+        has_value = writes != ABSENT
+        np.add.at(counts, writes[has_value], prices[np.array(flat.outputs, np.int64)[has_value]])
+        counts[: len(rounds)][~rounds] = 0
         read = self._time.constants[flows.values] > 0
-        np.add.at(found, flows.readers[read], prices[flows.values[read]])
-        return found[: len(rounds)]
+        np.add.at(counts, flows.readers[read], prices[flows.values[read]])
+        return counts[: len(rounds)]
 
     @cached_property
     def _cast_costs(self) -> tuple[Array, Array]:
@@ -357,13 +357,13 @@ class CheapestRegions:
         _, once = np.unique(by_value, return_index=True)
         np.add.at(more, touched[once], change[by_value[once]])
         self._add_joins(more, labels, low)
-        found = vertices_in(off)
+        excluded = vertices_in(off)
         sizes = np.bincount(labels[: len(off)][off], minlength=len(more))
         mark: dict[int, Mark] = {}
-        for label in np.unique(labels[found]).tolist():
+        for label in np.unique(labels[excluded]).tolist():
             words = self._words(int(sizes[label]), int(more[label]))
             mark[label] = Mark(Color.NONE, Reason.NO_GAIN, None, words)
-        return {vertex: mark[labels[vertex]] for vertex in found}
+        return {vertex: mark[labels[vertex]] for vertex in excluded}
 
     def _flow_times(self, low: Array) -> Array:
         """Return, by value that flows, what its Cast takes if these vertices are low."""
@@ -374,15 +374,16 @@ class CheapestRegions:
         reads = is_low[flows.readers]
         any_low = np.logical_or.reduceat(reads, flows.first)
         all_low = np.logical_and.reduceat(reads, flows.first)
-        made = is_low[flows.makers[flows.first]]
-        return np.where(made, np.where(all_low, 0, up), np.where(any_low, down, 0))
+        maker_is_low = is_low[flows.makers[flows.first]]
+        return np.where(maker_is_low, np.where(all_low, 0, up), np.where(any_low, down, 0))
 
     def _lost(self, low: Array) -> Array:
         """Return, by pair, what is lost if these vertices are low since its ends differ."""
         joins = self._time.joins
-        made, read, half = low[joins.makers], low[joins.readers], (joins.float32 - joins.low) // 2
-        parted = np.where(made & ~read, joins.float32 - half, 0)
-        return parted + np.where(read & ~made, joins.low + half, 0)
+        maker_is_low, read = low[joins.makers], low[joins.readers]
+        half = (joins.float32 - joins.low) // 2
+        parted = np.where(maker_is_low & ~read, joins.float32 - half, 0)
+        return parted + np.where(read & ~maker_is_low, joins.low + half, 0)
 
     def _add_joins(self, more: Array, labels: Array, low: Array) -> None:
         """Add what the pairs that the choice keeps together would lose in the painting, or gain."""

@@ -143,10 +143,10 @@ class PaintContext:
         """Return a context in which these vertices become low as well, unless they are excluded."""
         return replace(self, joined={**self.joined, **marks})
 
-    def fuses(self, fused: FusedGroup, given: DType, result: DType) -> bool:
+    def fuses(self, fused: FusedGroup, operand_type: DType, result: DType) -> bool:
         """Tell whether the target computes a group as one with these types; see `Fusion.runs`."""
         opset = self.type_graph.flat.opsets.get("", 1)
-        return fused.fusion.runs(self.low, opset, given, result)
+        return fused.fusion.runs(self.low, opset, operand_type, result)
 
     def entry(self, node: int) -> Entry | None:
         """Return the list entry that covers a node, or None if no list knows its operator."""
@@ -169,15 +169,15 @@ class PaintContext:
         self, vertices: Iterable[int], color: Color, reason: Reason
     ) -> dict[int, Mark]:
         """Return a mark for each of some listed vertices that says why it is on its list."""
-        made: dict[str | None, Mark] = {}
+        mark_of: dict[str | None, Mark] = {}
         marks: dict[int, Mark] = {}
         nodes = self.type_graph.nodes
         for vertex in vertices:
             entry = self.entry(nodes[vertex])
             why = None if entry is None else entry.why
-            if why not in made:
-                made[why] = Mark(color, reason, None, why)
-            marks[vertex] = made[why]
+            if why not in mark_of:
+                mark_of[why] = Mark(color, reason, None, why)
+            marks[vertex] = mark_of[why]
         return marks
 
     def refusal(self, vertex: int) -> Mark | None:
@@ -201,8 +201,8 @@ class PaintContext:
         if not self.lists.node_rules:
             return {}
         name = self.type_graph.node_name
-        found = ((v, self._by_node_rule(v, name(v))) for v in range(len(self.type_graph)))
-        return {vertex: mark for vertex, mark in found if mark is not None}
+        pairs = ((v, self._by_node_rule(v, name(v))) for v in range(len(self.type_graph)))
+        return {vertex: mark for vertex, mark in pairs if mark is not None}
 
     @cached_property
     def processable(self) -> Array:
@@ -246,8 +246,8 @@ class PaintContext:
         """A mask of the vertices whose node is an Identity that reads a training variable."""
         graph, flat = self.type_graph, self.type_graph.flat
         nodes = [n for v in self.variables for n in flat.readers(v)]
-        found = [n for n in nodes if flat.called(n).op_type == "Identity"]
-        return graph.mask(v for n in found for v in graph.vertices_of(n))
+        identities = [n for n in nodes if flat.called(n).op_type == "Identity"]
+        return graph.mask(v for n in identities for v in graph.vertices_of(n))
 
     def _remembered(self, name: str, make: Callable[[], Array]) -> Array:
         """Return a mask that no exclusion and no rule about nodes changes; it is made once."""
@@ -417,11 +417,11 @@ def admitting_opset(kind: VertexKind, low: DType) -> int | None:
     return None
 
 
-def low_types(known: Mapping[str, str], variables: tuple[str, ...], low: DType) -> dict[str, str]:
+def low_types(type_of: Mapping[str, str], variables: tuple[str, ...], low: DType) -> dict[str, str]:
     """Return the types of a call in which `variables` have the low type, by schema variable."""
-    types = {schema_variable(name): type_ for name, type_ in known.items()}
+    types = {schema_variable(name): type_ for name, type_ in type_of.items()}
     for name in variables:
-        types[schema_variable(name)] = with_element(known[name], low)
+        types[schema_variable(name)] = with_element(type_of[name], low)
     return types
 
 

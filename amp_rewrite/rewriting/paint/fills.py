@@ -103,10 +103,10 @@ class FillSearch:
 
     def _operands(self, value: int) -> list[int]:
         """Return the values whose fills become those of a value."""
-        found = self._read.get(value)
-        if found is None:
-            found = self._read[value] = self._looked_up(value)
-        return found
+        operands = self._read.get(value)
+        if operands is None:
+            operands = self._read[value] = self._looked_up(value)
+        return operands
 
     def _looked_up(self, value: int) -> list[int]:
         flat = self.type_graph.flat
@@ -117,8 +117,8 @@ class FillSearch:
         if operator(called) not in _HANDING_ON:
             return []
         data = row_of(called).data
-        given = [v for k, v in enumerate(inputs) if data is None or k in data]
-        return [v for v in given if v != ABSENT and self.type_graph.is_float32(v)]
+        data_inputs = [v for k, v in enumerate(inputs) if data is None or k in data]
+        return [v for v in data_inputs if v != ABSENT and self.type_graph.is_float32(v)]
 
     def _made(self, value: int) -> Fills | None:
         """Return the fills of a value whose operands are known."""
@@ -129,8 +129,8 @@ class FillSearch:
         node = self.type_graph.flat.producer[value]
         called = self.type_graph.flat.called(node)
         scales = operator(called) in _SCALING
-        found = [f for v in operands if (f := self._found[v]) is not None]
-        parts = [f for f in found if not (scales and f.is_given)]
+        fills = [f for v in operands if (f := self._found[v]) is not None]
+        parts = [f for f in fills if not (scales and f.is_given)]
         if not parts:
             return None
         stays_open = len(parts) == 1 and parts[0].is_open and is_one(called, *_KEEPING_ROWS)
@@ -149,10 +149,10 @@ class FillSearch:
 
         A caller's mask has the lowest number of float32, as a rule.
         """
-        flat, known = self.type_graph.flat, self.ranges.get(value)
+        flat, input_range = self.type_graph.flat, self.ranges.get(value)
         if value not in flat.main.inputs or not self.type_graph.is_float32(value):
             return None
-        if known is not None and known.magnitude < -LOWEST:
+        if input_range is not None and input_range.magnitude < -LOWEST:
             return None
         readers = {operator(flat.called(node)) for node in flat.readers(value)}
         is_mask = readers <= _HANDING_ON - _SCALING

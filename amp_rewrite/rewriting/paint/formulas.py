@@ -60,11 +60,11 @@ class Formulas:
 
     def data(self, node: int) -> list[int]:
         """Return the floating-point data that a node reads."""
-        data, given = self._data[self.flat.operator[node]], self.flat.inputs_of(node)
+        data, inputs = self._data[self.flat.operator[node]], self.flat.inputs_of(node)
         if data is not None:
-            given = [v for k, v in enumerate(given) if k in data]
+            inputs = [v for k, v in enumerate(inputs) if k in data]
         kinds, types = self._types, self.graph.types
-        return [v for v in given if v != ABSENT and types[v] in kinds]
+        return [v for v in inputs if v != ABSENT and types[v] in kinds]
 
     def is_constant(self, value: int) -> bool:
         """Tell whether a value is a constant, moved or cast or neither."""
@@ -115,19 +115,19 @@ class Formulas:
                 value = read[0]
             else:
                 break
-        found = self._bases.get(value, value)
-        self._bases.update(dict.fromkeys(passed, found))
-        return found
+        base = self._bases.get(value, value)
+        self._bases.update(dict.fromkeys(passed, base))
+        return base
 
     def between(self, value: int) -> list[int]:
         """Return the nodes between a value and its base."""
-        found, end = list[int](), self.base(value)
+        nodes, end = list[int](), self.base(value)
         while value != end:
             node = self.flat.producer[value]
-            found.append(node)
+            nodes.append(node)
             scaled = self.factor(node)
             value = self.data(node)[0] if scaled is None else scaled[0]
-        return found
+        return nodes
 
     def factors(self, node: int) -> list[int]:
         """Return the operands of a product of matrices or a convolution; none of other nodes."""
@@ -139,9 +139,9 @@ class Formulas:
         A product with weights is a layer: it is the last node on its way, unless the weights are
         all equal, so that it is a sum. So is a transform. Values in `stops` end the way as well.
         """
-        ends, found = set(stops), Behind([], {value})
+        ends, behind = set(stops), Behind([], {value})
         stack = [value]
-        while stack and len(found.nodes) < FARTHEST:
+        while stack and len(behind.nodes) < FARTHEST:
             current = stack.pop()
             node = self.flat.producer[current]
             if node == ABSENT or current in ends or self.is_constant(current):
@@ -150,13 +150,13 @@ class Formulas:
             transforms = is_one(called, *TRANSFORMS)
             if not (factors or transforms or operator(called) in _ARITHMETIC):
                 continue
-            found.nodes.append(node)
+            behind.nodes.append(node)
             if transforms or any(self.is_constant(v) and not self._is_even(v) for v in factors):
                 continue
-            read = [v for v in self.data(node) if v not in found.values]
-            found.values.update(read)
+            read = [v for v in self.data(node) if v not in behind.values]
+            behind.values.update(read)
             stack += read
-        return found
+        return behind
 
     def _is_even(self, value: int) -> bool:
         """Tell whether a constant repeats one number, so that a product with it is a sum."""

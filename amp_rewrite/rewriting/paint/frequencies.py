@@ -41,7 +41,7 @@ class Frequencies(Formulas):
             is_place: Tells of a value whether it runs through places and no data have a part in it.
             is_small: Tells of a value whether rounding it does no harm to an angle.
         """
-        found: list[int] = []
+        nodes: list[int] = []
         for node, way in self.walk_back(angle, _PASSED):
             called, read = self.flat.called(node), self.data(node)
             if is_one(called, "CumSum"):
@@ -54,16 +54,16 @@ class Frequencies(Formulas):
                 continue
             if is_small(angle) and is_small(self.flat.outputs_of(node)[0]):  # turns end at 1
                 continue
-            made = [n for v in data for n in self._making(v, is_place)]
-            if made:
-                found += [*way, node, *made]
-        return found
+            makers = [n for v in data for n in self._making(v, is_place)]
+            if makers:
+                nodes += [*way, node, *makers]
+        return nodes
 
     def _making(self, frequency: int, is_place: Callable[[int], bool]) -> list[int]:
         """Return the functions that make a frequency, and the layers whose results they bend."""
-        found, seen = list[int](), {(frequency, False)}
+        functions, seen = list[int](), {(frequency, False)}
         stack = [*seen]
-        while stack and len(found) < FARTHEST:
+        while stack and len(functions) < FARTHEST:
             value, bent = stack.pop()
             node = self.flat.producer[value]
             if node == ABSENT or self.is_constant(value) or is_place(value):
@@ -71,12 +71,12 @@ class Frequencies(Formulas):
             called = self.flat.called(node)
             bends = operator(called) in _CURVES
             if self.factors(node):
-                found += [node] if bent else []
+                functions += [node] if bent else []
                 continue
             if not (bends or operator(called) in _LINEAR):
                 continue
-            found.append(node)
+            functions.append(node)
             new = {(v, bent or bends) for v in self.data(node)} - seen
             seen |= new
             stack += new
-        return found
+        return functions

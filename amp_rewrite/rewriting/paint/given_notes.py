@@ -49,8 +49,8 @@ def given_mask(type_graph: TypeGraph) -> Array | None:
     if not noted:
         return None
     none = GivenNote(ABSENT, frozenset())
-    found = (
+    flags = (
         not noted.get(node, none).variables.isdisjoint(type_graph.kind_of(vertex).variables)
         for vertex, node in enumerate(type_graph.nodes)
     )
-    return np.fromiter(found, np.bool_, len(type_graph.nodes))
+    return np.fromiter(flags, np.bool_, len(type_graph.nodes))

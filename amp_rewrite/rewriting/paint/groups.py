@@ -100,19 +100,19 @@ def fused_groups(
     Those with a tail inside functions are among them, if a call's argument is their input.
     """
     patterns = [pattern for pattern in PATTERNS if pattern.name in fusions]
-    found = find_groups(type_graph, patterns, low)
-    found += _called_groups(type_graph, fusions, low)
-    if not found:
+    groups = find_groups(type_graph, patterns, low)
+    groups += _called_groups(type_graph, fusions, low)
+    if not groups:
         return ()
     view = PlainView(type_graph)
-    return tuple(_fused(view, group, fusions[group.name]) for group in found)
+    return tuple(_fused(view, group, fusions[group.name]) for group in groups)
 
 
 def _called_groups(
     type_graph: TypeGraph, fusions: Mapping[str, TargetFusion], low: DType
 ) -> Iterator[Group]:
     """Yield, for each call whose argument is the input of a group with a tail, the call."""
-    flat, known = type_graph.flat, dict[int, list[Group]]()
+    flat, groups_of = type_graph.flat, dict[int, list[Group]]()
     if not flat.functions:
         return
     view = PlainView(type_graph)
@@ -120,13 +120,13 @@ def _called_groups(
         if flat.operators[number] not in flat.functions:
             continue
         arguments, body = flat.inputs_of(node), called_body(type_graph, node)
-        if id(body) not in known:
-            known[id(body)] = list(_first_groups(body, fusions, low))
-        for group in known[id(body)]:
+        if id(body) not in groups_of:
+            groups_of[id(body)] = list(_first_groups(body, fusions, low))
+        for group in groups_of[id(body)]:
             place = body.flat.main.inputs.index(group.values["x"])
             if place < len(arguments) and arguments[place] != ABSENT:
-                given = {"x": view.source(arguments[place])}
-                yield Group(group.name, (node,), frozenset(), given)
+                arguments_of_group = {"x": view.source(arguments[place])}
+                yield Group(group.name, (node,), frozenset(), arguments_of_group)
 
 
 def _first_groups(
@@ -149,12 +149,12 @@ def _fused(view: PlainView, group: Group, fusion: TargetFusion) -> FusedGroup:
     read = (flat.inputs[slot] for slot in slots if flat.reader(slot) in inside)
     inputs = dict.fromkeys((source, *read))
     core = [n for n in group.nodes if n not in group.tail]
-    made = [v for n in core for v in flat.outputs_of(n)]
+    results = [v for n in core for v in flat.outputs_of(n)]
     return FusedGroup(
         group,
         fusion,
         core=tuple(v for n in core for v in graph.vertices_of(n)),
-        results=tuple(graph.source[v] for v in made if graph.source[v] != ABSENT),
+        results=tuple(graph.source[v] for v in results if graph.source[v] != ABSENT),
         tail=tuple(v for n in group.nodes if n in group.tail for v in graph.vertices_of(n)),
         inner=tuple(v for n in group.nodes[:-1] for v in flat.outputs_of(n)),
         inputs=tuple(inputs),

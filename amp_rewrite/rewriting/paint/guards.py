@@ -19,7 +19,7 @@ from amp_rewrite.values.intervals.propagate import Intervals
 def guards_of(type_graph: TypeGraph, intervals: Intervals) -> Mapping[int, float]:
     """Return float32 value -> the magnitude that keeps it away from zero, of those with one."""
     flat = type_graph.flat
-    found: dict[int, float] = {}
+    guard_of: dict[int, float] = {}
     hollow: set[int] = set()
     for node, number in enumerate(flat.operator):
         for value in flat.outputs_of(node):
@@ -29,15 +29,15 @@ def guards_of(type_graph: TypeGraph, intervals: Intervals) -> Mapping[int, float
             if _is_quotient(called, inputs, intervals) or _hands_on(called, inputs, hollow):
                 hollow.add(value)
                 continue
-            known = {
-                v: found.get(v) or intervals[v].away
+            operand_guards = {
+                v: guard_of.get(v) or intervals[v].away
                 for v in inputs
                 if v != ABSENT and v not in hollow
             }
-            guard = intervals[value].away or _guard(called, inputs, known)
+            guard = intervals[value].away or _guard(called, inputs, operand_guards)
             if guard:
-                found[value] = guard
-    return found
+                guard_of[value] = guard
+    return guard_of
 
 
 def _is_quotient(called: Operator, inputs: list[int], intervals: Intervals) -> bool:
@@ -59,13 +59,13 @@ def _hands_on(called: Operator, inputs: list[int], hollow: set[int]) -> bool:
     return (passes or called.op_type == "Sqrt") and not hollow.isdisjoint(inputs)
 
 
-def _guard(called: Operator, inputs: list[int], known: Mapping[int, float]) -> float:
+def _guard(called: Operator, inputs: list[int], guard_of: Mapping[int, float]) -> float:
     """Return what guards the output of a node that is not provably away from zero, or 0."""
     if called.domain != "":
         return 0.0
     data = row_of(called).data
-    given = [v for k, v in enumerate(inputs) if v != ABSENT and (data is None or k in data)]
-    guards = [known[value] for value in given if known.get(value)]
+    operands = [v for k, v in enumerate(inputs) if v != ABSENT and (data is None or k in data)]
+    guards = [guard_of[value] for value in operands if guard_of.get(value)]
     if not guards:
         return 0.0
     if has(called, Trait.MOVES, Trait.CHANGES_SIGN):
@@ -75,4 +75,4 @@ def _guard(called: Operator, inputs: list[int], known: Mapping[int, float]) -> f
         return min(guards)
     if called.op_type == "Sqrt":
         return math.sqrt(guards[0])
-    return math.prod(guards) if called.op_type == "Mul" and len(guards) == len(given) else 0.0
+    return math.prod(guards) if called.op_type == "Mul" and len(guards) == len(operands) else 0.0

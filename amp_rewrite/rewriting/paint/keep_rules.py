@@ -134,8 +134,8 @@ def checked_rules(rules: object) -> tuple[KeepRule, ...]:
         raise OptionError("rules must be a list", found=_called(rules), expected=expected)
     if isinstance(rules, str | Mapping) or not isinstance(rules, Iterable):
         raise OptionError("rules must be a list", found=repr(rules), expected=expected)
-    found = tuple[Any, ...](rules)
-    for rule in found:
+    checked = tuple[Any, ...](rules)
+    for rule in checked:
         if isinstance(rule, type):
             where = f"the class {rule.__name__}"
             remedy = f"pass an object of it: {rule.__name__}()"
@@ -143,7 +143,7 @@ def checked_rules(rules: object) -> tuple[KeepRule, ...]:
         if not callable(getattr(rule, "keep", None)):
             found_ = f"an object of type {_called(rule)}"
             raise OptionError("a rule has no method keep", found=found_, expected=expected)
-    return found
+    return checked
 
 
 def kept_nodes(rules: Sequence[KeepRule], graph: TypeGraph) -> dict[int, str]:
@@ -154,13 +154,13 @@ def kept_nodes(rules: Sequence[KeepRule], graph: TypeGraph) -> dict[int, str]:
     Raises:
         OptionError: A rule fails, or its reason is no text.
     """
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for node in dict.fromkeys(graph.nodes) if rules else ():
         seen = RuleNode(graph, node)
         reason = next((r for rule in rules if (r := _reason(rule, seen)) is not None), None)
         if reason is not None:
-            found[node] = reason
-    return found
+            reasons[node] = reason
+    return reasons
 
 
 def _reason(rule: KeepRule, node: RuleNode) -> str | None:

@@ -98,7 +98,7 @@ class MaskCasts:
         mask = self._mask(value)
         if mask is None or mask.reach < low.overflow:
             return 0.0
-        sums = {found for v in readers for found in sums_behind(graph, v)}
+        sums = {node for v in readers for node in sums_behind(graph, v)}
         if not (mask.has_fills or (sums and self._ends(value, readers, SHARING))):
             return 0.0
         alone = sums == {*readers} and self._is_alone(sums)
@@ -121,9 +121,9 @@ class MaskCasts:
             if value in seen or value == ABSENT or not graph.is_float32(value):
                 continue
             seen.add(value)
-            known, maker = self._mask(value), graph.flat.producer[value]
-            if known is not None:
-                masks += known.reach >= _SCORES
+            mask, maker = self._mask(value), graph.flat.producer[value]
+            if mask is not None:
+                masks += mask.reach >= _SCORES
             elif maker != ABSENT and operator(graph.flat.called(maker)) in SUMMING:
                 stack += graph.flat.inputs_of(maker)
         return masks <= 1 and not stack
@@ -155,8 +155,10 @@ class MaskCasts:
             if before and visited <= _MOST_NODES:
                 stack += before
                 continue
-            known = operands is not None and not before
-            self._found[stack.pop()] = self._made(current, operands or []) if known else None
+            is_arithmetic = operands is not None and not before
+            self._found[stack.pop()] = (
+                self._made(current, operands or []) if is_arithmetic else None
+            )
         return self._found[value]
 
     def _operands(self, value: int) -> list[int] | None:
@@ -171,8 +173,8 @@ class MaskCasts:
         if operator(called) not in _ARITHMETIC or flat.is_call(node):
             return None
         data = row_of(called).data
-        given = [v for k, v in enumerate(flat.inputs_of(node)) if data is None or k in data]
-        return [v for v in given if v != ABSENT and graph.is_float32(v)]
+        data_inputs = [v for k, v in enumerate(flat.inputs_of(node)) if data is None or k in data]
+        return [v for v in data_inputs if v != ABSENT and graph.is_float32(v)]
 
     def _made(self, value: int, operands: Sequence[int]) -> _Mask | None:
         graph, flat = self.context.type_graph, self.context.type_graph.flat
@@ -182,7 +184,7 @@ class MaskCasts:
         bound = self.context.values.intervals[value].magnitude
         if not operands:  # an input, or what is cast from integers and truth values
             return _Mask(bound, has_fills=False)
-        parts = [found for v in operands if (found := self._found[v]) is not None]
+        parts = [mask for v in operands if (mask := self._found[v]) is not None]
         if len(parts) < len(operands):
             return None
         called = flat.called(flat.producer[value])
@@ -207,5 +209,5 @@ class MaskCasts:
 
 def _product(reach: Sequence[float]) -> float:
     """Return the product; what is not bounded multiplies a fill by no more than 1."""
-    known = [r for r in reach if math.isfinite(r)]
-    return math.prod(known) if known and max(known) >= -LOWEST else math.prod(reach)
+    bounded = [r for r in reach if math.isfinite(r)]
+    return math.prod(bounded) if bounded and max(bounded) >= -LOWEST else math.prod(reach)

@@ -106,8 +106,8 @@ def _source_side(excess: list[int], arcs: Sequence[Sequence[int]]) -> list[int]:
     network.add_nodes_from((source, sink, *range(len(excess))))
     ends = ((source, v, e) if e > 0 else (v, sink, -e) for v, e in enumerate(excess))
     for tail, head, capacity in (*ends, *arcs):
-        known = network.get_edge_data(tail, head, {"capacity": 0})["capacity"]
-        network.add_edge(tail, head, capacity=known + capacity)
+        capacity_before = network.get_edge_data(tail, head, {"capacity": 0})["capacity"]
+        network.add_edge(tail, head, capacity=capacity_before + capacity)
     residual = nx.algorithms.flow.boykov_kolmogorov(network, source, sink)
     full = [(t, h) for t, h, arc in residual.edges(data=True) if arc["flow"] >= arc["capacity"]]
     residual.remove_edges_from(full)

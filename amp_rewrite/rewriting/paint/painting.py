@@ -87,9 +87,9 @@ class PassReason(str):
 
     def __new__(cls, word: str, phrase: str = "", plain: str = "", row: str = "") -> Self:
         """Make a reason of its word in reports."""
-        found = super().__new__(cls, word)
-        found.phrase, found.plain, found.row = phrase, plain, row
-        return found
+        reason = super().__new__(cls, word)
+        reason.phrase, reason.plain, reason.row = phrase, plain, row
+        return reason
 
 
 class Mark(NamedTuple):
@@ -176,6 +176,6 @@ class Painting:
 
 
 def _mask(size: int, vertices: Iterable[int]) -> Array:
-    found = np.zeros(size, np.bool_)
-    found[list(vertices)] = True
-    return found
+    chosen = np.zeros(size, np.bool_)
+    chosen[list(vertices)] = True
+    return chosen

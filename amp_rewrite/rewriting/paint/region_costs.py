@@ -59,8 +59,8 @@ class RegionCosts:
     def saved_bytes(self, vertex: int) -> int | None:
         """Return how much less an operator reads and writes for a low vertex, weights included."""
         counts = [self._sizes.elements(value) for value in self._graph.values_of(vertex)]
-        known = [count for count in counts if count is not None]
-        return self._narrowed * sum(known) if len(known) == len(counts) else None
+        sizes = [count for count in counts if count is not None]
+        return self._narrowed * sum(sizes) if len(sizes) == len(counts) else None
 
     def multiply_accumulates(self, vertex: int) -> int | None:
         """Return the multiply-accumulates that a low vertex makes faster; None if not known.
@@ -74,14 +74,14 @@ class RegionCosts:
     @cached_property
     def regions(self) -> list[Region]:
         """The regions, in execution order."""
-        found: dict[int, Region] = defaultdict(Region)
+        region_of: dict[int, Region] = defaultdict(Region)
         for vertex in np.flatnonzero(self._low).tolist():
-            found[self._labels[vertex]].vertices.append(vertex)
+            region_of[self._labels[vertex]].vertices.append(vertex)
         for value, label in self._entering() | self._leaving():
-            found[label].casts.append(value)
-        for region in found.values():
+            region_of[label].casts.append(value)
+        for region in region_of.values():
             region.casts.sort()
-        return list(found.values())
+        return list(region_of.values())
 
     @cached_property
     def _labels(self) -> list[int]:
@@ -132,13 +132,13 @@ class RegionCosts:
         graph, flat = self._graph, self._flat
         reads, values = np.array(graph.reads, np.int64), np.array(flat.inputs, np.int64)
         stays = (reads != ABSENT) & ~np.append(self._low, np.False_)[reads]
-        found = {
+        leaving = {
             flat.inputs[slot]
             for slot in np.flatnonzero(stays & self._is_low[values]).tolist()
             if flat.called(flat.reader(slot))[:2] != ("", "Cast")
         }
-        found |= set(self._float32_outputs())
-        sources = {value: graph.source[value] for value in found}
+        leaving |= set(self._float32_outputs())
+        sources = {value: graph.source[value] for value in leaving}
         return {(value, self._labels[v]) for value, v in sources.items() if v != ABSENT}
 
     def _float32_outputs(self) -> Iterator[int]:
@@ -156,12 +156,12 @@ class RegionCosts:
 
 def total(parts: Iterable[int | None]) -> int | None:
     """Return a sum; None if a part of it is not known."""
-    found = 0
+    total_sum = 0
     for part in parts:
         if part is None:
             return None
-        found += part
-    return found
+        total_sum += part
+    return total_sum
 
 
 def connected_regions(inside: Array, edges: Array) -> Array:

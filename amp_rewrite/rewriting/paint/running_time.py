@@ -111,13 +111,13 @@ class RunningTime:
 
         The other nodes of such a group lead to an empty text.
         """
-        found: dict[int, str] = {}
+        pattern_of: dict[int, str] = {}
         for fused in self._context.groups:
             name = fused.group.name
             if not (fused.tail or fused.is_called) and name in self._table.families:
-                found |= dict.fromkeys(fused.group.nodes, "")
-                found[fused.group.nodes[-1]] = name
-        return found
+                pattern_of |= dict.fromkeys(fused.group.nodes, "")
+                pattern_of[fused.group.nodes[-1]] = name
+        return pattern_of
 
     @cached_property
     def _family(self) -> Array:
@@ -139,12 +139,12 @@ class RunningTime:
     @cached_property
     def _in_front(self) -> Array:
         """By node, the code of its family; of a view, of that of what it shows."""
-        found, flat = self._family.copy(), self._flat  # found: (nodes,), codes
+        family_of, flat = self._family.copy(), self._flat  # family_of: (nodes,), codes
         for node in flat.nodes_of(*_VIEWS):
             maker = flat.producer[flat.inputs_of(node)[0]]
-            if found[node] == self._any:
-                found[node] = 0 if maker == ABSENT else found[maker]
-        return found
+            if family_of[node] == self._any:
+                family_of[node] = 0 if maker == ABSENT else family_of[maker]
+        return family_of
 
     @property
     def _any(self) -> int:
@@ -165,12 +165,13 @@ class RunningTime:
     @cached_property
     def _is_constant(self) -> Array:
         """By value, whether it is a constant, which is converted in the file."""
-        flat, found = self._flat, np.zeros(self._flat.n_values, np.bool_)  # found: (values,)
+        flat = self._flat
+        is_constant = np.zeros(flat.n_values, np.bool_)  # (values,)
         held = (v for n in flat.nodes_of("Constant") for v in flat.outputs_of(n))
         stored = (v for body in flat.bodies for v in body.initializers)
         constant = [v for v in (*held, *stored) if constant_tensor(self._graph, v) is not None]
-        found[constant] = True
-        return found
+        is_constant[constant] = True
+        return is_constant
 
     @cached_property
     def _fixed(self) -> tuple[Array, Array]:
@@ -260,9 +261,9 @@ class RunningTime:
     @cached_property
     def _is_measured(self) -> Array:
         """A mask of the nodes that were measured by themselves."""
-        found = np.zeros(self._flat.n_nodes, np.bool_)
-        found[[*self._node_of.values()]] = True  # found: (nodes,)
-        return found
+        is_measured = np.zeros(self._flat.n_nodes, np.bool_)
+        is_measured[[*self._node_of.values()]] = True  # is_measured: (nodes,)
+        return is_measured
 
     def measured_together(self) -> Iterator[list[int]]:
         """Yield the nodes of each group that was measured as one."""
@@ -277,27 +278,27 @@ class RunningTime:
         table, sizes = self._table, self._weighing.sizes
         rated = {f for (f, _), rates in table.rates.items() if any(rate.mac for rate in rates)}
         counts = np.array([family in rated for family in self._families], np.bool_)  # (codes,)
-        found = np.zeros(self._flat.n_nodes, np.int64)
-        # found: (nodes,), multiply-accumulates
+        macs = np.zeros(self._flat.n_nodes, np.int64)
+        # macs: (nodes,), multiply-accumulates
         for node in np.flatnonzero(counts[self._family]).tolist():
             counted = sizes.multiply_accumulates(node) or sizes.inner_products(node)
-            found[node] = counted or 0
-        return found
+            macs[node] = counted or 0
+        return macs
 
     def times(self, dtype: DType) -> Array:
         """Return, by vertex, what its node takes in a type, of those for which that counts."""
         vertices = np.flatnonzero(self._counted)  # (counted,): vertices
-        found = np.zeros(len(self._graph), np.int64)  # (vertices,): ps
-        found[vertices] = self._taken(self._graph.node[vertices], dtype)
-        return found
+        times = np.zeros(len(self._graph), np.int64)  # (vertices,): ps
+        times[vertices] = self._taken(self._graph.node[vertices], dtype)
+        return times
 
     @cached_property
     def of_nodes(self) -> Array:
         """By node, what it takes in float32, whatever type it has; 0 for what was not measured."""
         nodes = np.flatnonzero(self._weighed)
-        found = np.zeros(self._flat.n_nodes, np.int64)
-        found[nodes] = self._taken(nodes, FLOAT32)  # found: (nodes,), ps
-        return found
+        times = np.zeros(self._flat.n_nodes, np.int64)
+        times[nodes] = self._taken(nodes, FLOAT32)  # times: (nodes,), ps
+        return times
 
     def _taken(self, nodes: Array, dtype: DType) -> Array:
         """Return what weighed nodes take in a type."""
@@ -306,18 +307,18 @@ class RunningTime:
             round(self._table.node(self._families[code], dtype, moved, macs) * UNIT)
             for code, moved, macs in kinds
         ]
-        found = np.array(taken, np.int64)[kind[nodes]]  # (len(nodes),): ps
+        times = np.array(taken, np.int64)[kind[nodes]]  # (len(nodes),): ps
         if self._node_of:
             alone = self._measured(dtype)[nodes]  # (len(nodes),): ps
-            found = np.where(self._is_measured[nodes], alone, found)
-        return found
+            times = np.where(self._is_measured[nodes], alone, times)
+        return times
 
     def _measured(self, dtype: DType) -> Array:
         """Return, by node, what it took by itself in a type; 0 for others."""
-        found = np.zeros(self._flat.n_nodes, np.int64)
+        times = np.zeros(self._flat.n_nodes, np.int64)
         for name, node in self._node_of.items():
-            found[node] = round(self._table.nodes[name][dtype.name] * UNIT)  # found: (nodes,), ps
-        return found
+            times[node] = round(self._table.nodes[name][dtype.name] * UNIT)  # times: (nodes,), ps
+        return times
 
     @cached_property
     def _kinds(self) -> tuple[list[tuple[int, int, int]], Array]:
@@ -336,7 +337,7 @@ class RunningTime:
         The first is of the node that makes the value, the other of the one that hands it on:
         Identity, and a Cast from float32 to float32.
         """
-        flat, graph, found = self._flat, self._graph, list[tuple[int, int]]()
+        flat, graph, idle = self._flat, self._graph, list[tuple[int, int]]()
         for node in flat.nodes_of("Identity", "Cast"):
             value, result = flat.inputs_of(node)[0], flat.outputs_of(node)[0]
             is_made = value != ABSENT and flat.producer[value] != ABSENT
@@ -344,18 +345,18 @@ class RunningTime:
                 continue
             ends = int(graph.source[value]), int(graph.source[result])
             if ABSENT not in ends and not set(ends) & self._context.excluded.keys():
-                found.append(ends)
-        return found
+                idle.append(ends)
+        return idle
 
     @cached_property
     def _handed_on(self) -> Array:
         """By value, and one more for ABSENT, the value that idle nodes hand on as it."""
-        found, flat = np.arange(self._flat.n_values + 1), self._flat  # found: (values + 1,), values
-        found[-1] = ABSENT
+        same, flat = np.arange(self._flat.n_values + 1), self._flat  # same: (values + 1,), values
+        same[-1] = ABSENT
         for _, vertex in self.idle:  # in the order of execution
             node = self._graph.nodes[vertex]
-            found[flat.outputs_of(node)[0]] = found[flat.inputs_of(node)[0]]
-        return found
+            same[flat.outputs_of(node)[0]] = same[flat.inputs_of(node)[0]]
+        return same
 
     @cached_property
     def flows(self) -> Flows:
@@ -383,8 +384,8 @@ class RunningTime:
                 sinks = np.where(low, self.low, self.float32)
             else:
                 # as outputs: vertices
-                given = np.array(graph.sinks.get(number, [ABSENT] * len(outputs)), np.int64)
-                sinks = np.where(given == ABSENT, self.float32, given)
+                sinks_given = np.array(graph.sinks.get(number, [ABSENT] * len(outputs)), np.int64)
+                sinks = np.where(sinks_given == ABSENT, self.float32, sinks_given)
             of_tensor = self._is_float32[outputs]  # as outputs: a mask
             ends = self._handed_on[outputs[of_tensor]]
             rows.append((ends, sinks[of_tensor], np.zeros(of_tensor.sum(), np.int64)))
@@ -481,17 +482,17 @@ class RunningTime:
         for pair in np.unique(pairs).tolist():
             key = tuple(self._families[code] for code in divmod(pair, width))
             of_pair = pairs == pair  # (pairs,): a mask
-            for found, dtype in zip(saved, (FLOAT32, self._context.low), strict=True):
+            for bound, dtype in zip(saved, (FLOAT32, self._context.low), strict=True):
                 rate = self._table.joins.get((*key, dtype.name), NOTHING)
                 taken = rate.call + rate.element * self._weighing.elements[values[of_pair]]
-                found[of_pair] = np.rint(taken * UNIT).astype(np.int64)
+                bound[of_pair] = np.rint(taken * UNIT).astype(np.int64)
         folded = self._folded(makers, readers)
-        for found, dtype in zip(saved, (FLOAT32, self._context.low), strict=True):
+        for bound, dtype in zip(saved, (FLOAT32, self._context.low), strict=True):
             alone = self.times(dtype)  # (vertices,): ps
-            np.minimum(found, np.minimum(alone[makers], alone[readers]), out=found)
-            found[folded] = alone[readers[folded]]
+            np.minimum(bound, np.minimum(alone[makers], alone[readers]), out=bound)
+            bound[folded] = alone[readers[folded]]
             # what was measured together took what it did together
-            found[self._is_measured[self._graph.node[readers]]] = 0
+            bound[self._is_measured[self._graph.node[readers]]] = 0
         return Joins(makers, readers, saved[0], saved[1], folded)
 
     def _folded(self, makers: Array, readers: Array) -> Array:
@@ -520,14 +521,14 @@ class RunningTime:
         # (some,): pairs
         products = np.flatnonzero(contracts[called[front]] & (np.diff(starts)[front] > 1))
         weights = starts[front[products]] + 1  # (some,): slots of second inputs
-        found = np.zeros(len(readers), np.bool_)  # (pairs,)
-        found[products] = may[products] & fixed[np.array(flat.inputs, np.int64)[weights]]
-        folded = {*readers[found].tolist()}
-        for pair in (may & ~found).nonzero()[0][np.argsort(readers[may & ~found])].tolist():
+        is_folded = np.zeros(len(readers), np.bool_)  # (pairs,)
+        is_folded[products] = may[products] & fixed[np.array(flat.inputs, np.int64)[weights]]
+        folded = {*readers[is_folded].tolist()}
+        for pair in (may & ~is_folded).nonzero()[0][np.argsort(readers[may & ~is_folded])].tolist():
             if makers[pair] in folded:
-                found[pair] = True
+                is_folded[pair] = True
                 folded.add(int(readers[pair]))
-        return found
+        return is_folded
 
     def reads_one_value(self, vertex: int) -> bool:
         """Tell whether all but one of the values that a node reads are the same in every run."""

@@ -28,8 +28,8 @@ def variable_ties(kernels: KernelTable | None, low: DType) -> Tie:
     else together with every other float32 variable of the node.
     """
 
-    def tie(called: Operator, opset: int, known: Mapping[str, str]) -> Sequence[frozenset[str]]:
-        float32 = {name for name, type_ in known.items() if type_ in FLOAT32_TYPES}
+    def tie(called: Operator, opset: int, type_of: Mapping[str, str]) -> Sequence[frozenset[str]]:
+        float32 = {name for name, type_ in type_of.items() if type_ in FLOAT32_TYPES}
         # operators: those whose schema has a variable for the input and one for the result.
         if called.op_type in ("RMSNormalization", "SimplifiedLayerNormalization"):
             return (_NORMALIZED,) if float32 >= _NORMALIZED else ()
@@ -37,19 +37,19 @@ def variable_ties(kernels: KernelTable | None, low: DType) -> Tie:
             return (_EXPERTS,) if float32 >= _EXPERTS else ()
         if len(float32) < 2 or kernels is None:
             return ()
-        return _kernel_ties(kernels, called, opset, known, low)
+        return _kernel_ties(kernels, called, opset, type_of, low)
 
     return tie
 
 
 def _kernel_ties(
-    kernels: KernelTable, called: Operator, opset: int, known: Mapping[str, str], low: DType
+    kernels: KernelTable, called: Operator, opset: int, type_of: Mapping[str, str], low: DType
 ) -> Sequence[frozenset[str]]:
     """Return the variables of a call that have kernels in the low type only together."""
-    float32 = tuple(name for name, type_ in known.items() if type_ in FLOAT32_TYPES)
+    float32 = tuple(name for name, type_ in type_of.items() if type_ in FLOAT32_TYPES)
 
     def has_kernel(variables: tuple[str, ...]) -> bool:
-        types = low_types(known, variables, low)
+        types = low_types(type_of, variables, low)
         return kernels.has_kernel(called.domain, called.op_type, opset, types)
 
     alone = tuple(name for name in float32 if not has_kernel((name,)))

@@ -67,9 +67,9 @@ class _Search(Formulas):
         nodes = [n for n, number in enumerate(flat.operator) if number in multiply]
         if len(nodes) <= FEW:
             return {}
-        found = {n: weight for n in nodes if (weight := self._weight(n)) != ABSENT}
-        times = Counter(found.values())
-        return {n: weight for n, weight in found.items() if times[weight] > FEW}
+        weight_of = {n: weight for n in nodes if (weight := self._weight(n)) != ABSENT}
+        times = Counter(weight_of.values())
+        return {n: weight for n, weight in weight_of.items() if times[weight] > FEW}
 
     def _weight(self, node: int) -> int:
         """Return the constant, of more than one element, that a node multiplies data with."""
@@ -92,7 +92,7 @@ class _Search(Formulas):
         """
         if len(counted) <= FEW:
             return
-        flat, kinds, found = self.flat, self.flat.operator, list[int]()
+        flat, kinds, way = self.flat, self.flat.operator, list[int]()
         products = {k for k, called in enumerate(flat.operators) if is_product(called)}
         linear = {k for k, o in enumerate(flat.operators) if operator(o) in LINEAR} - products
         before: dict[int, int] = {}
@@ -103,24 +103,24 @@ class _Search(Formulas):
             steps = self._steps_before(node, before) + (node in counted)
             if steps:
                 before[node] = steps
-                found.append(node)
+                way.append(node)
         if max(before.values(), default=0) <= FEW:
             return
         behind: dict[int, int] = {}
-        for node in reversed(found):
+        for node in reversed(way):
             read = (reader for v in self.flat.outputs_of(node) for reader in self.flat.readers(v))
             behind[node] = max((behind.get(n, 0) for n in read), default=0) + (node in counted)
-        for node in found:
+        for node in way:
             steps = before[node] + behind[node] - (node in counted)
             if behind[node] and steps > FEW:
                 yield node
 
     def _steps_before(self, node: int, before: dict[int, int]) -> int:
         """Return how many steps lie behind the data of a node."""
-        made = self.flat.producer
-        if not any(made[v] in before for v in self.flat.inputs_of(node) if v != ABSENT):
+        producer = self.flat.producer
+        if not any(producer[v] in before for v in self.flat.inputs_of(node) if v != ABSENT):
             return 0
-        return max((before.get(made[v], 0) for v in self.data(node)), default=0)
+        return max((before.get(producer[v], 0) for v in self.data(node)), default=0)
 
     def _passes(self, product: int, weights: dict[int, int]) -> bool:
         """Tell whether a product is with a weight that is used often, or of two computed values."""

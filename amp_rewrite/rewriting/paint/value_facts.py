@@ -56,8 +56,8 @@ class ValueFacts:
     @cached_property
     def estimates(self) -> Estimates:
         """How large the elements of every value are likely to be."""
-        known = self.type_graph, self.intervals, self.variables
-        return estimates_of(*known, low_inputs=self.low_inputs)
+        facts = self.type_graph, self.intervals, self.variables
+        return estimates_of(*facts, low_inputs=self.low_inputs)
 
     @cached_property
     def outliers(self) -> Outliers:

@@ -235,7 +235,7 @@ class _Planner:
 
     def _mismatches(self) -> dict[int, list[Use]]:
         """Return value -> the uses that want the other type, in execution order."""
-        flat, found = self.flat, dict[int, list[Use]]()
+        flat, uses_of = self.flat, dict[int, list[Use]]()
         reads = np.array(self.type_graph.reads, np.int64)
         values = np.array(flat.inputs, np.int64)
         differs = (reads != ABSENT) & (self._wants(reads) != self._has(values))
@@ -244,15 +244,15 @@ class _Planner:
             if self._casts_by_itself(node, value):
                 continue
             use = Use(node, flat.index(slot), vertex=self.type_graph.reads[slot])
-            found.setdefault(value, []).append(use)
+            uses_of.setdefault(value, []).append(use)
         for number, vertices in self._graph_outputs():
             outputs = flat.bodies[number].outputs
             self.outputs.update(outputs)
             for index, (value, vertex) in enumerate(zip(outputs, vertices, strict=True)):
                 wants_low = value in self.ends if number == MAIN else self._is_allowed(vertex)
                 if wants_low != self.is_low[value]:
-                    found.setdefault(value, []).append(Use(ABSENT, index, number, vertex))
-        return {v: uses for v, uses in found.items() if self.type_graph.is_retyped(v)}
+                    uses_of.setdefault(value, []).append(Use(ABSENT, index, number, vertex))
+        return {v: uses for v, uses in uses_of.items() if self.type_graph.is_retyped(v)}
 
     def _wants(self, vertices: Array) -> Array:
         """Return whether each of some vertices wants the low type; ABSENT does not."""

@@ -74,7 +74,7 @@ def equal_ranks(
     """
     if context.target is None or not context.target.meets_onnx_runtime:
         return ()
-    flat, found = context.type_graph.flat, list[PlannedRank]()
+    flat, ranks_planned = context.type_graph.flat, list[PlannedRank]()
     types = _TypesAfter(context.type_graph, context.low, allowed)
     wanted = {number for number, op in enumerate(flat.operators) if op[:2] in _PRODUCTS}
     for node in (n for n, op in enumerate(flat.operator) if op in wanted) if wanted else ():
@@ -84,8 +84,8 @@ def equal_ranks(
             continue
         ranks = [_rank(flat, value) for value in flat.inputs_of(node)[:2]]
         if None not in ranks and ranks[0] != ranks[1]:
-            found.append(_planned(flat, node, [rank or 0 for rank in ranks], names))
-    return tuple(found)
+            ranks_planned.append(_planned(flat, node, [rank or 0 for rank in ranks], names))
+    return tuple(ranks_planned)
 
 
 def _planned(flat: FlatGraph, node: int, ranks: list[int], names: AddedNames) -> PlannedRank:
@@ -139,10 +139,10 @@ def _is_reordered(types: _TypesAfter, node: int, index: int) -> bool:
     if turned is None:
         return False
     value, is_cast = turned
-    made, read = types.made(value), types.read(slot)
+    type_made, read = types.made(value), types.read(slot)
     if is_cast:
-        return bool({made, read} & {FLOAT16.number, BFLOAT16.number})
-    return made != read or read == FLOAT16.number
+        return bool({type_made, read} & {FLOAT16.number, BFLOAT16.number})
+    return type_made != read or read == FLOAT16.number
 
 
 def _turned(flat: FlatGraph, node: int, index: int) -> tuple[int, bool] | None:
@@ -157,10 +157,10 @@ def _turned(flat: FlatGraph, node: int, index: int) -> tuple[int, bool] | None:
         if op != "Transpose":
             is_cast |= op == "Cast" and last == ABSENT
             continue
-        given = flat.attributes(maker).get("perm")
-        if given is None or flat.is_output(value):
+        permutation = flat.attributes(maker).get("perm")
+        if permutation is None or flat.is_output(value):
             return None  # all axes the other way round, or a value that stays: neither is moved
-        own = [int(axis) for axis in given.value]
+        own = [int(axis) for axis in permutation.value]
         if perm and len(perm) != len(own):
             return None
         perm, last = (
@@ -206,9 +206,9 @@ def _rank(flat: FlatGraph, value: int) -> int | None:
         maker = flat.producer[value]
         if maker == ABSENT or flat.called(maker)[:2] not in {("", op) for op in _SEEN_THROUGH}:
             return None
-        given = flat.attributes(maker).get("perm")
-        if given is not None:
-            return len(given.value)
+        permutation = flat.attributes(maker).get("perm")
+        if permutation is not None:
+            return len(permutation.value)
         read = flat.inputs_of(maker)
         value = read[0] if read else ABSENT
     return None

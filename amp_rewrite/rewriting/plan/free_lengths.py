@@ -14,19 +14,19 @@ FreeLengths = Mapping[str, int]
 """Name of a free dimension -> its length."""
 
 
-def free_lengths(given: Mapping[str, Any] | Iterable[str]) -> FreeLengths:
+def free_lengths(entries: Mapping[str, Any] | Iterable[str]) -> FreeLengths:
     """Return the lengths that an option holds.
 
     Args:
-        given: Name -> length, or texts as on the command line, "N=8".
+        entries: Name -> length, or texts as on the command line, "N=8".
 
     Raises:
         OptionError: One is not a length.
     """
-    if isinstance(given, Mapping):
-        pairs = list(given.items())
+    if isinstance(entries, Mapping):
+        pairs = list(entries.items())
     else:
-        pairs = [_parsed(text) for text in arguments.texts("dims", given)]
+        pairs = [_parsed(text) for text in arguments.texts("dims", entries)]
     for name, length in pairs:
         arguments.integer(f"length of {name!r}", length)
     return MappingProxyType(dict(pairs))

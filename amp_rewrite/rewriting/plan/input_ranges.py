@@ -24,45 +24,45 @@ InputRanges = Mapping[str, Range]
 _SPELLING = "NAME=LOW:HIGH, for example x=0:255"
 
 
-def _texts(given: object) -> list[str]:
+def _texts(content: object) -> list[str]:
     """Return the texts of a list.
 
     Raises:
         OptionError: It is not a list of texts.
     """
-    entries = list(cast(Iterable[object], given)) if isinstance(given, Iterable) else [given]
+    entries = list(cast(Iterable[object], content)) if isinstance(content, Iterable) else [content]
     texts = [entry for entry in entries if isinstance(entry, str)]
     if len(texts) < len(entries):
         raise OptionError(
             "input_ranges must be a mapping, or a list of texts such as 'x=0:255'",
-            found=repr(given),
+            found=repr(content),
         )
     return texts
 
 
-def input_ranges(given: Mapping[str, Any] | Iterable[str]) -> InputRanges:
+def input_ranges(entries: Mapping[str, Any] | Iterable[str]) -> InputRanges:
     """Return the ranges that an option holds.
 
     Args:
-        given: Name -> (low, high), or texts as on the command line, "x=0:255".
+        entries: Name -> (low, high), or texts as on the command line, "x=0:255".
 
     Raises:
         OptionError: One is not a range, has its ends in the wrong order, or is there twice.
     """
-    if isinstance(given, str):
+    if isinstance(entries, str):
         raise OptionError(
             "input_ranges must be a mapping or a list",
-            found=repr(given),
-            remedy=f"pass [{given!r}]",
+            found=repr(entries),
+            remedy=f"pass [{entries!r}]",
         )
-    texts = [] if isinstance(given, Mapping) else _texts(given)
-    pairs = given.items() if isinstance(given, Mapping) else [_parsed(text) for text in texts]
-    found: dict[str, Range] = {}
+    texts = [] if isinstance(entries, Mapping) else _texts(entries)
+    pairs = entries.items() if isinstance(entries, Mapping) else [_parsed(text) for text in texts]
+    range_of: dict[str, Range] = {}
     for name, ends in pairs:
-        if name in found:
+        if name in range_of:
             raise OptionError("input_ranges has two ranges for one input", found=repr(name))
-        found[name] = _range(name, ends)
-    return MappingProxyType(found)
+        range_of[name] = _range(name, ends)
+    return MappingProxyType(range_of)
 
 
 def _parsed(text: str) -> tuple[str, tuple[str, ...]]:
@@ -119,23 +119,23 @@ def input_intervals(ranges: InputRanges, type_graph: TypeGraph) -> dict[int, Int
     Raises:
         OptionError: An input holds no numbers, or none of its type is in the range.
     """
-    flat, found = type_graph.flat, dict[int, Interval]()
+    flat, interval_of = type_graph.flat, dict[int, Interval]()
     for value in type_graph.flat.main.inputs:
-        given = ranges.get(flat.value_names[value])
-        if given is not None:
-            _check_type(flat.value_names[value], type_graph.types[value], given)
-            found[value] = between(*given)
-    return found
+        input_range = ranges.get(flat.value_names[value])
+        if input_range is not None:
+            _check_type(flat.value_names[value], type_graph.types[value], input_range)
+            interval_of[value] = between(*input_range)
+    return interval_of
 
 
-def _check_type(name: str, type_string: str | None, given: Range) -> None:
-    known = element_types.of(type_string)
+def _check_type(name: str, type_string: str | None, input_range: Range) -> None:
+    element_type = element_types.of(type_string)
     is_known = type_string is not None and element(type_string) is not None
-    if is_known and not known.is_numeric:
+    if is_known and not element_type.is_numeric:
         raise OptionError(f"input {name!r} holds no numbers", found=type_string)
-    if given[1] < known.range.low or given[0] > known.range.high:
+    if input_range[1] < element_type.range.low or input_range[0] > element_type.range.high:
         raise OptionError(
             f"input_ranges has a range for input {name!r} that its type does not meet",
-            found=f"{given[0]:g}:{given[1]:g}",
-            expected=f"numbers from {known.range.low:g} to {known.range.high:g}",
+            found=f"{input_range[0]:g}:{input_range[1]:g}",
+            expected=f"numbers from {element_type.range.low:g} to {element_type.range.high:g}",
         )

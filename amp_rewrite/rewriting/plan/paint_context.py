@@ -42,10 +42,10 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
     names = {*options.variables, *state_names(model)}
     variables = frozenset(v for v in model.main.inputs if model.value_names[v] in names)
     inputs = input_intervals(options.ranges, type_graph)
-    given = given_mask(type_graph)
+    low_before = given_mask(type_graph)
     # A second rewrite is to find what the first did; a node that a 16-bit file computes low is not
     # raised for what its inputs might hold.
-    values = ValueFacts(type_graph, options.low, inputs, variables, low_inputs=given is None)
+    values = ValueFacts(type_graph, options.low, inputs, variables, low_inputs=low_before is None)
     return PaintContext(
         type_graph,
         lists,
@@ -66,7 +66,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         scaled_operands=fused_scales(type_graph, table.get(scaled_products.NAME), options.low),
         cut={} if rounding is None else rounding.cut,
         stepwise=frozenset() if rounding is None else rounding.stepwise,
-        given=given,
+        given=low_before,
         target=target,
         values=values,
     )
@@ -79,16 +79,16 @@ def lists_of(options: RewriteOptions) -> OpLists:
         AmpError: A list, the level or an environment variable is wrong.
     """
     if isinstance(options.lists, OpLists):
-        found = options.lists.configured(options.level, os.environ)
+        op_lists = options.lists.configured(options.level, os.environ)
     else:
-        found = load_lists(
+        op_lists = load_lists(
             options.lists,
             precision=options.precision,
             target=options.chosen_target,
             level=options.level,
         )
-    found = found if options.only is None else replace(found, only_low=True)
-    return found.allowing(options.allow_ops).denying(options.deny_ops)
+    op_lists = op_lists if options.only is None else replace(op_lists, only_low=True)
+    return op_lists.allowing(options.allow_ops).denying(options.deny_ops)
 
 
 def low_ends(type_graph: TypeGraph, options: RewriteOptions) -> frozenset[int]:

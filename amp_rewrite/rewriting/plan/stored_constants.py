@@ -86,7 +86,7 @@ def stored_constants(
         return {}
     chosen = _tables(context, painting) if store == "tables" else read_constants(context.type_graph)
     measured = {rule.node for rule in context.lists.node_rules if rule.list is ListName.DENY}
-    flat, found = context.type_graph.flat, dict[int, StoredConstant]()
+    flat, constants = context.type_graph.flat, dict[int, StoredConstant]()
     for value in chosen:
         if measured and any(flat.node_names[node] in measured for node in flat.readers(value)):
             continue
@@ -103,15 +103,15 @@ def stored_constants(
         dtypes = (context.low,) if any(low_uses) else (FLOAT16, context.low)
         kept = _kept(context, value, tensor, dict.fromkeys(dtypes))
         if kept is not None:
-            found[value] = kept
-    return found
+            constants[value] = kept
+    return constants
 
 
 def saturated_masks(context: PaintContext, painting: Painting) -> dict[int, StoredConstant]:
     """Return, by value, the masks out of range that compute as float32 and are cast at run time."""
-    graph, found = context.type_graph, dict[int, StoredConstant]()
+    graph, masks = context.type_graph, dict[int, StoredConstant]()
     if context.low is FLOAT32 or may_leave_range(context.low) or not context.converts_weights:
-        return found
+        return masks
     stays = graph.called(CARRYING) & ~painting.allow
     ends_low = graph.mask(walk(vertices_in(painting.allow), graph.predecessors, stays)) & stays
     for value in read_constants(graph):
@@ -123,8 +123,8 @@ def saturated_masks(context: PaintContext, painting: Painting) -> dict[int, Stor
         if stats.overflow(context.low) and saturates_in_float32(context, value):
             loss = rounding_loss(graph.flat.elements(tensor), context.low)
             magnitude = saturation(graph, stats, readers, context.low)
-            found[value] = StoredConstant(value, tensor, context.low, loss, magnitude)
-    return found
+            masks[value] = StoredConstant(value, tensor, context.low, loss, magnitude)
+    return masks
 
 
 def _kept(

@@ -104,29 +104,31 @@ class _Sizes:
 
     def __getitem__(self, value: int) -> _Size:
         """Return the size of a value; what nobody says anything of is one activation."""
-        known = self._known.get(value)
-        if known is None or known.factors:
+        size = self._known.get(value)
+        if size is None or size.factors:
             bounds = self._intervals[value]
             is_constant = constant_tensor(self._graph, value) is not None
-            known = _BOUNDED if is_constant or bounds.magnitude <= _SMALL else known or _ACTIVATION
-            self._known[value] = known
-        return known
+            size = _BOUNDED if is_constant or bounds.magnitude <= _SMALL else size or _ACTIVATION
+            self._known[value] = size
+        return size
 
     def sweep(self, node: int) -> list[_Size]:
         """Learn what a node makes, and return the sizes that it takes the model's word for."""
         flat, data = self._flat, row_of(self._flat.called(node)).data
         read = (v for k, v in enumerate(flat.inputs_of(node)) if data is None or k in data)
-        given = [v for v in read if v != ABSENT and self._graph.types[v] in FLOAT32_TYPES]
-        sizes = [self[value] for value in given]
-        factors = self._factors(node, given, [size.factors for size in sizes]) if given else None
+        operands = [v for v in read if v != ABSENT and self._graph.types[v] in FLOAT32_TYPES]
+        sizes = [self[value] for value in operands]
+        factors = (
+            self._factors(node, operands, [size.factors for size in sizes]) if operands else None
+        )
         if flat.is_call(node):  # nobody looked into the function: it is taken to be harmless
             self._known |= dict.fromkeys(flat.outputs_of(node), _BOUNDED)
             return []
         if factors is None:
             is_end = operator(flat.called(node)) not in _SATURATING
             return [self._at(node, s.factors, [s]) for s in sizes] if is_end else []
-        found = self._at(node, factors, sizes)
-        self._known |= dict.fromkeys(flat.outputs_of(node), found)
+        result_size = self._at(node, factors, sizes)
+        self._known |= dict.fromkeys(flat.outputs_of(node), result_size)
         return []
 
     def _at(self, node: int, factors: float, sizes: list[_Size]) -> _Size:
@@ -138,16 +140,16 @@ class _Sizes:
         earlier = [size.node for size in sizes if size.node != ABSENT]
         return _Size(factors, min([*earlier, *here], default=ABSENT))
 
-    def _factors(self, node: int, given: list[int], factors: list[float]) -> float | None:
+    def _factors(self, node: int, operands: list[int], factors: list[float]) -> float | None:
         """Return how many factors a node's results have; None where it starts anew, as a layer."""
         called = self._flat.called(node)
         name, traits = operator(called), row_of(called).traits
         if Trait.MULTIPLIES in traits and Trait.HANDS_ON not in traits:
-            constants = [constant_tensor(self._graph, v) is not None for v in given]
+            constants = [constant_tensor(self._graph, v) is not None for v in operands]
             is_layer = Trait.CONTRACTS in traits and any(constants)
             return None if is_layer else sum(factors)
-        if name == "Pow" and len(given) > 1 and self._intervals[given[1]].is_point:
-            return factors[0] * self._intervals[given[1]].low
+        if name == "Pow" and len(operands) > 1 and self._intervals[operands[1]].is_point:
+            return factors[0] * self._intervals[operands[1]].low
         if name in _QUOTIENTS:
             return (factors[0] if name == "Div" else 0.0) - factors[-1]
         if name == "Sqrt":

@@ -118,7 +118,7 @@ def _low_already(context: PaintContext) -> Iterator[int]:
 def _needed_opsets(context: PaintContext) -> dict[int, int]:
     """Return, by kind of vertex, the opset at which it can be low, of those too old for it."""
     graph = context.type_graph
-    found: dict[int, int] = {}
+    opset_of: dict[int, int] = {}
     numbers, firsts = np.unique(graph.kind, return_index=True)
     for number, first in zip(numbers.tolist(), firsts.tolist(), strict=True):
         kind, reason = graph.kinds[number], context.unsupported(first)
@@ -132,8 +132,8 @@ def _needed_opsets(context: PaintContext) -> dict[int, int]:
         domain, op_type, _ = kind.operator
         kernels = context.kernels
         if kernels is None or kernels.has_kernel(domain, op_type, opset, types):
-            found[number] = opset
-    return found
+            opset_of[number] = opset
+    return opset_of
 
 
 def _oldest_of_casts(context: PaintContext) -> int:

@@ -52,13 +52,13 @@ def batch_multiple(context: PaintContext, painting: Painting) -> int:
     graph, flat = context.type_graph, context.type_graph.flat
     multiple, sizes = _row_multiple(context.low), Sizes(flat)
     concerned = graph.where(lambda kind: kind.operator.op_type in _PRODUCTS)
-    found = 1
+    common = 1
     for node in np.unique(graph.node[painting.allow & concerned]).tolist():
         rows = _rows(flat, sizes, node)
         if None in rows:
             static = math.prod(length for length in rows if length is not None)
-            found = math.lcm(found, multiple // math.gcd(multiple, static))
-    return found
+            common = math.lcm(common, multiple // math.gcd(multiple, static))
+    return common
 
 
 def _rows(flat: FlatGraph, sizes: Sizes, node: int) -> Sequence[int | None]:
@@ -91,18 +91,18 @@ def _of_product(flat: FlatGraph, sizes: Sizes, node: int) -> Lengths:
     if len(inputs) < 2 or ABSENT in inputs:  # an operator of another domain and this name
         return {}
     first, second = map(sizes.shape, inputs)
-    found: Lengths = {}
+    lengths: Lengths = {}
     if second is not None and len(second) > 1:
         order = reversed(second[-2:]) if _int(flat, node, "transB", 0) else second[-2:]
-        found |= zip(("inner length", "columns"), order, strict=True)
+        lengths |= zip(("inner length", "columns"), order, strict=True)
     if first is not None and len(first) > 1:
         order = reversed(first[-2:]) if _int(flat, node, "transA", 0) else first[-2:]
         rows, inner = order
         # A matrix on the right makes one product of all rows of all matrices on the left.
         if len(first) == 2 or second is None or len(second) > 2:
-            found["rows"] = rows
-        found["inner length"] = found.get("inner length") or inner
-    return found
+            lengths["rows"] = rows
+        lengths["inner length"] = lengths.get("inner length") or inner
+    return lengths
 
 
 def _of_convolution(flat: FlatGraph, sizes: Sizes, node: int) -> Lengths:

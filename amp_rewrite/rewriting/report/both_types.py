@@ -14,7 +14,7 @@ LARGE = 1024
 def stored_twice(flat: FlatGraph, plan: CastPlan) -> list[TwiceRecord]:
     """Return the constants that are stored in both types, the largest first."""
     twice = [weight for weight in plan.weights if weight.keep_float32]
-    found = [
+    records = [
         TwiceRecord(
             name=flat.value_names[weight.value],
             bytes_added=weight.tensor.size * weight.dtype.numpy.itemsize,
@@ -23,7 +23,7 @@ def stored_twice(flat: FlatGraph, plan: CastPlan) -> list[TwiceRecord]:
         )
         for weight in twice
     ]
-    return sorted(found, key=lambda record: -record.bytes_added)
+    return sorted(records, key=lambda record: -record.bytes_added)
 
 
 def growth_warning(flat: FlatGraph, plan: CastPlan) -> str | None:

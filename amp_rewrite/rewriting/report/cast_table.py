@@ -72,11 +72,11 @@ def _regions(report: Report, most: int) -> Iterator[str]:
     yield f"{len(report.regions)} regions; what their casts move, what they save, first vertex"
     for region in sorted(report.regions, key=_dearness)[:most]:
         work = region.multiply_accumulates
-        made = "unknown" if work is None else f"{work:,}"
+        products = "unknown" if work is None else f"{work:,}"
         yield f"{_bytes(region.cast_bytes)} {_bytes(region.bytes_saved)}  {region.first}"
         vertices = f"{region.vertices} {'vertex' if region.vertices == 1 else 'vertices'}"
         size = f"{vertices}, {counted(region.casts, 'cast')}"
-        yield f"{'':31}  {size}, {made} multiply-accumulates"
+        yield f"{'':31}  {size}, {products} multiply-accumulates"
 
 
 def _dearness(region: RegionRecord) -> tuple[int, str]:

@@ -46,8 +46,8 @@ def explain(result: Report | Reported, node: str) -> Explanation:
     """
     report = _report_of(result)
     arguments.text("node", node, what="the name of a node")
-    found = [record for record in report.nodes if record.name == node]
-    if not found:
+    records = [record for record in report.nodes if record.name == node]
+    if not records:
         raise OptionError(
             "no node has this name",
             found=repr(node),
@@ -55,7 +55,7 @@ def explain(result: Report | Reported, node: str) -> Explanation:
             remedy="`amp-rewrite explain MODEL` lists them",
         )
     index = vertices_by_name(report)
-    lines = (printable(line) for record in found for line in _lines(report, record, index))
+    lines = (printable(line) for record in records for line in _lines(report, record, index))
     return Explanation("\n".join(lines))
 
 
@@ -132,11 +132,11 @@ def _chain(
         way = ", ".join(_node_name(p, index) for p in path[1:])
         return f"{text}{_detail(variable)}, by way of {way}"
     origin = path[-1]
-    known = index.get(origin)
-    reason = "" if known is None else _phrase(report, known[1]).removeprefix("it is on the ")
-    note = "" if known is None else f" ({reason}{_detail(known[1])})"
+    entry = index.get(origin)
+    reason = "" if entry is None else _phrase(report, entry[1]).removeprefix("it is on the ")
+    note = "" if entry is None else f" ({reason}{_detail(entry[1])})"
     full = FLOAT32.name
-    if known is not None and known[1].dtype == full != variable.dtype:
+    if entry is not None and entry[1].dtype == full != variable.dtype:
         note = f", which itself stays {full}{note}"
     through = ", ".join(_node_name(p, index) for p in reversed(path[1:-1]))
     return f"{text} {_node_name(origin, index)}{note}" + (f" through {through}" if through else "")
@@ -157,5 +157,5 @@ def _bound(variable: VariableRecord) -> str:
 
 
 def _node_name(vertex: str, index: dict[str, tuple[NodeRecord, VariableRecord]]) -> str:
-    known = index.get(vertex)
-    return vertex if known is None else known[0].name
+    entry = index.get(vertex)
+    return vertex if entry is None else entry[0].name

@@ -39,16 +39,16 @@ def _wide_nodes(flat: FlatGraph, types: FlatTypes) -> Iterator[tuple[str, str]]:
     wide = [element(t) in _WIDE if t is not None else False for t in types]
     inputs, outputs = {*flat.main.inputs}, {*flat.main.outputs}
     for node, name in enumerate(flat.node_names):
-        op, reads, made = flat.called(node).op_type, flat.inputs_of(node), flat.outputs_of(node)
+        op, reads, results = flat.called(node).op_type, flat.inputs_of(node), flat.outputs_of(node)
         if op == "Constant" or flat.bodies_in(node):
             continue  # its readers count, or what is inside
         is_cast = op == "Cast"
-        if is_cast and (reads[0] in inputs or made[0] in outputs):
+        if is_cast and (reads[0] in inputs or results[0] in outputs):
             continue
         held = (v for v in reads if v != ABSENT and wide[v])
-        settings = is_cast or any(v != ABSENT and wide[v] for v in made)
+        settings = is_cast or any(v != ABSENT and wide[v] for v in results)
         counts = [v for v in held if settings or stored_tensor(flat, v) is None]
-        if counts or any(v != ABSENT and wide[v] for v in made):
+        if counts or any(v != ABSENT and wide[v] for v in results):
             yield name, op
 
 
@@ -62,11 +62,11 @@ def lines_of_left(left: Mapping[str, str], why: Mapping[str, str], precision: st
         why: Node -> what is said of it; the others read or make float32 beside these.
         precision: The type that all were to be in.
     """
-    found: dict[tuple[str, str], list[str]] = {}
-    given = {node: op for node, op in left.items() if not node.endswith(SUFFIX)}
-    for node, op in (given or left).items():
-        found.setdefault((op, why.get(node, _OTHER)), []).append(node)
-    named = sorted(found.items(), key=lambda item: item[0][1] == _OTHER)
+    nodes_of: dict[tuple[str, str], list[str]] = {}
+    original = {node: op for node, op in left.items() if not node.endswith(SUFFIX)}
+    for node, op in (original or left).items():
+        nodes_of.setdefault((op, why.get(node, _OTHER)), []).append(node)
+    named = sorted(nodes_of.items(), key=lambda item: item[0][1] == _OTHER)
     return [
         f"{counted(len(nodes), 'node')} of {op} cannot be {precision}: {_named(nodes)} {reason}"
         for (op, reason), nodes in named

@@ -17,8 +17,8 @@ VARIABLE = "AMP_REWRITE_LOG_PATH"
 
 def log_folder() -> Path | None:
     """Return the folder that reports of rewrites are written into, or None."""
-    given = with_tensorflow(os.environ).get(VARIABLE, "").strip()
-    return Path(given) if given else None
+    folder = with_tensorflow(os.environ).get(VARIABLE, "").strip()
+    return Path(folder) if folder else None
 
 
 def write_report(report: Report, folder: Path) -> None:

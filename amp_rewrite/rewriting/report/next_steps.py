@@ -58,11 +58,11 @@ def next_steps(report: Report, names: Names, holds: bool | None) -> tuple[NextSt
     model = shlex.quote(names.model)
     options, raised = _options(report), _opset(report)
     convert = f"amp-rewrite convert {model} -o {shlex.quote(names.output)}{options}"
-    found = (
+    steps = (
         *_about_accuracy(report, names, f"{convert}{raised}", holds),
         *_about_coverage(report, names, convert, options, raised),
     )
-    once = {step.command: step for step in reversed(found)}
+    once = {step.command: step for step in reversed(steps)}
     return tuple(reversed(once.values()))
 
 
@@ -114,8 +114,8 @@ def _opset(report: Report) -> str:
 def _make_inputs(report: Report, names: Names, why: str) -> NextStep:
     """Return the command that writes a file with inputs, to be changed into real ones."""
     options = _options(report, "--input-range")
-    made = f"amp-rewrite inputs {shlex.quote(names.model)} -o {_INPUTS}{options}"
-    return NextStep(why, made)
+    command = f"amp-rewrite inputs {shlex.quote(names.model)} -o {_INPUTS}{options}"
+    return NextStep(why, command)
 
 
 def _about_accuracy(

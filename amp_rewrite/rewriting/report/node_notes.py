@@ -52,10 +52,10 @@ def note_nodes(flat: FlatProto, notes: Mapping[int, Mapping[str, str]]) -> None:
         notes: Node -> key -> note.
     """
     for node, entries in notes.items():
-        given, message = flat.nodes[node], NodeProto()
-        message.CopyFrom(given)
+        node_before, message = flat.nodes[node], NodeProto()
+        message.CopyFrom(node_before)
         del message.metadata_props[:]
-        message.metadata_props.extend(e for e in given.metadata_props if e.key not in entries)
+        message.metadata_props.extend(e for e in node_before.metadata_props if e.key not in entries)
         for key, value in entries.items():
             message.metadata_props.add(key=key, value=value)
         flat.nodes[node] = message

@@ -105,8 +105,8 @@ def phrase(reason: str, precision: str, target: str) -> str:
 
 def plain_phrase(reason: str, precision: str, target: str) -> str:
     """Return what a reason says of a node, in words that need no knowledge of how it works."""
-    known = PLAIN.get(reason)
-    if known is None:
+    template = PLAIN.get(reason)
+    if template is None:
         return phrase(reason, precision, target)
     exact = f"{2 / LOW[precision].epsilon:,.0f}" if precision in LOW else "few integers"
-    return known.format(precision=precision, target=target, exact=exact)
+    return template.format(precision=precision, target=target, exact=exact)

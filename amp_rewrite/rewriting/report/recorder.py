@@ -70,8 +70,8 @@ class Recorder:
         takes a node depends on the patterns that are looked for.
         """
         graph, names = self.context.type_graph, self.context.type_graph.flat.node_names
-        found = find_groups(graph, PATTERNS, self.context.low)
-        return {node: group.words(names) for group in found for node in group.nodes}
+        groups = find_groups(graph, PATTERNS, self.context.low)
+        return {node: group.words(names) for group in groups for node in group.nodes}
 
     def _variables(self, node: int) -> dict[str, VariableRecord]:
         context, graph = self.context, self.context.type_graph

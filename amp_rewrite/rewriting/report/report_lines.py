@@ -89,13 +89,13 @@ def opset_line(advice: OpsetAdvice, precision: str) -> str:
 
 def cast_line(summary: Summary) -> str:
     """Return how many bytes casts move."""
-    known, unknown = (
+    moved, unknown = (
         f"casts move {in_bytes(summary.cast_bytes)} per run",
         summary.casts_of_unknown_size,
     )
     if not unknown:
-        return known
-    return f"{known} ({unknown} of unknown size not counted; --explain-casts infers shapes)"
+        return moved
+    return f"{moved} ({unknown} of unknown size not counted; --explain-casts infers shapes)"
 
 
 def alignment_line(alignment: Sequence[AlignmentRecord]) -> str:

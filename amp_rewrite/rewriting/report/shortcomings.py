@@ -44,12 +44,15 @@ def _variables(context: PaintContext) -> dict[str, tuple[str, ...]]:
     """Return node name -> its float32 type variables, for the nodes that rules name."""
     graph, wanted = context.type_graph, {rule.node for rule in context.lists.node_rules}
     names = enumerate(graph.flat.node_names) if wanted else ()
-    found: dict[str, tuple[str, ...]] = {}
+    variables_of: dict[str, tuple[str, ...]] = {}
     for node, name in names:
         if name in wanted:
             kinds = [graph.kind_of(vertex) for vertex in graph.vertices_of(node)]
-            found[name] = (*found.get(name, ()), *(v for kind in kinds for v in kind.variables))
-    return found
+            variables_of[name] = (
+                *variables_of.get(name, ()),
+                *(v for kind in kinds for v in kind.variables),
+            )
+    return variables_of
 
 
 def shortcomings(report: Report) -> tuple[str, ...]:

@@ -67,11 +67,11 @@ class FollowAllow(PaintPass):
 
 def _sources(graph: TypeGraph, vertex: int, hands_on: Array) -> list[int]:
     """Return the vertices whose results a vertex reads, as they are or handed on."""
-    found = graph.predecessors(vertex)
-    if not hands_on[found].any():
-        return found
-    seen = dict.fromkeys(found)
-    stack = list(found)
+    sources = graph.predecessors(vertex)
+    if not hands_on[sources].any():
+        return sources
+    seen = dict.fromkeys(sources)
+    stack = list(sources)
     while stack:
         current = stack.pop()
         if hands_on[current]:

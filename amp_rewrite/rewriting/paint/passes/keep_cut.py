@@ -71,8 +71,8 @@ def _lost(context: PaintContext, node: int, what: str) -> str:
             "the target cuts weights times a constant off" if _scales_weights(graph, node) else ""
         )
     if what != RECIPROCAL:
-        given = flat.attributes(node).get(what)
-        factor = _SLOPES[flat.called(node).op_type] if given is None else float(given.value)
+        attribute = flat.attributes(node).get(what)
+        factor = _SLOPES[flat.called(node).op_type] if attribute is None else float(attribute.value)
         factors, named = np.array(factor, np.float32), f"{what} {factor:.5g}"
     else:
         divisor = constant_tensor(graph, flat.inputs_of(node)[1])
@@ -87,9 +87,9 @@ def _lost(context: PaintContext, node: int, what: str) -> str:
 
 def _scales_weights(graph: TypeGraph, node: int) -> bool:
     """Tell whether a Mul multiplies a product with weights by what is no power of two."""
-    flat, given = graph.flat, graph.flat.inputs_of(node)
-    factors = [tensor for v in given if (tensor := constant_tensor(graph, v)) is not None]
-    makers = [flat.producer[v] for v in given if flat.producer[v] != ABSENT]
+    flat, inputs = graph.flat, graph.flat.inputs_of(node)
+    factors = [tensor for v in inputs if (tensor := constant_tensor(graph, v)) is not None]
+    makers = [flat.producer[v] for v in inputs if flat.producer[v] != ABSENT]
     makers = [n for n in makers if has(flat.called(n), Trait.CONTRACTS)]
     if len(factors) != 1 or not makers:
         return False

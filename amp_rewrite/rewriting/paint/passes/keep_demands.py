@@ -72,8 +72,8 @@ class _Search:
         inputs = _float_inputs(context) if self._demands else {}
         looks = bool(self._demands) or _subtracts_constants(self._graph.flat)
         places = constant_places(self._graph) if looks else {}
-        given = Given(self._magnitude, functions.results, {**inputs, **places})
-        self._counts = find_counts(self._graph, given)
+        premises = Given(self._magnitude, functions.results, {**inputs, **places})
+        self._counts = find_counts(self._graph, premises)
         self._places = places
         self._differences = find_differences(self._graph, self._counts)
 
@@ -122,9 +122,9 @@ class _Search:
         it. So is everyone whom somebody else made low.
         """
         demands = [*self._demands, *self._differences]
-        found = follow_demands(self._graph, demands, self._counts, self._is_harmless)
-        steps = {d.vertex: Step(d, None) for d in self._differences} | found.steps
-        kept = found.steps.keys()  # of two who demand one value, only the first is told there
+        followed = follow_demands(self._graph, demands, self._counts, self._is_harmless)
+        steps = {d.vertex: Step(d, None) for d in self._differences} | followed.steps
+        kept = followed.steps.keys()  # of two who demand one value, only the first is told there
         last = [s.demand for s in steps.values() if s.because == s.demand.vertex]
         last += [d for d in demands if self._graph.source[d.value] in kept]
         last += [demand for demand in demands if self._reads_places(demand)]
@@ -172,8 +172,10 @@ class _Search:
         if has(flat.called(node), Trait.SUBGRAPHS):
             return math.inf
         first = flat.output_start[node]
-        made = [v for i, v in enumerate(flat.outputs_of(node)) if graph.writes[first + i] == vertex]
-        return max((self._magnitude(value) for value in made), default=0.0)
+        results = [
+            v for i, v in enumerate(flat.outputs_of(node)) if graph.writes[first + i] == vertex
+        ]
+        return max((self._magnitude(value) for value in results), default=0.0)
 
     def _magnitude(self, value: int) -> float:
         return self._context.values.intervals[value].magnitude

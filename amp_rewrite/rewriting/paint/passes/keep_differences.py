@@ -198,10 +198,10 @@ class _Search(Formulas):
                     detail = self._met(product, base)
                     nodes = [*squares, *way, reader, *between, product, *self._moved(product)]
                     marks |= self._marks(nodes, detail)
-                made = self.flat.outputs_of(reader)[0]
-                if made not in seen and len(way) < _STEPS and self._goes_on(reader):
-                    seen.add(made)
-                    stack.append((made, [*way, reader]))
+                result = self.flat.outputs_of(reader)[0]
+                if result not in seen and len(way) < _STEPS and self._goes_on(reader):
+                    seen.add(result)
+                    stack.append((result, [*way, reader]))
         return marks
 
     def _goes_on(self, reader: int) -> bool:
@@ -305,10 +305,10 @@ class _Search(Formulas):
         if matrix is None or matrix.ndim < 2:
             return False
         squares = np.square(matrix.astype(np.float64))
-        given = sums.astype(np.float64).reshape(-1)
+        flat_sums = sums.astype(np.float64).reshape(-1)
         rows = (squares.sum(axis=-2), squares.sum(axis=-1), squares.reshape(len(matrix), -1).sum(1))
         for row in (row.reshape(-1) for row in rows):
-            if row.size == given.size and row.all() and _is_multiple(given, row):
+            if row.size == flat_sums.size and row.all() and _is_multiple(flat_sums, row):
                 return True
         return False
 
@@ -332,7 +332,7 @@ def _is_multiple(numbers: Array, others: Array) -> bool:
     return bool(factor) and np.allclose(numbers, factor * others, rtol=1e-3, atol=0)
 
 
-def _add(marks: dict[int, Mark], found: Mapping[int, Mark]) -> None:
+def _add(marks: dict[int, Mark], more: Mapping[int, Mark]) -> None:
     """Add marks; the first one of a vertex stays."""
-    for vertex, mark in found.items():
+    for vertex, mark in more.items():
         marks.setdefault(vertex, mark)

@@ -71,9 +71,9 @@ class KeepGroups(PaintPass):
         return painting.with_marks(marks)
 
 
-def _has_lost(given: Array, painting: Painting, fused: FusedGroup) -> bool:
+def _has_lost(low_before: Array, painting: Painting, fused: FusedGroup) -> bool:
     """Tell whether something of a group was low and is to be no more."""
-    return any(given[v] and not painting.is_allow(v) for v in (*fused.core, *fused.tail))
+    return any(low_before[v] and not painting.is_allow(v) for v in (*fused.core, *fused.tail))
 
 
 @dataclass(frozen=True)
@@ -179,9 +179,9 @@ class _Judge:
             mask[v] for v in vertices for mask in can
         )
 
-    def _runs(self, given: DType, low_tail: list[int]) -> bool:
+    def _runs(self, operand_type: DType, low_tail: list[int]) -> bool:
         result = self.context.low if low_tail else FLOAT32
-        return self.context.fuses(self.fused, given, result)
+        return self.context.fuses(self.fused, operand_type, result)
 
     def _low(self, vertices: Iterable[int]) -> Marks:
         mark = Mark(Color.ALLOW, Reason.FUSED, None, f"part of {self.fused.words}")

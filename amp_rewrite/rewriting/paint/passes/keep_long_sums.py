@@ -87,9 +87,9 @@ def _limit(context: PaintContext, node: int, terms: int | None) -> int:
         return LONGEST_PRODUCT
     if terms is None or not context.lists.only_low:
         return LONGEST_MEAN
-    known = context.lists.estimates_count
-    found = context.values.estimates[flat.inputs_of(node)[0]] if known else None
-    reached = 0.0 if found is None else (abs(found.mean) + found.spread) * terms
+    estimates_count = context.lists.estimates_count
+    estimate = context.values.estimates[flat.inputs_of(node)[0]] if estimates_count else None
+    reached = 0.0 if estimate is None else (abs(estimate.mean) + estimate.spread) * terms
     return LONGEST_PRODUCT if reached < context.low.overflow else LONGEST_MEAN
 
 

@@ -106,11 +106,11 @@ class _Search:
         """Mark what a constant reaches unless it gives the same result with it replaced."""
         low = self.context.low
         concerned = (self.painting.allow | self.type_graph.called(_CARRYING)).tobytes()
-        found = [
+        constants = [
             c for c in _read_constants(self.type_graph) if any(concerned[v] for v in c.readers)
         ]
-        self.context.values.measure_all({value: tensor for value, tensor, _ in found})
-        for value, tensor, readers in found:
+        self.context.values.measure_all({value: tensor for value, tensor, _ in constants})
+        for value, tensor, readers in constants:
             stats = self.context.values.stats(value, tensor)
             if not stats.overflow(low):
                 continue
@@ -188,10 +188,10 @@ class _Search:
         node, flat = graph.nodes[vertex], graph.flat
         slots = range(flat.input_start[node], flat.input_start[node + 1])
         read = {flat.inputs[slot] for slot in slots if graph.reads[slot] == vertex}
-        made = [v for v in read if (s := graph.source[v]) != ABSENT and not allow[s]]
-        if not made:
+        cast_inputs = [v for v in read if (s := graph.source[v]) != ABSENT and not allow[s]]
+        if not cast_inputs:
             return all(graph.source[v] != ABSENT for v in read)
-        return all(self._casts.limit(v) for v in made)
+        return all(self._casts.limit(v) for v in cast_inputs)
 
     def _is_mask(self, vertex: int) -> bool:
         if vertex not in self._masks:
@@ -215,11 +215,11 @@ def _read_constants(type_graph: TypeGraph) -> Iterator[_Constant]:
         tensor = filled_tensor(type_graph, value) if type_graph.is_float32(value) else None
         if tensor is None:
             continue
-        found = type_graph.readers(value)
+        readers = type_graph.readers(value)
         if is_repeated(flat, value):
-            found.append(type_graph.source[value])
-        found += owners.get(value, ())
-        yield _Constant(value, tensor, [v for v in found if v != ABSENT])
+            readers.append(type_graph.source[value])
+        readers += owners.get(value, ())
+        yield _Constant(value, tensor, [v for v in readers if v != ABSENT])
 
 
 def _owners(type_graph: TypeGraph) -> dict[int, list[int]]:

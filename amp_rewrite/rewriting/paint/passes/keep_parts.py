@@ -137,8 +137,8 @@ class _Search:
         """Tell whether a vertex is the result of a Cast of integers."""
         if self._graph.operator_of(vertex).op_type != "Cast":
             return False
-        given = self._flat.inputs_of(self._graph.nodes[vertex])[0]
-        return given != ABSENT and self._graph.types[given] in _INTEGERS
+        source = self._flat.inputs_of(self._graph.nodes[vertex])[0]
+        return source != ABSENT and self._graph.types[source] in _INTEGERS
 
     def _sums(self) -> None:
         """Mark sums of gradients that only float32 parts read, directly or moved elsewhere."""
@@ -149,18 +149,18 @@ class _Search:
                 self._mark((vertex,), "the sum of the gradients that arrive at a variable")
 
     def _ends_in_float32(self, node: int) -> bool:
-        stack, found = [node], False
+        stack, reads_float32 = [node], False
         while stack:
             values = self._flat.outputs_of(stack.pop())
             for user in {n for value in values for n in self._flat.readers(value)}:
                 vertices = self._graph.vertices_of(user)
                 if self._stays(user):
-                    found = True
+                    reads_float32 = True
                 elif vertices and all(self._passes_on(v) for v in vertices):
                     stack.append(user)
                 else:
                     return False
-        return found
+        return reads_float32
 
     def _passes_on(self, vertex: int) -> bool:
         is_gradient = self._is_gradient(self._graph.nodes[vertex])

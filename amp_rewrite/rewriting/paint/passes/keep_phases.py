@@ -85,15 +85,15 @@ class _Search(Formulas):
     def _spectrum(self, operands: list[int]) -> list[int]:
         """Return what computes the operands of a quotient, and what compares these."""
         behind = [self.behind(value) for value in operands]
-        values = {v for found in behind for v in found.values}
-        layers = [n for found in behind for n in found.nodes if self._weighs(n)]
+        values = {v for part in behind for v in part.values}
+        layers = [n for part in behind for n in part.nodes if self._weighs(n)]
         comparing = [
             reader
             for value in values
             for reader in self.flat.readers(value)
             if has(self.flat.called(reader), Trait.COMPARES, Trait.JUMPS)
         ]
-        nodes = [n for found in behind for n in found.nodes]
+        nodes = [n for part in behind for n in part.nodes]
         return [*nodes, *comparing, *self._signals(layers)]
 
     def _weighs(self, node: int) -> bool:
@@ -103,9 +103,9 @@ class _Search(Formulas):
 
     def _signals(self, layers: list[int]) -> list[int]:
         """Return what makes the signals that transforms read: functions and short sums."""
-        found, seen = list[int](), set[int]()
+        nodes, seen = list[int](), set[int]()
         stack = [v for n in layers for v in self.factors(n) or self.data(n)[:1]]
-        while stack and len(found) < FARTHEST:
+        while stack and len(nodes) < FARTHEST:
             value = stack.pop()
             node = self.flat.producer[value]
             if node == ABSENT or value in seen or self.is_constant(value):
@@ -118,6 +118,6 @@ class _Search(Formulas):
                     continue
             elif not (has(called, Trait.HANDS_ON) or operator(called) in _SIGNALS):
                 continue
-            found.append(node)
+            nodes.append(node)
             stack += self.data(node)
-        return found
+        return nodes

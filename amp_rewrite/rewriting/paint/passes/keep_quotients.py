@@ -93,7 +93,7 @@ def _computed(graph: TypeGraph, operand: int, low: DType) -> _Computed:
     Some of it may be low already, where a model is rewritten again.
     """
     types = {*FLOAT32_TYPES, tensor(low.number)}
-    flat, found = graph.flat, _Computed(set(), [], set())
+    flat, computed = graph.flat, _Computed(set(), [], set())
     stack, seen = [(operand, False)], set[int]()
     while stack:
         value, is_factor = stack.pop()
@@ -102,22 +102,22 @@ def _computed(graph: TypeGraph, operand: int, low: DType) -> _Computed:
             continue
         seen.add(value)
         if node == ABSENT:
-            found.factors.add(value)
+            computed.factors.add(value)
             continue
         called = flat.called(node)
         data = row_of(called).data
-        given = [v for k, v in enumerate(flat.inputs_of(node)) if data is None or k in data]
-        given = [v for v in given if v != ABSENT and graph.types[v] in types]
-        is_product = has(called, Trait.CONTRACTS) and _is_of_activations(graph, given)
+        operands = [v for k, v in enumerate(flat.inputs_of(node)) if data is None or k in data]
+        operands = [v for v in operands if v != ABSENT and graph.types[v] in types]
+        is_product = has(called, Trait.CONTRACTS) and _is_of_activations(graph, operands)
         if is_product:
-            found.products.append(node)
+            computed.products.append(node)
         if is_product or not is_factor:
-            found.nodes.add(node)
+            computed.nodes.add(node)
         if is_product or operator(called) in _SCALED:
-            stack += [(v, is_product or is_factor) for v in given]
+            stack += [(v, is_product or is_factor) for v in operands]
         else:
-            found.factors.add(value)
-    return found
+            computed.factors.add(value)
+    return computed
 
 
 def _is_of_activations(graph: TypeGraph, operands: list[int]) -> bool:

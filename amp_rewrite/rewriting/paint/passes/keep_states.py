@@ -130,8 +130,8 @@ class _Loop(Formulas):
         """Yield the vertices of a node that writes: those of a Cast are two."""
         writes = self.graph.writes
         first = self.flat.output_start[node]
-        made = {writes[first + k] for k in range(len(self.flat.outputs_of(node)))} - {ABSENT}
-        yield from ((v, bent) for v in made or {reader})
+        written = {writes[first + k] for k in range(len(self.flat.outputs_of(node)))} - {ABSENT}
+        yield from ((v, bent) for v in written or {reader})
 
     @staticmethod
     def _bends(called: Operator) -> bool:
@@ -216,11 +216,11 @@ def _reached(
     roots: Iterable[Bend], after: Callable[[Bend], Iterable[Bend]]
 ) -> dict[Bend, list[Bend]]:
     """Return the places that can be reached, with those that follow each."""
-    found: dict[Bend, list[Bend]] = {}
+    followers: dict[Bend, list[Bend]] = {}
     stack = list(roots)
     while stack:
         place = stack.pop()
-        if place not in found:
-            found[place] = list(after(place))
-            stack += found[place]
-    return found
+        if place not in followers:
+            followers[place] = list(after(place))
+            stack += followers[place]
+    return followers

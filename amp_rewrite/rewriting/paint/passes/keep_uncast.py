@@ -53,8 +53,8 @@ class KeepUncast(PaintPass):
 def _fed_uncast(context: PaintContext) -> Iterator[tuple[int, int]]:
     """Yield the values that must not come from a Cast where their reader is float32, with it."""
     graph, flat = context.type_graph, context.type_graph.flat
-    known = {} if context.kernels is None else context.kernels.uncast
-    concerned = {i: known[o[:2]] for i, o in enumerate(flat.operators) if o[:2] in known}
+    uncast = {} if context.kernels is None else context.kernels.uncast
+    concerned = {i: uncast[o[:2]] for i, o in enumerate(flat.operators) if o[:2] in uncast}
     for node, operator in enumerate(flat.operator) if concerned else ():
         start, end = flat.input_start[node], flat.input_start[node + 1]
         for position in (start + i for i in concerned.get(operator, ()) if start + i < end):

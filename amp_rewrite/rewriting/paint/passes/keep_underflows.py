@@ -225,11 +225,11 @@ class _Search:
         if called not in ("Div", "Pow"):  # operators: those that divide by more than one
             return 0.0
         first, second = self._graph.flat.inputs_of(self._graph.nodes[vertex])
-        known = self.context.values.intervals[first if called == "Div" else second]
+        interval = self.context.values.intervals[first if called == "Div" else second]
         if called == "Div":
-            is_tight = known.magnitude <= _TIGHT and not self._is_part(first, second)
-            return (known.magnitude if is_tight else known.away) / guard
-        return i.raised(guard, known.high) if known.is_point and known.high < 0 else 0.0
+            is_tight = interval.magnitude <= _TIGHT and not self._is_part(first, second)
+            return (interval.magnitude if is_tight else interval.away) / guard
+        return i.raised(guard, interval.high) if interval.is_point and interval.high < 0 else 0.0
 
     def _is_part(self, dividend: int, divisor: int) -> bool:
         """Tell whether a divisor is a norm or a sum of its dividend, so that the quotient is small.
@@ -310,8 +310,10 @@ class _Search:
 
     def _constant_of(self, node: int, concerns: Callable[[int], bool]) -> int | None:
         """Return a float32 constant among the inputs of a node that concerns, or None."""
-        given = (v for v in self._graph.flat.inputs_of(node) if v != ABSENT)
-        is_held = (v for v in given if concerns(v) and constant_tensor(self._graph, v) is not None)
+        operands = (v for v in self._graph.flat.inputs_of(node) if v != ABSENT)
+        is_held = (
+            v for v in operands if concerns(v) and constant_tensor(self._graph, v) is not None
+        )
         return next(is_held, None)
 
     def _lost(self, magnitude: float, role: str) -> str:

@@ -64,21 +64,21 @@ def _is_zero(graph: TypeGraph, value: int) -> bool:
 
 def _to_pole(graph: TypeGraph, node: int) -> Iterator[int]:
     """Yield the nodes from behind a node to the first that divides by its result, or to nothing."""
-    flat, found = graph.flat, list[int]()
+    flat, way = graph.flat, list[int]()
     value = flat.outputs_of(node)[0]
     while True:
         slots = flat.uses(value)
         for slot in slots:
             reader = flat.reader(slot)
-            found.append(reader)
+            way.append(reader)
             if row_of(flat.called(reader)).pole == flat.index(slot):
-                yield from found
+                yield from way
                 return
-            found.pop()
+            way.pop()
         onward = [r for r in map(flat.reader, slots) if _hands_on(graph, r)]
         if len(onward) != 1:
             return
-        found.append(onward[0])
+        way.append(onward[0])
         value = flat.outputs_of(onward[0])[0]
 
 

@@ -109,9 +109,9 @@ class _Search:
     def _next_to_casts(self) -> list[int]:
         is_low, edges = self.type_graph.mask(self.low), self._edges
         crossing = edges[is_low[edges[:, 0]] != is_low[edges[:, 1]]]
-        found = dict.fromkeys(v for v in crossing.ravel().tolist() if self._movable[v])
-        found |= dict.fromkeys(v for v in self._at_ends() if self._movable[v])
-        return list(found)
+        movable = dict.fromkeys(v for v in crossing.ravel().tolist() if self._movable[v])
+        movable |= dict.fromkeys(v for v in self._at_ends() if self._movable[v])
+        return list(movable)
 
     @cached_property
     def _edges(self) -> Array:
@@ -175,8 +175,8 @@ class _Search:
         self._flip(run)
         if after is None:
             return None
-        known = all(self._is_static(v) for v in values)
-        elements = after.elements - before.elements if known else 0
+        is_static = all(self._is_static(v) for v in values)
+        elements = after.elements - before.elements if is_static else 0
         return Cost(after.casts - before.casts, elements)
 
     def _is_allowed(self, run: list[int]) -> bool:

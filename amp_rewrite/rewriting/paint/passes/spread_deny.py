@@ -64,7 +64,7 @@ def _find_squares(context: PaintContext) -> dict[int, Mark]:
     """
     graph, flat = context.type_graph, context.type_graph.flat
     view = PlainView(graph)
-    found: dict[int, Mark] = {}
+    marks: dict[int, Mark] = {}
     for node in flat.nodes_of("Mul"):
         first, second = flat.inputs_of(node)
         if view.source(first) != view.source(second):
@@ -73,8 +73,8 @@ def _find_squares(context: PaintContext) -> dict[int, Mark]:
             reduction = _denied_reduction(context, vertex)
             if reduction is not None and context.list_of(vertex) is ListName.INFER:
                 detail = f"a square summed by {graph.node_name(reduction)}"
-                found[vertex] = Mark(Color.DENY, Reason.SQUARE, None, detail)
-    return found
+                marks[vertex] = Mark(Color.DENY, Reason.SQUARE, None, detail)
+    return marks
 
 
 def small_powers(context: PaintContext) -> list[int]:
@@ -83,7 +83,7 @@ def small_powers(context: PaintContext) -> list[int]:
     The activation of vocoders, Snake, is x + sin(a x)^2 / a: its square is 1 at most.
     """
     graph, flat = context.type_graph, context.type_graph.flat
-    found: list[int] = []
+    powers: list[int] = []
     for node in flat.nodes_of("Pow"):
         vertices = graph.vertices_of(node)
         if not any(context.list_of(v) is ListName.DENY for v in vertices):
@@ -92,8 +92,8 @@ def small_powers(context: PaintContext) -> list[int]:
         if result.magnitude <= _SMALL and all(
             _denied_reduction(context, v) is None for v in vertices
         ):
-            found += vertices
-    return found
+            powers += vertices
+    return powers
 
 
 def _denied_reduction(context: PaintContext, vertex: int) -> int | None:
