@@ -115,17 +115,17 @@ class _Search(Formulas):
             return {}
         arguments = (self.flat.inputs_of(node)[0] for node in logarithms)
         stack = [value for value in arguments if self._guards.get(value)]
-        found, seen = dict[int, Mark](), set(stack)
+        marks, seen = dict[int, Mark](), set(stack)
         while stack:
             node = self.flat.producer[stack.pop()]
             if node == ABSENT or operator(self.flat.called(node)) not in _ARITHMETIC:
                 continue
             if self._is_square(node):
-                found |= self._loud(self.flat.inputs_of(node)[0])
+                marks |= self._loud(self.flat.inputs_of(node)[0])
             new = [v for v in self.data(node) if v not in seen]
             seen.update(new)
             stack += new
-        return found
+        return marks
 
     def _is_square(self, node: int) -> bool:
         called, inputs = self.flat.called(node), self.flat.inputs_of(node)
@@ -226,7 +226,7 @@ class _Search(Formulas):
             guard: The size of its numbers that count.
             concerns: Tells of an operator, and the size of results that count, whether to pass it.
         """
-        found, stack, seen = list[int](), [(argument, guard)], {argument}
+        nodes, stack, seen = list[int](), [(argument, guard)], {argument}
         while stack:
             value, size = stack.pop()
             node = self.flat.producer[value]
@@ -235,13 +235,13 @@ class _Search(Formulas):
             called = self.flat.called(node)
             if not concerns(called, size):
                 continue
-            found.append(node)
+            nodes.append(node)
             if operator(called) in _ARITHMETIC:
                 size = self._size_before(node, size)
                 new = [v for v in self.data(node) if v not in seen]
                 seen.update(new)
                 stack += [(v, size) for v in new]
-        return found
+        return nodes
 
     def _size_before(self, node: int, size: float) -> float:
         """Return the size of operands whose squares, or roots, have a size."""
