@@ -45,7 +45,7 @@ def number(
     """
     real = _real(value)
     if real is None or not (real > low if above else real >= low) or real > high:
-        raise error(f"impossible {name}", found=_shown(value), expected=expected)
+        raise error(f"impossible {name}", found=_argument_text(value), expected=expected)
     return real
 
 
@@ -64,10 +64,10 @@ def integer(
     """
     whole = whole_number(value)
     if whole is None:
-        raise error(f"{name} must be an integer", found=_shown(value))
+        raise error(f"{name} must be an integer", found=_argument_text(value))
     if not low <= whole <= high:
         bound = f"at least {low}" if whole < low else f"at most {high}"
-        raise error(f"impossible {name}", found=_shown(value), expected=bound)
+        raise error(f"impossible {name}", found=_argument_text(value), expected=bound)
     return whole
 
 
@@ -88,7 +88,7 @@ def threads(value: object) -> int:
     if count is None or not 0 <= count <= _MOST_THREADS:
         raise OptionError(
             "impossible number of threads",
-            found=_shown(value),
+            found=_argument_text(value),
             expected=f"an integer from 0 to {_MOST_THREADS}",
             remedy="pass 0 to leave the choice to ONNX Runtime",
         )
@@ -103,7 +103,7 @@ def switch(name: str, value: object, *, error: Raised = OptionError) -> bool:
     """
     if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
-    raise error(f"{name} must be True or False", found=_shown(value))
+    raise error(f"{name} must be True or False", found=_argument_text(value))
 
 
 def text(name: str, value: object, *, what: str) -> str:
@@ -113,7 +113,9 @@ def text(name: str, value: object, *, what: str) -> str:
         OptionError: It is not one.
     """
     if not isinstance(value, str):
-        raise OptionError(f"{name} must be {what}", found=_shown(value), expected="a string")
+        raise OptionError(
+            f"{name} must be {what}", found=_argument_text(value), expected="a string"
+        )
     return value
 
 
@@ -129,7 +131,7 @@ def texts(name: str, value: object) -> tuple[str, ...]:
         )
     items = tuple(cast("Iterable[object]", value)) if isinstance(value, Iterable) else None
     if items is None or not all(isinstance(item, str) for item in items):
-        raise OptionError(f"{name} must be a list of strings", found=_shown(value))
+        raise OptionError(f"{name} must be a list of strings", found=_argument_text(value))
     return cast("tuple[str, ...]", items)
 
 
@@ -145,7 +147,7 @@ def paths(name: str, value: object) -> list[str | Path]:
     if items is None or not all(isinstance(item, str | Path) for item in items):
         raise OptionError(
             f"{name} must be paths of files, or names of built-in ones",
-            found=_shown(value),
+            found=_argument_text(value),
             remedy="pass a path or a list of paths",
         )
     return cast("list[str | Path]", items)
@@ -158,7 +160,9 @@ def one_of(name: str, value: object, known: Collection[str], *, error: Raised = 
         AmpError: `error`: it is none of them.
     """
     if not isinstance(value, str) or value not in known:
-        raise error(f"unknown {name}", found=_shown(value), expected=" or ".join(map(repr, known)))
+        raise error(
+            f"unknown {name}", found=_argument_text(value), expected=" or ".join(map(repr, known))
+        )
     return value
 
 
@@ -169,7 +173,7 @@ def function(name: str, value: object) -> Callable[..., Any] | None:
         OptionError: It cannot be called.
     """
     if value is not None and not callable(value):
-        raise OptionError(f"{name} must be a function", found=_shown(value))
+        raise OptionError(f"{name} must be a function", found=_argument_text(value))
     return value
 
 
@@ -180,7 +184,7 @@ def mapping(name: str, value: object, *, what: str) -> Mapping[Any, Any]:
         OptionError: It is not one.
     """
     if not isinstance(value, Mapping):
-        raise OptionError(f"{name} must be a mapping", found=_shown(value), expected=what)
+        raise OptionError(f"{name} must be a mapping", found=_argument_text(value), expected=what)
     return cast("Mapping[Any, Any]", value)
 
 
@@ -193,7 +197,7 @@ def array(name: str, value: object) -> np.ndarray[Any, Any]:
     try:
         return np.asarray(value)
     except (TypeError, ValueError) as error:  # lists of different lengths
-        raise DataError("not an array", where=name, found=_shown(value)) from error
+        raise DataError("not an array", where=name, found=_argument_text(value)) from error
 
 
 def _real(value: object) -> float | None:
@@ -207,7 +211,7 @@ def _real(value: object) -> float | None:
     return None if math.isnan(real) else real
 
 
-def _shown(value: object) -> str:
+def _argument_text(value: object) -> str:
     """Return how an argument is shown: short ones as Python writes them, others by their type."""
     if isinstance(value, str | bytes | bool | float | complex | None):
         return repr(value)

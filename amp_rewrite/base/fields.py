@@ -38,7 +38,7 @@ def kind(expected: str, fits: Callable[[Any], bool]) -> Check:
     """Return a check by a function of what JSON can hold; `expected` says in words what fits."""
 
     def check(found: Any, key: str) -> Misfit | None:
-        return None if fits(found) else Misfit(key, _shown(found), expected)
+        return None if fits(found) else Misfit(key, _content_text(found), expected)
 
     return check
 
@@ -78,7 +78,7 @@ def list_of(inner: Check) -> Check:
 
     def check(found: Any, key: str) -> Misfit | None:
         if not isinstance(found, list):
-            return Misfit(key, _shown(found), "a list")
+            return Misfit(key, _content_text(found), "a list")
         each = (inner(item, f"{key}[{index}]") for index, item in enumerate(found))
         return next(filter(None, each), None)
 
@@ -90,8 +90,8 @@ def mapping_to(inner: Check) -> Check:
 
     def check(found: Any, key: str) -> Misfit | None:
         if not isinstance(found, dict):
-            return Misfit(key, _shown(found), "an object")
-        each = (inner(value, _joined(key, name)) for name, value in found.items())
+            return Misfit(key, _content_text(found), "an object")
+        each = (inner(value, _join_keys(key, name)) for name, value in found.items())
         return next(filter(None, each), None)
 
     return check
@@ -110,28 +110,30 @@ def object_of(
 
     def check(found: Any, key: str) -> Misfit | None:
         if not isinstance(found, dict):
-            return Misfit(key, _shown(found), "an object")
+            return Misfit(key, _content_text(found), "an object")
         for name, inner in fields.items():
             if name not in found and name in optional:
                 continue
-            misfit = inner(found.get(name, _ABSENT), _joined(key, name))
+            misfit = inner(found.get(name, _ABSENT), _join_keys(key, name))
             if misfit is not None:
                 return misfit
         unknown = [] if more else [name for name in found if name not in fields]
         if not unknown:
             return None
         return Misfit(
-            _joined(key, unknown[0]), _shown(found[unknown[0]]), f"one of {', '.join(fields)}"
+            _join_keys(key, unknown[0]),
+            _content_text(found[unknown[0]]),
+            f"one of {', '.join(fields)}",
         )
 
     return check
 
 
-def _joined(key: str, name: str) -> str:
+def _join_keys(key: str, name: str) -> str:
     return f"{key}.{name}" if key else name
 
 
-def _shown(content: Any) -> str:
+def _content_text(content: Any) -> str:
     """Return a value in words; those that hold others by their length, for they may be deep."""
     if content is _ABSENT:
         return "nothing"

@@ -30,7 +30,7 @@ _THREE_DIGITS = 100
 
 def printable(text: str) -> str:
     r"""Return a text with all that is not shown as itself spelled as in Python: `\n`, `\x1b`."""
-    return _ACTING.sub(_spelled, text)
+    return _ACTING.sub(_spell_match, text)
 
 
 def shortened(text: str, most: int = 80) -> str:
@@ -46,7 +46,7 @@ def one_line(thing: object, text: str) -> str:
     return f"<{type(thing).__name__}: {shortened(printable(text), _LINE)}>"
 
 
-def _spelled(match: re.Match[str]) -> str:
+def _spell_match(match: re.Match[str]) -> str:
     return match.group().encode("unicode_escape").decode("ascii")
 
 

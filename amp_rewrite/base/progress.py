@@ -62,11 +62,11 @@ def progress_bar(work: str, *, quiet: bool = False) -> AbstractContextManager[Ca
         OptionError: `work` is not a text, or `quiet` not True or False.
     """
     arguments.text("work", work, what="what is being done")
-    return _shown(work, None if arguments.switch("quiet", quiet) else _drawing())
+    return _show_bar(work, None if arguments.switch("quiet", quiet) else _drawing())
 
 
 @contextmanager
-def _shown(work: str, drawing: _Drawing | None) -> Generator[Callable[..., None]]:
+def _show_bar(work: str, drawing: _Drawing | None) -> Generator[Callable[..., None]]:
     """Show a bar while the block runs, if there is where to."""
     if drawing is None:
         yield lambda *_: None
@@ -90,7 +90,7 @@ class _LateBar:
 
     def __call__(self, *counts: Any) -> None:
         with self._lock:
-            self._at = _after(self._at, counts)
+            self._at = _advance(self._at, counts)
             if self._begun:
                 self._drawing.show(self._at)
 
@@ -106,7 +106,7 @@ class _LateBar:
         self._drawing.end()
 
 
-def _after(at: At, counts: tuple[Any, ...]) -> At:
+def _advance(at: At, counts: tuple[Any, ...]) -> At:
     """Return how far it is, from what a function passes to its `progress`."""
     match counts:
         case (str() as work,):
@@ -137,7 +137,7 @@ class _Drawing:
 
     def begin(self) -> None:
         """Load what draws, and draw where a line can be drawn again."""
-        bar = self._made()
+        bar = self._make_bar()
         if bar.console.is_interactive:
             bar.start()
             self._bar = bar
@@ -152,7 +152,7 @@ class _Drawing:
         if self._bar is not None:
             self._bar.stop()
 
-    def _made(self) -> DrawnBar:
+    def _make_bar(self) -> DrawnBar:
         from amp_rewrite.base.drawn_bar import DrawnBar
 
         return DrawnBar(self._since)
@@ -169,7 +169,7 @@ class _Notebook(_Drawing):
         self._last = 0.0
 
     def begin(self) -> None:
-        self._bar = self._made()
+        self._bar = self._make_bar()
 
     def show(self, at: At) -> None:
         now = time.monotonic()

@@ -179,7 +179,7 @@ def convert(
         beside = {**of_one_model, **of_verdict, "--report": report}
         _widen_file(model, options, output, beside, dry_run=dry_run, quiet=quiet)
         return
-    options = _measured(options, provider) if measure else options
+    options = _measure_target(options, provider) if measure else options
     lengths = options.lengths
     asked = Asked(
         data=data or (),
@@ -204,7 +204,7 @@ def convert(
             _save(done, output, progress, annotate=annotate)
         if html is not None and lines is not None:
             progress("writing the page")
-            with _telling(output, written=written):
+            with _tell_written(output, written=written):
                 _write_page(html, done, lines, output, written=written)
     _save_costs(done, save_costs)
     if report is not None and lines is not None:
@@ -245,7 +245,7 @@ def _output(model: Path, output: Path | None, options: RewriteOptions, *, dry_ru
     return model.with_suffix(f".{options.precision}.onnx") if output is None else output
 
 
-def _measured(options: RewriteOptions, provider: str | None) -> RewriteOptions:
+def _measure_target(options: RewriteOptions, provider: str | None) -> RewriteOptions:
     """Return options for the target that runs on what is measured, unless another one is named."""
     runner = None if provider is None else of_provider(provider_named(provider))
     if options.target is not None or runner is None:
@@ -290,7 +290,7 @@ def _check_one(model: Path, output: Path, *, replaces: bool) -> None:
 
 
 @contextmanager
-def _telling(output: Path, *, written: bool) -> Generator[None]:
+def _tell_written(output: Path, *, written: bool) -> Generator[None]:
     """Say that the model is there if what comes behind it fails."""
     try:
         yield
@@ -362,7 +362,7 @@ def _print_outcome(
         for line in lines:
             out.print(line)
     if written:
-        though = _as_it_came(done, report) if conversion is None else _though(conversion)
+        though = _as_it_came(done, report) if conversion is None else _contradiction(conversion)
         out.print(f"wrote {delivered(output)}{though}")
     else:
         slow = (
@@ -382,7 +382,7 @@ def _as_it_came(done: FileConversion, report: Report) -> str:
     return "" if changed else ", unchanged: nothing was converted"
 
 
-def _though(conversion: Conversion) -> str:
+def _contradiction(conversion: Conversion) -> str:
     """Return what is said of a model that was written though something speaks against it."""
     if conversion.doubt is not None:
         return ", in doubt"

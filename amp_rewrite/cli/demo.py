@@ -56,17 +56,17 @@ def demo(
     """Build a small image classifier, convert it, and compare it with float32."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        _show(folder, options)
+        _run_commands(folder, options)
         return
     made_folder = Path(tempfile.mkdtemp(prefix="amp-rewrite-demo-"))
     try:
-        _show(made_folder, options)
+        _run_commands(made_folder, options)
     except BaseException:  # Ctrl-C too: nobody was told of the folder
         shutil.rmtree(made_folder, ignore_errors=True)
         raise
 
 
-def _show(folder: Path, options: RewriteOptions) -> None:
+def _run_commands(folder: Path, options: RewriteOptions) -> None:
     """Run the commands of the demo in a folder."""
     out = common.console()
     before, after = folder / "demo.onnx", folder / f"demo.{options.precision}.onnx"

@@ -97,12 +97,12 @@ def main(arguments: list[str] | None = None) -> Any:
             _run(arguments)
     except StrictError as error:
         for line in error.shortcomings:
-            _say(f"amp-rewrite: --{error.option}: {line}")
+            _print_error(f"amp-rewrite: --{error.option}: {line}")
         sys.exit(NOT_STRICT)
     except Exception as error:
         if "--debug" in arguments:
             raise
-        _say(_one_line(error))
+        _print_error(_one_line(error))
         sys.exit(_status(error))
     except KeyboardInterrupt:
         _say_interrupted()
@@ -136,7 +136,7 @@ def _run(arguments: list[str]) -> None:
         raise
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     """Print a line to standard error, if anything can be printed there."""
     with suppress(OSError):
         error_console().print(text)
@@ -174,4 +174,4 @@ def _set_up_process() -> None:
 
 
 def _say_interrupted() -> None:
-    _say("amp-rewrite: interrupted; files that were not finished stay as they were")
+    _print_error("amp-rewrite: interrupted; files that were not finished stay as they were")

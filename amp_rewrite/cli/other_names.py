@@ -48,10 +48,10 @@ def understood(arguments: Sequence[str]) -> list[str]:
     if at is not None:
         words[at] = COMMANDS.get(words[at], words[at])
     end = words.index("--") if "--" in words else len(words)
-    return [new for word in words[:end] for new in _renamed(word)] + words[end:]
+    return [new for word in words[:end] for new in _rename_option(word)] + words[end:]
 
 
-def _renamed(word: str) -> list[str]:
+def _rename_option(word: str) -> list[str]:
     """Return an option by its name here, with the value that stood behind a = in it."""
     name, equals, value = word.partition("=")
     if name not in _OPTIONS:

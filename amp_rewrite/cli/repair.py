@@ -103,7 +103,7 @@ def repair(
             budget=common.seconds(budget),
             progress=progress,
         )
-        refused = _saved(repaired, output, progress, write_failed=write_failed)
+        refused = _save_if_passing(repaired, output, progress, write_failed=write_failed)
         written = refused is None and (repaired.passes or write_failed)
         if html is not None:
             from amp_rewrite.page.low_model import write_repair_page  # loaded for the page alone
@@ -121,7 +121,7 @@ def repair(
         raise typer.Exit(_status(repaired, refused))
 
 
-def _saved(
+def _save_if_passing(
     repaired: Repair, output: Path, progress: Writing, *, write_failed: bool
 ) -> VerdictError | None:
     """Write the result if it passes; return the error if ONNX Runtime does not load it."""

@@ -76,7 +76,7 @@ def report(
     runs = bool(data or rewritten or compare) if verify is None else verify
     with progress_bar("rewriting", quiet=quiet) as progress:
         result = rewrite(model, options)
-        verification = _verified(model, rewritten, result, data, progress) if runs else None
+        verification = _verify_result(model, rewritten, result, data, progress) if runs else None
         evidence = Evidence(
             names=_names(model, rewritten, options, data),
             sizes=sizes_of(model, result.flat, result.plan, None)
@@ -91,7 +91,7 @@ def report(
         other = (
             None
             if compare is None
-            else _compared(model, compare, result, data, progress, runs=runs)
+            else _compare_other(model, compare, result, data, progress, runs=runs)
         )
         written = _write(result, rewrite_report, evidence, other, output, model_explorer)
     if not quiet:
@@ -153,7 +153,7 @@ def _names(
     return Names(model.name, after.name, data_names, written=rewritten is not None)
 
 
-def _verified(
+def _verify_result(
     model: Path,
     rewritten: Path | None,
     result: RewriteResult,
@@ -173,7 +173,7 @@ def _verified(
     )
 
 
-def _compared(
+def _compare_other(
     model: Path,
     path: Path,
     result: RewriteResult,
@@ -188,7 +188,7 @@ def _compared(
     if not runs:
         return other
     try:
-        return replace(other, verification=_verified(model, path, result, data, progress))
+        return replace(other, verification=_verify_result(model, path, result, data, progress))
     except AmpError as error:
         return replace(other, failure=" ".join(str(error).split()))
 

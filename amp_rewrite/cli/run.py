@@ -54,7 +54,7 @@ def run(
             model, read_batch(data), named, repeat=repeat, threads=threads, original=original
         )
     if output is not None:
-        write_bytes(output, npz_bytes(_named(device_run.outputs)))
+        write_bytes(output, npz_bytes(_name_arrays(device_run.outputs)))
     if report is not None:
         write_text(report, device_run.to_json())
     if not quiet:
@@ -73,7 +73,7 @@ def _check_paths(read: list[Path], written: list[Path | None]) -> None:
             raise OptionError("two files have one name", found=path, remedy="name different files")
 
 
-def _named(outputs: Mapping[str, Any]) -> dict[str, Any]:
+def _name_arrays(outputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return arrays by name: what is a list item by item."""
     arrays: dict[str, Any] = {}
     for name, value in outputs.items():

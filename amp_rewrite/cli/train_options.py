@@ -172,16 +172,16 @@ def check_options(names: Collection[str]) -> None:
         if useless:
             raise OptionError(
                 f"--{_SEARCH} trains nothing and writes nothing",
-                found=_listed(useless),
+                found=_list_names(useless),
                 remedy="omit them" if useless[1:] else "omit it",
             )
     for name, needed in _NEEDS.items():
         if name in names and not set(needed) & set(names):
             raise OptionError(
-                f"--{name} does nothing without {_listed(needed, ' or ')}",
-                remedy=f"add {_listed(needed, ' or ')}, or omit --{name}",
+                f"--{name} does nothing without {_list_names(needed, ' or ')}",
+                remedy=f"add {_list_names(needed, ' or ')}, or omit --{name}",
             )
 
 
-def _listed(names: Collection[str], between: str = ", ") -> str:
+def _list_names(names: Collection[str], between: str = ", ") -> str:
     return between.join(f"--{name}" for name in names)

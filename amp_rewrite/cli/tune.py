@@ -73,14 +73,14 @@ def tune(
         )
     tuning.save(output)
     if not quiet:
-        _print_unmet(tuning, _again(model, data, tuning, output))
+        _print_unmet(tuning, _resume_command(model, data, tuning, output))
         common.say_target(options, tuning.options.chosen_target, common.console())
         _print(tuning, output)
     if not tuning.is_settled:
         raise typer.Exit(common.FAILED)
 
 
-def _again(model: Path, data: list[Path], tuning: Tuning, output: Path) -> str:
+def _resume_command(model: Path, data: list[Path], tuning: Tuning, output: Path) -> str:
     """Return the command that goes on with a search that ended early."""
     words = [*("amp-rewrite", "tune", str(model), "-o", str(output))]
     words += [word for each in data for word in ("--data", str(each))]

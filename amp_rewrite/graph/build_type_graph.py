@@ -177,7 +177,8 @@ def _with_vertices(
         first,
         node,
         kinds,
-        kind=_each(call, [range(len(c.kinds)) for c in calls]) + _offsets(calls)[call][node],
+        kind=_entries_of_calls(call, [range(len(c.kinds)) for c in calls])
+        + _offsets(calls)[call][node],
         reads=reads.tolist(),
         writes=writes.tolist(),
         source=source.tolist(),
@@ -191,7 +192,7 @@ def _offsets(calls: Sequence[Call]) -> Array:
     return np.cumsum([0, *(len(c.kinds) for c in calls)])[:-1]
 
 
-def _each(call: Array, entries: Sequence[Sequence[int]]) -> Array:
+def _entries_of_calls(call: Array, entries: Sequence[Sequence[int]]) -> Array:
     """Return the entries of each node's call, node after node."""
     lengths = np.array([len(e) for e in entries], np.int64)
     table = np.array(list(chain.from_iterable(entries)), np.int64)
@@ -203,7 +204,7 @@ def _each(call: Array, entries: Sequence[Sequence[int]]) -> Array:
 
 def _at_ports(call: Array, entries: Sequence[Sequence[int]], first: Array) -> Array:
     """Return the vertex at each port of each node, from which of its call's vertices it is."""
-    index = _each(call, entries)
+    index = _entries_of_calls(call, entries)
     owner = np.repeat(first[:-1], np.array([len(e) for e in entries], np.int64)[call])
     return np.where(index == ABSENT, ABSENT, owner + index)
 

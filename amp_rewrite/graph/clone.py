@@ -29,7 +29,7 @@ def clone(model: ir.Model) -> ir.Model:
         raise GraphError(
             "the model cannot be copied",
             where="main graph",
-            found=_innermost(error),
+            found=_innermost_error(error),
             expected="a graph that is sorted and defines every value it uses",
         ) from error
     copied.meta.update(model.meta)
@@ -51,7 +51,7 @@ def value_pairs(model: ir.Model, copied: ir.Model) -> Iterator[tuple[ir.Value, i
         yield from zip(_values(old), _values(new), strict=True)
 
 
-def _innermost(error: BaseException) -> str:
+def _innermost_error(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
@@ -111,14 +111,14 @@ def _carry_over(source: Origin, note: Origin, old: ir.Graph, new: ir.Graph) -> N
         entry = source.nodes.get(before)
         if entry is None:
             continue
-        note.nodes[after] = (entry[0], _translated(entry[1], before, after))
+        note.nodes[after] = (entry[0], _translate_attributes(entry[1], before, after))
         if before in source.nested:
             note.nested.add(after)
         if before in source.given:
             note.given[after] = source.given[before]
 
 
-def _translated(
+def _translate_attributes(
     attributes: tuple[ir.Attr, ...], before: ir.Node, after: ir.Node
 ) -> tuple[ir.Attr, ...]:
     """Replace attributes that were copied, those with graphs, by their copies."""

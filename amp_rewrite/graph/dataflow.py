@@ -182,7 +182,7 @@ class TypeGraph:
 
     def is_retyped(self, value: int) -> bool:
         """Tell whether a value's element type is one of those whose variables are vertices."""
-        return self.types[value] in self._retyped
+        return self.types[value] in self._retyped_variables
 
     def base(self, value: int) -> DType:
         """Return the element type that a value has; it is one of `bases`."""
@@ -190,7 +190,7 @@ class TypeGraph:
         return next(base for base in self.bases if base.number == number)
 
     @cached_property
-    def _retyped(self) -> frozenset[str]:
+    def _retyped_variables(self) -> frozenset[str]:
         return retypable(*self.bases)
 
     def readers(self, value: int) -> list[int]:

@@ -293,7 +293,7 @@ class FlatGraph(ABC):
 
     def bodies_in(self, node: int) -> list[int]:
         """Return the graphs inside a node, in the order of its attributes."""
-        return self._inside.get(node, [])
+        return self._graphs_inside.get(node, [])
 
     def uses(self, value: int) -> list[int]:
         """Return where a value is read: positions in `inputs`, in execution order."""
@@ -334,7 +334,7 @@ class FlatGraph(ABC):
         return (value for value, own_name in enumerate(self.value_names) if own_name == name)
 
     @cached_property
-    def _inside(self) -> dict[int, list[int]]:
+    def _graphs_inside(self) -> dict[int, list[int]]:
         graphs_of: dict[int, list[int]] = {}
         for number, body in enumerate(self.bodies):
             graphs_of.setdefault(body.owner, []).append(number)

@@ -75,7 +75,7 @@ class _Inference:
     def run(self, inputs: Sequence[str | None] = ()) -> FlatTypes:
         """Infer the whole graph; `inputs` are the types of its inputs where none are recorded."""
         self.sweep(MAIN, inputs)
-        self._complete()
+        self._fill_gaps()
         return self.types
 
     def sweep(self, number: int, inputs: Sequence[str | None] = ()) -> None:
@@ -126,10 +126,10 @@ class _Inference:
     def _by_schema(self, node: int) -> Sequence[str | None]:
         """Return output types read off the operator's type variables."""
         ports = self._ports(node)
-        bound = self._bound(zip(ports.inputs, self.graph.inputs_of(node), strict=True))
+        bound = self._bind_variables(zip(ports.inputs, self.graph.inputs_of(node), strict=True))
         return [_output_type(ports, name, bound) for name in ports.outputs]
 
-    def _bound(self, pairs: Iterable[tuple[str, int]]) -> Mapping[str, str]:
+    def _bind_variables(self, pairs: Iterable[tuple[str, int]]) -> Mapping[str, str]:
         """Return type variables by what is given for them; two types for one say nothing."""
         bound: dict[str, str] = {}
         odd: set[str] = set()
@@ -220,7 +220,7 @@ class _Inference:
         outputs = self._types_of(self.graph.bodies[number].outputs[:n_outputs])
         return [t and f"seq({t})" for t in outputs]
 
-    def _complete(self) -> None:
+    def _fill_gaps(self) -> None:
         """Fill the remaining gaps from consumers, until nothing changes any more."""
         waiting = self.incomplete
         progress = True
@@ -241,7 +241,7 @@ class _Inference:
             *zip(ports.inputs, self.graph.inputs_of(node), strict=True),
             *zip(ports.outputs, self.graph.outputs_of(node), strict=True),
         ]
-        bound = self._bound(pairs)
+        bound = self._bind_variables(pairs)
         changed = False
         for name, value in pairs:
             type_ = name if is_fixed(name) else bound.get(name)

@@ -49,7 +49,7 @@ def to_low(values: Array, dtype: DType, *, saturate: float = 0.0) -> Array:
         An array of `dtype.numpy` of the same shape.
     """
     if saturate:
-        values = _saturated(values, dtype, saturate)
+        values = _saturate(values, dtype, saturate)
     if dtype is FLOAT16 and values.dtype == np.float32 and values.size > _FEW:
         flat = np.ascontiguousarray(values).reshape(-1)
         return _to_float16(flat).reshape(values.shape)
@@ -57,7 +57,7 @@ def to_low(values: Array, dtype: DType, *, saturate: float = 0.0) -> Array:
         return values.astype(dtype.numpy)
 
 
-def _saturated(values: Array, dtype: DType, magnitude: float) -> Array:
+def _saturate(values: Array, dtype: DType, magnitude: float) -> Array:
     beyond = (np.abs(values) >= dtype.overflow) & np.isfinite(values)
     return np.where(beyond, np.copysign(magnitude, values), values).astype(values.dtype)
 

@@ -42,10 +42,10 @@ class Sizes:
         if self._assumed is not None and value != ABSENT:
             return self._assumed[value]
         if value not in self._elements:
-            self._elements[value] = self._counted(value)
+            self._elements[value] = self._count_elements(value)
         return self._elements[value]
 
-    def _counted(self, value: int) -> int | None:
+    def _count_elements(self, value: int) -> int | None:
         shape = self.shape(value)
         if shape is None:
             node = ABSENT if value == ABSENT else self._flat.producer[value]
@@ -72,7 +72,7 @@ class Sizes:
         ):
             return None
         counted = inputs[0] if op_type == "ConvTranspose" else outputs[0]
-        elements, length = self.elements(counted), self._summed(node, inputs[operand], at)
+        elements, length = self.elements(counted), self._count_terms(node, inputs[operand], at)
         return None if elements is None or length is None else elements * length
 
     def inner_products(self, node: int) -> int | None:
@@ -101,7 +101,7 @@ class Sizes:
         again = self.elements(inputs[2]) if len(inputs) > 2 else None
         return None if rows is None or again is None else rows * (weights + again)
 
-    def _summed(self, node: int, operand: int, at: int | None) -> int | None:
+    def _count_terms(self, node: int, operand: int, at: int | None) -> int | None:
         """Return how many products are added up for one element."""
         shape = self.shape(operand)
         if not shape and self._flat.called(node).op_type == "MatMul":

@@ -122,12 +122,12 @@ class Stream:
             LoadError: The file cannot be read, or ends too early.
         """
         stop = self.count if count is None else first + count
-        for values in self._stored(first, stop, block):
+        for values in self._stored_blocks(first, stop, block):
             for conversion in self.conversions:
                 values = conversion.of(values)
             yield values
 
-    def _stored(self, first: int, stop: int, block: int) -> Iterator[Array]:
+    def _stored_blocks(self, first: int, stop: int, block: int) -> Iterator[Array]:
         """Yield elements as they are stored."""
         if isinstance(self.origin, FileRange):
             yield from self._read(self.origin, first, stop, block)

@@ -162,7 +162,7 @@ class SparseTensor(ir.LazyTensor):
     def __init__(self, proto: onnx.SparseTensorProto) -> None:
         """Refer to the message, which must have been checked."""
         super().__init__(
-            lambda: ir.Tensor(_dense(proto)),
+            lambda: ir.Tensor(_dense_array(proto)),
             ir.DataType(proto.values.data_type),
             ir.Shape(proto.dims, frozen=True),
             name=proto.values.name,
@@ -170,7 +170,7 @@ class SparseTensor(ir.LazyTensor):
         self.proto = proto
 
 
-def _dense(proto: onnx.SparseTensorProto) -> np.ndarray:
+def _dense_array(proto: onnx.SparseTensorProto) -> np.ndarray:
     values = ir.TensorProtoTensor(proto.values).numpy()
     indices = ir.TensorProtoTensor(proto.indices).numpy()
     dense = np.zeros(tuple(proto.dims), values.dtype)

@@ -32,7 +32,7 @@ def captured(node: ir.Node) -> list[ir.Value]:
     """Return the outer values that a node's subgraphs use, each once, in order of use."""
     values: dict[ir.Value, None] = {}
     for graph in subgraphs(node):
-        values.update(dict.fromkeys(_outer(graph)))
+        values.update(dict.fromkeys(_outer_values(graph)))
     return list(values)
 
 
@@ -88,7 +88,7 @@ def remove_unused_nodes(graph: ir.Graph) -> None:
     graph.remove(unused)  # at once: each removal goes through all outputs of the graph
 
 
-def _outer(graph: ir.Graph) -> list[ir.Value]:
+def _outer_values(graph: ir.Graph) -> list[ir.Value]:
     """Return the values that a graph uses and does not define."""
     defined: set[ir.Value] = {*graph.inputs, *graph.initializers.values()}
     used: list[ir.Value] = []

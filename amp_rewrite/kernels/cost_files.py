@@ -101,7 +101,7 @@ def read_costs(path: str) -> CostTable:
     try:
         stat = Path(path).stat()
     except (OSError, ValueError) as error:  # ValueError: text that no path can have
-        raise _unreadable(path, error) from error
+        raise _unreadable_error(path, error) from error
     return _read_as_of(path, stat.st_mtime_ns, stat.st_size)
 
 
@@ -127,10 +127,10 @@ def _read_as_of(path: str, _changed: int, _size: int) -> CostTable:
             error.what, where=path, found=error.found, expected=error.expected, remedy=_REMAKE
         ) from error
     except _BROKEN as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable_error(path, error) from error
 
 
-def _unreadable(path: str, error: Exception) -> KernelTableError:
+def _unreadable_error(path: str, error: Exception) -> KernelTableError:
     told = f"no key {error.args[0]!r}" if type(error) is KeyError else str(error)
     return KernelTableError(
         "the table of costs cannot be read", where=path, found=told, remedy=_REMAKE
@@ -151,13 +151,13 @@ def parse(data: Mapping[str, Any], name: str) -> CostTable:
     family_names = {*data["families"], ANY, NONE}
     rates: dict[tuple[str, str], list[Rate]] = {}
     for place, row in _rows(data, "costs"):
-        key = _known(row["family"], family_names, place), _type(row["type"], place)
+        key = _check_family(row["family"], family_names, place), _type(row["type"], place)
         rates.setdefault(key, []).append(_rate(row, place))
     casts = parse_casts(data["casts"], family_names)
     joins = {
         (
-            _known(row["producer"], family_names, place),
-            _known(row["consumer"], family_names, place),
+            _check_family(row["producer"], family_names, place),
+            _check_family(row["consumer"], family_names, place),
             _type(type_, place),
         ): _rate(saved, place)
         for place, row in _rows(data, "joins")
@@ -239,7 +239,7 @@ def to_json(table: CostTable, nodes_of: int = 0) -> dict[str, Any]:
         families.setdefault(family, []).append(operator)
     joins: dict[tuple[str, str], dict[str, Any]] = {}
     for (producer, consumer, type_), rate in table.joins.items():
-        joins.setdefault((producer, consumer), {})[type_] = _rated(rate)
+        joins.setdefault((producer, consumer), {})[type_] = _rate_content(rate)
     content: dict[str, Any] = {
         "version": FORMAT_VERSION,
         "provider": table.provider,
@@ -251,12 +251,23 @@ def to_json(table: CostTable, nodes_of: int = 0) -> dict[str, Any]:
         "one_type": sorted(table.one_type),
         "families": families,
         "costs": [
-            {"family": family, "type": type_, "from": rate.least, **_rated(rate), "mac": rate.mac}
+            {
+                "family": family,
+                "type": type_,
+                "from": rate.least,
+                **_rate_content(rate),
+                "mac": rate.mac,
+            }
             for (family, type_), rates in table.rates.items()
             for rate in rates
         ],
         "casts": [
-            {"to": row.to, "producer": row.producer, "consumer": row.consumer, **_rated(row.rate)}
+            {
+                "to": row.to,
+                "producer": row.producer,
+                "consumer": row.consumer,
+                **_rate_content(row.rate),
+            }
             for row in table.casts
         ],
         "joins": [
@@ -271,7 +282,7 @@ def to_json(table: CostTable, nodes_of: int = 0) -> dict[str, Any]:
     return content
 
 
-def _rated(rate: Rate) -> dict[str, float]:
+def _rate_content(rate: Rate) -> dict[str, float]:
     return {"call": rate.call, "element": rate.element}
 
 
@@ -297,7 +308,7 @@ def _families(data: Mapping[str, list[str]]) -> Mapping[str, str]:
     return families
 
 
-def _known(family: str, families: Collection[str], place: str) -> str:
+def _check_family(family: str, families: Collection[str], place: str) -> str:
     if family not in families:
         raise ValueError(f"{place}: {family} is no family")
     return family
@@ -316,7 +327,9 @@ def _text(content: object, place: str) -> str:
 
 
 def _cast(row: Mapping[str, Any], families: Collection[str], place: str) -> CastRate:
-    producer, consumer = (_known(row[end], families, place) for end in ("producer", "consumer"))
+    producer, consumer = (
+        _check_family(row[end], families, place) for end in ("producer", "consumer")
+    )
     return CastRate(_type(row["to"], place), producer, consumer, _rate(row, place))
 
 

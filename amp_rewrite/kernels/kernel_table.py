@@ -123,22 +123,22 @@ class KernelTable:
                 that a kernel does not constrain, and a constraint whose name is not in `types`
                 (some kernels constrain a formal input such as "shape"), decide nothing.
         """
-        return _has_kernel(self, _plain(domain), op, opset, tuple(types.items()))
+        return _has_kernel(self, _plain_domain(domain), op, opset, tuple(types.items()))
 
     def loads(self, domain: str, op: str, opset: int, types: Iterable[str]) -> bool:
         """Return whether the runtime loads an operator of these types, if with casts around it."""
         if FLOAT16_TENSOR not in types:
             return True
-        ranges = self.unloadable.get((_plain(domain), op), ())
+        ranges = self.unloadable.get((_plain_domain(domain), op), ())
         return not any(first <= opset <= (last or opset) for first, last in ranges)
 
     def common(self, other: KernelTable) -> KernelTable:
         """Return the kernels that both tables have: for each operator, types that both admit."""
-        return _common(self, other)
+        return _common_table(self, other)
 
     def matching(self, domain: str, op: str, opset: int) -> tuple[Kernel, ...]:
         """Return the kernels that serve `domain::op` as of `opset`."""
-        return _matching(self, _plain(domain), op, opset)
+        return _matching_kernels(self, _plain_domain(domain), op, opset)
 
 
 def table_of(target: targets.Target) -> KernelTable | None:
@@ -165,7 +165,7 @@ def versions(provider: str) -> tuple[str, ...]:
     return tuple(sorted(named, key=_version_key))
 
 
-def _plain(domain: str) -> str:
+def _plain_domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
@@ -174,7 +174,7 @@ def _version_key(version: str) -> tuple[tuple[int, str], ...]:
 
 
 @cache
-def _matching(table: KernelTable, domain: str, op: str, opset: int) -> tuple[Kernel, ...]:
+def _matching_kernels(table: KernelTable, domain: str, op: str, opset: int) -> tuple[Kernel, ...]:
     rows = table.kernels.get((domain, op), ())
     schema = schemas.find(domain, op, opset)
     return tuple(k for k in rows if k.serves(schema.since if schema else opset))
@@ -209,7 +209,7 @@ def _load_file(name: str) -> KernelTable:
     try:
         stat = Path(name).stat()
     except OSError as error:
-        raise _unreadable(name, error, _REMAKE) from error
+        raise _unreadable_error(name, error, _REMAKE) from error
     return _load_as_of(name, stat.st_mtime_ns, stat.st_size)
 
 
@@ -222,7 +222,7 @@ def _read(path: Traversable, remedy: str, version: str | None = None) -> KernelT
     try:
         return parse(json.loads(path.read_text("utf-8")), version)
     except _BROKEN as error:
-        raise _unreadable(path, error, remedy) from error
+        raise _unreadable_error(path, error, remedy) from error
 
 
 def shipped(
@@ -237,7 +237,7 @@ def shipped(
     try:
         return parse(json.loads(path.read_text("utf-8")))
     except _BROKEN as error:
-        raise _unreadable(path.name, error, remedy, f"table of {what}") from error
+        raise _unreadable_error(path.name, error, remedy, f"table of {what}") from error
 
 
 def check_format(data: Mapping[str, Any], what: str, version: int) -> None:
@@ -253,7 +253,7 @@ def by_operator(data: Mapping[str, Any], make: Callable[[Any], T]) -> dict[tuple
     return {(domain, op): make(rows) for domain, ops in data.items() for op, rows in ops.items()}
 
 
-def _unreadable(
+def _unreadable_error(
     path: object, error: Exception, remedy: str, what: str = "kernel table"
 ) -> KernelTableError:
     return KernelTableError(
@@ -265,10 +265,13 @@ def _unreadable(
 
 
 @cache
-def _common(one: KernelTable, other: KernelTable) -> KernelTable:
+def _common_table(one: KernelTable, other: KernelTable) -> KernelTable:
     kernels = {
         key: tuple(
-            kernel for a in rows for b in other.kernels.get(key, ()) if (kernel := _both(a, b))
+            kernel
+            for a in rows
+            for b in other.kernels.get(key, ())
+            if (kernel := _common_kernel(a, b))
         )
         for key, rows in one.kernels.items()
     }
@@ -286,7 +289,7 @@ def _common(one: KernelTable, other: KernelTable) -> KernelTable:
     return KernelTable(provider, version, runtime, kernels, uncast, unloadable)
 
 
-def _both(one: Kernel, other: Kernel) -> Kernel | None:
+def _common_kernel(one: Kernel, other: Kernel) -> Kernel | None:
     """Return what two kernels of one operator both serve and admit, or None if that is nothing."""
     since = max(one.since, other.since)
     last = min(one.since if one.until is None else one.until, other.until or other.since)

@@ -72,7 +72,7 @@ def doctor(
         options.setdefault("emulate", "providers" not in options)
     with Trainer(step, **options) as trainer:
         at = _start(trainer.session, checkpoint)
-        return _examined(trainer.session, data, plan, at, steps=steps, skips=skips)
+        return _examine_run(trainer.session, data, plan, at, steps=steps, skips=skips)
 
 
 def _start(session: TrainingSession, checkpoint: str | os.PathLike[str] | None) -> Progress:
@@ -84,7 +84,7 @@ def _start(session: TrainingSession, checkpoint: str | os.PathLike[str] | None) 
     return Progress(int(epoch), int(position), int(step))
 
 
-def _examined(
+def _examine_run(
     session: TrainingSession, data: Any, plan: Plan, at: Progress, *, steps: int, skips: int
 ) -> Diagnosis:
     """Train, and return what is found in the first step that is not well, or in the last one."""
@@ -98,17 +98,19 @@ def _examined(
             try:
                 results = session.run(feeds, watched)
             except LossScaleError as error:
-                return _found(session, update, at, error.what)
+                return _diagnose_update(session, update, at, error.what)
             at.note(results)
             if not results.get(ACCUMULATED, 0):
                 skipped = 0 if results.get(_FINITE, True) else skipped + 1
             if skipped >= skips:
-                return _found(session, update, at, f"{skipped} updates in a row were skipped")
+                return _diagnose_update(
+                    session, update, at, f"{skipped} updates in a row were skipped"
+                )
             if not math.isfinite(at.loss):
                 break
     if not update:
         raise DataError("the data hold no batch", remedy="pass at least one")
-    return _found(session, [update[-1]], at, None)
+    return _diagnose_update(session, [update[-1]], at, None)
 
 
 def _batches(session: TrainingSession, data: Any, plan: Plan, at: Progress) -> Iterator[Batch]:
@@ -122,7 +124,7 @@ def _batches(session: TrainingSession, data: Any, plan: Plan, at: Progress) -> I
     )
 
 
-def _found(
+def _diagnose_update(
     session: TrainingSession, update: Sequence[Batch], at: Progress, skipped: str | None
 ) -> Diagnosis:
     """Look at the batches of an update until one of them is not well.

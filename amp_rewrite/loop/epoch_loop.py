@@ -128,7 +128,7 @@ def _train_epoch(
     )
     updated = at.step
     spoilt = _Spoilt(at.place(1))
-    with closing(prefetched(batches, _ahead(plan, data))) as ready:
+    with closing(prefetched(batches, _batches_ahead(plan, data))) as ready:
         for feeds, last in with_last(ready, looks_ahead=session.info.accumulate > 1):
             at.note(_step(session, at, feeds, watched, last=last), asked)
             at.examples, at.waiting = number_of_examples(feeds), session.waiting
@@ -204,7 +204,7 @@ def _save(run: Run) -> None:
         run.save(run.plan.checkpoint)
 
 
-def _ahead(plan: Plan, data: Examples) -> int:
+def _batches_ahead(plan: Plan, data: Examples) -> int:
     if plan.ahead is not None:
         return plan.ahead
     return 0 if in_memory(data) else _AHEAD

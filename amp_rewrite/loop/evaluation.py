@@ -143,10 +143,10 @@ def check_fills(data: Examples, batch: int, session: TrainingSession) -> None:
 def summary(results: Mapping[str, float]) -> str:
     """Return an evaluation as text, for example "loss 0.0713, accuracy 98.33%"."""
     return ", ".join(
-        f"{name.removeprefix('eval_').replace('_', ' ')} {_shown(name, value)}"
+        f"{name.removeprefix('eval_').replace('_', ' ')} {_score_text(name, value)}"
         for name, value in results.items()
     )
 
 
-def _shown(name: str, value: float) -> str:
+def _score_text(name: str, value: float) -> str:
     return f"{value:.2%}" if name.endswith("accuracy") else f"{value:.4g}"

@@ -87,7 +87,7 @@ class Run:
         self.failed: BaseException | None = None
         self._ends = False
         self._start = time.perf_counter()
-        for name, callback in self._named():
+        for name, callback in self._named_callbacks():
             if name in self.at.callbacks:
                 self._restore(name, callback, self.at.callbacks[name])
 
@@ -120,7 +120,9 @@ class Run:
         Raises:
             SaveError: It cannot be written.
         """
-        kept = {name: state for name, callback in self._named() if (state := callback.state())}
+        kept = {
+            name: state for name, callback in self._named_callbacks() if (state := callback.state())
+        }
         self.session.save(path, stored(self.at, self.plan, kept))
 
     def fetches(self) -> tuple[str, ...]:
@@ -143,7 +145,7 @@ class Run:
         except CheckpointError as error:
             raise placed(error, f"{self.plan.checkpoint}, callback {name!r}") from error
 
-    def _named(self) -> list[tuple[str, Callback]]:
+    def _named_callbacks(self) -> list[tuple[str, Callback]]:
         """Return the callbacks by class and number, for their states."""
         counts: dict[str, int] = {}
         named: list[tuple[str, Callback]] = []

@@ -126,7 +126,7 @@ class Conversion:
         """Whether it passed and what it took, in one line."""
         first = [line for line in (self.unmet, self.nothing_left) if line is not None]
         measured = [] if self.choice is None else [self.choice.verdict]
-        return "; ".join([*first, self._found(), *self._steps(), *measured])
+        return "; ".join([*first, self._findings_text(), *self._steps(), *measured])
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the verdict, what it rests on, and the report."""
@@ -189,17 +189,17 @@ class Conversion:
         slower = arguments.switch("write_slower", write_slower)
         writable = self.writable or (slower and self.ok and self.nothing_left is None)
         if not (arguments.switch("write_failed", write_failed) or writable):
-            raise VerdictError(self._against(), self)
+            raise VerdictError(self._objections(), self)
         self.result.save(path, progress=progress)
 
-    def _against(self) -> tuple[str, ...]:
+    def _objections(self) -> tuple[str, ...]:
         """Return what speaks against writing it, one line each."""
         doubt = () if self.doubt is None else (f"in doubt: {self.doubt}",)
         left = () if self.nothing_left is None else (self.nothing_left,)
         slow = (self.choice.verdict,) if self.choice is not None and self.is_slow else ()
         return (*left, *self.verification.failures, *doubt, *slow)
 
-    def _found(self) -> str:
+    def _findings_text(self) -> str:
         report = self.verification
         more = len(report.failures) - 1
         others = f" (and {more} more)" if more > 0 else ""

@@ -70,7 +70,7 @@ Progress = Callable[[str], None]
 """Called with what is being done, in a few words."""
 
 
-def _silent(_: str) -> None:
+def _ignore_progress(_: str) -> None:
     pass
 
 
@@ -161,8 +161,10 @@ def convert(
                 remedy="give data: `amp-rewrite inputs` makes some up",
             )
         chosen = with_measured_target(chosen, next(iter(devices), None))
-    job = _Job(model, kept, chosen, rtol, budget, stressed, progress or _silent, estimate, devices)
-    job.warn = warn or _silent
+    job = _Job(
+        model, kept, chosen, rtol, budget, stressed, progress or _ignore_progress, estimate, devices
+    )
+    job.warn = warn or _ignore_progress
     conversion = job.measured() if measure else job.run()
     if output is not None:
         conversion.save(path_text(output, SaveError))
@@ -185,7 +187,7 @@ def judge(
         AmpError: `rtol` is wrong, or ONNX Runtime is not installed.
     """
     rtol = _tolerance(rtol)
-    return _Job(model, None, options, rtol, BUDGET, True, progress or _silent).run(result)
+    return _Job(model, None, options, rtol, BUDGET, True, progress or _ignore_progress).run(result)
 
 
 @dataclass
@@ -201,7 +203,7 @@ class _Job:
     progress: Progress
     estimate: Estimate | None = None
     providers: tuple[str, ...] = ()
-    warn: Progress = _silent
+    warn: Progress = _ignore_progress
     last: Verification | None = None
     scaling: Scaling | None = None
     refused: tuple[Unscaled, ...] = ()
@@ -216,11 +218,11 @@ class _Job:
             rewritten = proved_rewrite(self.model, rewritten, self.options)
             self._adopt(rewritten)
             first = self.judged(rewritten)
-            return self._fitted(first) or self._mended(self.options, first)
+            return self._fit_to_made_up(first) or self._mend_failing(self.options, first)
         self.progress("calibrating")
         calibration = self._calibrated(self.data)
-        options = self.options if calibration is None else self._ruled(calibration)
-        return self._mended(options, self._rewritten(options, calibration))
+        options = self.options if calibration is None else self._add_rules(calibration)
+        return self._mend_failing(options, self._rewrite_and_verify(options, calibration))
 
     def _calibrated(self, data: Data) -> Calibration | None:
         """Return what the data forbid, and go on with the scaled model if there is to be one.
@@ -232,7 +234,7 @@ class _Job:
             with time_limit(self.started + self.budget * _CALIBRATION_SHARE):
                 calibration = calibrate(self.model, data, lenient)
                 self.options = replace(self.options, target=calibration.options.target)
-                ruled = self._ruled
+                ruled = self._add_rules
                 if self.scaling is not None:  # by bounds
                     return calibration
                 scaled = scaled_conversion(self.model, data, lenient, calibration, ruled)
@@ -244,7 +246,7 @@ class _Job:
             self.model, self.scaling, calibration = scaled.model, scaled.scaling, scaled.calibration
         return calibration
 
-    def _fitted(self, first: Conversion) -> Conversion | None:
+    def _fit_to_made_up(self, first: Conversion) -> Conversion | None:
         """Return what is made of a model that overflows on made-up inputs by what these reach.
 
         A model whose weights have outliers that leave the range is one, too, if it can be scaled.
@@ -260,7 +262,7 @@ class _Job:
         kept, last = (self.model, self.scaling, self.refused), self.last
         calibration = self._calibrated(make_inputs(self.model, ranges=self.options.ranges).batches)
         if calibration is not None:
-            conversion = self._rewritten(self._ruled(calibration), calibration)
+            conversion = self._rewrite_and_verify(self._add_rules(calibration), calibration)
             if conversion.ok and conversion.is_low and (is_infinite or self.scaling is not None):
                 return conversion
         (self.model, self.scaling, self.refused), self.last = kept, last
@@ -281,10 +283,10 @@ class _Job:
             self.model, conversion, feeds, self.providers[0], judge, self.progress
         ).fastest()
 
-    def _ruled(self, calibration: Calibration) -> RewriteOptions:
+    def _add_rules(self, calibration: Calibration) -> RewriteOptions:
         """Return the options with what a calibration forbids."""
         options = with_calibration(self.options, calibration)
-        return replace(options, keep_io_types=_kept(self.options, calibration.ends))
+        return replace(options, keep_io_types=_kept_ends(self.options, calibration.ends))
 
     def _adopt(self, result: RewriteResult) -> None:
         """Go on with the scaled model, if one was rewritten, in the place of the one given."""
@@ -292,7 +294,7 @@ class _Job:
         if result.scaling is not None:
             self.model, self.scaling = read_model(result.scaling.flat), result.scaling
 
-    def _mended(self, options: RewriteOptions, first: Conversion) -> Conversion:
+    def _mend_failing(self, options: RewriteOptions, first: Conversion) -> Conversion:
         """Keep float32 what a model that fails on the data needs: first by constants, then by runs.
 
         Without data that is done on the made-up inputs, where the rounded weights are to blame.
@@ -318,7 +320,7 @@ class _Job:
             is_vain = not conversion.is_low and first.doubt is not None
             return replace(first, vain=True) if is_vain else conversion
         options = _with_rules(options, conversion.constants)
-        tuned = self._searched(options, conversion)
+        tuned = self._search_and_verify(options, conversion)
         doubtful = conversion if conversion.is_low and conversion.doubt is not None else first
         is_better = tuned.is_low and (tuned.ok or tuned.doubt is not None)
         if is_better or doubtful.doubt is None:
@@ -332,19 +334,19 @@ class _Job:
         if feeds is None:
             return first
         self.progress("looking for constants that rounding spoils")
-        seconds = min(self.budget * _CONSTANTS_SHARE, self._left())
+        seconds = min(self.budget * _CONSTANTS_SHARE, self._seconds_left())
         constants = harmful_constants(self.last, feeds, seconds) if seconds > 0 else ()
         if not constants:
             return first
         painter = Repainter.of(self.model, replace(options, strict=False))
         rules = rules_for(painter, constants)
-        return self._rewritten(_with_rules(options, rules), first.calibration, None, rules)
+        return self._rewrite_and_verify(_with_rules(options, rules), first.calibration, None, rules)
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """Return the seconds of a search behind which there is time to verify within the budget."""
         return max(0.0, self.started + self.budget - self.takes - time.monotonic())
 
-    def _searched(self, options: RewriteOptions, before: Conversion) -> Conversion:
+    def _search_and_verify(self, options: RewriteOptions, before: Conversion) -> Conversion:
         """Tune and verify; a trial rounds value by value, the written file by fused groups.
 
         What the file is further off than its trial is asked of the next search, if there is a limit
@@ -357,7 +359,7 @@ class _Job:
             error = max(
                 (output.scaled_error for output in conversion.verification.outputs), default=0.0
             )
-            is_over = self._left() <= 0
+            is_over = self._seconds_left() <= 0
             if self.rtol is None or not 0 < loss <= self.rtol < error < math.inf or is_over:
                 break
             tolerance = replace(tolerance, limit=self.rtol * loss / error)
@@ -372,11 +374,13 @@ class _Job:
     ) -> Conversion:
         assert self.last is not None, "it was verified"
         data = [self.last.worst_feeds or {}] if self.data is None else self.data
-        tuning = self._tuned(replace(options, strict=False), data, tolerance, self._left())
+        tuning = self._tune_model(
+            replace(options, strict=False), data, tolerance, self._seconds_left()
+        )
         options = _with_rules(options, tuning.rules)
-        return self._rewritten(options, before.calibration, tuning, before.constants)
+        return self._rewrite_and_verify(options, before.calibration, tuning, before.constants)
 
-    def _rewritten(
+    def _rewrite_and_verify(
         self,
         options: RewriteOptions,
         calibration: Calibration | None = None,
@@ -411,11 +415,11 @@ class _Job:
                     progress=self.progress,
                 )
         except OutOfTimeError:  # no model was loaded
-            return Conversion(result, self._unverified(), calibration, tuning, {}, constants)
+            return Conversion(result, self._unverified_report(), calibration, tuning, {}, constants)
         self.last, self.takes = run, time.monotonic() - begins
         return Conversion(result, report, calibration, tuning, run.shapes, constants)
 
-    def _unverified(self) -> VerifyReport:
+    def _unverified_report(self) -> VerifyReport:
         """Return what is known of a model for whose verification no time was left."""
         low, target = self.options.low, self.options.chosen_target
         tolerances, unfinished = Tolerances.of(low, self.rtol), unfinished_after(0, self.data)
@@ -435,7 +439,7 @@ class _Job:
             return Tolerance.default("cosine", self.options.low.rtol)
         return Tolerance("max-relative", self.rtol)
 
-    def _tuned(
+    def _tune_model(
         self, options: RewriteOptions, data: Data, tolerance: Tolerance, budget: float
     ) -> Tuning:
         self.progress("tuning")
@@ -458,7 +462,7 @@ def _with_rules(options: RewriteOptions, rules: Sequence[NodeRule]) -> RewriteOp
     return replace(options, lists=replace(lists, node_rules=(*lists.node_rules, *rules)))
 
 
-def _kept(options: RewriteOptions, ends: Iterable[str]) -> bool | tuple[str, ...]:
+def _kept_ends(options: RewriteOptions, ends: Iterable[str]) -> bool | tuple[str, ...]:
     """Return `keep_io_types` with the inputs and outputs that overflow."""
     kept = options.keep_io_types
     if kept is True:

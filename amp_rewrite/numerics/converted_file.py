@@ -209,10 +209,10 @@ def convert_file(
     conversion = None
     try:
         if asked.converts:
-            conversion = _converted(source, options, asked, progress)
+            conversion = _convert_source(source, options, asked, progress)
         result = rewrite(source, options) if conversion is None else conversion.result
         if conversion is None and judged:
-            conversion = _judged(source, result, asked, progress)
+            conversion = _judge_strictly(source, result, asked, progress)
     except StrictError as error:
         return FileConversion(model, asked, error.result, None, error, raised)
     return FileConversion(
@@ -230,7 +230,7 @@ def moved(model: Path, options: RewriteOptions, opset: str) -> RaisedModel | Non
     return raised_model(model, opset, options)
 
 
-def _converted(
+def _convert_source(
     model: Source, options: RewriteOptions, asked: Asked, progress: Progress
 ) -> Conversion:
     from amp_rewrite.numerics.convert_model import convert
@@ -250,7 +250,7 @@ def _converted(
     )
 
 
-def _judged(
+def _judge_strictly(
     model: Source, result: RewriteResult, asked: Asked, progress: Progress
 ) -> Conversion | None:
     """Return the verdict that `strict` asks for; None for a training step."""
@@ -282,12 +282,12 @@ def raised_model(model: Path, opset: str, options: RewriteOptions) -> RaisedMode
     if opset == KEEP:
         return None
     if opset != AUTO:
-        return _moved(model, _number(opset), options)
-    advised = _advised(model, options)
+        return _move_opset(model, _number(opset), options)
+    advised = _advised_opset(model, options)
     if advised is None:
         return None
     try:
-        raised = _moved(model, advised, options)
+        raised = _move_opset(model, advised, options)
     except AmpError:
         return None
     is_other = raised.opset != raised.before or raised.folded > 0 or raised.spelled > 0
@@ -308,7 +308,7 @@ def _may_move(options: RewriteOptions) -> bool:
     return options.precision == BFLOAT16.name or find(options.chosen_target).opset is not None
 
 
-def _advised(model: Path, options: RewriteOptions) -> int | None:
+def _advised_opset(model: Path, options: RewriteOptions) -> int | None:
     """Return the opset to which a model is worth being moved without being asked for."""
     if not _may_move(options) or options.chosen_target == SCHEMA:
         return None
@@ -375,7 +375,7 @@ def _share(raised: RaisedModel, options: RewriteOptions) -> float:
     return result.report.summary.compute_converted
 
 
-def _moved(model: Path, opset: int, options: RewriteOptions) -> RaisedModel:
+def _move_opset(model: Path, opset: int, options: RewriteOptions) -> RaisedModel:
     from amp_rewrite.numerics.raise_opset import (
         raise_opset,
         with_folded_factors,

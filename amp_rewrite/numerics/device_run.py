@@ -64,7 +64,7 @@ class DeviceRun:
             "provider": self.provider,
             "first": self.first,
             "seconds": list(self.seconds),
-            "nodes": [_told(node) for node in self.nodes],
+            "nodes": [_node_record(node) for node in self.nodes],
             "beside": {name: list(seconds) for name, seconds in self.beside.items()},
             "notes": list(self.notes),
         }
@@ -91,7 +91,7 @@ class DeviceRun:
         return f"computed in {name}, {milliseconds:.3g} ms of the first run: {operators}"
 
 
-def _told(node: RanNode) -> dict[str, Any]:
+def _node_record(node: RanNode) -> dict[str, Any]:
     """Return a node as JSON has it; which values it gives was not asked for."""
     return {key: value for key, value in asdict(node).items() if key != "results"}
 
@@ -139,20 +139,20 @@ def run_on(
         loaded, emulate=False, providers=[provider], threads=threads, profile=True
     )
     try:
-        first, outputs = _timed(evaluator, feeds)
+        first, outputs = _time_run(evaluator, feeds)
     finally:
         nodes = evaluator.ran_nodes()  # which leaves no profile behind, whatever ended the run
     others = {} if original is None else _originals(original, provider, threads)
     seconds: list[float] = []
     beside: dict[str, list[float]] = {name: [] for name in others}
-    wide = {} if original is None else _widened(feeds, others)
+    wide = {} if original is None else _widen_feeds(feeds, others)
     for other in others.values():
         other.run(wide)
     for _ in range(repeat):
-        taken, outputs = _timed(evaluator, feeds)
+        taken, outputs = _time_run(evaluator, feeds)
         seconds.append(taken)
         for name, other in others.items():
-            beside[name].append(_timed(other, wide)[0])
+            beside[name].append(_time_run(other, wide)[0])
     timed = {name: tuple(times) for name, times in beside.items() if times}
     notes = (*_made_for(loaded, provider), *notes_on(provider, evaluator.precisions))
     return DeviceRun(provider, first, tuple(seconds), nodes, outputs, timed, notes)
@@ -167,7 +167,7 @@ def _originals(original: Source, provider: str, threads: int) -> dict[str, Evalu
     }
 
 
-def _widened(feeds: Mapping[str, Any], others: Mapping[str, Evaluator]) -> dict[str, Any]:
+def _widen_feeds(feeds: Mapping[str, Any], others: Mapping[str, Evaluator]) -> dict[str, Any]:
     """Return feeds for the original, whose inputs are float32 where those are low."""
     specs = next(iter(others.values())).inputs
     return {
@@ -177,7 +177,7 @@ def _widened(feeds: Mapping[str, Any], others: Mapping[str, Evaluator]) -> dict[
     }
 
 
-def _timed(evaluator: Evaluator, feeds: Mapping[str, Any]) -> tuple[float, dict[str, Any]]:
+def _time_run(evaluator: Evaluator, feeds: Mapping[str, Any]) -> tuple[float, dict[str, Any]]:
     start = time.perf_counter()
     outputs = evaluator.run(feeds)
     return time.perf_counter() - start, outputs

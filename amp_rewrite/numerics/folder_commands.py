@@ -222,12 +222,12 @@ def convert_folder(
 
     def one(path: Path, options: RewriteOptions, progress: Progress) -> Done:
         if not options.makes_low:
-            return _widened(path, options)
-        return _converted(path, options, asked, progress, annotate=annotate)
+            return _widen_one(path, options)
+        return _convert_one(path, options, asked, progress, annotate=annotate)
 
     def ends_after(path: Path, options: RewriteOptions) -> Ends:
         if not options.makes_low:
-            return _widened(path, options).ends
+            return _widen_one(path, options).ends
         loose = replace(options, strict=False)
         result = convert_file(path, loose, unjudged, silent).result
         return Ends.of(result.flat, result.plan)
@@ -260,7 +260,7 @@ def _refuse_overwriting(folder: ModelFolder, names: Mapping[str, str]) -> None:
         )
 
 
-def _converted(
+def _convert_one(
     path: Path, options: RewriteOptions, asked: Asked, progress: Progress, *, annotate: bool
 ) -> Done:
     done = convert_file(path, options, asked, progress)
@@ -282,7 +282,7 @@ def _converted(
     return Done(state, headline(report.precision, report.summary), tuple(lines), record, ends, save)
 
 
-def _widened(path: Path, options: RewriteOptions) -> Done:
+def _widen_one(path: Path, options: RewriteOptions) -> Done:
     from amp_rewrite.rewriting.widen import widen  # most conversions need nothing of it
 
     widened = widen(path, keep_io_types=options.keep_io_types)

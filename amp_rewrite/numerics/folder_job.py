@@ -108,7 +108,7 @@ class FolderJob:
             new = None if target is None else stack.enter_context(NewFolder(target, folder.path))
             links = self._links(names)
             options = self._options(links, ends_after)
-            copied = self._copied(names)
+            copied = self._copied_files(names)
             shared = SharedData([] if new is None else [os.path.join(new.path, n) for n in copied])
             entries: list[ModelEntry] = []
             ends = {file: facts.ends for file, facts in self.models.known.items()}
@@ -124,7 +124,7 @@ class FolderJob:
                 self.progress("copying other files")
                 for name in copied:
                     new.copy(folder.of(name), name)
-                stale = self._stale(names, copied, new)
+                stale = self._stale_files(names, copied, new)
                 new.commit()
         left = [m.name for m in folder.models if m.name not in names]
         made_of = {form: f"what is made of {file} takes its place" for file, form in names.items()}
@@ -148,7 +148,7 @@ class FolderJob:
             stale,
         )
 
-    def _stale(
+    def _stale_files(
         self, names: Mapping[str, str], copied: Sequence[str], new: NewFolder
     ) -> dict[str, str]:
         """Return files that do not belong to the new folder's models -> why."""
@@ -202,7 +202,7 @@ class FolderJob:
         }
         return self.models.links(written)
 
-    def _copied(self, names: Mapping[str, str]) -> tuple[str, ...]:
+    def _copied_files(self, names: Mapping[str, str]) -> tuple[str, ...]:
         """Return which files are copied as they are.
 
         Not those that a result takes the place of, nor data files that no copied model reads.
@@ -247,14 +247,14 @@ class FolderJob:
                 self.progress(f"{file}: looking at its inputs and outputs")
                 with suppress(AmpError):  # which is told when the model's turn comes
                     after[file] = ends_after(Path(self.models.folder.of(file)), options_of[file])
-            parted = [link for link in links if _parted(link, before, after)]
+            parted = [link for link in links if _is_parted(link, before, after)]
             new = kept_together(links, {end for link in parted for end in link}) - kept
             kept |= new
             waiting = {end.file for end in new} & options_of.keys()
         return options_of
 
 
-def _parted(link: Connection, before: Mapping[str, Ends], after: Mapping[str, Ends]) -> bool:
+def _is_parted(link: Connection, before: Mapping[str, Ends], after: Mapping[str, Ends]) -> bool:
     """Tell whether the sides of a connection have two types now, by a change of one of them."""
     return mismatch(link, after) is not None and types_of(link, before) != types_of(link, after)
 

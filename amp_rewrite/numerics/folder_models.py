@@ -98,7 +98,7 @@ class FolderModels:
         broken: dict[str, AmpError] = {}
         for model in folder.models:
             try:
-                facts[model.name] = _known(folder.of(model.name), options, finds_low)
+                facts[model.name] = _facts_of(folder.of(model.name), options, finds_low)
             except AmpError as error:
                 broken[model.name] = error
         return cls(folder, facts, broken)
@@ -145,9 +145,9 @@ class FolderModels:
         return tuple(link for models in together.values() for link in connections(models))
 
 
-def _known(path: str, options: RewriteOptions, finds_low: bool) -> Known:
+def _facts_of(path: str, options: RewriteOptions, finds_low: bool) -> Known:
     flat = read_source(path, inline_functions=options.inline_functions)
-    unfit = _unfit(options, flat)
+    unfit = _unfit_names(options, flat)
     ends = Ends.of(flat)
     data = frozenset(map(os.path.realpath, flat.files.paths))
     if finds_low:
@@ -156,7 +156,7 @@ def _known(path: str, options: RewriteOptions, finds_low: bool) -> Known:
     return Known(ends, low, data, unfit, recorded_target(flat) is not None)
 
 
-def _unfit(options: RewriteOptions, flat: FlatGraph) -> _Unfit:
+def _unfit_names(options: RewriteOptions, flat: FlatGraph) -> _Unfit:
     errors: dict[tuple[str, Any], OptionError] = {}
     for option in _NAMING:
         entries: Any = getattr(options, option)

@@ -115,7 +115,7 @@ class Measurement:
         self._budget.left -= 1  # what is chosen may have to run once more, with its nodes timed
         times = timed_in_turn(self._runs, self._budget, ORIGINAL)
         self._runs.clear()  # and their sessions with them
-        return self._chosen(times, costs)
+        return self._choose_fastest(times, costs)
 
     def _prepare(self) -> CostTable:
         """Make the forms whose nodes are timed, and by these the others; return the costs."""
@@ -123,22 +123,22 @@ class Measurement:
         original = traced_original(first, self.provider)
         full = self._trace(ORIGINAL, original)
         self._results[DEFAULT] = first
-        lowest = self._rewritten(UNKNOWN)
+        lowest = self._rewrite_by_costs(UNKNOWN)
         if not lowest.plan.computes_low:
             return replace(UNKNOWN, provider=self.provider)
         run = self._add_traced(LOWEST, lowest)
         if run is None:
             return replace(UNKNOWN, provider=self.provider)
         costs = table_of(self.provider, lowest, first.options.cost_table, full, run)
-        cut = self._rewritten(costs)
+        cut = self._rewrite_by_costs(costs)
         if self._is_new(cut):
             own = self._add_traced(CUT, cut)
             if own is not None:
-                self._add(AGAIN, self._rewritten(as_ran(costs, cut, own)))
-        self._add(FEWER, self._rewritten(with_dearer_casts(costs, _DEARER)))
+                self._add(AGAIN, self._rewrite_by_costs(as_ran(costs, cut, own)))
+        self._add(FEWER, self._rewrite_by_costs(with_dearer_casts(costs, _DEARER)))
         return costs
 
-    def _rewritten(self, costs: CostTable) -> RewriteResult:
+    def _rewrite_by_costs(self, costs: CostTable) -> RewriteResult:
         self.progress("rewriting by measured costs")
         options = replace(self.first.result.options, strict=False, costs=costs, prefer="default")
         result = rewrite(self.model, options, overflow=KEEP)
@@ -169,7 +169,7 @@ class Measurement:
             return None
 
     def _trace(self, name: str, model: TracedModel) -> TracedRun:
-        feeds = _fed(self.feeds, model.evaluator.inputs)
+        feeds = _feed_inputs(self.feeds, model.evaluator.inputs)
         for _ in range(_TRACED_RUNS):
             self._budget.take(lambda: model.run(feeds))
         trace = self._traces[name] = model.traced()
@@ -189,7 +189,7 @@ class Measurement:
         for name, (model, provider) in models.items():
             try:
                 evaluator = Evaluator(model, emulate=False, providers=[provider])
-                feeds = _fed(self.feeds, evaluator.inputs)
+                feeds = _feed_inputs(self.feeds, evaluator.inputs)
                 run = _runner(evaluator, feeds)
                 self._budget.take(run)
             except RunError as error:
@@ -197,7 +197,7 @@ class Measurement:
             else:
                 self._runs[name] = run
 
-    def _chosen(self, times: Mapping[str, Times], costs: CostTable) -> Conversion:
+    def _choose_fastest(self, times: Mapping[str, Times], costs: CostTable) -> Conversion:
         """Return the fastest form that holds, or the first conversion if none does."""
         full = times[ORIGINAL].median
         fastest, says, chosen = self.first, dict[str, str](), None
@@ -222,7 +222,7 @@ class Measurement:
             saved,
             costs,
             self.first.result.flat.n_nodes,
-            () if chosen is None else self._otherwise(chosen),
+            () if chosen is None else self._nodes_otherwise(chosen),
             notes_on(self.provider, (self.first.result.options.low.name,)),
         )
         return replace(fastest, choice=choice)
@@ -235,12 +235,12 @@ class Measurement:
         low, casts = summary.nodes_converted, summary.casts_added
         return Form(name, taken, low, casts, says.get(name, ""))
 
-    def _otherwise(self, name: str) -> tuple[str, ...]:
+    def _nodes_otherwise(self, name: str) -> tuple[str, ...]:
         """Return which nodes the engine computes in another type than a form says."""
         result = self._results[name]
         if name not in self._traces:
             model = traced_result(result, self.provider)
-            feeds = _fed(self.feeds, model.evaluator.inputs)
+            feeds = _feed_inputs(self.feeds, model.evaluator.inputs)
             self._budget.left += 1
             self._budget.take(lambda: model.run(feeds))
             self._traces[name] = model.traced()
@@ -284,11 +284,13 @@ def _runner(evaluator: Evaluator, feeds: Mapping[str, Any]) -> Callable[[], obje
     return lambda: evaluator.run(feeds)
 
 
-def _fed(feeds: Mapping[str, Any], inputs: Mapping[str, FeedSpec]) -> dict[str, Any]:
+def _feed_inputs(feeds: Mapping[str, Any], inputs: Mapping[str, FeedSpec]) -> dict[str, Any]:
     """Return what inputs are fed, floats in the type that they have."""
-    return {name: _typed(value, inputs[name]) for name, value in feeds.items() if name in inputs}
+    return {
+        name: _type_value(value, inputs[name]) for name, value in feeds.items() if name in inputs
+    }
 
 
-def _typed(value: Any, spec: FeedSpec) -> Any:
+def _type_value(value: Any, spec: FeedSpec) -> Any:
     is_array = isinstance(value, np.ndarray) and spec.dtype is not None
     return value.astype(spec.dtype, copy=False) if is_array and value.dtype.kind in "fV" else value

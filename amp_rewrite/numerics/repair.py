@@ -147,13 +147,13 @@ def repair(
     if is_open and outcome.verification is not None and data is None:
         outcome = work.shown_by_made_up(outcome, outcome.verification, stress)
     if chosen.only is not None:
-        outcome = replace(outcome, left=_left(outcome))
+        outcome = replace(outcome, left=_lines_left(outcome))
     if output is not None:
         outcome.save(path_text(output, SaveError))
     return outcome
 
 
-def _left(outcome: Repair) -> tuple[str, ...]:
+def _lines_left(outcome: Repair) -> tuple[str, ...]:
     """Return what of a repaired model is not in 16 bits, one line each."""
     from amp_rewrite.rewriting.report.float32_left import float32_left, lines_of_left
 
@@ -251,10 +251,10 @@ class _Work(NamedTuple):
         wide_ends = self.keep_io == FLOAT32.name
         own, others = JudgedType(self.form, result), other_types(self.form.given, self.options)
         lost = {name for one in (own, *others) for name in one.lost(wide_ends=wide_ends)}
-        raised = self._raised(own, others, lost)
+        raised = self._raise_lost(own, others, lost)
         while others and (behind := lost_behind(raised, self.options, wide_ends=wide_ends) - lost):
             lost |= behind
-            raised = self._raised(own, others, lost)
+            raised = self._raise_lost(own, others, lost)
         outcome = _repair(own, others, raised, shown_by, wide_ends=wide_ends)
         if self.scaling is None:
             return replace(outcome, refused=self.refused)
@@ -263,7 +263,9 @@ class _Work(NamedTuple):
         )
         return replace(outcome, scaling=self.scaling, dangers=tuple(dangers_of_model))
 
-    def _raised(self, own: JudgedType, others: Sequence[JudgedType], lost: set[Variable]) -> Raised:
+    def _raise_lost(
+        self, own: JudgedType, others: Sequence[JudgedType], lost: set[Variable]
+    ) -> Raised:
         bases = [base for one in (own, *others) for base in one.form.context.type_graph.bases]
         return repaired(
             self.form.given,

@@ -82,8 +82,8 @@ def scaled_conversion(
         return scaling.refused(NO_PROOF)
     anew = calibrate(scaled, data, options)
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # said of what is taken
-        before = _plain(model, ruled(calibration))
-        after = _plain(scaled, ruled(anew))
+        before = _rewrite_plainly(model, ruled(calibration))
+        after = _rewrite_plainly(scaled, ruled(anew))
     saved = saved_by_scaling(scaling, before.painted, after.painted)
     if saved is None:
         return scaling.refused(NO_SAVING)
@@ -129,7 +129,7 @@ def proved_rewrite(model: Source, result: RewriteResult, options: RewriteOptions
     return replace(result, scaling=replace(result.scaling, proof=proof))
 
 
-def _plain(model: Source, options: RewriteOptions) -> RewriteResult:
+def _rewrite_plainly(model: Source, options: RewriteOptions) -> RewriteResult:
     return rewrite_freely(model, replace(options, strict=False, overflow=KEEP))
 
 
@@ -145,13 +145,13 @@ def proof_of(model: Source, scaled: ir.Model, feeds: Iterable[Feeds]) -> Proof:
         for feed in feeds:
             expected, outputs, count = original.run(feed), scaled_model.run(feed), count + 1
             pairs = ((expected[name], outputs[name]) for name in expected)
-            worst = max([worst, *(_apart(a, b) for a, b in pairs)])
+            worst = max([worst, *(_distance_of(a, b) for a, b in pairs)])
     except AmpError:
         return Proof(math.inf, count)
     return Proof(worst, count)
 
 
-def _apart(expected: object, output: object) -> float:
+def _distance_of(expected: object, output: object) -> float:
     a, b = np.asarray(expected), np.asarray(output)
     if a.dtype.kind != "f":
         return 0.0 if np.array_equal(a, b) else math.inf

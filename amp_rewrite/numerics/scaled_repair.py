@@ -55,11 +55,11 @@ def scaled_form(
     ):
         return ()
     calibration = None if data is None else calibrate(form.model, data, options)
-    before = _judged(form, options, calibration)
+    before = _judge_form(form, options, calibration)
     measured = None if calibration is None else measured_by(calibration)
     if measured is None and not overflows(before.painting):
         return ()
-    plain = before if calibration is None else _judged(form, options, None)
+    plain = before if calibration is None else _judge_form(form, options, None)
     own = raising_context(form.given, [options.low]).type_graph
     scaling = scale_given(form.given, own, plain.context, measured, adds_nodes=options.adds_nodes)
     if scaling is None or not scaling.sets:
@@ -72,7 +72,7 @@ def scaled_form(
         if proof.difference > _LOST_DIGITS * options.low.epsilon:
             return scaling.refused(NO_PROOF)
     anew = None if data is None else calibrate(scaled.model, data, options)
-    after = _judged(scaled, options, anew)
+    after = _judge_form(scaled, options, anew)
     saved = saved_by_scaling(scaling, before.painted, after.painted)
     if saved is None:
         return scaling.refused(NO_SAVING)
@@ -85,7 +85,7 @@ def _note(scaling: Scaling) -> None:
     scaling.flat.metadata_props = {**scaling.flat.metadata_props, EXPONENTS_KEY: scaling.note}
 
 
-def _judged(
+def _judge_form(
     form: WideForm, options: RewriteOptions, calibration: Calibration | None
 ) -> RewriteResult:
     """Return what rules, and ranges that were measured, leave of the painting of a form."""

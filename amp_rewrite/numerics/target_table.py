@@ -185,11 +185,11 @@ def print_targets(table: TargetTable, console: Console) -> None:
     shown = Table("target", "loads", "16 bits", "right", "why not", box=None, pad_edge=False)
     for row in table.rows:
         share = "none" if row.share is None else f"{row.share:.1%} in {row.precision}"
-        loads = "not tried" if row.loads is None else _yes(row.loads)
-        shown.add_row(row.target, loads, share, _yes(row.right), row.why_not)
+        loads = "not tried" if row.loads is None else _yes_or_no(row.loads)
+        shown.add_row(row.target, loads, share, _yes_or_no(row.right), row.why_not)
     console.print(shown)
     console.print(table.verdict, style="green" if table.ok else "red")
 
 
-def _yes(so: bool) -> str:
+def _yes_or_no(so: bool) -> str:
     return "yes" if so else "no"

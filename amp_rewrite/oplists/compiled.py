@@ -46,7 +46,7 @@ def list_file(text: str, name: str) -> ListFile:
     match = _BUILT_IN.fullmatch(name)
     row = None if match is None else _read(match[1], _stamp(text))
     if row is not None:
-        return _restored(name, row)
+        return _restore_file(name, row)
     from amp_rewrite.oplists import parse  # it loads a YAML parser, which few programs need
 
     file = parse.parse(text, name)
@@ -143,7 +143,7 @@ def _write(folder: Path, name: str, text: str, file: ListFile) -> None:
         output.commit(f"{name}.json")
 
 
-def _restored(name: str, row: dict[str, Any]) -> ListFile:
+def _restore_file(name: str, row: dict[str, Any]) -> ListFile:
     return ListFile(
         name,
         row["precision"],

@@ -35,7 +35,7 @@ class Condition:
         have at `opset` restricts nothing: ScatterND-11 has no reduction, so it has "none".
         """
         if self.attribute in attributes:
-            return _plain(attributes[self.attribute]) in self.values
+            return _plain_value(attributes[self.attribute]) in self.values
         has_default, default = _default(domain, op, opset, self.attribute)
         return not has_default or default in self.values
 
@@ -175,7 +175,7 @@ class ListFile:
     extend_where: str | None = field(default=None, compare=False)  # the file and line of `extend`
 
 
-def _plain(value: object) -> object:
+def _plain_value(value: object) -> object:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
@@ -192,4 +192,4 @@ def _default(domain: str, op: str, opset: int, attribute: str) -> tuple[bool, ob
     if attribute not in schema.attributes:
         return False, None
     proto = schema.attributes[attribute].default_value
-    return True, _plain(onnx.helper.get_attribute_value(proto)) if proto.name else None
+    return True, _plain_value(onnx.helper.get_attribute_value(proto)) if proto.name else None

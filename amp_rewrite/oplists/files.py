@@ -268,22 +268,22 @@ def common_entries(lists: Sequence[Sequence[Entry]]) -> list[Entry]:
 
     An operator that one of them does not know is on none, a boundary.
     """
-    return list(reduce(_both, lists))
+    return list(reduce(_merge_entries, lists))
 
 
-def _both(one: Sequence[Entry], other: Sequence[Entry]) -> list[Entry]:
+def _merge_entries(one: Sequence[Entry], other: Sequence[Entry]) -> list[Entry]:
     theirs: dict[tuple[str, str], list[Entry]] = {}
     for entry in other:
         theirs.setdefault(entry.key, []).append(entry)
     return [
-        _stricter(entry, match)
+        _stricter_entry(entry, match)
         for entry in one
         for match in theirs.get(entry.key, ())
         if entry.overlaps(match)
     ]
 
 
-def _stricter(one: Entry, other: Entry) -> Entry:
+def _stricter_entry(one: Entry, other: Entry) -> Entry:
     """Return the more careful of two entries, about the nodes that both are about."""
     ends = [entry.until for entry in (one, other) if entry.until is not None]
     return replace(

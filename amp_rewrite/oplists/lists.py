@@ -199,7 +199,7 @@ class OpLists:
             entries = tuple(
                 replace(e, list=ListName.DENY) if e.list == ListName.INFER else e for e in entries
             )
-        return self._changed(entries, name)
+        return self._change_entries(entries, name)
 
     @cached_property
     def customs(self) -> Customs:
@@ -222,7 +222,7 @@ class OpLists:
         Raises:
             OptionError: They are not a list of strings.
         """
-        return self._moving(operators, ListName.ALLOW, "allow_ops")
+        return self._move_operators(operators, ListName.ALLOW, "allow_ops")
 
     def denying(self, operators: Iterable[str]) -> OpLists:
         """Return the lists with operators, named "Op" or "domain::Op", on the deny list alone.
@@ -230,9 +230,9 @@ class OpLists:
         Raises:
             OptionError: They are not a list of strings.
         """
-        return self._moving(operators, ListName.DENY, "deny_ops")
+        return self._move_operators(operators, ListName.DENY, "deny_ops")
 
-    def _moving(self, operators: Iterable[str], name: ListName, option: str) -> OpLists:
+    def _move_operators(self, operators: Iterable[str], name: ListName, option: str) -> OpLists:
         entries = self.entries
         why = f"{'allowed' if name is ListName.ALLOW else 'denied'} by {option}"
         for key in map(environment.split_name, arguments.texts("operators", operators)):
@@ -240,7 +240,7 @@ class OpLists:
             domain, op = key
             moved = Entry(op, domain, name, why, where=f"option {option}", custom=custom)
             entries = (*(e for e in entries if e.key != key), moved)
-        return self._changed(entries, self.level)
+        return self._change_entries(entries, self.level)
 
     def configured(self, level: str | None, environ: Mapping[str, str]) -> OpLists:
         """Return the lists after environment and level, checked.
@@ -280,9 +280,9 @@ class OpLists:
         ]
 
     def _after_environment(self, environ: Mapping[str, str]) -> OpLists:
-        return self._changed(environment.apply(self.entries, environ), self.level)
+        return self._change_entries(environment.apply(self.entries, environ), self.level)
 
-    def _changed(self, entries: tuple[Entry, ...], level: str) -> OpLists:
+    def _change_entries(self, entries: tuple[Entry, ...], level: str) -> OpLists:
         """Return the lists with other entries and level; themselves, with their index, if equal."""
         if entries is self.entries and level == self.level:
             return self

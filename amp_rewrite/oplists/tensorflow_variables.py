@@ -43,7 +43,7 @@ def with_tensorflow(environ: Mapping[str, str]) -> Mapping[str, str]:
             standard = [each for each in names if each in schemas.names("")]
             unknown += [each for each in names if each not in standard]
             read[_OURS + word] = ",".join(standard)
-    _say(tuple(sorted(theirs)), tuple(unknown))
+    _log_variables(tuple(sorted(theirs)), tuple(unknown))
     return {**environ, **read}
 
 
@@ -51,12 +51,12 @@ def is_enabled(environ: Mapping[str, str]) -> bool:
     """Return whether TensorFlow's variable enables the graph rewrite."""
     enabled = environ.get(ENABLE, "").strip().lower() in ("1", "true")
     if enabled:
-        _say((ENABLE,), ())
+        _log_variables((ENABLE,), ())
     return enabled
 
 
 @lru_cache(maxsize=64)
-def _say(names: tuple[str, ...], unknown: tuple[str, ...]) -> None:
+def _log_variables(names: tuple[str, ...], unknown: tuple[str, ...]) -> None:
     """Log once that variables were read."""
     rest = f"; no operators of ONNX: {', '.join(unknown)}" if unknown else ""
     _log.warning("read TensorFlow's environment variables: %s%s", ", ".join(names), rest)
@@ -64,4 +64,4 @@ def _say(names: tuple[str, ...], unknown: tuple[str, ...]) -> None:
 
 def forget() -> None:
     """Forget which lines were logged, for tests."""
-    _say.cache_clear()
+    _log_variables.cache_clear()

@@ -95,7 +95,7 @@ def comparison_table(
         "errors": error_table(result.flat, verification),
         "failure": printable(other.failure),
         "ok": None if verification is None else verification.ok,
-        "worst": None if verification is None else _worst(verification),
+        "worst": None if verification is None else _worst_error(verification),
         "said": [
             printable(line) for line in (() if verification is None else verification.failures[:3])
         ],
@@ -115,5 +115,5 @@ def _kind(name: str | None) -> int:
     return LOW_KIND if name in LOW else KEPT
 
 
-def _worst(report: VerifyReport) -> float | str:
+def _worst_error(report: VerifyReport) -> float | str:
     return short(max((output.scaled_error for output in report.outputs), default=0.0))

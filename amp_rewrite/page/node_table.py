@@ -88,11 +88,11 @@ def _variables(report: Report, strings: Strings) -> Columns:
         "detail": [strings.number(v.detail) for v in variables],
         "because": [row_of.get(v.because or "", NONE) for v in variables],
         "from": [strings.number(v.because) for v in variables],
-        "bound": [_bound(v, strings) for v in variables],
+        "bound": [_bound_text(v, strings) for v in variables],
     }
 
 
-def _bound(variable: VariableRecord, strings: Strings) -> int:
+def _bound_text(variable: VariableRecord, strings: Strings) -> int:
     """Return what a low result cannot exceed, as far as that is proved."""
     has_bound = variable.dtype != FLOAT32.name and variable.bound
     return strings.number(f"{variable.bound:.4g}") if has_bound else NONE

@@ -28,7 +28,7 @@ def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
     """Return what the first screen shows."""
     verification = evidence.verification
     shown = () if verification is None else verification.failures[:_MOST_FAILURES]
-    judged = evidence.judgement or _gained(report, evidence)
+    judged = evidence.judgement or _judge_rewrite(report, evidence)
     return {
         "headline": judged.headline,
         "holds": judged.ok,
@@ -39,10 +39,10 @@ def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
                 *_doubts(evidence),
                 *evidence.remarks,
                 *_verdict_doubts(verification),
-                *_doubtful(report),
+                *_doubtful_lines(report),
             )
         ),
-        "remarks": _texts((*judged.remarks, *_measured(verification), *_remarks(report))),
+        "remarks": _texts((*judged.remarks, *_measured_lines(verification), *_remarks(report))),
         "file": printable(evidence.names.output),
         "worst": None if verification is None else short(verification.worst),
         "size": None if evidence.sizes is None else evidence.sizes.after,
@@ -51,7 +51,7 @@ def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _gained(report: Report, evidence: Evidence) -> Judgement:
+def _judge_rewrite(report: Report, evidence: Evidence) -> Judgement:
     """Return what is said of a rewrite."""
     holds = None if evidence.verification is None else evidence.verification.holds
     steps = next_steps(report, evidence.names, holds)
@@ -161,14 +161,14 @@ def _verdict_doubts(verification: VerifyReport | None) -> tuple[str, ...]:
     return (*(note for note in verification.notes() if note not in verification.measures), *doubt)
 
 
-def _measured(verification: VerifyReport | None) -> tuple[str, ...]:
+def _measured_lines(verification: VerifyReport | None) -> tuple[str, ...]:
     """Return what a verification measured besides, but for what the Accuracy card has in it."""
     if verification is None:
         return ()
     return tuple(line for line in verification.measures if line in verification.remarks)
 
 
-def _doubtful(report: Report) -> Iterator[str]:
+def _doubtful_lines(report: Report) -> Iterator[str]:
     if report.unmatched_rules:
         yield f"{unmatched_line(report.unmatched_rules)}."
     if report.likely_overflow:

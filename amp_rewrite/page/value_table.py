@@ -105,13 +105,13 @@ def tabulate_attributes(flat: FlatGraph, drawn: Sequence[bool], strings: Strings
             rows_of[key] = [
                 strings.number(text)
                 for name, attribute in attributes.items()
-                for text in (name, _said(attribute))
+                for text in (name, _attribute_text(attribute))
             ]
         rows.append(rows_of[key])
     return rows
 
 
-def _said(attribute: Attribute) -> str:
+def _attribute_text(attribute: Attribute) -> str:
     """Return the value of an attribute in words."""
     value = attribute.value
     if attribute.reference:
@@ -120,16 +120,16 @@ def _said(attribute: Attribute) -> str:
         return "a graph"
     if hasattr(value, "dtype") and hasattr(value, "numpy"):
         return _tensor_said(value)
-    text = _plainly(value)
+    text = _plain_text(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def _plainly(value: Any) -> str:
+def _plain_text(value: Any) -> str:
     """Return a number, a string, or a list of them in words."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, list | tuple | np.ndarray):
-        return f"[{', '.join(map(_plainly, value[:_LONGEST]))}]"
+        return f"[{', '.join(map(_plain_text, value[:_LONGEST]))}]"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

@@ -108,7 +108,7 @@ __all__ = ["INVARIANTS", "Violation", "verify_invariants"]
 Invariant = Callable[[ir.Model, ir.Model], tuple[Violation, ...]]
 
 
-def _alone(check: Callable[[ir.Model], tuple[Violation, ...]]) -> Invariant:
+def _check_rewritten_alone(check: Callable[[ir.Model], tuple[Violation, ...]]) -> Invariant:
     def run(_: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
         return check(rewritten)
 
@@ -119,11 +119,11 @@ def _alone(check: Callable[[ir.Model], tuple[Violation, ...]]) -> Invariant:
 INVARIANTS: Mapping[str, Invariant] = {
     "checker": check_checker,
     "io-contract": check_io_contract,
-    "sorted": _alone(check_sorted),
+    "sorted": _check_rewritten_alone(check_sorted),
     "unique-names": check_unique_names,
-    "no-cast-chains": _alone(_check_no_cast_chains),
-    "no-duplicate-casts": _alone(_check_no_duplicate_casts),
-    "no-useless-casts": _alone(_check_no_useless_casts),
+    "no-cast-chains": _check_rewritten_alone(_check_no_cast_chains),
+    "no-duplicate-casts": _check_rewritten_alone(_check_no_duplicate_casts),
+    "no-useless-casts": _check_rewritten_alone(_check_no_useless_casts),
     "no-unused-initializers": check_no_unused_initializers,
     "initializers-intact": check_initializers_intact,
     "metadata": check_metadata,

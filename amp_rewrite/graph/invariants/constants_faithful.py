@@ -19,15 +19,15 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def check_no_unused_initializers(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
     """Every initializer is read or is an output, unless the original has it unused as well."""
-    before = {place(scope, value.name) for scope, value in _unused(original)}
+    before = {place(scope, value.name) for scope, value in _unused_values(original)}
     return tuple(
         Violation("no-unused-initializers", place(scope, value.name), "nothing reads it")
-        for scope, value in _unused(rewritten)
+        for scope, value in _unused_values(rewritten)
         if place(scope, value.name) not in before
     )
 
 
-def _unused(model: ir.Model) -> Iterator[tuple[str, ir.Value]]:
+def _unused_values(model: ir.Model) -> Iterator[tuple[str, ir.Value]]:
     for scope, graph in graphs(model):
         if isinstance(graph, ir.Graph):
             for value in graph.initializers.values():

@@ -95,13 +95,13 @@ def _compare_interface(old: ir.Value, new: ir.Value, kept: bool) -> Iterator[Vio
 
 def check_sorted(rewritten: ir.Model) -> tuple[Violation, ...]:
     """Every value is defined before it is used, in its graph or an enclosing one."""
-    violations = list(_unsorted("", rewritten.graph, set()))
+    violations = list(_unsorted_values("", rewritten.graph, set()))
     for function in rewritten.functions.values():
-        violations += _unsorted(f"function {function.name}", function, set())
+        violations += _unsorted_values(f"function {function.name}", function, set())
     return tuple(violations)
 
 
-def _unsorted(scope: str, graph: AnyGraph, visible: set[ir.Value]) -> Iterator[Violation]:
+def _unsorted_values(scope: str, graph: AnyGraph, visible: set[ir.Value]) -> Iterator[Violation]:
     own = set(graph.inputs)
     if isinstance(graph, ir.Graph):
         own |= set(graph.initializers.values())
@@ -112,7 +112,7 @@ def _unsorted(scope: str, graph: AnyGraph, visible: set[ir.Value]) -> Iterator[V
                 message = f"reads {value.name} before it is defined"
                 yield Violation("sorted", place(scope, node.name or node.op_type), message)
         for attribute, subgraph in named_subgraphs(node):
-            yield from _unsorted(scope_of(scope, node, attribute), subgraph, visible)
+            yield from _unsorted_values(scope_of(scope, node, attribute), subgraph, visible)
         visible.update(node.outputs)
         own.update(node.outputs)
     for value in graph.outputs:
@@ -153,7 +153,7 @@ def _repeated_values(model: ir.Model) -> Counter[str]:
 def _count_repeated(graph: AnyGraph, visible: dict[str, ir.Value], repeated: Counter[str]) -> None:
     """Count definitions of names that are visible already; `visible` is restored at the end."""
     own: list[str] = []
-    for value in _defined(graph):
+    for value in _defined_values(graph):
         if not value.name or visible.get(value.name) is value:
             continue
         if value.name in visible:
@@ -168,7 +168,7 @@ def _count_repeated(graph: AnyGraph, visible: dict[str, ir.Value], repeated: Cou
         del visible[name]
 
 
-def _defined(graph: AnyGraph) -> Iterator[ir.Value]:
+def _defined_values(graph: AnyGraph) -> Iterator[ir.Value]:
     yield from graph.inputs
     if isinstance(graph, ir.Graph):
         yield from graph.initializers.values()

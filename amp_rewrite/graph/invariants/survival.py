@@ -52,14 +52,14 @@ def check_metadata(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, 
             before, after = without_rewrite(before), without_rewrite(after)
         if before != after:
             violations.append(Violation("metadata", field, f"was {before!r}, is {after!r}"))
-    violations += _described("metadata", "graph", original.graph, rewritten.graph)
+    violations += _compare_descriptions("metadata", "graph", original.graph, rewritten.graph)
     if original.graph.name != rewritten.graph.name:
         message = f"was {original.graph.name!r}, is {rewritten.graph.name!r}"
         violations.append(Violation("metadata", "graph name", message))
     return tuple(violations)
 
 
-def _described(
+def _compare_descriptions(
     invariant: str,
     where: str,
     old: ir.Graph | ir.Node | ir.Value,
@@ -126,7 +126,7 @@ def _compare_graphs(
     scope: str, old: ir.Graph, new: ir.Graph, model: ir.Model
 ) -> Iterator[Violation]:
     if scope:
-        yield from _described("nodes", scope, old, new)
+        yield from _compare_descriptions("nodes", scope, old, new)
     unmatched = {node for node in new if node.op_type not in _REPLACEABLE and not is_added(node)}
     producers = _producers(new)
     for node in old:
@@ -173,7 +173,7 @@ def _twin(node: ir.Node, producers: dict[tuple[str, str, str], ir.Node]) -> ir.N
 
 
 def _compare_nodes(where: str, old: ir.Node, new: ir.Node, model: ir.Model) -> Iterator[Violation]:
-    yield from _described("nodes", where, old, new)
+    yield from _compare_descriptions("nodes", where, old, new)
     source = origins.of(model)
     unnamed = source is not None and old in source.given  # the reader gave it a name
     if old.name != new.name and not unnamed:
@@ -246,7 +246,7 @@ def check_value_infos(original: ir.Model, rewritten: ir.Model) -> tuple[Violatio
         if new is None:
             continue
         where = place(scope, name)
-        violations += _described("value-infos", where, old, new)
+        violations += _compare_descriptions("value-infos", where, old, new)
         if old.shape is not None and old.shape != new.shape:
             message = f"shape was {old.shape}, is {new.shape}"
             violations.append(Violation("value-infos", where, message))

@@ -44,16 +44,16 @@ def _type_problems(model: ir.Model) -> Iterator[Problem]:
             for subject, problem in _node_problems(model, node, types):
                 yield (where, subject), problem
             for value in node.outputs:
-                yield from _recorded(scope, value, types)
+                yield from _recorded_problems(scope, value, types)
             for attribute, subgraph in named_subgraphs(node):
                 inner = scope_of(scope, node, attribute)
                 for value in subgraph.inputs:
-                    yield from _recorded(inner, value, types)
+                    yield from _recorded_problems(inner, value, types)
         for value in graph.outputs:
-            yield from _recorded(scope, value, types)
+            yield from _recorded_problems(scope, value, types)
 
 
-def _recorded(scope: str, value: ir.Value, types: Types) -> Iterator[Problem]:
+def _recorded_problems(scope: str, value: ir.Value, types: Types) -> Iterator[Problem]:
     recorded, inferred = elements.from_ir(value.type), types.get(value)
     if recorded is not None and inferred is not None and recorded != inferred:
         yield (scope, value.name or ""), f"records {recorded}, is {inferred}"

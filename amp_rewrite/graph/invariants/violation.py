@@ -42,15 +42,15 @@ def scope_of(scope: str, node: ir.Node, attribute: str) -> str:
     return place(scope, f"{node.name or node.op_type}.{attribute}")
 
 
-def _inside(scope: str, graph: AnyGraph) -> Iterator[tuple[str, AnyGraph]]:
+def _graphs_inside(scope: str, graph: AnyGraph) -> Iterator[tuple[str, AnyGraph]]:
     yield scope, graph
     for node in graph:
         for attribute, subgraph in named_subgraphs(node):
-            yield from _inside(scope_of(scope, node, attribute), subgraph)
+            yield from _graphs_inside(scope_of(scope, node, attribute), subgraph)
 
 
 def graphs(model: ir.Model) -> Iterator[tuple[str, AnyGraph]]:
     """Yield every graph with its scope: the main one, subgraphs at any depth, functions."""
-    yield from _inside("", model.graph)
+    yield from _graphs_inside("", model.graph)
     for function in model.functions.values():
-        yield from _inside(f"function {function.domain}::{function.name}", function)
+        yield from _graphs_inside(f"function {function.domain}::{function.name}", function)

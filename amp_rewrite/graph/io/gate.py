@@ -151,7 +151,7 @@ class _Gate:
         called, place = self.graph.called(node), self._place(node, where)
         call = self.calls.get(called)
         if call is not None and called not in self.graph.functions:
-            call = self._wider(node, call)
+            call = self._wider_call(node, call)
         if call is not None:
             self._check_call(node, call, place)
         else:
@@ -168,7 +168,7 @@ class _Gate:
                     expected="such references in functions only, and not for graphs",
                 )
 
-    def _wider(self, node: int, call: _Call) -> _Call | None:
+    def _wider_call(self, node: int, call: _Call) -> _Call | None:
         """Return what a call of an operator with a function behind it must keep to.
 
         Of ai.onnx that is the schema, and None is returned.
@@ -293,7 +293,7 @@ class _Gate:
                 takes, gives = n_inputs, 1 + max(n_outputs, n_inputs - 2)
             case "Scan":
                 takes = n_inputs - (graph.opsets.get("", 1) < _SCAN_WITHOUT_LENGTHS)
-                gives = max(n_outputs, takes - self._scanned(node, takes, where))
+                gives = max(n_outputs, takes - self._count_scanned(node, takes, where))
             case "SequenceMap":
                 takes, gives = n_inputs, n_outputs
             case _:
@@ -307,7 +307,7 @@ class _Gate:
                 remedy=_REMEDY,
             )
 
-    def _scanned(self, node: int, most: int, where: str) -> int:
+    def _count_scanned(self, node: int, most: int, where: str) -> int:
         """Return how many inputs a Scan walks along; all of them if its function is to tell."""
         attribute = self.graph.attributes(node)["num_scan_inputs"]
         count = most if attribute.reference else attribute.value

@@ -119,7 +119,7 @@ class Parts(NamedTuple):
         total = len(self.body) + sum(len(_INITIALIZER) + len(varint(size)) + size for size in sizes)
         if len(self.header) + total + 16 >= _PROTOBUF_LIMIT:
             raise ValueError(f"{total} bytes are too many for a protobuf message")
-        yield from _joined(self._pieces(sizes, total))
+        yield from _join_streams(self._pieces(sizes, total))
 
     def _pieces(self, sizes: Iterable[int], total: int) -> Iterator[bytes | Stream]:
         """Yield the file, given the sizes of the initializers and of the graph."""
@@ -134,7 +134,7 @@ class Parts(NamedTuple):
                 yield entry.stream
 
 
-def _joined(pieces: Iterable[bytes | Stream]) -> Iterator[Stream]:
+def _join_streams(pieces: Iterable[bytes | Stream]) -> Iterator[Stream]:
     """Yield streams of the same bytes; what is short and in memory is read and joined.
 
     A stream costs as much as copying some KiB, and a model may have 10,000 small initializers.
@@ -241,7 +241,7 @@ def replace_model(
         data_file, data_name, places = None, None, list[Place]()
         if external:
             data_file = files.enter_context(Replacement(folder, name))
-            data_name, places = _placed(external, data_file, folder, name, meter)
+            data_name, places = _place_streams(external, data_file, folder, name, meter)
         write_streams(parts(places).streams(), model_file.file.fileno(), meter.add)
         with one_at_a_time(folder), ExitStack() as on_failure:
             if data_file is not None and data_name is not None:
@@ -262,7 +262,7 @@ def source_file(stream: Stream | None) -> str | None:
     return None
 
 
-def _placed(
+def _place_streams(
     external: Sequence[Stream], replacement: Replacement, folder: str, name: str, meter: Meter
 ) -> tuple[str | None, list[Place]]:
     """Write a data file with what no other model of the folder has written.
@@ -292,7 +292,9 @@ def _write_data(
     """Write a data file; return its name, which contains its hash if none is known, and places."""
     offsets = list(_layout(external))
     digest = hashlib.sha256()
-    write_streams(_padded(external, offsets), replacement.file.fileno(), digest.update, meter.add)
+    write_streams(
+        _pad_streams(external, offsets), replacement.file.fileno(), digest.update, meter.add
+    )
     data_name = name_before or f"{name}.{digest.hexdigest()[:_HASH_DIGITS]}.data"
     pairs = zip(external, offsets, strict=True)
     return data_name, [Place(data_name, offset, stream.nbytes) for stream, offset in pairs]
@@ -308,7 +310,7 @@ def _layout(external: Iterable[Stream]) -> Iterator[int]:
         end = start + stream.nbytes
 
 
-def _padded(external: Sequence[Stream], offsets: Sequence[int]) -> Iterator[Stream]:
+def _pad_streams(external: Sequence[Stream], offsets: Sequence[int]) -> Iterator[Stream]:
     """Yield the streams, each preceded by zeros up to its offset."""
     end = 0
     for stream, offset in zip(external, offsets, strict=True):

@@ -102,7 +102,7 @@ class ModelFolder:
             LoadError: It cannot be read, holds no model, or a link in it leads nowhere or to a
                 folder.
         """
-        path = _whole(path)
+        path = _model_folder_of(path)
         files = tuple(sorted(_files(path)))
         root = os.path.basename(os.path.abspath(path))
         models = [ModelFile.of(name, root) for name in files if name.lower().endswith(_MODEL)]
@@ -146,7 +146,7 @@ class ModelFolder:
         )
 
 
-def _whole(path: str) -> str:
+def _model_folder_of(path: str) -> str:
     """Return the model's folder if a path is the folder of its forms, else the path."""
     inner = os.path.abspath(path)
     above, name = os.path.split(inner)

@@ -121,7 +121,7 @@ class _Builder:
         flat, proto, values = self._flat, self._flat.nodes[number], self.values
         attributes, nested = (), False
         if proto.attribute:
-            reader = AttributeReader(flat.files, self._inside(number))
+            reader = AttributeReader(flat.files, self._graphs_inside(number))
             attributes = tuple([reader.read(entry) for entry in proto.attribute])
             nested = reader.nested
         outputs = flat.outputs_of(number)
@@ -145,7 +145,7 @@ class _Builder:
             self._origin.nested.add(node)
         return node
 
-    def _inside(self, node: int) -> Iterator[ir.Graph]:
+    def _graphs_inside(self, node: int) -> Iterator[ir.Graph]:
         return (self.graph(number) for number in self._flat.bodies_in(node))
 
     def _initializer(self, number: int) -> ir.Value:

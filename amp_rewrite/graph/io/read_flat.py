@@ -104,7 +104,7 @@ def checked(
     """
     try:
         check_versions(proto)
-        flat = _numbered(proto, files, where, is_own=is_own)
+        flat = _number_sorted(proto, files, where, is_own=is_own)
         admit(flat)
     except AmpError as error:
         kind = GraphError if isinstance(error, OrderError) else None
@@ -114,7 +114,7 @@ def checked(
     return flat
 
 
-def _numbered(
+def _number_sorted(
     proto: onnx.ModelProto, files: ExternalFiles, where: str, *, is_own: bool
 ) -> FlatProto:
     """Return the flat graph of a model whose nodes may be out of order."""

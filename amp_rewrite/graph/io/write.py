@@ -87,9 +87,9 @@ class ModelWriter:
         write_doc(proto, note.proto, graph.doc_string)
         write_props(proto.metadata_props, graph.metadata_props, note.proto.metadata_props)
         for value in graph.inputs:
-            self._declared(proto.input, value, "input")
+            self._declare_value(proto.input, value, "input")
         for value in graph.outputs:
-            self._declared(proto.output, value, "output")
+            self._declare_value(proto.output, value, "output")
         for value in graph.initializers.values():
             self._initializer(proto, value, deferred)
         self._nodes(proto, graph, note)
@@ -118,7 +118,7 @@ class ModelWriter:
         outputs = [value.name or "" for value in node.outputs]
         if source.input == inputs and source.output == outputs:
             return source
-        return _rewired(source, inputs, outputs)
+        return _rewire_node(source, inputs, outputs)
 
     def _new_node(
         self, node: ir.Node, entry: tuple[onnx.NodeProto, tuple[ir.Attr, ...]] | None
@@ -228,7 +228,7 @@ class ModelWriter:
         write_opsets(proto.opset_import, graph.opset_imports, source.opset_import)
         write_props(proto.metadata_props, graph.metadata_props, source.metadata_props)
 
-    def _declared(self, entries: Any, value: ir.Value, role: str) -> None:
+    def _declare_value(self, entries: Any, value: ir.Value, role: str) -> None:
         """Append the declaration of a value to the inputs, outputs or value_info of a graph."""
         note = self.origin.values.get(value)
         source: onnx.ValueInfoProto | None = getattr(note, role) if note is not None else None
@@ -256,7 +256,7 @@ class ModelWriter:
                 if value.is_graph_output() and not body:
                     self._known_info(proto, value, origin)
                 elif origin is not None or _worth_declaring(value):
-                    self._declared(proto.value_info, value, "info")
+                    self._declare_value(proto.value_info, value, "info")
         proto.node.extend(nodes)
         proto.value_info.extend(note.infos)
 
@@ -265,7 +265,7 @@ class ModelWriter:
         if origin is None or origin.info is None:
             return
         if origin.unchanged(value) or not (value.is_graph_input() or value.is_graph_output()):
-            self._declared(proto.value_info, value, "info")
+            self._declare_value(proto.value_info, value, "info")
 
     def _annotations(self, proto: onnx.GraphProto, graph: ir.Graph, note: GraphOrigin) -> None:
         proto.quantization_annotation.extend(note.annotations)
@@ -281,7 +281,7 @@ class ModelWriter:
                     entry.quant_parameter_tensor_names.add(key=key, value=name)
 
 
-def _rewired(source: onnx.NodeProto, inputs: list[str], outputs: list[str]) -> onnx.NodeProto:
+def _rewire_node(source: onnx.NodeProto, inputs: list[str], outputs: list[str]) -> onnx.NodeProto:
     """Return a copy of a node's message that reads and gives other values."""
     proto = onnx.NodeProto()
     proto.CopyFrom(source)

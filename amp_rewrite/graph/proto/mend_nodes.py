@@ -61,10 +61,10 @@ def _graphs(graph: _Graph) -> Iterator[_Graph]:
         current = waiting.pop()
         yield current
         for node in current.node:
-            waiting += _inside(node)
+            waiting += _graphs_inside(node)
 
 
-def _inside(node: NodeProto) -> list[onnx.GraphProto]:
+def _graphs_inside(node: NodeProto) -> list[onnx.GraphProto]:
     graphs = list[onnx.GraphProto]()
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
@@ -92,10 +92,10 @@ def _are_equal(one: NodeProto, other: NodeProto) -> bool:
         return False
     if list(one.input) != list(other.input) or list(one.output) != list(other.output):
         return False
-    return _spelled(one) == _spelled(other)
+    return _spell_attributes(one) == _spell_attributes(other)
 
 
-def _spelled(node: NodeProto) -> list[bytes]:
+def _spell_attributes(node: NodeProto) -> list[bytes]:
     attributes = sorted(node.attribute, key=lambda a: a.name)
     return [attribute.SerializeToString(deterministic=True) for attribute in attributes]
 
@@ -139,12 +139,12 @@ def _order(needed: list[list[int]]) -> tuple[list[int], int]:
 def names_needed(node: NodeProto) -> Iterable[str]:
     """Return the names that a node reads, and those that graphs inside it read from outside."""
     needed = dict.fromkeys(filter(None, node.input))
-    for graph in _inside(node):
-        needed |= dict.fromkeys(_borrowed(graph))
+    for graph in _graphs_inside(node):
+        needed |= dict.fromkeys(_borrowed_names(graph))
     return needed
 
 
-def _borrowed(graph: onnx.GraphProto) -> Mapping[str, None]:
+def _borrowed_names(graph: onnx.GraphProto) -> Mapping[str, None]:
     """Return the names that a graph inside a node reads and does not define itself."""
     own = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
     own |= {sparse.values.name for sparse in graph.sparse_initializer}

@@ -95,7 +95,7 @@ class _Reader:
             scope.define(name, body.inputs[-1])
             self._declare(body.inputs[-1], infos.get(name))
         self._nodes(scope, infos, MAIN)
-        body.outputs = [_produced(name, scope) for name in proto.output]
+        body.outputs = [_number_produced(name, scope) for name in proto.output]
         body.end = len(flat.nodes)
         self._note_unused(infos, scope, MAIN)
         self._check_defaults(proto, scope)
@@ -210,7 +210,7 @@ class _Reader:
         return value
 
     def _output(self, info: onnx.ValueInfoProto, scope: Scope) -> int:
-        value = _produced(info.name, scope)
+        value = _number_produced(info.name, scope)
         self._record(value, info)
         entry = self._flat.declared.setdefault(value, Declared())
         if entry.output is None:
@@ -370,10 +370,10 @@ def _name_nodes(graphs: Sequence[tuple[FlatProto, list[tuple[int, str]]]]) -> No
             flat.given.add(node)
 
 
-def _produced(name: str, scope: Scope) -> int:
+def _number_produced(name: str, scope: Scope) -> int:
     value = scope.values.get(name)
     if value is None:
-        is_outer = scope.outer is not None and any(name in s.values for s in _outward(scope))
+        is_outer = scope.outer is not None and any(name in s.values for s in _scopes_outward(scope))
         raise GraphError(
             f"graph output {name!r} is not produced in the graph",
             where=scope.where,
@@ -383,7 +383,7 @@ def _produced(name: str, scope: Scope) -> int:
     return value
 
 
-def _outward(scope: Scope) -> Iterable[Scope]:
+def _scopes_outward(scope: Scope) -> Iterable[Scope]:
     current = scope.outer
     while current is not None:
         yield current

@@ -98,9 +98,9 @@ class StoredTensor:
         if self.location is not None:
             place = FileRange(self.location.path, self.location.offset)
             return Stream(self.size, numpy.newbyteorder("<"), place, name=self.proto.name)
-        return Stream(self.size, numpy, self._flat, name=self.proto.name)
+        return Stream(self.size, numpy, self._flat_array, name=self.proto.name)
 
-    def _flat(self) -> Array:
+    def _flat_array(self) -> Array:
         if self.proto.HasField("raw_data"):
             numpy = onnx.helper.tensor_dtype_to_np_dtype(self.dtype)
             return np.frombuffer(self.proto.raw_data, numpy.newbyteorder("<"))

@@ -230,9 +230,9 @@ class F1Score(ClassComparison):
             said, is_so = classes.argmax(-1)[..., None] == every, numbers[..., None] == every
         columns = said.shape[-1] if said.ndim > 1 else 1
         said, is_so = said.reshape(-1, columns), is_so.reshape(-1, columns)
-        self._true = _added(self._true, (said & is_so).sum(0))
-        self._predicted = _added(self._predicted, said.sum(0))
-        self._actual = _added(self._actual, is_so.sum(0))
+        self._true = _add_counts(self._true, (said & is_so).sum(0))
+        self._predicted = _add_counts(self._predicted, said.sum(0))
+        self._actual = _add_counts(self._actual, is_so.sum(0))
 
     def _of_sigmoid(self, logits: Array, labels: Array) -> tuple[Array, Array]:
         """Return which elements are said to be positive, and which are; False if ignored."""
@@ -267,7 +267,7 @@ class F1Score(ClassComparison):
         return float(np.mean(2 * true / np.maximum(total, 1)))
 
 
-def _added(counts: Array, more: Array) -> Array:
+def _add_counts(counts: Array, more: Array) -> Array:
     return more.astype(np.int64) if not counts.size else counts + more
 
 

@@ -38,11 +38,11 @@ class _MeanError(Comparison):
                 "values of one shape",
             )
         error = predicted.astype(np.float64) - labels
-        self._sum += float(self._of(error).sum())
+        self._sum += float(self._terms_of(error).sum())
         self._count += error.size
 
     @abstractmethod
-    def _of(self, error: Array) -> Array:
+    def _terms_of(self, error: Array) -> Array:
         """Return what the mean is taken of, element by element."""
 
     def result(self) -> float:
@@ -57,7 +57,7 @@ class MeanSquaredError(_MeanError):
         """Say what to compare; None is what the step says."""
         super().__init__(predictions, labels, "mean_squared_error")
 
-    def _of(self, error: Array) -> Array:
+    def _terms_of(self, error: Array) -> Array:
         return error * error
 
 
@@ -68,7 +68,7 @@ class MeanAbsoluteError(_MeanError):
         """Say what to compare; None is what the step says."""
         super().__init__(predictions, labels, "mean_absolute_error")
 
-    def _of(self, error: Array) -> Array:
+    def _terms_of(self, error: Array) -> Array:
         return np.abs(error)
 
 

@@ -159,7 +159,7 @@ def as_number(result: object, name: str) -> float:
     if not isinstance(scalar, numbers.Real):
         raise OptionError(
             f"the metric {name!r} is not a number",
-            found=_described(result),
+            found=_content_text(result),
             expected="a float",
             remedy="return the mean over the examples",
         )
@@ -169,7 +169,7 @@ def as_number(result: object, name: str) -> float:
         return math.inf if int(scalar) > 0 else -math.inf  # pyright: ignore[reportArgumentType]
 
 
-def _described(content: object) -> str:
+def _content_text(content: object) -> str:
     if isinstance(content, np.ndarray):
         return f"an array of the shape {list(content.shape)}"  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
     return f"{type(content).__name__} {content!r:.40}"

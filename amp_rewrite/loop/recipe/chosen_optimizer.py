@@ -62,14 +62,14 @@ def variables_of(
     graph = loss.graph
     variables = graph.weights(loss.value)
     wanted = list(trained)
-    chosen = {v.name for p in wanted for v in _matching(variables, p)}
-    left_out = {v.name for p in frozen for v in _matching(variables, p)}
-    chosen |= {v.name for p in unfrozen for v in _matching(variables, p)}
+    chosen = {v.name for p in wanted for v in _matching_variables(variables, p)}
+    left_out = {v.name for p in frozen for v in _matching_variables(variables, p)}
+    chosen |= {v.name for p in unfrozen for v in _matching_variables(variables, p)}
     usual = chosen | {v.name for v in variables if not graph.is_frozen(v.name)}
     return [v for v in variables if v.name in (chosen if wanted else usual) - left_out]
 
 
-def _matching(variables: Sequence[State], pattern: str) -> list[State]:
+def _matching_variables(variables: Sequence[State], pattern: str) -> list[State]:
     meant = NamePattern.of(pattern, "--variable, --freeze or --unfreeze")
     matches = [v for v in variables if meant.matches(v.name)]
     if not matches:

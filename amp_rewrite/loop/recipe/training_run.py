@@ -115,7 +115,7 @@ class TrainingRun:
         _check(options)
         self.resumes = options.resume and (options.checkpoint is None or _exists(options))
         self._metrics = None if options.metric is None else [get(name) for name in options.metric]
-        self._watching = _watching(options)
+        self._watching = _watching_callbacks(options)
         self.restored: Restored | None = None
         with ExitStack() as stack:
             self._open(stack)
@@ -270,7 +270,7 @@ def _examples(
     return group.data(whole), None if held is None else group.held_out(held)
 
 
-def _watching(options: RunOptions) -> list[Best]:
+def _watching_callbacks(options: RunOptions) -> list[Best]:
     """Return what keeps the best checkpoint, and what ends training when nothing is better."""
     monitor, mode = options.monitor, options.mode
     callbacks: list[Best] = []

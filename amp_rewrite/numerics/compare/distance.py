@@ -298,7 +298,7 @@ class Comparer:
         """Return what the output as a whole fails by."""
         if self.shape_differs:
             return "shape"
-        if self._fits():
+        if self._fits_tolerance():
             return ""
         if self.nan or self.inf:
             return "lost"
@@ -324,7 +324,7 @@ class Comparer:
             1 - AGREEMENT, ALLOWED * max(others, default=0)
         )
 
-    def _fits(self) -> bool:
+    def _fits_tolerance(self) -> bool:
         """Tell whether every element is within the tolerance."""
         return self.fitting == self.elements and not (self.nan or self.inf)
 

@@ -73,7 +73,7 @@ class FusedAttention:
         try:
             for kind in ("mask", "padding"):
                 if kind in arrays:
-                    keep = keep & _kept(arrays[kind], kind, keys, fill)
+                    keep = keep & _kept_scores(arrays[kind], kind, keys, fill)
         except ValueError:  # shapes that do not go together: another meaning than is known here
             return None
         if self.causal:
@@ -102,7 +102,7 @@ def fused_attention(node: ir.Node) -> tuple[FusedAttention, ...]:
     return (FusedAttention(inputs, causal),)
 
 
-def _kept(mask: Array, kind: Kind, keys: int, fill: float) -> Array:
+def _kept_scores(mask: Array, kind: Kind, keys: int, fill: float) -> Array:
     """Return which scores a mask keeps, in a shape that goes together with (N, H, L, S)."""
     if kind == "padding":
         if mask.ndim == 1:  # how many keys count

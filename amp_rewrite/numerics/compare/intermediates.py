@@ -136,16 +136,16 @@ class Chunks:
 
     def __iter__(self) -> Iterator[Sequence[str]]:
         """Yield one chunk after the other."""
-        start, size = 0, self._known(0) or _FIRST_CHUNK
+        start, size = 0, self._count_by_sizes(0) or _FIRST_CHUNK
         while start < len(self._names):
             chunk = self._names[start : start + size]
             yield chunk
             start += len(chunk)
             each = max(1, self.held // len(chunk))
             guess = min(max(1, BUDGET_BYTES // each), 2 * size, _LONGEST_CHUNK)
-            size = self._known(start) or guess
+            size = self._count_by_sizes(start) or guess
 
-    def _known(self, start: int) -> int:
+    def _count_by_sizes(self, start: int) -> int:
         """Return how many names from one on fit by their sizes, 0 if these are not known."""
         if not self._sizes:
             return 0

@@ -78,7 +78,7 @@ def long_feeds(
     short = FreeSizes(attempt).length
     if plausible.links.steps:
         short = max(short, FEWEST_STEPS)
-    growth, taken = _measured(run, inside, plausible, attempt, short)
+    growth, taken = _measure_growth(run, inside, plausible, attempt, short)
     per_byte = taken / max(1.0, growth.nbytes(2 * short))
     per_step = taken / (2 * short) if plausible.links.steps else 0.0
     for length in candidate_lengths(run.before.model, above=short):
@@ -87,7 +87,7 @@ def long_feeds(
             yield plausible.feeds(FreeSizes(attempt, length))
 
 
-def _measured(
+def _measure_growth(
     run: Verification,
     inside: IntermediateComparer,
     plausible: PlausibleInputs,

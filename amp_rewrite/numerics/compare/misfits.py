@@ -116,7 +116,7 @@ def misfits(original: TypedModel, inside: IntermediateComparer, seen: Seen) -> t
     names_of: dict[str, list[str]] = {}
     for name, before in inside.pairs.items():
         names_of.setdefault(before, []).append(name)
-    suspects = list(_suspects(original, names_of, inside.errors(), seen))
+    suspects = list(_find_suspects(original, names_of, inside.errors(), seen))
     worst = sorted(suspects, key=lambda each: -each.growth)[:_TRIES]
     chosen = [each for each in suspects if each in worst]
     for suspect, values in _with_values(chosen, names_of, seen, inside.sizes):
@@ -127,7 +127,7 @@ def misfits(original: TypedModel, inside: IntermediateComparer, seen: Seen) -> t
     return ()
 
 
-def _suspects(
+def _find_suspects(
     original: TypedModel, names_of: Known, errors: Mapping[str, float], seen: Seen
 ) -> Iterator[_Suspect]:
     for node in original.model.graph:
@@ -150,7 +150,7 @@ def _with_values(
         names: set[str] = set()
         count = 0
         for suspect in left:
-            more = names | _needed(suspect, names_of, seen)
+            more = names | _needed_values(suspect, names_of, seen)
             if count and sum(sizes.get(name, 0) for name in more) > BUDGET_BYTES:
                 break
             names, count = more, count + 1
@@ -159,7 +159,7 @@ def _with_values(
         left = left[count:]
 
 
-def _needed(suspect: _Suspect, names_of: Known, seen: Seen) -> set[str]:
+def _needed_values(suspect: _Suspect, names_of: Known, seen: Seen) -> set[str]:
     """Return the values of the rewritten model that say whether a node is a misfit."""
     read = _read(suspect.node, names_of).values()
     others = (v.name for v in suspect.node.inputs if v is not None and v.name in seen.others)
@@ -194,14 +194,14 @@ def _error(
     node = suspect.node
     read = _read(node, names_of)
     others = [v.name for v in node.inputs if v is not None and v.name in seen.others]
-    if not _needed(suspect, names_of, seen) <= values.keys():
+    if not _needed_values(suspect, names_of, seen) <= values.keys():
         return None
     alone = SingleNode(node, original.model)
     output = np.asarray(values[suspect.output])
     errors: list[float] = []
     for feeds in _choices(read, values):
         results = alone.results({**feeds, **{n: values[n] for n in others if n}}, seen.low)
-        beyond = None if results is None else _beyond(suspect, output, results, seen)
+        beyond = None if results is None else _error_beyond_rounding(suspect, output, results, seen)
         if not beyond:  # not known, or a rounding of these inputs
             return None
         errors.append(beyond)
@@ -217,7 +217,7 @@ def _choices(read: Known, values: Values) -> Iterator[Values]:
             yield {name: array.astype(FLOAT32.numpy) for name, array in feeds.items()}
 
 
-def _beyond(
+def _error_beyond_rounding(
     suspect: _Suspect, output: Array, results: tuple[Array, Array], seen: Seen
 ) -> float | None:
     """Return |output - expected| / |expected|, 0 if it may be rounding, None if nobody knows."""

@@ -43,13 +43,13 @@ def moved(feeds: Feeds, seed: int = 0) -> Feeds | None:
     is another choice, not a rounding.
     """
     rng = np.random.default_rng(seed)
-    moved_feeds = {name: _moved(value, rng) for name, value in feeds.items()}
+    moved_feeds = {name: _move_value(value, rng) for name, value in feeds.items()}
     return None if all(moved_feeds[name] is value for name, value in feeds.items()) else moved_feeds
 
 
-def _moved(value: Any, rng: np.random.Generator) -> Any:
+def _move_value(value: Any, rng: np.random.Generator) -> Any:
     if isinstance(value, list):
-        items = [_moved(item, rng) for item in value]
+        items = [_move_value(item, rng) for item in value]
         return value if all(a is b for a, b in zip(items, value, strict=True)) else items
     if not isinstance(value, np.ndarray) or value.dtype not in (np.float32, np.float64):
         return value

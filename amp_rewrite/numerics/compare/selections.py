@@ -171,11 +171,11 @@ def told_selections(model: TypedModel, selections: Iterable[Selection]) -> Typed
     for selection in selections:
         node = named.get(selection.index)
         if node is not None:
-            _tell(told, node, selection)
+            _tell_selection(told, node, selection)
     return TypedModel(told, spare=True)
 
 
-def _tell(model: ir.Model, node: ir.Node, selection: Selection) -> None:
+def _tell_selection(model: ir.Model, node: ir.Node, selection: Selection) -> None:
     index = node.outputs[_INDEX[node.op_type]]
     values = node.outputs[0] if node.op_type == "TopK" else None
     if values is not None and model.graph.opset_imports.get("", 0) < _GATHERS_FROM:

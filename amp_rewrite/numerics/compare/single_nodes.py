@@ -56,14 +56,14 @@ class SingleNode:
         rng = np.random.default_rng(0)
         try:
             if self._evaluator is None:
-                self._evaluator = Evaluator(self._alone(held))
+                self._evaluator = Evaluator(self._model_of_node(held))
             exact = self._evaluator.run(held)[self.output]
-            moved = {n: self._moved(n, value, low, rng) for n, value in held.items()}
+            moved = {n: self._move_input(n, value, low, rng) for n, value in held.items()}
             return exact, self._evaluator.run(moved)[self.output]
         except AmpError:
             return None
 
-    def _moved(self, name: str, value: Array, low: DType, rng: np.random.Generator) -> Array:
+    def _move_input(self, name: str, value: Array, low: DType, rng: np.random.Generator) -> Array:
         if not is_float(value) or (name in self._floats and value.size <= _FEW):
             return value
         with np.errstate(over="ignore", invalid="ignore"):
@@ -71,7 +71,7 @@ class SingleNode:
             moved = (value + step * rng.choice([-1.0, 1.0], value.shape)).astype(value.dtype)
         return np.where(np.isfinite(moved) & (value != 0), moved, value)
 
-    def _alone(self, feeds: Values) -> onnx.ModelProto:
+    def _model_of_node(self, feeds: Values) -> onnx.ModelProto:
         graph = onnx.helper.make_graph(
             [ir.serde.serialize_node(self._node)],
             "node",

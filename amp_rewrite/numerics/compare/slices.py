@@ -201,7 +201,7 @@ class Slices:
         comparisons: list[SliceComparison] = []
         for key, sums in self.axes.items():
             noises = [y.axes[key] for y in yardsticks if key in y.axes]
-            own = [_scaled(y.axes[key], y.times) for y in yardsticks if key in y.axes]
+            own = [_scale_noise(y.axes[key], y.times) for y in yardsticks if key in y.axes]
             judged = _Axis(sums, noises, own, limits, least, tiny=self.tiny, rounded=rounded)
             comparisons += [SliceComparison(key[0] + self.rank, *each) for each in judged.worst()]
         return max(
@@ -238,22 +238,22 @@ class _Axis:
             off = self._distances(self.sums)
             times = np.where(few, ALLOWED * slack_of(_numbers(self.sums)), ALLOWED)
             limit = np.maximum(self._limits(self.sums), times * self._moves(self.sums, self.own))
-            background = [_spread(noise, self.sums[_COUNT]) for noise in self.noises]
+            background = [_spread_noise(noise, self.sums[_COUNT]) for noise in self.noises]
             loose = np.maximum(limit, ALLOWED * self._moves(self.sums, background))
             limit = np.where(single, loose, limit)
             at = int(chosen[np.argmax(off[chosen] / np.maximum(limit[chosen], 1e-300))])
             rows.append((at, float(relative[at]), float(off[at]), float(limit[at])))
         small = (relative * WIDE <= 1) & counted
         if small.any():
-            rows += self._together(small, float(relative[small].max()))
+            rows += self._judge_small_slices(small, float(relative[small].max()))
         return rows
 
-    def _together(
+    def _judge_small_slices(
         self, small: Array, largest: float
     ) -> list[tuple[int | None, float, float, float]]:
         """Return all small slices as one, if they are enough numbers or a yardstick moves them."""
-        pool = _pooled(self.sums, small)
-        noises = [_pooled(noise, small) for noise in self.own]
+        pool = _pool_sums(self.sums, small)
+        noises = [_pool_sums(noise, small) for noise in self.own]
         enough = _numbers(pool)[0] >= ENOUGH_TOGETHER
         if not enough and (self.tiny or not self._is_moved(noises).any()):
             return []
@@ -306,13 +306,13 @@ def _numbers(sums: Array) -> Array:
     return np.square(sums[_SQUARES]) / np.maximum(sums[_FOURTHS], np.finfo(np.float64).tiny)
 
 
-def _pooled(sums: Array, chosen: Array) -> Array:
+def _pool_sums(sums: Array, chosen: Array) -> Array:
     """Return the sums of several slices as those of one, of shape (6, 1)."""
     some = sums[:, chosen]
     return np.concatenate([some[:_LARGEST].sum(1), some[_LARGEST:].max(1)])[:, None]
 
 
-def _scaled(noise: Array, times: float) -> Array:
+def _scale_noise(noise: Array, times: float) -> Array:
     """Return a noise that is `times` as large."""
     scaled = noise.copy()
     scaled[_ERRORS] *= times**2
@@ -320,7 +320,7 @@ def _scaled(noise: Array, times: float) -> Array:
     return scaled
 
 
-def _spread(noise: Array, counts: Array) -> Array:
+def _spread_noise(noise: Array, counts: Array) -> Array:
     """Return a noise as if it were of one level along the axis."""
     spread = noise.copy()
     spread[_ERRORS] = noise[_ERRORS].sum() / max(1.0, noise[_COUNT].sum()) * counts

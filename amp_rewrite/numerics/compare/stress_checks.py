@@ -90,7 +90,7 @@ class StressChecks:
         return StressReport(results, time.perf_counter() - self.started, self.budget)
 
     @property
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         return self.budget - (time.perf_counter() - self.started)
 
     def _kind(self, kind: str) -> StressResult | None:
@@ -98,7 +98,7 @@ class StressChecks:
         first = next(alternatives, None)
         if first is None:
             return None
-        if _RUNS * self.run.seconds > self._left:
+        if _RUNS * self.run.seconds > self._seconds_left:
             return StressResult(kind, (), "left out", "the time is used up")
         self.progress(f"verifying: stress inputs, {kind}")
         return self._first_valid(kind, chain([first], alternatives))
@@ -113,20 +113,20 @@ class StressChecks:
                 why = f"the original cannot run on it: {error.found or error.what}"
                 continue
             if not _has_nan(expected):
-                return self._compared(kind, feeds, expected)
+                return self._compare_kind(kind, feeds, expected)
             why = "the original gives NaN"
         return StressResult(kind, (), "left out", why)
 
-    def _compared(self, kind: str, feeds: Feeds, expected: Mapping[str, Any]) -> StressResult:
+    def _compare_kind(self, kind: str, feeds: Feeds, expected: Mapping[str, Any]) -> StressResult:
         outputs_compared, apart, _, told, _, untold = self.run.compare(
-            feeds, expected, self.run.run_rewritten(feeds), self._usual()
+            feeds, expected, self.run.run_rewritten(feeds), self._usual_sizes()
         )
         expected = expected if told is None else told.expected
         outputs = _results(outputs_compared)
         failures = [failure_of(output) for output in outputs if not output.ok]
         base, counts = self.inputs.base, self.plausible.links.steps.counts
         changed = tuple(
-            _described(n, a) for n, a in feeds.items() if a is not base.get(n) or n in counts
+            _describe_input(n, a) for n, a in feeds.items() if a is not base.get(n) or n in counts
         )
         if failures and self._is_sensitive(feeds, expected, apart, outputs):
             why = "the original itself goes as far where its inputs are rounded"
@@ -145,7 +145,7 @@ class StressChecks:
         why = "; ".join(failures) or "values inside overflow, though the outputs do not show it"
         return StressResult(kind, changed, "failed", why, outputs, first)
 
-    def _usual(self) -> dict[str, OutputSize]:
+    def _usual_sizes(self) -> dict[str, OutputSize]:
         """Return the usual sizes of outputs: what is smaller here is held to them."""
         least = self.run.low.smallest_normal
         return {name: seen.size.at_least(least) for name, seen in self.run.outputs.items()}
@@ -162,13 +162,14 @@ class StressChecks:
         A spectrum of a constant is one line and the rest next to nothing: nothing that rounds can
         be right there.
         """
-        moved = self.run.run_original(self._rounded(feeds))
-        there = self.run.compared(expected, moved, self._usual(), apart)
+        moved = self.run.run_original(self._round_feeds(feeds))
+        there = self.run.compared(expected, moved, self._usual_sizes(), apart)
         return all(
             here.ok
             or (
                 _is_far(there)
-                and _off(here) <= _SENSITIVE * float(slack_of(here.elements)) * _off(there)
+                and _distance_of(here)
+                <= _SENSITIVE * float(slack_of(here.elements)) * _distance_of(there)
             )
             for here, there in zip(outputs, _results(there), strict=True)
         )
@@ -181,18 +182,20 @@ class StressChecks:
         outputs: Sequence[OutputComparison],
     ) -> bool:
         """Tell whether the rounded weights alone are as far off in all outputs that do not hold."""
-        control = _results(self.run.compare_control(feeds, expected, apart, self._usual()))
+        control = _results(self.run.compare_control(feeds, expected, apart, self._usual_sizes()))
         limits = self.run.tolerances
         return bool(control) and all(
             here.ok or is_as_far(here, there, limits)
             for here, there in zip(outputs, control, strict=True)
         )
 
-    def _rounded(self, feeds: Feeds) -> Feeds:
+    def _round_feeds(self, feeds: Feeds) -> Feeds:
         """Return feeds whose floats are off by the relative tolerance of the precision."""
         rng = np.random.default_rng(self.inputs.seed)
         base, step = self.inputs.base, self.run.low.rtol
-        return {name: _moved(rng, value, base.get(name), step) for name, value in feeds.items()}
+        return {
+            name: _move_floats(rng, value, base.get(name), step) for name, value in feeds.items()
+        }
 
     def _is_finite_inside(self, kind: str, feeds: Feeds) -> bool:
         inside = self.run.inside
@@ -220,10 +223,10 @@ class StressChecks:
             attempt = self.attempt
             if attempt is None:
                 attempt, _ = self.plausible.runnable(self.run.run_original)
-            seconds = self._left / _RUNS
+            seconds = self._seconds_left / _RUNS
             feeds = long_feeds(self.run, inside, self.plausible, attempt, seconds, MEMORY_BYTES)
             longest = [*islice(feeds, 1)]  # measures short ones, which a limit would slow down
-            with time_limit(time.monotonic() + _PATIENCE * self._left):
+            with time_limit(time.monotonic() + _PATIENCE * self._seconds_left):
                 return self._first_valid(LONG, chain(longest, feeds))
         except OutOfTimeError:
             check_time()  # the limit of who asked
@@ -254,13 +257,13 @@ def _is_far(output: OutputComparison) -> bool:
     return output.distance is not None and output.distance > DISTANCE
 
 
-def _off(output: OutputComparison) -> float:
+def _distance_of(output: OutputComparison) -> float:
     """Return how far an output is off: infinitely where it lost elements or has another shape."""
     lost = output.inf or output.nan or output.shape_differs or output.distance is None
     return math.inf if lost or output.distance is None else output.distance
 
 
-def _moved(rng: np.random.Generator, array: Any, usual: Any, step: float) -> Any:
+def _move_floats(rng: np.random.Generator, array: Any, usual: Any, step: float) -> Any:
     """Return floats that are off by a relative step; zeros by the same step of their usual size.
 
     By a factor a zero stays one, and what divides by the deviation of an image of zeros would seem
@@ -281,7 +284,7 @@ def _has_nan(values: Mapping[str, Any]) -> bool:
     return any(np.isnan(array).any() for array in arrays if is_float(array))
 
 
-def _described(name: str, array: Any) -> str:
+def _describe_input(name: str, array: Any) -> str:
     """Return an input as "ids [1, 16] 0..30521"."""
     shape = list(np.shape(array))
     if not isinstance(array, np.ndarray) or not array.size or array.dtype.kind not in "iuf":

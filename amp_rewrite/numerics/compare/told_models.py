@@ -164,26 +164,30 @@ class ToldModels:
         """The rewritten model, told what to select."""
         own = [s.own for s in self.selections]
         try:
-            return self._load(self._changed, [*own, *self.names, *self._decisions])
+            return self._load(self._change_model, [*own, *self.names, *self._decisions])
         except AmpError:
             return None
 
     @cached_property
     def original(self) -> Evaluator | None:
         """The original, told what to select."""
-        return self._loaded(self._before)
+        return self._load_model(self._before)
 
     @cached_property
     def control(self) -> Evaluator | None:
         """The original with rounded weights, told what to select."""
-        return self._loaded(self._control_model())
+        return self._load_model(self._control_model())
 
-    def _changed(self, model: TypedModel) -> TypedModel:
+    def _change_model(self, model: TypedModel) -> TypedModel:
         return told_selections(model, self.selections)
 
-    def _loaded(self, model: TypedModel | None) -> Evaluator | None:
+    def _load_model(self, model: TypedModel | None) -> Evaluator | None:
         try:
-            return None if model is None else Evaluator(self._changed(model), threads=self._threads)
+            return (
+                None
+                if model is None
+                else Evaluator(self._change_model(model), threads=self._threads)
+            )
         except AmpError:
             return None
 

@@ -39,15 +39,15 @@ def holders(model: ir.Model) -> dict[Key, ir.Node]:
 
     Scan of opset 8, which has a batch, is none of them.
     """
-    return {_key(node): node for node in _selecting(model) if not _is_batched(node)}
+    return {_key(node): node for node in _selecting_nodes(model) if not _is_batched(node)}
 
 
 def batched(model: ir.Model) -> list[Key]:
     """Return the Scans of opset 8 in whose bodies a node selects: they are not unrolled."""
-    return [_key(node) for node in _selecting(model) if _is_batched(node)]
+    return [_key(node) for node in _selecting_nodes(model) if _is_batched(node)]
 
 
-def _selecting(model: ir.Model) -> Iterator[ir.Node]:
+def _selecting_nodes(model: ir.Model) -> Iterator[ir.Node]:
     for node in model.graph:
         # operators: these three run bodies
         if operator(node) not in ("If", "Loop", "Scan") or not any(subgraphs(node)):
@@ -77,12 +77,12 @@ def asking(model: ir.Model, keys: Sequence[Key]) -> tuple[ir.Model, list[str]]:
     """
     copy = clone(model)
     nodes = holders(copy)
-    return copy, [_asked(nodes[key]) for key in keys]
+    return copy, [_asked_name(nodes[key]) for key in keys]
 
 
-def _asked(node: ir.Node) -> str:
+def _asked_name(node: ir.Node) -> str:
     if node.op_type != "Loop":
-        place = 0 if node.op_type == "If" else len(node.inputs) - _scanned(node)
+        place = 0 if node.op_type == "If" else len(node.inputs) - _count_scanned(node)
         value = node.inputs[place]
         return "" if value is None else value.name or ""
     body = node.attributes["body"].as_graph()
@@ -109,18 +109,18 @@ def turns_of(key: Key, node: ir.Node, asked: Any) -> int:
         return int(bool(np.asarray(asked).reshape(-1)[0]))
     if key[0] == "Loop":
         return len(asked)
-    axis = _ints(node, "scan_input_axes", _scanned(node))[0]
+    axis = _ints(node, "scan_input_axes", _count_scanned(node))[0]
     return int(np.shape(asked)[axis])
 
 
 def size_of(node: ir.Node, turns: int) -> int:
     """Return how many nodes a node becomes."""
     if node.op_type == "If":
-        return sum(1 for _ in _inner(node.attributes[_BRANCHES[turns]].as_graph()))
-    return turns * sum(1 for _ in _inner(node.attributes["body"].as_graph()))
+        return sum(1 for _ in _inner_nodes(node.attributes[_BRANCHES[turns]].as_graph()))
+    return turns * sum(1 for _ in _inner_nodes(node.attributes["body"].as_graph()))
 
 
-def _inner(graph: ir.Graph) -> Iterator[ir.Node]:
+def _inner_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
     for each in graphs_in(graph):
         yield from each
 
@@ -149,7 +149,7 @@ def _place(name: str, turn: int | str, node: ir.Node) -> str:
     return f"{name} ({where} of {origin(node.outputs[0].name or '')})"
 
 
-def _scanned(node: ir.Node) -> int:
+def _count_scanned(node: ir.Node) -> int:
     return node.attributes.get_int("num_scan_inputs", 1)
 
 
@@ -208,10 +208,10 @@ class _Unrolling:
             values = rest[:states]
             for parts, value in zip(collected, rest[states:], strict=True):
                 parts.append(value)
-        return [*values, *(self._stacked(parts, 0) for parts in collected)]
+        return [*values, *(self._stack_turns(parts, 0) for parts in collected)]
 
     def _scan(self) -> list[ir.Value]:
-        count = _scanned(self.node)
+        count = _count_scanned(self.node)
         inputs = _all_given(self.node.inputs)
         values, along = inputs[: len(inputs) - count], inputs[len(inputs) - count :]
         self._decides(self._add("Shape", [along[0]], "length", 0), 0)
@@ -227,7 +227,7 @@ class _Unrolling:
         axes = _ints(self.node, "scan_output_axes", len(collected))
         backwards = _ints(self.node, "scan_output_directions", len(collected))
         ends = zip(collected, axes, backwards, strict=True)
-        stacked = (self._stacked(p[::-1] if back else p, axis) for p, axis, back in ends)
+        stacked = (self._stack_turns(p[::-1] if back else p, axis) for p, axis, back in ends)
         return [*values, *stacked]
 
     def _slices(self, along: Sequence[ir.Value], turn: int) -> Iterator[ir.Value]:
@@ -294,7 +294,7 @@ class _Unrolling:
         tensor = ir.AttrTensor("value", ir.tensor(array))
         return self._add("Constant", [], "constant", turn, tensor)
 
-    def _stacked(self, parts: Sequence[ir.Value], axis: int) -> ir.Value:
+    def _stack_turns(self, parts: Sequence[ir.Value], axis: int) -> ir.Value:
         """Return the values of all turns along a new axis."""
         axis_ = ir.AttrInt64("axis", axis)
         if self.model.graph.opset_imports.get("", 0) < _AXES_ARE_INPUTS_FROM:

@@ -64,7 +64,7 @@ class _Level:
         self.nodes = {key: node for key, node in items if key in there}
 
     @cached_property
-    def _asking(self) -> tuple[Evaluator, dict[Key, str]]:
+    def _asking_model(self) -> tuple[Evaluator, dict[Key, str]]:
         model, names = asking(self.models.before.model, list(self.nodes))
         typed = TypedModel(model, spare=True)
         evaluator = Evaluator(typed, outputs=dict.fromkeys(names), threads=self.models.threads)
@@ -76,7 +76,7 @@ class _Level:
         Raises:
             AmpError: They cannot be.
         """
-        evaluator, names = self._asking
+        evaluator, names = self._asking_model
         said = evaluator.run(feeds)
         turns = {key: turns_of(key, node, said[names[key]]) for key, node in self.nodes.items()}
         if self._next is None or self._turns != turns:
@@ -131,13 +131,13 @@ class UnrolledModels:
         return bool(holders(self._before.model) or batched(self._before.model))
 
     @cached_property
-    def _first(self) -> _Level:
+    def _first_level(self) -> _Level:
         models = _Models(self._before, self._after, self._control(), self._threads)
         return _Level(models, frozenset(), frozenset())
 
     def of(self, feeds: Feeds) -> tuple[ToldModels | None, str | None]:
         """Return the models to be told on a feed, and what cannot be told, if there is anything."""
-        level = self._first
+        level = self._first_level
         missing = holders(self._before.model).keys() - level.nodes.keys()
         try:
             while level.nodes:
@@ -146,12 +146,12 @@ class UnrolledModels:
         except AmpError as error:
             return None, f"they cannot be unrolled ({error.found or error.what})"
         if with_batch := batched(self._before.model):
-            return told, f"{_named(with_batch)} is of opset 8, whose batches are not unrolled"
+            return told, f"{_name_nodes(with_batch)} is of opset 8, whose batches are not unrolled"
         if missing:
-            return told, f"{_named(missing)} is not in both models"
+            return told, f"{_name_nodes(missing)} is not in both models"
         if level.large:
             most = f"{MOST_NODES:,} nodes at most"
-            return told, f"{_named(level.large)} runs more nodes than are unrolled ({most})"
+            return told, f"{_name_nodes(level.large)} runs more nodes than are unrolled ({most})"
         return told, None
 
     def _models(self, level: _Level) -> ToldModels | None:
@@ -181,6 +181,6 @@ class UnrolledModels:
         )
 
 
-def _named(keys: Collection[Key]) -> str:
+def _name_nodes(keys: Collection[Key]) -> str:
     op, *outputs = min(keys)
     return f"{op} {written_name(outputs[0])}"

@@ -180,7 +180,7 @@ class Verification:
 
     def run_rewritten(self, feeds: Feeds, names: Collection[str] | None = None) -> dict[str, Any]:
         """Return values of the rewritten model, its outputs by default, for the same feeds."""
-        fitted = _fitted(feeds, self.rewritten.inputs)
+        fitted = _fit_feeds(feeds, self.rewritten.inputs)
         return self.rewritten.run(fitted, self.outputs if names is None else names)
 
     def add(self, feeds: Feeds, *, inside: bool) -> None:
@@ -215,7 +215,7 @@ class Verification:
             self._seen, self._seen_masked = run, masked
             self.inside.add(partial(self.run_original, feeds), run)
         if self.on_device is not None:
-            fitted = _fitted(feeds, self.rewritten.inputs)
+            fitted = _fit_feeds(feeds, self.rewritten.inputs)
             self.on_device.add(feeds, fitted, expected, outputs)
 
     def _note_worst(self, feeds: Feeds, compared: Mapping[str, Comparer]) -> None:
@@ -245,7 +245,7 @@ class Verification:
             selections = self.told.agreement(expected, results, feeds)
         if holds and lost_in(outputs, {}) is None:
             return Compared(compared, {}, (), None, selections)
-        told, agreed, untold = self._told(feeds, expected, results)
+        told, agreed, untold = self._tell_rewritten(feeds, expected, results)
         if told is not None:
             results, expected = told.outputs, told.expected
             compared = self.compared(expected, results, usual, {})
@@ -256,7 +256,7 @@ class Verification:
             compared = self.compared(expected, results, usual, apart)
         return Compared(compared, apart, masked, told, agreed or selections, untold)
 
-    def _told(
+    def _tell_rewritten(
         self, feeds: Feeds, expected: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> tuple[Told | None, tuple[SelectionComparison, ...], str | None]:
         """Return what the rewritten model gives for the original's selections, if near ties differ.
@@ -264,7 +264,7 @@ class Verification:
         Returns:
             That, how far the selections agree, and why some cannot be told.
         """
-        fitted = _fitted(feeds, self.rewritten.inputs)
+        fitted = _fit_feeds(feeds, self.rewritten.inputs)
         untold: str | None = None
         if self.unrolled.select:
             models, untold = self.unrolled.of(feeds)
@@ -297,7 +297,7 @@ class Verification:
         session = None if told is None else told.models.rewritten
         if told is None or session is None:
             return self.run_rewritten(feeds, names)
-        return session.run({**_fitted(feeds, self.rewritten.inputs), **told.feeds}, names)
+        return session.run({**_fit_feeds(feeds, self.rewritten.inputs), **told.feeds}, names)
 
     def compare_control(
         self,
@@ -446,15 +446,15 @@ def _check_same(what: str, before: Iterable[str], after: Iterable[str]) -> None:
         )
 
 
-def _fitted(feeds: Feeds, specs: Mapping[str, FeedSpec]) -> Feeds:
+def _fit_feeds(feeds: Feeds, specs: Mapping[str, FeedSpec]) -> Feeds:
     """Return the feeds in the float types that the rewritten model takes."""
-    return {n: _fit(value, specs[n]) if n in specs else value for n, value in feeds.items()}
+    return {n: _fit_value(value, specs[n]) if n in specs else value for n, value in feeds.items()}
 
 
-def _fit(value: Any, spec: FeedSpec) -> Any:
+def _fit_value(value: Any, spec: FeedSpec) -> Any:
     wanted = spec.dtype
     if isinstance(value, list):
-        return [_fit(item, spec) for item in value]
+        return [_fit_value(item, spec) for item in value]
     array = np.asarray(value)
     if wanted is None or array.dtype == wanted:
         return array

@@ -51,7 +51,7 @@ STRESS_SECONDS = (5.0, 60.0)
 """The least and the most seconds that they get unless a budget is given."""
 
 
-def _silent(_: str) -> None:
+def _ignore_progress(_: str) -> None:
     pass
 
 
@@ -206,7 +206,7 @@ def compared_models(
         stress_budget=ways.get("stress_budget"),
         input_ranges=parsed_ranges(ways.get("input_ranges", ())),
         intermediates=intermediates,
-        progress=progress or _silent,
+        progress=progress or _ignore_progress,
     )
 
 
@@ -243,7 +243,7 @@ def verified(
     stress_budget: float | None = None,
     input_ranges: InputRanges,
     intermediates: bool = True,
-    progress: Progress = _silent,
+    progress: Progress = _ignore_progress,
 ) -> VerifyReport:
     """Do what `verify` does, for models that are loaded.
 

@@ -125,7 +125,7 @@ def _rounded_constants(original: ir.Model, rewritten: ir.Model) -> Iterator[Roun
     for number, (graph, other) in enumerate(pairs):
         low = dict(_low_constants(other))
         for name, value in graph.initializers.items():
-            if _fits(value.const_value, low.get(name)):
+            if _is_rounded_from(value.const_value, low.get(name)):
                 yield RoundedConstant(number, value, widen(low[name]))
         for node in graph:
             low_tensor = low.get(node.outputs[0].name or "") if node.op_type == "Constant" else None
@@ -133,7 +133,7 @@ def _rounded_constants(original: ir.Model, rewritten: ir.Model) -> Iterator[Roun
             if (
                 low_tensor is not None
                 and attribute is not None
-                and _fits(attribute.as_tensor(), low_tensor)
+                and _is_rounded_from(attribute.as_tensor(), low_tensor)
             ):
                 yield RoundedConstant(number, node.outputs[0], widen(low_tensor))
 
@@ -153,7 +153,7 @@ def _low_constants(graph: ir.Graph) -> Iterator[tuple[str, ir.TensorProtocol]]:
             yield origin(node.outputs[0].name or ""), attribute.as_tensor()
 
 
-def _fits(before: ir.TensorProtocol | None, after: ir.TensorProtocol | None) -> bool:
+def _is_rounded_from(before: ir.TensorProtocol | None, after: ir.TensorProtocol | None) -> bool:
     """Tell whether a constant can be what another one was before it was rounded.
 
     One with other numbers is an error of the rewrite, which its control must not share.
@@ -183,10 +183,10 @@ def is_as_far(
     "About" is AS_FAR times the slack that chance needs. Never of an output that is beyond a
     ceiling, or lost finite numbers.
     """
-    off = _off(output, limits)
-    if _lost(output) or control.ok or off > ceiling:
+    off = _distance_of(output, limits)
+    if _lost_elements(output) or control.ok or off > ceiling:
         return False
-    return off <= AS_FAR * slack * _off(control, limits)
+    return off <= AS_FAR * slack * _distance_of(control, limits)
 
 
 def share_of_limit(output: OutputComparison, limits: Tolerances) -> float:
@@ -195,7 +195,7 @@ def share_of_limit(output: OutputComparison, limits: Tolerances) -> float:
     Of an output in several scales whose slices are judged it is that of the worst slice, if that is
     more.
     """
-    if _lost(output):
+    if _lost_elements(output):
         return math.inf
     if output.distance is None:
         return (1.0 - output.within) / (1.0 - AGREEMENT)
@@ -208,11 +208,11 @@ def share_of_limit(output: OutputComparison, limits: Tolerances) -> float:
     return worst.distance / worst.limit if worst.limit else math.inf
 
 
-def _lost(output: OutputComparison) -> bool:
+def _lost_elements(output: OutputComparison) -> bool:
     return bool(output.inf or output.nan or output.shape_differs)
 
 
-def _off(output: OutputComparison, limits: Tolerances) -> float:
+def _distance_of(output: OutputComparison, limits: Tolerances) -> float:
     """Return how far an output is off, in the measure that the limits are in."""
     if output.distance is None:
         return 1.0 - output.within

@@ -187,12 +187,12 @@ def npz_bytes(batch: Mapping[str, Any]) -> bytes:
                 remedy="pass such inputs from Python",
             )
     stream = io.BytesIO()
-    arrays: dict[str, Any] = {name: _plain(value) for name, value in batch.items()}
+    arrays: dict[str, Any] = {name: _plain_array(value) for name, value in batch.items()}
     np.savez(stream, **arrays)
     return stream.getvalue()
 
 
-def _plain(array: Array) -> Array:
+def _plain_array(array: Array) -> Array:
     if array.dtype.kind == "V":
         return array.astype(FLOAT32.numpy)
     return array.astype(np.str_) if array.dtype.kind == "O" else array

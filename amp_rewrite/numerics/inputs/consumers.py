@@ -70,11 +70,13 @@ def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
         return None
     producer = value.producer()
     if producer is not None and producer.op_type == "Constant" and producer.domain == "":
-        return next((t for a in producer.attributes.values() if (t := _held(a)) is not None), None)
+        return next(
+            (t for a in producer.attributes.values() if (t := _held_tensor(a)) is not None), None
+        )
     return value.const_value
 
 
-def _held(attribute: ir.Attr) -> ir.TensorProtocol | None:
+def _held_tensor(attribute: ir.Attr) -> ir.TensorProtocol | None:
     """Return the numbers that an attribute of a Constant holds; None if it holds no numbers."""
     if attribute.is_ref():
         return None

@@ -49,13 +49,13 @@ def batches_of_table(path: Path, fit: FedInputs) -> Iterator[Feeds]:
             found=rows,
             expected=f"{length} or more",
         )
-    shaped = {name: _shaped(array, fit.shapes.get(name)) for name, array in table.items()}
+    shaped = {name: _shape_rows(array, fit.shapes.get(name)) for name, array in table.items()}
     for at in range(0, rows, length):
         if fit.length is None or at + length <= rows:
             yield {name: array[at : at + length] for name, array in shaped.items()}
 
 
-def _shaped(array: Array, declared: Sequence[int | str | None] | None) -> Array:
+def _shape_rows(array: Array, declared: Sequence[int | str | None] | None) -> Array:
     """Return the rows in the shape that an input declares, where they have as many elements."""
     if declared is None or len(declared) <= array.ndim:
         return array
@@ -102,7 +102,7 @@ def read_table(path: Path, names: Sequence[str] = ()) -> Mapping[str, Array]:
             expected=len(columns),
         )
     places = _places(columns, names)
-    return {name: _typed(table[:, at]) for name, at in places.items()}
+    return {name: _type_numbers(table[:, at]) for name, at in places.items()}
 
 
 def _header(path: Path) -> tuple[list[str], str]:
@@ -165,6 +165,6 @@ def _rows(columns: Sequence[str], names: Sequence[str]) -> dict[str, list[int]]:
     return places_of
 
 
-def _typed(numbers: Array) -> Array:
+def _type_numbers(numbers: Array) -> Array:
     whole = bool((np.mod(numbers, 1) == 0).all() and (np.abs(numbers) <= _EXACT).all())
     return numbers.astype(np.int64 if whole else np.float32)

@@ -72,7 +72,7 @@ class FreeSizes:
 
     def keep_length(self, dimension: int | str | None, length: int | None = None) -> None:
         """Give a named dimension the length, or another one, though it is an input's first one."""
-        if isinstance(dimension, str) and dimension and self._computed(dimension) is None:
+        if isinstance(dimension, str) and dimension and self._compute_size(dimension) is None:
             self._named.setdefault(dimension, self.length if length is None else length)
 
     def shape_of(self, spec: FeedSpec) -> tuple[int, ...]:
@@ -94,7 +94,7 @@ class FreeSizes:
         if isinstance(dimension, int):
             return dimension
         name = dimension or ""
-        computed = self._computed(name)
+        computed = self._compute_size(name)
         if computed is not None:
             return computed
         size = self.length if side is None else side
@@ -105,7 +105,7 @@ class FreeSizes:
             size = self._inner
         return size if dimension is None else self._named.setdefault(dimension, size)
 
-    def _computed(self, name: str) -> int | None:
+    def _compute_size(self, name: str) -> int | None:
         """Return the value of a name like "past + 2 * n", None for any other name."""
         try:
             body = ast.parse(_TOTAL.get(name, name), mode="eval").body

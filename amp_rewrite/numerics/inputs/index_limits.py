@@ -35,7 +35,7 @@ def _sizes(node: ir.Node, index: int) -> Iterator[int]:
     """Yield how many rows an input of a node chooses from, if it is known to choose."""
     kind = operator(node)
     if kind == "Equal":
-        classes = _counted(constant(node.inputs[1 - index]))
+        classes = _count_classes(constant(node.inputs[1 - index]))
     elif kind == "OneHot" and index == 0:
         depth = constant(node.inputs[1])
         classes = None if depth is None else int(depth.numpy().reshape(-1)[0])
@@ -55,7 +55,7 @@ def _rows(node: ir.Node, place: int | None) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _counted(tensor: ir.TensorProtocol | None) -> int | None:
+def _count_classes(tensor: ir.TensorProtocol | None) -> int | None:
     """Return n if a constant is 0, 1, ... n - 1: what is compared with that becomes one-hot."""
     if tensor is None or tensor.size < 2 or np.dtype(tensor.dtype.numpy()).kind not in "iu":
         return None

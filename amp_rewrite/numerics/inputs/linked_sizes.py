@@ -83,7 +83,7 @@ class LinkedSizes:
     def shapes(self, sizes: FreeSizes) -> dict[str, Shape]:
         """Return the shapes of the inputs, with masks that fit caches if the attempt says so."""
         counted = {name for names in self.rows.values() for name in names}
-        along = list(self._along())
+        along = list(self._step_axes())
         for name, axis in along:
             sizes.keep_length((self.specs[name].shape or ())[axis], sizes.steps)
         for name in counted:
@@ -102,7 +102,7 @@ class LinkedSizes:
                     shapes[name] = (*shapes[name][:-1], total)
         return shapes
 
-    def _along(self) -> Iterator[tuple[str, int]]:
+    def _step_axes(self) -> Iterator[tuple[str, int]]:
         """Yield the inputs that steps go along, and the axis; the sides of images are long."""
         for name, axes in self.steps.axes.items():
             spec = self.specs.get(name)
@@ -124,9 +124,9 @@ class LinkedSizes:
         past = [shapes[name][axis] for name, axis in self.caches.items()]
         if not past:
             return sizes.length
-        return past[0] + self._new(shapes, sizes)
+        return past[0] + self._count_new_tokens(shapes, sizes)
 
-    def _new(self, shapes: Mapping[str, Shape], sizes: FreeSizes) -> int:
+    def _count_new_tokens(self, shapes: Mapping[str, Shape], sizes: FreeSizes) -> int:
         """Return how many new tokens there are: the second axis of what is one number a token."""
         for name, shape in shapes.items():
             is_tokens = len(shape) == 2 and not is_float(self.specs[name])

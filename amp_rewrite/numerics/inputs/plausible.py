@@ -110,7 +110,7 @@ class PlausibleInputs:
             arrays[name] = _with_steps(arrays[name], sizes.steps, limits.get(name))
         own = {*self.scalings, *self.tables} - self.ranges.keys()
         arrays |= {name: self._in_scale(name, arrays[name]) for name in own}
-        fitted = {n: _fitted(arrays[n], ends) for n, ends in self.ranges.items() if n in arrays}
+        fitted = {n: _fit_range(arrays[n], ends) for n, ends in self.ranges.items() if n in arrays}
         return {**arrays, **fitted}
 
     def scaling(self, name: str, shape: tuple[int, ...]) -> Scaling | None:
@@ -247,7 +247,7 @@ def _with_steps(values: Any, steps: int, limit: int | None) -> Any:
     return np.full_like(values, min(steps, limit or steps)) if is_count else values
 
 
-def _fitted(values: Any, ends: tuple[float, float]) -> Any:
+def _fit_range(values: Any, ends: tuple[float, float]) -> Any:
     """Return an array within a range: floats spread over all of it, others cut off."""
     low, high = ends
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "iufV":

@@ -92,12 +92,12 @@ def scalings_of(model: ir.Model) -> dict[str, Scaling]:
 def chain_of(value: ir.Value) -> Chain:
     """Return the arithmetic that an input goes through, as long as nothing else reads it."""
     chain = Chain(value, np.ones(()), np.zeros(()))
-    while (following := _next(chain, value)) is not None:
+    while (following := _next_chain(chain, value)) is not None:
         chain = following
     return chain
 
 
-def _next(chain: Chain, start: ir.Value) -> Chain | None:
+def _next_chain(chain: Chain, start: ir.Value) -> Chain | None:
     uses = [(n, i) for n, i in chain.end.uses() if operator(n) not in _MEASURES]
     if len(uses) != 1 or uses[0][1] != 0 or chain.end.is_graph_output():
         return None

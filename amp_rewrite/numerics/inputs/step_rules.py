@@ -67,7 +67,7 @@ def _from_front(place: Place) -> int | None:
     return None if rank is None else place.at + rank
 
 
-def _transposed(node: ir.Node, place: Place) -> Iterator[Place]:
+def _before_transpose(node: ir.Node, place: Place) -> Iterator[Place]:
     order, at, rank = node.attributes.get_ints("perm"), _from_front(place), _rank(node.inputs[0])
     if order is None and rank is not None:
         order = range(rank - 1, -1, -1)
@@ -77,7 +77,7 @@ def _transposed(node: ir.Node, place: Place) -> Iterator[Place]:
         yield Place(node.inputs[0], order[at])
 
 
-def _unsqueezed(node: ir.Node, place: Place) -> Iterator[Place]:
+def _before_unsqueeze(node: ir.Node, place: Place) -> Iterator[Place]:
     added, at, rank = _numbers(node, "axes"), _from_front(place), _rank(place.value)
     if added is None or at is None or (rank is None and min(added, default=0) < 0):
         yield Place(node.inputs[0], None)
@@ -87,7 +87,7 @@ def _unsqueezed(node: ir.Node, place: Place) -> Iterator[Place]:
         yield Place(node.inputs[0], at - sum(a < at for a in places))
 
 
-def _squeezed(node: ir.Node, place: Place) -> Iterator[Place]:
+def _before_squeeze(node: ir.Node, place: Place) -> Iterator[Place]:
     removed, at, rank = _numbers(node, "axes"), _from_front(place), _rank(node.inputs[0])
     if removed is None or at is None or (rank is None and min(removed, default=0) < 0):
         yield Place(node.inputs[0], None)
@@ -97,14 +97,14 @@ def _squeezed(node: ir.Node, place: Place) -> Iterator[Place]:
     yield Place(node.inputs[0], at)
 
 
-def _reduced(node: ir.Node, place: Place) -> Iterator[Place]:
+def _before_reduction(node: ir.Node, place: Place) -> Iterator[Place]:
     if node.attributes.get_int("keepdims", 1):
         yield Place(node.inputs[0], place.at)
     else:
-        yield from _squeezed(node, place)
+        yield from _before_squeeze(node, place)
 
 
-def _reshaped(node: ir.Node, place: Place) -> Iterator[Place]:
+def _before_reshape(node: ir.Node, place: Place) -> Iterator[Place]:
     """Yield any axis of the data, but the same one where it is copied, and what a shape says."""
     shape, at = _numbers(node, "shape"), _from_front(place)
     copied = shape is not None and at is not None and at < len(shape) and shape[at] == 0
@@ -113,7 +113,7 @@ def _reshaped(node: ir.Node, place: Place) -> Iterator[Place]:
         yield Place(node.inputs[1], at, counts=True)
 
 
-def _multiplied(node: ir.Node, place: Place) -> Iterator[Place]:
+def _before_product(node: ir.Node, place: Place) -> Iterator[Place]:
     """Yield rows of the first factor, columns of the second, and stacks of both."""
     rank, at = _rank(place.value), place.at
     if at is None or (rank is None and at >= 0):
@@ -134,7 +134,7 @@ def _general_product(node: ir.Node, place: Place) -> Iterator[Place]:
         yield Place(node.inputs[1], 1 - node.attributes.get_int("transB", 0))
 
 
-def _gathered(node: ir.Node, place: Place) -> Iterator[Place]:
+def _before_gather(node: ir.Node, place: Place) -> Iterator[Place]:
     axis, at, rank = node.attributes.get_int("axis", 0), _from_front(place), _rank(node.inputs[1])
     if at is None or axis < 0:
         yield from (Place(value, None) for value in node.inputs)
@@ -146,12 +146,12 @@ def _gathered(node: ir.Node, place: Place) -> Iterator[Place]:
         yield Place(node.inputs[0], at if at < axis else at - rank + 1)
 
 
-def _expanded(node: ir.Node, place: Place) -> Iterator[Place]:
+def _before_expand(node: ir.Node, place: Place) -> Iterator[Place]:
     yield from same_axis(node, place)
     yield Place(node.inputs[1], _from_front(place), counts=True)
 
 
-def _filled(node: ir.Node, place: Place) -> Iterator[Place]:
+def _before_fill(node: ir.Node, place: Place) -> Iterator[Place]:
     yield Place(node.inputs[0], _from_front(place), counts=True)
 
 
@@ -164,7 +164,7 @@ def _first_input(node: ir.Node, place: Place) -> Iterator[Place]:
     yield Place(node.inputs[0], place.at)
 
 
-def _nowhere(node: ir.Node, place: Place) -> Iterator[Place]:
+def _no_places(node: ir.Node, place: Place) -> Iterator[Place]:
     del node, place
     yield from ()
 
@@ -180,16 +180,16 @@ def _numbers(node: ir.Node, name: str) -> list[int] | None:
 
 # operators: those whose axes are not those of all their operands
 ALONG: Mapping[str, Rule] = {
-    "Transpose": _transposed,
-    "Unsqueeze": _unsqueezed,
-    "Squeeze": _squeezed,
-    "Reshape": _reshaped,
-    "Flatten": _reshaped,
-    "MatMul": _multiplied,
+    "Transpose": _before_transpose,
+    "Unsqueeze": _before_unsqueeze,
+    "Squeeze": _before_squeeze,
+    "Reshape": _before_reshape,
+    "Flatten": _before_reshape,
+    "MatMul": _before_product,
     "Gemm": _general_product,
-    "Gather": _gathered,
-    "Expand": _expanded,
-    "ConstantOfShape": _filled,
+    "Gather": _before_gather,
+    "Expand": _before_expand,
+    "ConstantOfShape": _before_fill,
     "Range": _counted_up,
     "Conv": _first_input,
     "ConvTranspose": _first_input,
@@ -203,9 +203,9 @@ ALONG: Mapping[str, Rule] = {
             *("ReduceSumSquare", "ReduceProd", "ReduceLogSum", "ReduceLogSumExp"),
             *("ArgMax", "ArgMin"),
         ),
-        _reduced,
+        _before_reduction,
     ),
-    **dict.fromkeys(("Shape", "Size", "NonZero", "OneHot", "TopK"), _nowhere),
+    **dict.fromkeys(("Shape", "Size", "NonZero", "OneHot", "TopK"), _no_places),
 }
 
 
@@ -238,7 +238,7 @@ def _size(node: ir.Node, place: Place) -> Iterator[Place]:
     yield Place(node.inputs[0], None)
 
 
-def _taken(node: ir.Node, place: Place) -> Iterator[Place]:
+def _element_taken(node: ir.Node, place: Place) -> Iterator[Place]:
     """Yield the element that is taken: which one is a constant, mostly."""
     numbers = constant(node.inputs[1])
     flat = np.zeros(0) if numbers is None else numbers.numpy().reshape(-1)
@@ -247,7 +247,7 @@ def _taken(node: ir.Node, place: Place) -> Iterator[Place]:
     yield Place(node.inputs[0], int(flat[at]) if is_constant else None, counts=True)
 
 
-def _cut(node: ir.Node, place: Place) -> Iterator[Place]:
+def _before_slice(node: ir.Node, place: Place) -> Iterator[Place]:
     starts, ends = _numbers(node, "starts"), node.attributes.get_ints("ends")
     if ends is None and len(node.inputs) > 2:
         held = constant(node.inputs[2])
@@ -260,7 +260,7 @@ def _cut(node: ir.Node, place: Place) -> Iterator[Place]:
     yield Place(node.inputs[0], at, counts=True)
 
 
-def _joined(node: ir.Node, place: Place) -> Iterator[Place]:
+def _before_concat(node: ir.Node, place: Place) -> Iterator[Place]:
     """Yield the piece that is the element: those of shapes have one each."""
     pieces, at = list(node.inputs), place.at
     if at is not None and -len(pieces) <= at < len(pieces):
@@ -286,9 +286,9 @@ def _added_up(node: ir.Node, place: Place) -> Iterator[Place]:
 COUNTING: Mapping[str, Rule] = {
     "Shape": _shape,
     "Size": _size,
-    "Gather": _taken,
-    "Slice": _cut,
-    "Concat": _joined,
+    "Gather": _element_taken,
+    "Slice": _before_slice,
+    "Concat": _before_concat,
     "SequenceLength": _items,
     "ReduceSum": _added_up,
     "If": _out_of_branches,

@@ -54,7 +54,7 @@ class _Search:
     def found(self) -> Steps:
         axes: dict[str, dict[int, None]] = {}
         counts: set[str] = set()
-        for place in self._reached():
+        for place in self._reached_places():
             name = self._inputs[place.value] if place.value is not None else ""
             if place.counts:
                 counts.add(name)
@@ -65,7 +65,7 @@ class _Search:
             {name: tuple(input_axes) for name, input_axes in axes.items()}, frozenset(counts)
         )
 
-    def _reached(self) -> Iterator[Place]:
+    def _reached_places(self) -> Iterator[Place]:
         """Yield the places of inputs of the model."""
         waiting = [p for node in self._stepping for p in _STARTS[operator(node)](node)]
         seen = set(waiting)
@@ -74,11 +74,13 @@ class _Search:
             if place.value in self._inputs:
                 yield place
                 continue
-            behind = [p for p in self._behind(place) if p.value is not None and p not in seen]
+            behind = [
+                p for p in self._places_behind(place) if p.value is not None and p not in seen
+            ]
             seen.update(behind)
             waiting += behind
 
-    def _behind(self, place: Place) -> Iterator[Place]:
+    def _places_behind(self, place: Place) -> Iterator[Place]:
         value = place.value
         node = None if value is None else value.producer()
         if node is not None:
@@ -90,7 +92,7 @@ class _Search:
         elif value is not None and isinstance(value.graph, ir.Graph):
             owner = self._owners.get(value.graph)
             if owner is not None and value in value.graph.inputs:
-                yield from _outside(owner, value.graph.inputs.index(value), place)
+                yield from _place_outside(owner, value.graph.inputs.index(value), place)
 
 
 def _axes(place: Place) -> Iterator[int]:
@@ -113,11 +115,11 @@ def _axes(place: Place) -> Iterator[int]:
 
 
 def _of_scan(node: ir.Node) -> Iterator[Place]:
-    for index, axis in _scanned(node).items():
+    for index, axis in _scanned_axes(node).items():
         yield Place(node.inputs[index], axis)
 
 
-def _scanned(node: ir.Node) -> Mapping[int, int]:
+def _scanned_axes(node: ir.Node) -> Mapping[int, int]:
     """Return the axis along which a Scan goes, by input; negative where the rank is unknown."""
     count, first = node.attributes.get_int("num_scan_inputs", 0), _lengths(node)
     axes = list(node.attributes.get_ints("scan_input_axes", ())) or [first] * count
@@ -139,10 +141,10 @@ def _of_loop(node: ir.Node) -> Iterator[Place]:
     if node.inputs and node.inputs[0] is not None:
         yield Place(node.inputs[0], None, counts=True)
     for body in subgraphs(node):
-        yield from _compared(body.outputs[0] if body.outputs else None)
+        yield from _compared_places(body.outputs[0] if body.outputs else None)
 
 
-def _compared(condition: ir.Value | None) -> Iterator[Place]:
+def _compared_places(condition: ir.Value | None) -> Iterator[Place]:
     waiting, seen = [condition], {condition}
     while waiting:
         value = waiting.pop()
@@ -176,7 +178,7 @@ _LOGIC = frozenset({"And", "Or", "Not", "Cast", "Identity", "Squeeze", "Unsqueez
 # Out of bodies.
 
 
-def _outside(owner: ir.Node, index: int, place: Place) -> Iterator[Place]:
+def _place_outside(owner: ir.Node, index: int, place: Place) -> Iterator[Place]:
     """Yield what an input of a body is outside."""
     if operator(owner) == "Loop" and index > 1:
         yield Place(owner.inputs[index], place.at, place.counts)
@@ -184,7 +186,7 @@ def _outside(owner: ir.Node, index: int, place: Place) -> Iterator[Place]:
         return
     batches, at = _lengths(owner), place.at
     if at is not None and at >= 0 and not place.counts:
-        axis = _scanned(owner).get(index + batches)
+        axis = _scanned_axes(owner).get(index + batches)
         at += batches
         at = None if axis is not None and axis < 0 else at + (axis is not None and at >= axis)
     yield Place(owner.inputs[index + batches], at, place.counts)

@@ -57,11 +57,11 @@ class StressInputs:
     def alternatives(self, kind: str) -> Iterator[Feeds]:
         """Yield the feeds of one of KINDS, the hardest first; none if it concerns no input."""
         for change in KINDS[kind]:
-            feeds = self._changed(change)
+            feeds = self._change_base(change)
             if feeds is not None:
                 yield feeds
 
-    def _changed(self, change: Change) -> Feeds | None:
+    def _change_base(self, change: Change) -> Feeds | None:
         """Return the base after a change, or None if that changes nothing."""
         rng = np.random.default_rng(self.seed)
         new: Feeds = {}
@@ -107,7 +107,7 @@ def _counted_to(
     return np.broadcast_to(counted if array.ndim else counted[-1], array.shape)
 
 
-def _masked(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+def _mask_all(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
     """Mask everything."""
     del rng
     return _with_mask(role, np.ones(array.shape, np.bool_)) if role.role is Role.MASK else None
@@ -119,7 +119,7 @@ def _masked_by_true(array: Array, role: InputRole, rng: np.random.Generator) -> 
     return np.ones(array.shape) if role.role is Role.MASK and not role.added else None
 
 
-def _padded(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+def _mask_ends(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
     """Mask a quarter at either end: in the left one, causal attention sees nothing."""
     del rng
     if role.role is not Role.MASK or not array.ndim:
@@ -144,7 +144,7 @@ def _whole_vocabulary(array: Array, role: InputRole, rng: np.random.Generator) -
     return rng.permutation(rows).reshape(array.shape)
 
 
-def _repeated(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+def _repeat_value(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
     """Give every element one value, so that what divides by a deviation divides by nothing."""
     del rng
     if role.role is Role.IDS:
@@ -160,7 +160,7 @@ def _zeros(array: Array, role: InputRole, rng: np.random.Generator) -> Array | N
     return np.zeros(array.shape) if role.role in _FLOATS else None
 
 
-def _large(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
+def _make_large(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
     """Take what is large in the scale of the input; what is made up has the deviation 1."""
     del rng
     if role.role is not Role.DATA:
@@ -226,16 +226,16 @@ def _tone(loudest: float, array: Array, role: InputRole, rng: np.random.Generato
 
 KINDS: Mapping[str, tuple[Change, ...]] = {
     "late positions": tuple(partial(_counted_to, latest) for latest in LATEST),
-    "fully masked rows": (_masked, _masked_by_true),
-    "padded rows": (_padded,),
+    "fully masked rows": (_mask_all, _masked_by_true),
+    "padded rows": (_mask_ends,),
     "zeros": (_zeros,),
-    "repeated values": (_repeated,),
+    "repeated values": (_repeat_value,),
     "whole vocabulary": (_whole_vocabulary,),
     "normalised image": (_normalised_image,),
     "image 0..255": (_bytes_image,),
     "sound -1..1": (partial(_tone, 1.0),),
     "sound of 16 bits": (partial(_tone, _LOUDEST),),
-    "large constants": (_large,),
+    "large constants": (_make_large,),
     "unnormalised numbers": (_unnormalised,),
     "ends of the range": (_ends_of_range,),
 }

@@ -81,19 +81,19 @@ def tables_of(model: ir.Model) -> dict[str, Table]:
     for value in model.graph.inputs:
         chain = chain_of(value)
         for start in (chain, Chain(value, np.ones(()), np.zeros(()))):
-            held = next(_compared(consumers, start.end), None)
+            held = next(_compared_constants(consumers, start.end), None)
             if held is not None:
                 tables[value.name or ""] = Table(held, start)
                 break
     return tables
 
 
-def _compared(consumers: Consumers, value: ir.Value) -> Iterator[Array]:
+def _compared_constants(consumers: Consumers, value: ir.Value) -> Iterator[Array]:
     """Yield the constants that a value, moved or not, is compared with."""
     products: list[tuple[ir.Node, Array]] = []
     squares: list[ir.Value] = []
     for node, index in consumers.uses(value, moves):
-        kind, other = operator(node), _other(node, index)
+        kind, other = operator(node), _other_constant(node, index)
         if kind in _DIFFERENCES and other is not None and _is_table(consumers, node, other):
             yield -_numbers(other) if kind == "Add" else _numbers(other)
         elif kind == "com.microsoft::CDist" and other is not None:
@@ -112,7 +112,7 @@ def _compared(consumers: Consumers, value: ir.Value) -> Iterator[Array]:
                 yield held
 
 
-def _other(node: ir.Node, index: int) -> ir.TensorProtocol | None:
+def _other_constant(node: ir.Node, index: int) -> ir.TensorProtocol | None:
     """Return the constant that is the other one of a node's first two inputs."""
     return constant(node.inputs[1 - index]) if index < 2 <= len(node.inputs) else None
 
@@ -148,7 +148,7 @@ def _scales(node: ir.Node, index: int) -> bool:
     """Tell whether a node moves a value, changes its sign, or computes with a constant."""
     if moves(node, index) or has(node, Trait.CHANGES_SIGN):
         return True
-    return operator(node) in _SCALING and _other(node, index) is not None
+    return operator(node) in _SCALING and _other_constant(node, index) is not None
 
 
 def _to_square(node: ir.Node, index: int) -> bool:

@@ -78,7 +78,7 @@ def measure_costs(
     reason = times_mean_nothing(provider, low.name)
     if reason is not None:
         raise OptionError("times would mean nothing here", where=provider, found=reason)
-    wanted = _wanted(only)
+    wanted = _parts_wanted(only)
     clock = Clock(provider, low, threads, sessions)
     facts = facts_of(provider)
     costs = [*_rates(clock, wanted, progress)]
@@ -106,10 +106,10 @@ def measure_costs(
         "casts": measured.casts,
         "joins": measured.joins,
     }
-    return table if before is None else _completed(table, before, wanted)
+    return table if before is None else _complete_table(table, before, wanted)
 
 
-def _wanted(only: Collection[str]) -> tuple[str, ...]:
+def _parts_wanted(only: Collection[str]) -> tuple[str, ...]:
     """Return which parts are measured.
 
     Raises:
@@ -133,14 +133,14 @@ def _rates(
         progress(number, len(CALLS), family)
         models = [model_of(call, dtype) for call in calls for dtype in clock.types]
         if family == "convolution":  # in a row, for at the ends of a model layouts change
-            took = [_between(*_in_rows(model, clock)) for model in models]
+            took = [_time_per_node(*_in_rows(model, clock)) for model in models]
         else:
             took = clock.microseconds(models, layouts=family == "recurrent")
         for offset, dtype in enumerate(clock.types):
-            yield from _fits(family, calls, dtype.name, took[offset :: len(clock.types)])
+            yield from _fit_family(family, calls, dtype.name, took[offset :: len(clock.types)])
 
 
-def _fits(
+def _fit_family(
     family: str, calls: Sequence[Call], type_: str, times: Sequence[float]
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a family in a type, one for each range of sizes that was measured."""
@@ -152,7 +152,7 @@ def _fits(
             yield {"family": family, "type": type_, "from": least, **row}
 
 
-def _between(one: float, longer: float) -> float:
+def _time_per_node(one: float, longer: float) -> float:
     """Return what a node takes of which one, and three in a row, took so long."""
     return NOT_RUN if NOT_RUN in (one, longer) else max(0.0, longer - one) / 2
 
@@ -175,7 +175,7 @@ def _parts(calls: Sequence[Call], splits: Sequence[int]) -> Iterator[tuple[int, 
         yield least, [i for i, size in enumerate(sizes) if least <= size < end]
 
 
-def _completed(
+def _complete_table(
     table: dict[str, Any], before: Mapping[str, Any], measured: Collection[str]
 ) -> dict[str, Any]:
     """Return a table with what was not measured from the one before."""

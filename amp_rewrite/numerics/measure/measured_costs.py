@@ -45,7 +45,7 @@ def table_of(
     start = base or _with_casts(provider, result, full, lowest)
     nodes = {
         name: {FLOAT32.name: in_full, low.name: in_low}
-        for name, in_full, in_low in _taken(result, full, lowest)
+        for name, in_full, in_low in _times_of_nodes(result, full, lowest)
     }
     return replace(
         start,
@@ -56,7 +56,7 @@ def table_of(
         driver=facts.driver,
         source=SOURCE,
         nodes=nodes,
-        together=tuple(_together(full, lowest, nodes)),
+        together=tuple(_nodes_together(full, lowest, nodes)),
         model=digest_of(full.flat),
     )
 
@@ -127,7 +127,7 @@ def _row(to: str, taken: Sequence[tuple[int, float]]) -> dict[str, Any]:
     return {"to": to, **ends, "call": cost["call"], "element": cost["element"]}
 
 
-def _taken(
+def _times_of_nodes(
     result: RewriteResult, full: TracedRun, lowest: TracedRun
 ) -> Iterator[tuple[str, float, float]]:
     """Yield the first results of the nodes that both runs tell of, with their microseconds.
@@ -145,7 +145,7 @@ def _first_result(flat: FlatGraph, node: int) -> int:
     return next(iter(flat.outputs_of(node)), ABSENT)
 
 
-def _together(
+def _nodes_together(
     full: TracedRun, lowest: TracedRun, owned: Mapping[str, object]
 ) -> Iterator[tuple[str, ...]]:
     """Yield the first results of nodes that the engine computes as one in both types."""

@@ -103,7 +103,7 @@ def pairs(clock: Clock, progress: Callable[..., None]) -> Pairs:
         for n in SIDES
         for family in ENDS
         if family not in ("none", _APART)
-        for dtype, taken in zip(clock.types, _apart(family, n, clock), strict=True)
+        for dtype, taken in zip(clock.types, _measure_alone(family, n, clock), strict=True)
     }
     lacking = {family for (family, *_), taken in alone.items() if taken == NOT_RUN}
     families = [f for f in ENDS if f not in ("none", _APART) and f not in lacking]
@@ -114,12 +114,12 @@ def pairs(clock: Clock, progress: Callable[..., None]) -> Pairs:
             if parted is None:
                 continue
             for target in clock.types[::-1]:
-                cost = _fitted([max(0.0, cast) for cast, *_ in parted])
+                cost = _fit_rates([max(0.0, cast) for cast, *_ in parted])
                 ends = {"producer": first, "consumer": second}
                 measured.casts.append({"to": target.name, **ends, **cost})
             if (first, second) in PAIRS:
                 saves = {
-                    dtype.name: _fitted([max(0.0, saved[at]) for saved in parted])
+                    dtype.name: _fit_rates([max(0.0, saved[at]) for saved in parted])
                     for at, dtype in enumerate(clock.types, start=1)
                 }
                 measured.joins.append({"producer": first, "consumer": second, "saves": saves})
@@ -131,12 +131,12 @@ def pairs(clock: Clock, progress: Callable[..., None]) -> Pairs:
 def _of_sides(
     first: str, second: str, alone: Mapping[tuple[str, DType, int], float], clock: Clock
 ) -> list[tuple[float, float, float]] | None:
-    """Return what `_parted` says for each of `SIDES`; None if the provider does not run it."""
-    rows = [_parted(first, second, n, alone, clock) for n in SIDES]
+    """Return what `_measure_parting` says of each of `SIDES`; None if it does not run there."""
+    rows = [_measure_parting(first, second, n, alone, clock) for n in SIDES]
     return None if any(map(math.isnan, (number for row in rows for number in row))) else rows
 
 
-def _parted(
+def _measure_parting(
     first: str,
     second: str,
     n: int,
@@ -167,7 +167,7 @@ def _parted(
     return (whole - min(sum(saved), whole)) / 2, saved[0] - less, saved[1] - less
 
 
-def _apart(family: str, n: int, clock: Clock) -> list[float]:
+def _measure_alone(family: str, n: int, clock: Clock) -> list[float]:
     """Return what an operator takes alone, by type."""
     models = [between("none", family, (dtype, dtype), n) for dtype in clock.types]
     return clock.microseconds(models, layouts=True)
@@ -187,7 +187,7 @@ def _casts_at_ends(
                 if NOT_RUN in taken:
                     continue
                 times = [t - alone[family, dtype, n] for t, n in zip(taken, SIDES, strict=True)]
-                cost = _fitted([max(0.0, time_) for time_ in times])
+                cost = _fit_rates([max(0.0, time_) for time_ in times])
                 yield {"to": target.name, "producer": ends[0], "consumer": ends[1], **cost}
 
 
@@ -199,7 +199,7 @@ def other_casts(families: Sequence[str], clock: Clock) -> Iterator[dict[str, Any
     if not parted:
         return
     by_side = zip(*([max(0.0, cast) for cast, *_ in sides] for sides in parted), strict=True)
-    cost = _fitted([statistics.fmean(casts) for casts in by_side])
+    cost = _fit_rates([statistics.fmean(casts) for casts in by_side])
     for target in clock.types[::-1]:
         yield {"to": target.name, "producer": "*", "consumer": "*", **cost}
 
@@ -217,7 +217,7 @@ def single_casts(clock: Clock) -> Iterator[dict[str, Any]]:
             raise RunError(
                 f"no Cast from {source.name} to {target.name} runs", where=clock.provider
             )
-        yield {"to": target.name, "producer": "*", "consumer": "*", **_fitted(taken)}
+        yield {"to": target.name, "producer": "*", "consumer": "*", **_fit_rates(taken)}
 
 
 def _cast(source: DType, target: DType, n: int) -> onnx.ModelProto:
@@ -225,7 +225,7 @@ def _cast(source: DType, target: DType, n: int) -> onnx.ModelProto:
     return parsed(f"g {ends} {{ y = Cast<to = {target.number}>(x) }}")
 
 
-def _fitted(times: Sequence[float]) -> dict[str, float]:
+def _fit_rates(times: Sequence[float]) -> dict[str, float]:
     """Return the rates of what took so long for the value between two operators."""
     row = fitted([(CHANNELS * n * n, 0) for n in SIDES], times)
     return {key: row[key] for key in ("call", "element")}

@@ -86,7 +86,7 @@ def partial_sum(prober: Prober, node: ir.Node) -> ir.Value | None:
         return None
     attributes = [a for a in node.attributes.values() if a.name not in _AFTER_THE_SUM]
     if node.op_type in POOLS:
-        return _pooled(prober, graph, node, first)
+        return _pool_magnitudes(prober, graph, node, first)
     if node.op_type in _SUM_OF:
         op, inputs = _SUM_OF[node.op_type], list(node.inputs)
         if op == "ReduceSum":
@@ -102,7 +102,7 @@ def partial_sum(prober: Prober, node: ir.Node) -> ir.Value | None:
     return prober.add(graph, node.op_type, inputs, attributes)
 
 
-def _pooled(prober: Prober, graph: ir.Graph, node: ir.Node, data: ir.Value) -> ir.Value:
+def _pool_magnitudes(prober: Prober, graph: ir.Graph, node: ir.Node, data: ir.Value) -> ir.Value:
     """Return the mean of the magnitudes in each window times the number of elements in one."""
     magnitudes = prober.add(graph, "Abs", [data])
     mean = prober.add(graph, node.op_type, [magnitudes], list(node.attributes.values()))

@@ -148,7 +148,7 @@ def calibrate(
     progress = arguments.function("progress", progress)
     if accumulate_low is not None:
         accumulate_low = arguments.texts("accumulate_low", accumulate_low)
-    painter = Repainter.of(model, _judging(changed(options, **changes)))
+    painter = Repainter.of(model, _judging_options(changed(options, **changes)))
     sums = _sums(painter.options) if accumulate_low is None else accumulate_low
     meter = RangeMeter.of(painter, sums)
     total = count(data)
@@ -164,7 +164,7 @@ def calibrate(
     if not meter.batches:
         raise DataError("the data hold no batch", remedy="pass at least one")
     limits = _Limits(painter.low, margin, subnormal_share, meter.batches)
-    denied = _deny(painter, _unfit(meter, limits))
+    denied = _deny(painter, _unfit_slots(meter, limits))
     return Calibration(
         rules=_rules(painter, denied),
         ranges={value.name or "": value_range for value, value_range in meter.ranges().items()},
@@ -178,7 +178,7 @@ def calibrate(
     )
 
 
-def _judging(options: RewriteOptions) -> RewriteOptions:
+def _judging_options(options: RewriteOptions) -> RewriteOptions:
     """Return options with which what an estimate alone would keep is asked about as well."""
     if options.only is None:
         return options
@@ -240,7 +240,7 @@ class _Limits:
         return None
 
 
-def _unfit(meter: RangeMeter, limits: _Limits) -> dict[Slot, str]:
+def _unfit_slots(meter: RangeMeter, limits: _Limits) -> dict[Slot, str]:
     """Return every slot, painted or not, that a measured range forbids to become low."""
     reasons: dict[Slot, str] = {}
     ranges = meter.ranges()

@@ -75,11 +75,11 @@ class Prober:
 
     def constant(self, number: float) -> ir.Value:
         """Return a float32 scalar that every graph of the model can read."""
-        return self._shared("scalar", number, np.float32(number))
+        return self._shared_constant("scalar", number, np.float32(number))
 
     def flat(self, graph: ir.Graph, value: ir.Value) -> ir.Value:
         """Return a tensor's elements as a vector: a view, not a copy."""
-        shape = self._shared("flat", -1, np.array([-1], np.int64))
+        shape = self._shared_constant("flat", -1, np.array([-1], np.int64))
         return self.add(graph, "Reshape", [value, shape])
 
     def reduce(self, graph: ir.Graph, op: str, vector: ir.Value) -> ir.Value:
@@ -99,7 +99,9 @@ class Prober:
             self.model.graph.outputs.append(vector.value)
             vector.value.name = combine_name(combine)
 
-    def _shared(self, kind: str, number: float, array: np.ndarray | np.generic) -> ir.Value:
+    def _shared_constant(
+        self, kind: str, number: float, array: np.ndarray | np.generic
+    ) -> ir.Value:
         key = (kind, number)
         if key not in self._constants:
             self._constants[key] = self._constant_in(
@@ -128,9 +130,9 @@ class Prober:
                 parts[combine].append(vector)
         for combine, numbers in self._numbers.get(graph, {}).items():
             parts[combine] += [Vector([key], number) for key, number in numbers]
-        return {c: self._joined(graph, vectors) for c, vectors in parts.items() if vectors}
+        return {c: self._join_vectors(graph, vectors) for c, vectors in parts.items() if vectors}
 
-    def _joined(self, graph: ir.Graph, vectors: list[Vector]) -> Vector:
+    def _join_vectors(self, graph: ir.Graph, vectors: list[Vector]) -> Vector:
         keys = [key for vector in vectors for key in vector.keys]
         value = self.add(graph, "Concat", [v.value for v in vectors], [ir.AttrInt64("axis", 0)])
         value.shape = ir.Shape([len(keys)])
@@ -170,15 +172,15 @@ class Prober:
                     node.attributes[name] = ir.AttrInt64s(name, [*axes_before, 0])
             stacked = _new_output(node, self._name())
             vectors_found.append(
-                (combine, Vector(vector.keys, self._reduced(graph, combine, stacked)))
+                (combine, Vector(vector.keys, self._reduce_iterations(graph, combine, stacked)))
             )
         return vectors_found
 
-    def _reduced(self, graph: ir.Graph, combine: str, stacked: ir.Value) -> ir.Value:
+    def _reduce_iterations(self, graph: ir.Graph, combine: str, stacked: ir.Value) -> ir.Value:
         """Reduce over the first axis, the iterations; over none of them it is the neutral value."""
         keep = ir.AttrInt64("keepdims", 0)
         if self.opset >= _FIRST_OPSET_WITH_AXES_INPUT[combine]:
-            axis = self._shared("axis", 0, np.array([0], np.int64))
+            axis = self._shared_constant("axis", 0, np.array([0], np.int64))
             return self.add(graph, _REDUCE[combine], [stacked, axis], [keep])
         axes = ir.AttrInt64s("axes", [0])
         return self.add(graph, _REDUCE[combine], [stacked], [keep, axes])

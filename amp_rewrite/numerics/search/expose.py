@@ -59,7 +59,7 @@ def _from_branches(
     for branch in branches:
         for key, value in _collect(branch, by_graph):
             for each in branches:
-                each.outputs.append(_copy(each, value) if each is branch else _empty(each))
+                each.outputs.append(_copy(each, value) if each is branch else _empty_value(each))
             node.resize_outputs(len(node.outputs) + 1)
             output = node.outputs[-1]
             output.name = f"{_PREFIX}.{id(output)}"
@@ -75,7 +75,7 @@ def _copy(graph: ir.Graph, value: ir.Value) -> ir.Value:
     return node.outputs[0]
 
 
-def _empty(graph: ir.Graph) -> ir.Value:
+def _empty_value(graph: ir.Graph) -> ir.Value:
     tensor = ir.AttrTensor("value", ir.Tensor(np.zeros(0, np.float32)))
     node = ir.Node("", "Constant", [], [tensor])
     node.outputs[0].name = f"{_PREFIX}.empty.{id(node)}"

@@ -78,13 +78,13 @@ class Estimates:
         """Return, by node with a low slot, the relative error that rounding in it alone brings."""
         errors: dict[str, float] = {}
         for node in sorted({slot.node for slot in low}):
-            error = sum(float(self.by_value[value]) for value in self._rounded(node))
+            error = sum(float(self.by_value[value]) for value in self._rounded_values(node))
             errors[self._painter.nodes[node].name or ""] = math.sqrt(error)
         return errors
 
     def error(self, low: Collection[Slot]) -> float:
         """Return the relative error that rounding in all these slots brings."""
-        values = {value for slot in low for value in self._rounded(slot.node)}
+        values = {value for slot in low for value in self._rounded_values(slot.node)}
         return math.sqrt(sum(float(self.by_value[value]) for value in values))
 
     def prices(self, price: float) -> Array:
@@ -93,7 +93,7 @@ class Estimates:
             prices = np.nan_to_num(self.by_value * price, nan=0.0, posinf=_DEAREST)
         return np.rint(np.minimum(prices, _DEAREST)).astype(np.int64)
 
-    def _rounded(self, node: int) -> Iterator[int]:
+    def _rounded_values(self, node: int) -> Iterator[int]:
         """Yield the values that a low node rounds: its results, and the constants that it reads."""
         flat, graph = self._painter.flat, self._painter.type_graph
         yield from (v for v in flat.outputs_of(node) if v != ABSENT)
@@ -140,7 +140,7 @@ class _Maker:
         fastest = self.painter.paint(())
         self._fastest = self.painter.low_slots(fastest)
         error = self.estimates.error(self._fastest)
-        self._unit = max(_saved(fastest).time, 1) / max(min(error, 1.0), 1e-9) ** 2
+        self._unit = max(_saved_time(fastest).time, 1) / max(min(error, 1.0), 1e-9) ** 2
         self._losses: dict[frozenset[Slot], float] = {}
 
     def add(self, power: float) -> None:
@@ -153,7 +153,7 @@ class _Maker:
         nodes = [self.painter.nodes[n] for n in sorted({s.node for s in self._fastest - low})]
         kept = tuple(node.name or "" for node in nodes if not is_exact(node))
         error, loss = self.estimates.error(low), self._losses[low]
-        self._made[power] = Point(_saved(painted).share, error, loss, kept)
+        self._made[power] = Point(_saved_time(painted).share, error, loss, kept)
 
     def gap(self, limit: float) -> tuple[float, float] | None:
         """Return the price of the last point that fails, and that of the next, which holds."""
@@ -171,7 +171,7 @@ class _Maker:
         return list(dict.fromkeys(self._made[power] for power in sorted(self._made)))
 
 
-def _saved(painted: PaintResult) -> Saved:
+def _saved_time(painted: PaintResult) -> Saved:
     """Return what a painting saves of the model's predicted time."""
     context, painting = painted.context, painted.painting
     assert context.weighing is not None, "the target's costs were measured"

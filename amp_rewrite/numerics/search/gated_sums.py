@@ -53,7 +53,10 @@ class GatedSums:
         value = node.outputs[0]
         opset = opset_of(node, self.opsets)
         sum_nodes, result = accumulation(node, self.low, opset, self.names, self.sums)
-        branches = {"then_branch": (sum_nodes, result), "else_branch": self._unchanged(value)}
+        branches = {
+            "then_branch": (sum_nodes, result),
+            "else_branch": self._unchanged_branch(value),
+        }
         attributes = [
             ir.AttrGraph(key, ir.Graph([], [end], nodes=nodes, name=f"{value.name}/{key}"))
             for key, (nodes, end) in branches.items()
@@ -62,7 +65,7 @@ class GatedSums:
         graph.insert_after(node, ir.Node("", "If", [gate], attributes, outputs=[chosen]))
         return chosen
 
-    def _unchanged(self, value: ir.Value) -> tuple[list[ir.Node], ir.Value]:
+    def _unchanged_branch(self, value: ir.Value) -> tuple[list[ir.Node], ir.Value]:
         node = ir.Node("", "Identity", [value], outputs=[self._value(value)])
         return [node], node.outputs[0]
 

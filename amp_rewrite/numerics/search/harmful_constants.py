@@ -114,7 +114,7 @@ def rules_for(painter: Repainter, constants: Sequence[HarmfulConstant]) -> tuple
     graphs = [painter.model.graph, *painter.model.graph.subgraphs()]
     why: dict[int, str] = {}
     for constant in constants:
-        value = _named(graphs[constant.graph], constant.name)
+        value = _value_named(graphs[constant.graph], constant.name)
         if value is None:
             continue
         reason = (
@@ -129,7 +129,7 @@ def rules_for(painter: Repainter, constants: Sequence[HarmfulConstant]) -> tuple
     )
 
 
-def _named(graph: ir.Graph, name: str) -> ir.Value | None:
+def _value_named(graph: ir.Graph, name: str) -> ir.Value | None:
     if name in graph.initializers:
         return graph.initializers[name]
     constants = (node.outputs[0] for node in graph if node.op_type == "Constant")
@@ -168,7 +168,7 @@ class _Search:
             if len(group) == 1:
                 self.found[group[0]] = -share
                 others = [i for i in range(count) if i not in self.found]
-                if others and self._measured(others) <= HARM:
+                if others and self._measure_group(others) <= HARM:
                     break
                 continue
             middle = len(group) // 2
@@ -178,11 +178,11 @@ class _Search:
     def _suspect(
         self, suspected: list[tuple[float, tuple[int, ...]]], group: tuple[int, ...]
     ) -> None:
-        share = self._measured(group) if group else 0.0
+        share = self._measure_group(group) if group else 0.0
         if share > HARM:
             heapq.heappush(suspected, (-share, group))
 
-    def _measured(self, group: Collection[int]) -> float:
+    def _measure_group(self, group: Collection[int]) -> float:
         self.runs += 1
         return self.share(group)
 
@@ -215,7 +215,7 @@ class _OpenConstants:
         constants = [constant for constant in all_rounded if not constant.value.is_graph_output()]
         names = [(c.value.name or "", c.graph) for c in constants]
         model.ir_version = max(model.ir_version, FIRST_IR_WITH_OVERRIDES)
-        inputs = [_opened(model.graph, constant, i) for i, constant in enumerate(constants)]
+        inputs = [_open_constant(model.graph, constant, i) for i, constant in enumerate(constants)]
         session = Evaluator(TypedModel(model, spare=True), threads=threads)
         return _OpenConstants(names, inputs, [c.rounded for c in constants], session)
 
@@ -232,7 +232,7 @@ class _OpenConstants:
         return self._session.run({**feeds, **{self._inputs[i]: self._arrays[i] for i in rounded}})
 
 
-def _opened(graph: ir.Graph, constant: RoundedConstant, number: int) -> str:
+def _open_constant(graph: ir.Graph, constant: RoundedConstant, number: int) -> str:
     """Make a constant an input with a default; return the input's name."""
     value, name = constant.value, constant.value.name or ""
     if graph.initializers.get(name) is value:

@@ -204,9 +204,9 @@ class _Search:
         self.low_nodes = sorted({slot.node for slot in self.low})
         places = {self.painter.nodes[i].outputs[k].name or "": (i, k) for i, k in self.gated.values}
         rows = MaskedRows(self.painter.model, places.keys())
-        self.masked = [rows.find(partial(self._plain, feeds, places)) for feeds in self.data]
+        self.masked = [rows.find(partial(self._plain_values, feeds, places)) for feeds in self.data]
 
-    def _plain(
+    def _plain_values(
         self, feeds: Feeds, places: Mapping[str, NodeValue], names: Collection[str]
     ) -> dict[str, Array]:
         """Return values of the float32 model by their names in it; some are inputs."""
@@ -259,7 +259,7 @@ class _Search:
         Nodes in loop bodies, whose outputs cannot be fetched, come before those that did nothing.
         """
         errors = [(i, self.error(i, distances)) for i in self.low_nodes]
-        return sorted(errors, key=lambda pair: (-_known(pair[1].growth), pair[0]))
+        return sorted(errors, key=lambda pair: (-_number_or_nothing(pair[1].growth), pair[0]))
 
     def rank(self, suspects: Sequence[tuple[int, NodeError]]) -> list[NodeError]:
         """Open the gates of one node after the other, and sort by what comes out."""
@@ -271,8 +271,8 @@ class _Search:
                 alone = max(self.output_distances(slots, ends=False).values(), default=0.0)
                 self.tried += 1
             made_here = error.absorbed and error.growth > 0
-            key = math.inf if made_here else _known(alone)
-            untried = -_known(error.growth) if math.isnan(alone) else 0.0
+            key = math.inf if made_here else _number_or_nothing(alone)
+            untried = -_number_or_nothing(error.growth) if math.isnan(alone) else 0.0
             ranked.append((-key, untried, i, replace(error, contribution=alone)))
             if self.progress is not None:
                 self.progress(done, len(suspects))
@@ -302,7 +302,7 @@ def _body_outputs(node: ir.Node) -> list[ir.Value]:
     return [value for body in subgraphs(node) for value in body.outputs]
 
 
-def _known(number: float) -> float:
+def _number_or_nothing(number: float) -> float:
     return 0.0 if math.isnan(number) else number
 
 

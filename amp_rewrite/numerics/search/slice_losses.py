@@ -56,12 +56,14 @@ class SliceLosses:
         empty = SliceLosses((), (), tuple(none), tolerance, limits)
         if tolerance.metric == "top1" or not references:
             return empty
-        same = _compared(tuple(references[0]), limits, references, references, none)
+        same = _compare_outputs(tuple(references[0]), limits, references, references, none)
         names = tuple(name for name, comparer in same.items() if comparer.slices.axes)
         if not names:
             return empty
         rows = tuple(none if apart is None else apart())
-        comparisons = tuple(_compared(names, limits, references, each, rows) for each in noises())
+        comparisons = tuple(
+            _compare_outputs(names, limits, references, each, rows) for each in noises()
+        )
         return SliceLosses(names, comparisons, rows, tolerance, limits)
 
     def loss(self, references: Sequence[Outputs], outputs: Sequence[Outputs]) -> float:
@@ -69,7 +71,7 @@ class SliceLosses:
 
         A slice that is as far off as it may be has the limit as its loss.
         """
-        compared = _compared(self.names, self._tolerances, references, outputs, self.apart)
+        compared = _compare_outputs(self.names, self._tolerances, references, outputs, self.apart)
         shares = (self._share(name, comparer) for name, comparer in compared.items())
         share = max(shares, default=0.0)
         if math.isinf(share):
@@ -84,7 +86,7 @@ class SliceLosses:
         return worst.distance / worst.limit if worst.limit else 0.0 if worst.ok else math.inf
 
 
-def _compared(
+def _compare_outputs(
     names: Sequence[str],
     limits: Tolerances,
     references: Sequence[Outputs],

@@ -171,14 +171,14 @@ class _Search:
         low = self.painter.low_slots(result)
         try:
             with time_limit(self.started + self.budget):
-                return self._searched(result, low)
+                return self._search_painting(result, low)
         except OutOfTimeError:
             if self.best is None:
                 nodes = sorted({slot.node for slot in low})
                 self._note(tuple(self.painter.nodes[node].name or "" for node in nodes))
-            return self._tuning(self.state.losses.get(frozenset(), math.nan))
+            return self._make_tuning(self.state.losses.get(frozenset(), math.nan))
 
-    def _searched(self, result: RewriteResult, low: frozenset[Slot]) -> Tuning:
+    def _search_painting(self, result: RewriteResult, low: frozenset[Slot]) -> Tuning:
         """Search until the end; `low` is what the lists alone make low, in `result`."""
         self.paintable = self.painter.paintable(result) if low else frozenset[Slot]()
         self.gated = GatedModel.of(self.painter, self.paintable)
@@ -188,15 +188,15 @@ class _Search:
             self._say_what_weights_bring(result)
         if before <= self.tolerance.limit:
             self._note(())
-            return self._tuning(before, minimal=True, smallest=True)
+            return self._make_tuning(before, minimal=True, smallest=True)
         if self.painter.weighs and self.estimates is not None and self._holds_on_front():
-            return self._tuning(before)
+            return self._make_tuning(before)
         ranking = self._ranking(low)
         self._note(tuple(ranking))  # everything float32 always holds
         shortest = self._shortest_prefix(ranking)
         minimal = self._shrink(shortest)
-        smallest = minimal and self._smaller(ranking)
-        return self._tuning(before, minimal=minimal, smallest=smallest)
+        smallest = minimal and self._try_smaller(ranking)
+        return self._make_tuning(before, minimal=minimal, smallest=smallest)
 
     @cached_property
     def estimates(self) -> Estimates | None:
@@ -401,7 +401,7 @@ class _Search:
             size = size // 2 if size > 1 else 0
         return True
 
-    def _smaller(self, ranking: list[str]) -> bool:
+    def _try_smaller(self, ranking: list[str]) -> bool:
         """Try every smaller set if there are not too many; tell whether all were tried."""
         size = len(self.best or ())
         total = sum(math.comb(len(ranking), k) for k in range(1, size))
@@ -418,9 +418,11 @@ class _Search:
     def _note(self, keep: tuple[str, ...]) -> None:
         self.best = keep
         if self.output is not None:
-            self._tuning(self.state.losses.get(frozenset(), 0.0)).save(self.output)
+            self._make_tuning(self.state.losses.get(frozenset(), 0.0)).save(self.output)
 
-    def _tuning(self, before: float, *, minimal: bool = False, smallest: bool = False) -> Tuning:
+    def _make_tuning(
+        self, before: float, *, minimal: bool = False, smallest: bool = False
+    ) -> Tuning:
         keep = self.best or ()
         chosen = set(keep)
         return Tuning(
@@ -442,10 +444,11 @@ class _Search:
 
     def _rules(self, keep: Iterable[str]) -> tuple[NodeRule, ...]:
         return tuple(
-            NodeRule(name, None, ListName.DENY, self._why(name), "tune") for name in sorted(keep)
+            NodeRule(name, None, ListName.DENY, self._reason_of(name), "tune")
+            for name in sorted(keep)
         )
 
-    def _why(self, name: str) -> str:
+    def _reason_of(self, name: str) -> str:
         alone = self.contributions.get(name, math.nan)
         if math.isnan(alone):
             return f"kept by tuning, for {self.tolerance.metric} at most {self.tolerance.limit:g}"

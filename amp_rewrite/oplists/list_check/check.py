@@ -266,11 +266,11 @@ def _check_model(path: str | Path, lists: Mapping[str, OpLists]) -> Iterator[Fin
     missing: dict[tuple[str, str], list[_Use]] = {}
     for use in _uses(model):
         if _needs_list(use) and not all(
-            _knows(lists_of_type, use) for lists_of_type in lists.values()
+            _knows_use(lists_of_type, use) for lists_of_type in lists.values()
         ):
             missing.setdefault((use.domain, use.op), []).append(use)
     for uses in missing.values():
-        yield Finding.at(str(path), _unknown(uses, lists))
+        yield Finding.at(str(path), _unknown_text(uses, lists))
 
 
 def _uses(model: Any) -> Iterator[_Use]:
@@ -279,7 +279,7 @@ def _uses(model: Any) -> Iterator[_Use]:
     bodies = [(model.graph.node, model.opset_import)]
     bodies += [(f.node, f.opset_import) for f in model.functions]
     for nodes, imports in bodies:
-        opsets = {_plain(i.domain): i.version for i in imports}
+        opsets = {_plain_domain(i.domain): i.version for i in imports}
         for node in _walk(nodes):
             if (node.domain, node.op_type) not in functions:
                 yield _use(node, opsets)
@@ -302,7 +302,7 @@ def _walk(nodes: Any) -> Iterator[Any]:
 
 
 def _use(node: Any, opsets: Mapping[str, int]) -> _Use:
-    domain = _plain(node.domain)
+    domain = _plain_domain(node.domain)
     opset = opsets.get(domain) or schemas.newest_opset(domain) or 1
     simple = (onnx.AttributeProto.INT, onnx.AttributeProto.FLOAT, onnx.AttributeProto.STRING)
     attributes = {
@@ -313,18 +313,18 @@ def _use(node: Any, opsets: Mapping[str, int]) -> _Use:
     return _Use(domain, node.op_type, opset, attributes, node.name)
 
 
-def _plain(domain: str) -> str:
+def _plain_domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _knows(op_lists: OpLists, use: _Use) -> bool:
+def _knows_use(op_lists: OpLists, use: _Use) -> bool:
     return op_lists.classify(use.domain, use.op, use.opset, use.attributes) is not None
 
 
-def _unknown(uses: list[_Use], lists: Mapping[str, OpLists]) -> str:
+def _unknown_text(uses: list[_Use], lists: Mapping[str, OpLists]) -> str:
     use = uses[0]
     name = f"{use.domain}::{use.op}" if use.domain else use.op
-    silent = [n for n, op_lists in lists.items() if not all(_knows(op_lists, u) for u in uses)]
+    silent = [n for n, op_lists in lists.items() if not all(_knows_use(op_lists, u) for u in uses)]
     which = "no list knows it" if len(silent) == len(lists) else f"not on {', '.join(silent)}"
     node = f", first in node {use.node!r}" if use.node else ""
     return (
