@@ -8,6 +8,8 @@ Two more need to run things and are therefore checked elsewhere: that ONNX Runti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import chain
 
 import onnx_ir as ir
 
@@ -46,14 +48,13 @@ def _added_casts(model: ir.Model) -> Iterator[tuple[str, ir.Node]]:
                 yield scope, node
 
 
-def _check_no_cast_chains(rewritten: ir.Model) -> tuple[Violation, ...]:
+def _check_no_cast_chains(rewritten: ir.Model) -> Iterator[Violation]:
     """No added Cast reads another added Cast: float32 -> low -> float32 only loses precision.
 
     From one low type to another the way leads over float32, which loses nothing, where something
     else reads that.
     """
     types = infer_types(rewritten)
-    violations: list[Violation] = []
     for scope, node in _added_casts(rewritten):
         middle = node.inputs[0]
         maker = None if middle is None else middle.producer()
@@ -63,39 +64,30 @@ def _check_no_cast_chains(rewritten: ir.Model) -> tuple[Violation, ...]:
         ends = first, types.get(middle), _target(node)
         shared = len(middle.uses()) > 1 and len(set(ends)) == len(ends)
         if not (shared and ends[1] == tensor_type(FLOAT32.number)):
-            violations.append(
-                Violation("no-cast-chains", place(scope, node.name), f"reads {middle.name}")
-            )
-    return tuple(violations)
+            yield Violation("no-cast-chains", place(scope, node.name), f"reads {middle.name}")
 
 
-def _check_no_duplicate_casts(rewritten: ir.Model) -> tuple[Violation, ...]:
+def _check_no_duplicate_casts(rewritten: ir.Model) -> Iterator[Violation]:
     """No two added Casts in one scope convert one value to one type."""
     seen: dict[tuple[str, ir.Value | None, str | None], str | None] = {}
-    violations: list[Violation] = []
     for scope, node in _added_casts(rewritten):
         key = scope, node.inputs[0], _target(node)
         if key in seen:
             message = f"does the same as {seen[key]}"
-            violations.append(Violation("no-duplicate-casts", place(scope, node.name), message))
+            yield Violation("no-duplicate-casts", place(scope, node.name), message)
         seen.setdefault(key, node.name)
-    return tuple(violations)
 
 
-def _check_no_useless_casts(rewritten: ir.Model) -> tuple[Violation, ...]:
+def _check_no_useless_casts(rewritten: ir.Model) -> Iterator[Violation]:
     """Every added Cast changes the type, and something reads its output."""
     types = infer_types(rewritten)
-    violations: list[Violation] = []
     for scope, node in _added_casts(rewritten):
         where, source, output = place(scope, node.name), node.inputs[0], node.outputs[0]
         source_type = None if source is None else types.get(source)
         if source_type is not None and source_type == _target(node):
-            violations.append(
-                Violation("no-useless-casts", where, f"its input is {source_type} already")
-            )
+            yield Violation("no-useless-casts", where, f"its input is {source_type} already")
         if not output.uses() and not output.is_graph_output():
-            violations.append(Violation("no-useless-casts", where, "nothing reads it"))
-    return tuple(violations)
+            yield Violation("no-useless-casts", where, "nothing reads it")
 
 
 def _target(node: ir.Node) -> str | None:
@@ -105,11 +97,11 @@ def _target(node: ir.Node) -> str | None:
 
 __all__ = ["INVARIANTS", "Violation", "verify_invariants"]
 
-Invariant = Callable[[ir.Model, ir.Model], tuple[Violation, ...]]
+Invariant = Callable[[ir.Model, ir.Model], Iterator[Violation]]
 
 
-def _check_rewritten_alone(check: Callable[[ir.Model], tuple[Violation, ...]]) -> Invariant:
-    def run(_: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
+def _check_rewritten_alone(check: Callable[[ir.Model], Iterator[Violation]]) -> Invariant:
+    def run(_: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
         return check(rewritten)
 
     run.__doc__ = check.__doc__
@@ -140,10 +132,6 @@ def verify_invariants(
     original: ir.Model, rewritten: ir.Model, *, keep_io_types: KeepIoTypes = True
 ) -> tuple[Violation, ...]:
     """Return every place where a rewritten model breaks an invariant; neither model changes."""
-    violations: list[Violation] = []
-    for name, check in INVARIANTS.items():
-        if name == "io-contract":
-            violations += check_io_contract(original, rewritten, keep_io_types=keep_io_types)
-        else:
-            violations += check(original, rewritten)
-    return tuple(violations)
+    io_contract = partial(check_io_contract, keep_io_types=keep_io_types)
+    checks = {**INVARIANTS, "io-contract": io_contract}
+    return tuple(chain.from_iterable(check(original, rewritten) for check in checks.values()))

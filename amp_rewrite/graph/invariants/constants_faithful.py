@@ -17,14 +17,12 @@ from amp_rewrite.graph.invariants.violation import Violation, graphs, place
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def check_no_unused_initializers(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
+def check_no_unused_initializers(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
     """Every initializer is read or is an output, unless the original has it unused as well."""
     before = {place(scope, value.name) for scope, value in _unused_values(original)}
-    return tuple(
-        Violation("no-unused-initializers", place(scope, value.name), "nothing reads it")
-        for scope, value in _unused_values(rewritten)
-        if place(scope, value.name) not in before
-    )
+    for scope, value in _unused_values(rewritten):
+        if (where := place(scope, value.name)) not in before:
+            yield Violation("no-unused-initializers", where, "nothing reads it")
 
 
 def _unused_values(model: ir.Model) -> Iterator[tuple[str, ir.Value]]:
@@ -55,7 +53,7 @@ def _constant(node: ir.Node) -> ir.TensorProtocol | None:
     return attribute.as_tensor()
 
 
-def check_initializers_intact(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
+def check_initializers_intact(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
     """Initializers and Constants hold what they held, or its nearest value in a low type.
 
     Shape and size agree with the type. A float32 tensor may have become low: rounded to nearest,
@@ -66,14 +64,13 @@ def check_initializers_intact(original: ir.Model, rewritten: ir.Model) -> tuple[
     originals: dict[str, list[ir.TensorProtocol]] = defaultdict(list)
     for _, value, tensor in _tensors(original):
         originals[value.name or ""].append(tensor)
-    violations: list[Violation] = []
     for scope, value, tensor in _tensors(rewritten):
         name = value.name or ""
         sources = originals.get(name) or originals.get(origin(name)) or []
         problem = _size_problem(tensor) or _problem(sources, tensor, _is_bound(value))
         if problem:
-            violations.append(Violation("initializers-intact", place(scope, name), problem))
-    return (*violations, *_type_problems(rewritten))
+            yield Violation("initializers-intact", place(scope, name), problem)
+    yield from _type_problems(rewritten)
 
 
 def _type_problems(model: ir.Model) -> Iterator[Violation]:

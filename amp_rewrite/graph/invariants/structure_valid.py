@@ -39,16 +39,15 @@ def refuse_invalid(rewritten: ir.Model, source: Callable[[], ir.Model], where: o
     refuse_faults(checker_error(rewritten), lambda: checker_error(source()), where)
 
 
-def check_checker(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
+def check_checker(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
     """`onnx.checker.check_model(full_check=True)` passes wherever it passes on the original.
 
     Initializers over 64 KiB are given to it as graph inputs; that their data is whole is
     `initializers-intact`'s business.
     """
     error = checker_error(rewritten)
-    if error is None or checker_error(original) is not None:
-        return ()
-    return (Violation("checker", rewritten.graph.name or "graph", error),)
+    if error is not None and checker_error(original) is None:
+        yield Violation("checker", rewritten.graph.name or "graph", error)
 
 
 def _interface(model: ir.Model, values: Collection[ir.Value]) -> list[ir.Value]:
@@ -60,25 +59,23 @@ def _interface(model: ir.Model, values: Collection[ir.Value]) -> list[ir.Value]:
 
 def check_io_contract(
     original: ir.Model, rewritten: ir.Model, *, keep_io_types: KeepIoTypes = True
-) -> tuple[Violation, ...]:
+) -> Iterator[Violation]:
     """Graph inputs and outputs keep names, order, shapes and types.
 
     An element of a float type may become low where `keep_io_types` does not hold: for every value
     if it is False, for those it does not name if it is a collection.
     """
-    violations: list[Violation] = []
     for kind in ("inputs", "outputs"):
         before = _interface(original, getattr(original.graph, kind))
         after = _interface(rewritten, getattr(rewritten.graph, kind))
         names = [v.name for v in before], [v.name for v in after]
         if names[0] != names[1]:
             message = f"were {names[0]}, are {names[1]}"
-            violations.append(Violation("io-contract", f"graph {kind}", message))
+            yield Violation("io-contract", f"graph {kind}", message)
             continue
         for old, new in zip(before, after, strict=True):
             kept = keep_io_types if isinstance(keep_io_types, bool) else old.name in keep_io_types
-            violations += _compare_interface(old, new, kept)
-    return tuple(violations)
+            yield from _compare_interface(old, new, kept)
 
 
 def _compare_interface(old: ir.Value, new: ir.Value, kept: bool) -> Iterator[Violation]:
@@ -93,12 +90,11 @@ def _compare_interface(old: ir.Value, new: ir.Value, kept: bool) -> Iterator[Vio
         yield Violation("io-contract", where, f"shape was {old.shape}, is {new.shape}")
 
 
-def check_sorted(rewritten: ir.Model) -> tuple[Violation, ...]:
+def check_sorted(rewritten: ir.Model) -> Iterator[Violation]:
     """Every value is defined before it is used, in its graph or an enclosing one."""
-    violations = list(_unsorted_values("", rewritten.graph, set()))
+    yield from _unsorted_values("", rewritten.graph, set())
     for function in rewritten.functions.values():
-        violations += _unsorted_values(f"function {function.name}", function, set())
-    return tuple(violations)
+        yield from _unsorted_values(f"function {function.name}", function, set())
 
 
 def _unsorted_values(scope: str, graph: AnyGraph, visible: set[ir.Value]) -> Iterator[Violation]:
@@ -121,21 +117,17 @@ def _unsorted_values(scope: str, graph: AnyGraph, visible: set[ir.Value]) -> Ite
     visible -= own
 
 
-def check_unique_names(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
+def check_unique_names(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
     """No node or value name is used again, unless the original does so as often.
 
     Values: within a graph and its enclosing graphs. Nodes: within the model; nodes without a name
     do not count.
     """
-    violations: list[Violation] = []
     for kind, repeated in (("node", _repeated_nodes), ("value", _repeated_values)):
         before = repeated(original)
-        violations += [
-            Violation("unique-names", name, f"{kind} name is used {times + 1} times")
-            for name, times in repeated(rewritten).items()
-            if times > before[name]
-        ]
-    return tuple(violations)
+        for name, times in repeated(rewritten).items():
+            if times > before[name]:
+                yield Violation("unique-names", name, f"{kind} name is used {times + 1} times")
 
 
 def _repeated_nodes(model: ir.Model) -> Counter[str]:

@@ -41,9 +41,8 @@ _MODEL_FIELDS = (
 )
 
 
-def check_metadata(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
+def check_metadata(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
     """The model's and the main graph's names, versions, doc strings and metadata survive."""
-    violations: list[Violation] = []
     for field in _MODEL_FIELDS:
         before, after = getattr(original, field), getattr(rewritten, field)
         if field == "opset_imports" and "" not in before:
@@ -51,12 +50,11 @@ def check_metadata(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, 
         if field == "metadata_props":
             before, after = without_rewrite(before), without_rewrite(after)
         if before != after:
-            violations.append(Violation("metadata", field, f"was {before!r}, is {after!r}"))
-    violations += _compare_descriptions("metadata", "graph", original.graph, rewritten.graph)
+            yield Violation("metadata", field, f"was {before!r}, is {after!r}")
+    yield from _compare_descriptions("metadata", "graph", original.graph, rewritten.graph)
     if original.graph.name != rewritten.graph.name:
         message = f"was {original.graph.name!r}, is {rewritten.graph.name!r}"
-        violations.append(Violation("metadata", "graph name", message))
-    return tuple(violations)
+        yield Violation("metadata", "graph name", message)
 
 
 def _compare_descriptions(
@@ -74,52 +72,48 @@ def _compare_descriptions(
         yield Violation(invariant, where, f"metadata lost: {lost}")
 
 
-def check_functions(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
+def check_functions(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
     """Model-local functions survive as they are."""
-    violations: list[Violation] = []
     for identifier, function in original.functions.items():
         where = "::".join(part for part in identifier if part)
         after = rewritten.functions.get(identifier)
         if after is None:
-            violations.append(Violation("functions", where, "is gone"))
+            yield Violation("functions", where, "is gone")
         elif _bytes(function) != _bytes(after):
-            violations.append(Violation("functions", where, "has changed"))
-    return tuple(violations)
+            yield Violation("functions", where, "has changed")
 
 
 def _bytes(function: ir.Function) -> bytes:
     return ir.serde.serialize_function(function).SerializeToString(deterministic=True)
 
 
-def check_opaque_parts(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
+def check_opaque_parts(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
     """What onnx_ir has no place for survives: training_info, sparse initializers, annotations."""
-    violations: list[Violation] = []
     headers = ModelWriter(original).header(), ModelWriter(rewritten).header()
     for part in ("training_info", "configuration"):
         before, after = ([m.SerializeToString() for m in getattr(h, part)] for h in headers)
         if before != after:
             message = f"had {len(before)} entries, has {len(after)} or others"
-            violations.append(Violation("opaque-parts", part, message))
+            yield Violation("opaque-parts", part, message)
     values = dict(_values("", rewritten.graph))
     for key, old in _values("", original.graph):
         new = values.get(key)
         if isinstance(old.const_value, SparseTensor) and not (
             new is not None and isinstance(new.const_value, SparseTensor)
         ):
-            violations.append(Violation("opaque-parts", place(*key), "is no longer sparse"))
+            yield Violation("opaque-parts", place(*key), "is no longer sparse")
         if new is not None and old.meta.get(QUANTIZATION) != new.meta.get(QUANTIZATION):
-            violations.append(Violation("opaque-parts", place(*key), "lost its annotation"))
-    return tuple(violations)
+            yield Violation("opaque-parts", place(*key), "lost its annotation")
 
 
-def check_nodes(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
+def check_nodes(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
     """Every node survives with its description, attributes and inputs, and none appears.
 
     Exempt: Casts and Constants, which the pass may retarget or convert; attributes of known
     operators that carry an element type. Custom operators keep the types of their inputs and
     outputs.
     """
-    return tuple(_compare_graphs("", original.graph, rewritten.graph, original))
+    return _compare_graphs("", original.graph, rewritten.graph, original)
 
 
 def _compare_graphs(
@@ -233,25 +227,23 @@ def _compare_types(where: str, old: ir.Node, new: ir.Node) -> Iterator[Violation
             yield Violation("nodes", where, message)
 
 
-def check_value_infos(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
+def check_value_infos(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
     """What the file records of a value survives: shape, description, and type but for floats.
 
     A value of the same name in the same scope must keep its shape and may change from one float
     type to a low one only.
     """
     after = dict(_values("", rewritten.graph))
-    violations: list[Violation] = []
     for (scope, name), old in _values("", original.graph):
         new = after.get((scope, name))
         if new is None:
             continue
         where = place(scope, name)
-        violations += _compare_descriptions("value-infos", where, old, new)
+        yield from _compare_descriptions("value-infos", where, old, new)
         if old.shape is not None and old.shape != new.shape:
             message = f"shape was {old.shape}, is {new.shape}"
-            violations.append(Violation("value-infos", where, message))
-        violations += _compare_recorded(where, old, new)
-    return tuple(violations)
+            yield Violation("value-infos", where, message)
+        yield from _compare_recorded(where, old, new)
 
 
 def _compare_recorded(where: str, old: ir.Value, new: ir.Value) -> Iterator[Violation]:

@@ -17,7 +17,7 @@ Problem = tuple[tuple[str, str], str]
 """((place, value), what is wrong): the same problem of another type has the same key."""
 
 
-def check_types(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...]:
+def check_types(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
     """Types recorded and types inferred agree, and every operator admits its types.
 
     Checked on the main graph and its subgraphs: each recorded type (value_info, inputs, outputs)
@@ -27,11 +27,9 @@ def check_types(original: ir.Model, rewritten: ir.Model) -> tuple[Violation, ...
     not count.
     """
     problems_before = {key for key, _ in _type_problems(original)}
-    return tuple(
-        Violation("types", key[0], f"{key[1]} {problem}")
-        for key, problem in _type_problems(rewritten)
-        if key not in problems_before
-    )
+    for key, problem in _type_problems(rewritten):
+        if key not in problems_before:
+            yield Violation("types", key[0], f"{key[1]} {problem}")
 
 
 def _type_problems(model: ir.Model) -> Iterator[Problem]:

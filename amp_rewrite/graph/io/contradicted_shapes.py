@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite.graph.io.inferred_shapes import slim_proto
-from amp_rewrite.graph.proto.messages import shape_of
+from amp_rewrite.graph.proto.messages import graphs_of, shape_of
 from amp_rewrite.graph.proto.shape_inference import FAILURES, inferred
 
 
@@ -42,7 +42,7 @@ def _forget(graph: onnx.GraphProto) -> None:
     given = {value.name for value in (*graph.initializer, *graph.input)}
     for info in (info for info in graph.output if info.name not in given):
         info.type.tensor_type.ClearField("shape")
-    for body in _bodies(graph).values():
+    for body in (body for node in graph.node for body in graphs_of(node)):
         _forget(body)
 
 

@@ -19,9 +19,9 @@ from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.io.typeproto import read_info, read_type
 from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
 from amp_rewrite.graph.proto.external import ExternalFiles, Held
-from amp_rewrite.graph.proto.flat_proto import FlatProto, string
+from amp_rewrite.graph.proto.flat_proto import PLAIN, FlatProto, string
 from amp_rewrite.graph.proto.messages import props, text
-from amp_rewrite.graph.proto.stored import check_tensor
+from amp_rewrite.graph.proto.stored import StoredTensor, check_tensor
 from amp_rewrite.graph.tensors import ProtoTensor, SparseTensor
 
 QUANTIZATION = "quant_parameter_tensor_names"
@@ -153,8 +153,7 @@ class _Builder:
         if number in flat.sparse:
             tensor: ir.TensorProtocol = SparseTensor(flat.sparse[number])
         else:
-            proto = flat.tensors[number].proto
-            tensor = read_tensor(proto, flat.files, f"value {value.name!r}")
+            tensor = tensor_of(flat.tensors[number])
             if isinstance(flat.tensors[number].location, Held):
                 tensor = copy.copy(tensor)  # saving may rename it
         value.const_value = tensor
@@ -197,12 +196,7 @@ class _Builder:
 
 
 _Kind = ir.AttributeType
-_PLAIN: dict[int, tuple[ir.AttributeType, str]] = {
-    _Kind.INT.value: (_Kind.INT, "i"),
-    _Kind.FLOAT.value: (_Kind.FLOAT, "f"),
-    _Kind.INTS.value: (_Kind.INTS, "ints"),
-    _Kind.FLOATS.value: (_Kind.FLOATS, "floats"),
-}
+_PLAIN = {kind: (_Kind(kind), field) for kind, field in PLAIN.items()}
 
 
 class AttributeReader:
@@ -215,18 +209,18 @@ class AttributeReader:
         self.nested = False
         """Whether anything read holds a graph, or a tensor whose data are not in the message: then
         the message of the node does not tell whether the node has changed."""
-        self._values: dict[ir.AttributeType, Callable[[Any, str], Any]] = {
-            _Kind.STRING: lambda p, w: string(p.s),
-            _Kind.STRINGS: lambda p, w: [string(entry) for entry in p.strings],
-            _Kind.TENSOR: lambda p, w: self._tensor(p.t, w),
-            _Kind.TENSORS: lambda p, w: [self._tensor(entry, w) for entry in p.tensors],
-            _Kind.GRAPH: lambda p, w: self._subgraph(),
-            _Kind.GRAPHS: lambda p, w: [self._subgraph() for _ in p.graphs],
-            _Kind.SPARSE_TENSOR: lambda p, w: p.sparse_tensor,
-            _Kind.SPARSE_TENSORS: lambda p, w: list(p.sparse_tensors),
-            _Kind.TYPE_PROTO: lambda p, w: ir.TypeAndShape(*read_type(p.tp, w)),
-            _Kind.TYPE_PROTOS: lambda p, w: [
-                ir.TypeAndShape(*read_type(entry, w)) for entry in p.type_protos
+        self._values: dict[ir.AttributeType, Callable[[Any], Any]] = {
+            _Kind.STRING: lambda p: string(p.s),
+            _Kind.STRINGS: lambda p: [string(entry) for entry in p.strings],
+            _Kind.TENSOR: lambda p: self._tensor(p.t),
+            _Kind.TENSORS: lambda p: [self._tensor(entry) for entry in p.tensors],
+            _Kind.GRAPH: lambda p: self._subgraph(),
+            _Kind.GRAPHS: lambda p: [self._subgraph() for _ in p.graphs],
+            _Kind.SPARSE_TENSOR: lambda p: p.sparse_tensor,
+            _Kind.SPARSE_TENSORS: lambda p: list(p.sparse_tensors),
+            _Kind.TYPE_PROTO: lambda p: ir.TypeAndShape(*read_type(p.tp)),
+            _Kind.TYPE_PROTOS: lambda p: [
+                ir.TypeAndShape(*read_type(entry)) for entry in p.type_protos
             ],
         }
 
@@ -241,28 +235,25 @@ class AttributeReader:
             return ir.Attr(name, plain[0], getattr(proto, plain[1]), doc_string=doc)
         kind = _Kind(proto.type)
         reader = self._values.get(kind)
-        value = None if reader is None else reader(proto, f"attribute {name!r}")
+        value = None if reader is None else reader(proto)
         return ir.Attr(name, kind, value, doc_string=doc)
 
     def _subgraph(self) -> ir.Graph:
         self.nested = True
         return next(self._graphs)
 
-    def _tensor(self, proto: onnx.TensorProto, place: str) -> ir.TensorProtocol:
-        self.nested = self.nested or proto.data_location == onnx.TensorProto.EXTERNAL
-        return read_tensor(proto, self._files, place)
+    def _tensor(self, proto: onnx.TensorProto) -> ir.TensorProtocol:
+        stored = check_tensor(proto, self._files, "attribute")
+        self.nested = self.nested or stored.location is not None
+        return tensor_of(stored)
 
 
-def read_tensor(proto: onnx.TensorProto, files: ExternalFiles, where: str) -> ir.TensorProtocol:
-    """Return a tensor that refers to `proto` or to a file, or the one in memory that it refers to.
+def tensor_of(stored: StoredTensor) -> ir.TensorProtocol:
+    """Return a tensor that refers to its message or file, or the one in memory that it refers to.
 
     No data are copied or read.
-
-    Raises:
-        GraphError: Type, dimensions and stored data do not agree.
-        LoadError: Its external data are missing, too short or outside the model's folder.
     """
-    stored = check_tensor(proto, files, where)
+    proto = stored.proto
     if isinstance(stored.location, Held):
         return stored.location.tensor
     if stored.location is None and stored.dtype != onnx.TensorProto.STRING:

@@ -7,11 +7,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.proto.messages import props, text
-
-_MEMBERS: dict[int, ir.DataType] = {member.value: member for member in ir.DataType}
-_MAX_DEPTH = 64
 
 
 class OpaqueType(ir.TypeProtocol):
@@ -44,50 +40,28 @@ class OpaqueType(ir.TypeProtocol):
         return f"OpaqueType({self.proto.WhichOneof('value')})"
 
 
-def data_type(number: int, where: str) -> ir.DataType:
-    """Return the element type with an enumeration value.
-
-    Raises:
-        GraphError: ONNX has no such type.
-    """
-    try:
-        return _MEMBERS[number]
-    except KeyError:
-        raise GraphError(
-            "unknown element type", where=where, found=number, expected="a TensorProto.DataType"
-        ) from None
-
-
-def read_type(proto: onnx.TypeProto, where: str) -> tuple[ir.TypeProtocol | None, ir.Shape | None]:
-    """Return type and shape; (None, None) for an empty message.
-
-    Raises:
-        GraphError: The element type is unknown, or the type is nested too deep.
-    """
+def read_type(proto: onnx.TypeProto) -> tuple[ir.TypeProtocol | None, ir.Shape | None]:
+    """Return type and shape of a message that was checked; (None, None) for an empty one."""
     if proto.WhichOneof("value") is None:
         return None, None
-    type_and_shape = _read(proto, where, 0)
+    type_and_shape = _read(proto)
     return type_and_shape if type_and_shape is not None else (OpaqueType(proto), None)
 
 
-def _read(
-    proto: onnx.TypeProto, where: str, depth: int
-) -> tuple[ir.TypeProtocol, ir.Shape | None] | None:
+def _read(proto: onnx.TypeProto) -> tuple[ir.TypeProtocol, ir.Shape | None] | None:
     """Return type and shape, or None where onnx_ir has no class for some part of the type."""
-    if depth > _MAX_DEPTH:
-        raise GraphError("the type is nested too deep", where=where, expected=f"<= {_MAX_DEPTH}")
     kind = proto.WhichOneof("value")
     denotation = text(proto.denotation) if proto.HasField("denotation") else None
     if kind in {"tensor_type", "sparse_tensor_type"}:
         leaf = proto.tensor_type if kind == "tensor_type" else proto.sparse_tensor_type
-        member = data_type(leaf.elem_type, where)
+        member = ir.DataType(leaf.elem_type)
         shape = read_shape(leaf.shape) if leaf.HasField("shape") else None
         if kind == "tensor_type":
             return ir.TensorType(member, denotation=denotation), shape
         return ir.SparseTensorType(member, denotation=denotation), shape
     if kind in {"sequence_type", "optional_type"}:
         inner_proto = proto.sequence_type if kind == "sequence_type" else proto.optional_type
-        inner = _read(inner_proto.elem_type, where, depth + 1)
+        inner = _read(inner_proto.elem_type)
         if inner is None:
             return None
         container = ir.SequenceType if kind == "sequence_type" else ir.OptionalType
@@ -112,13 +86,9 @@ def read_shape(proto: onnx.TensorShapeProto) -> ir.Shape:
 
 
 def read_info(proto: onnx.ValueInfoProto, value: ir.Value) -> None:
-    """Give `value` the type, shape, doc string and metadata of its declaration.
-
-    Raises:
-        GraphError: The element type is unknown.
-    """
+    """Give `value` the type, shape, doc string and metadata of its declaration."""
     if proto.HasField("type"):
-        type_, shape = read_type(proto.type, f"value {value.name!r}")
+        type_, shape = read_type(proto.type)
         if type_ is not None:
             value.type, value.shape = type_, shape
     if proto.HasField("doc_string"):

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import onnx
-from onnx import AttributeProto, NodeProto
+from onnx import NodeProto
 
 from amp_rewrite.base.printable import counted
+from amp_rewrite.graph.proto.messages import graphs_of
 
 _Graph = onnx.GraphProto | onnx.FunctionProto
 
@@ -61,16 +62,7 @@ def _graphs(graph: _Graph) -> Iterator[_Graph]:
         current = waiting.pop()
         yield current
         for node in current.node:
-            waiting += _graphs_inside(node)
-
-
-def _graphs_inside(node: NodeProto) -> list[onnx.GraphProto]:
-    graphs = list[onnx.GraphProto]()
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            graphs.append(attribute.g)
-        graphs += attribute.graphs
-    return graphs
+            waiting += graphs_of(node)
 
 
 def _remove_repeated(graph: _Graph) -> list[str]:
@@ -139,7 +131,7 @@ def _order(needed: list[list[int]]) -> tuple[list[int], int]:
 def names_needed(node: NodeProto) -> Iterable[str]:
     """Return the names that a node reads, and those that graphs inside it read from outside."""
     needed = dict.fromkeys(filter(None, node.input))
-    for graph in _graphs_inside(node):
+    for graph in graphs_of(node):
         needed |= dict.fromkeys(_borrowed_names(graph))
     return needed
 

@@ -137,6 +137,11 @@ def _tidy(type_: onnx.TypeProto, dims: Iterable[onnx.TensorShapeProto.Dimension]
             message.ClearField("denotation")
 
 
+def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """Return the graphs among the attributes of a node."""
+    return [g for a in node.attribute for g in ((a.g,) if a.HasField("g") else a.graphs)]
+
+
 def _leaf(proto: onnx.TypeProto) -> Any:
     """Return the tensor type, dense or sparse, in a type, or None."""
     inner: Any = proto

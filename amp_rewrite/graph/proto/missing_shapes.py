@@ -18,8 +18,8 @@ from amp_rewrite.graph.custom import CustomOperator
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import MAIN
 from amp_rewrite.graph.proto.flat_proto import FlatProto
-from amp_rewrite.graph.proto.messages import shape_of
-from amp_rewrite.graph.proto.shape_inference import FAILURES, graphs_of, inferred
+from amp_rewrite.graph.proto.messages import graphs_of, shape_of
+from amp_rewrite.graph.proto.shape_inference import FAILURES, inferred
 
 Shape = Sequence[int | None]
 

@@ -6,6 +6,8 @@ import onnx
 import onnx.shape_inference
 from google.protobuf.message import EncodeError
 
+from amp_rewrite.graph.proto.messages import graphs_of
+
 FAILURES = (
     *(onnx.shape_inference.InferenceError, EncodeError, RuntimeError, ValueError),
     *(TypeError, LookupError, ArithmeticError),
@@ -41,11 +43,6 @@ def _inferred_without(content: bytes) -> onnx.ModelProto:
     proto = onnx.ModelProto.FromString(content)
     _hide(proto.graph)
     return onnx.shape_inference.infer_shapes(proto, data_prop=True)
-
-
-def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """Return the graphs among the attributes of a node."""
-    return [g for a in node.attribute for g in ((a.g,) if a.HasField("g") else a.graphs)]
 
 
 def _hide(graph: onnx.GraphProto) -> None:

@@ -8,7 +8,7 @@ how far apart the numbers are that they choose between.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -183,25 +183,19 @@ def _tell_selection(model: ir.Model, node: ir.Node, selection: Selection) -> Non
     told = ir.Value(name=selection.told, type=ir.TensorType(ir.DataType.INT64))
     model.graph.inputs.append(told)
     passed = ir.Node("", "Identity", [told], name=f"{selection.told}/Identity")
-    take_over(model.graph, index, passed.outputs[0], selection.own)
+    take_over(index, passed.outputs[0], selection.own)
     added = [passed]
     if values is not None:
         axis = ir.AttrInt64("axis", selection.axis)
         taken = ir.Node("", "GatherElements", [node.inputs[0], told], [axis])
         taken.name = f"{selection.told}/GatherElements"
-        take_over(model.graph, values, taken.outputs[0], f"{values.name}/own")
+        take_over(values, taken.outputs[0], f"{values.name}/own")
         added.append(taken)
     node.append(added)
 
 
-def take_over(graph: ir.Graph, old: ir.Value, new: ir.Value, renamed: str) -> None:
-    """Let a value take the name, the readers and the place among the outputs of another one."""
-    for user, place in tuple(old.uses()):
-        user.replace_input_with(place, new)
-    for inner in (graph, *graph.subgraphs()):
-        outputs: Sequence[ir.Value] = inner.outputs
-        for place, value in enumerate(outputs):
-            if value is old:
-                inner.outputs[place] = new
+def take_over(old: ir.Value, new: ir.Value, renamed: str) -> None:
+    """Let a value take the name, the readers and the places among outputs of another one."""
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
     new.type, new.shape, new.name = old.type, old.shape, old.name
     old.name = renamed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from amp_rewrite.numerics.compare.unrolled_bodies import written_name
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Feeds
+
+T = TypeVar("T")
 
 Model = Callable[[], TypedModel | None]
 
@@ -124,17 +126,15 @@ class ToldModels:
         evaluator = self.rewritten
         if evaluator is None:
             return None
-        try:
-            original = self.run(feeds, [*outputs, *self.names, *self._decisions])
-        except AmpError:  # bodies that are unrolled may not run
+        wanted = [*outputs, *self.names, *self._decisions]
+        original = _attempt(lambda: self.run(feeds, wanted))
+        if original is None:  # bodies that are unrolled may not run
             return None
         told = {s.told: original[s.index] for s in self.selections}
         told = {name: value for name, value in told.items() if name in evaluator.inputs}
         own = [s.own for s in self.selections if s.told in told]
-        wanted = [*outputs, *own, *self.names, *self._decisions]
-        try:
-            found = evaluator.run({**fitted, **told}, wanted)
-        except AmpError:
+        found = _attempt(lambda: evaluator.run({**fitted, **told}, [*wanted, *own]))
+        if found is None:
             return None
         chosen = {s.index: found[s.own if s.told in told else s.index] for s in self.selections}
         agreed = self.agreement(original, chosen, feeds)
@@ -147,26 +147,12 @@ class ToldModels:
         )
         return Told(told, outputs_told, expected, self), agreed
 
-    def run_control(
-        self, feeds: Feeds, told: Told, outputs: Collection[str]
-    ) -> Mapping[str, Any] | None:
-        """Return what the rounded weights alone make of a feed, for the original's selections."""
-        return _run(self.control, feeds, told, outputs)
-
-    def run_original(
-        self, feeds: Feeds, told: Told, outputs: Collection[str]
-    ) -> Mapping[str, Any] | None:
-        """Return what the original makes of a moved feed, for its selections on the feed itself."""
-        return _run(self.original, feeds, told, outputs)
-
     @cached_property
     def rewritten(self) -> Evaluator | None:
         """The rewritten model, told what to select."""
         own = [s.own for s in self.selections]
-        try:
-            return self._load(self._change_model, [*own, *self.names, *self._decisions])
-        except AmpError:
-            return None
+        fetched = [*own, *self.names, *self._decisions]
+        return _attempt(lambda: self._load(self._change_model, fetched))
 
     @cached_property
     def original(self) -> Evaluator | None:
@@ -182,14 +168,9 @@ class ToldModels:
         return told_selections(model, self.selections)
 
     def _load_model(self, model: TypedModel | None) -> Evaluator | None:
-        try:
-            return (
-                None
-                if model is None
-                else Evaluator(self._change_model(model), threads=self._threads)
-            )
-        except AmpError:
+        if model is None:
             return None
+        return _attempt(lambda: Evaluator(self._change_model(model), threads=self._threads))
 
 
 def equal_choice(selection: Selection, chosen: np.ndarray[Any, Any]) -> SelectionComparison:
@@ -199,13 +180,19 @@ def equal_choice(selection: Selection, chosen: np.ndarray[Any, Any]) -> Selectio
     return SelectionComparison(selection.node, selection.op, selection.index, count, count)
 
 
-def _run(
+def run_told(
     evaluator: Evaluator | None, feeds: Feeds, told: Told, outputs: Collection[str]
 ) -> Mapping[str, Any] | None:
+    """Return what a model of `ToldModels` makes of a feed, told what the original selects."""
     if evaluator is None:
         return None
     fed = {name: value for name, value in told.feeds.items() if name in evaluator.inputs}
+    return _attempt(lambda: evaluator.run({**feeds, **fed}, outputs))
+
+
+def _attempt(compute: Callable[[], T]) -> T | None:
+    """Return a result, or None where it cannot be had."""
     try:
-        return evaluator.run({**feeds, **fed}, outputs)
+        return compute()
     except AmpError:
         return None

@@ -180,7 +180,7 @@ class _Unrolling:
             if isinstance(old.type or result.type, ir.TensorType | None):  # others have no Identity
                 new = self._add("Identity", [result], "output", 0)
                 new.type, new.shape = old.type, old.shape
-            take_over(graph, old, new, f"{old.name}/unrolled")
+            take_over(old, new, f"{old.name}/unrolled")
         graph.remove(self.node)
         return self.decisions
 

@@ -37,7 +37,7 @@ from amp_rewrite.numerics.compare.selections import (
     with_calls_that_select_inlined,
 )
 from amp_rewrite.numerics.compare.stress_report import StressReport
-from amp_rewrite.numerics.compare.told_models import Told, ToldModels
+from amp_rewrite.numerics.compare.told_models import Told, ToldModels, run_told
 from amp_rewrite.numerics.compare.unrolled_models import UnrolledModels
 from amp_rewrite.numerics.compare.verify_records import Misfit
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
@@ -312,7 +312,7 @@ class Verification:
         if told is None:
             noisy = self.weights_alone.run(feeds, self.outputs)
         else:
-            noisy = told.models.run_control(feeds, told, self.outputs)
+            noisy = run_told(told.models.control, feeds, told, self.outputs)
         return {} if noisy is None else self.compared(expected, noisy, usual or {}, apart)
 
     def _compare_moved(
@@ -330,7 +330,7 @@ class Verification:
             outputs_moved = (
                 self.run_original(moved_feeds)
                 if told is None
-                else told.models.run_original(moved_feeds, told, self.outputs)
+                else run_told(told.models.original, moved_feeds, told, self.outputs)
             )
         except AmpError:
             return {}

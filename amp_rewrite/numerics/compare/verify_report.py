@@ -135,7 +135,7 @@ class VerifyReport:
             return f"In doubt: {self.unjudged}"
         if self.compared and not self.has_outputs:
             return "Passed on stress inputs; nothing was compared on the others"
-        return self.uncompared or f"Passed{self._on_what}{self._against_itself}"
+        return self.uncompared or f"Passed{self._on_what}{texts.against_itself(self.outputs)}"
 
     @property
     def headline(self) -> str:
@@ -167,11 +167,6 @@ class VerifyReport:
             kind = "made-up batches" if self.is_made_up else "batches of your data"
         stress = self.stress is not None and any(r.outcome == "held" for r in self.stress.results)
         return f" on {self.feeds:,} {kind}{' and on stress inputs' if stress else ''}"
-
-    @property
-    def _against_itself(self) -> str:
-        """Say where the original's own steadiness was the yardstick."""
-        return texts.against_itself(self.outputs)
 
     @property
     def compared(self) -> bool:
@@ -282,17 +277,29 @@ class VerifyReport:
     @property
     def control_line(self) -> str:
         """What the rounded weights alone bring, which no choice of operators mends."""
-        return texts.control_line(self.precision, self.control, self.outputs)
+        return (
+            f"rounding the weights alone to {self.precision} gives a worst error of "
+            f"{percent(self.control_worst)} of the output's peak; the model has "
+            f"{percent(self.worst)}"
+        )
 
     @property
     def moves_line(self) -> str:
         """How far the original moves by itself, which no arithmetic mends."""
-        return texts.moves_line(self.moves)
+        return (
+            f"the float32 original changes by {percent(worst_of(self.moves))} of the output's peak "
+            "when its inputs change by one part in 1,000,000"
+        )
 
     @property
     def control_beyond(self) -> str:
         """That the rounded weights alone exceed the tolerance, for who is about to search."""
-        return texts.control_beyond(self.precision, self.control, self.tolerances)
+        bound = max(self.tolerances.rtol, self.tolerances.atol)
+        limit = f"rtol {bound:.3g}" if self.tolerances.strict else "the tolerance"
+        return (
+            f"{limit} is below the error of rounding the weights to {self.precision}: "
+            f"{percent(self.control_worst)} of the output's peak. Only float32 weights can meet it"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data; NaN and infinities are None."""

@@ -12,7 +12,7 @@ from amp_rewrite.numerics.compare.distance import (
     OutputComparison,
     Tolerances,
 )
-from amp_rewrite.numerics.compare.verify_records import Infinity, failure_of, worst_of
+from amp_rewrite.numerics.compare.verify_records import Infinity, failure_of
 from amp_rewrite.numerics.compare.weights_alone import AS_FAR, is_as_far
 
 Outputs = Sequence[OutputComparison]
@@ -35,33 +35,6 @@ def test_of(limits: Tolerances) -> str:
         f"same in {share(AGREEMENT, 0)} of the rows. An output whose "
         f"elements are all within {percent(limits.rtol)} of its peak plus {percent(limits.rtol)} "
         "of their own size need not pass the first and the last test"
-    )
-
-
-def control_line(precision: str, control: Outputs, outputs: Outputs) -> str:
-    """Return what the rounded weights bring alone, which no choice of operators mends."""
-    return (
-        f"rounding the weights alone to {precision} gives a worst error of "
-        f"{percent(worst_of(control))} of the output's peak; the model has "
-        f"{percent(worst_of(outputs))}"
-    )
-
-
-def control_beyond(precision: str, control: Outputs, limits: Tolerances) -> str:
-    """Return that the rounded weights alone exceed a tolerance."""
-    bound = max(limits.rtol, limits.atol)
-    limit = f"rtol {bound:.3g}" if limits.strict else "the tolerance"
-    return (
-        f"{limit} is below the error of rounding the weights to {precision}: "
-        f"{percent(worst_of(control))} of the output's peak. Only float32 weights can meet it"
-    )
-
-
-def moves_line(moves: Outputs) -> str:
-    """Return how far the original moves by itself, which no arithmetic mends."""
-    return (
-        f"the float32 original changes by {percent(worst_of(moves))} of the output's peak when its "
-        "inputs change by one part in 1,000,000"
     )
 
 

@@ -105,7 +105,7 @@ def with_rounded_weights(original: TypedModel, rewritten: ir.Model) -> TypedMode
     nodes stand in one order in both.
     """
     model = original.copy()
-    constants = rounded_constants(model.model, rewritten)
+    constants = [*rounded_constants(model.model, rewritten)]
     for constant in constants:
         node = constant.value.producer()
         if node is None:
@@ -115,12 +115,8 @@ def with_rounded_weights(original: TypedModel, rewritten: ir.Model) -> TypedMode
     return model if constants else None
 
 
-def rounded_constants(original: ir.Model, rewritten: ir.Model) -> list[RoundedConstant]:
-    """Return the constants of a model that a rewrite of it rounded."""
-    return [*_rounded_constants(original, rewritten)]
-
-
-def _rounded_constants(original: ir.Model, rewritten: ir.Model) -> Iterator[RoundedConstant]:
+def rounded_constants(original: ir.Model, rewritten: ir.Model) -> Iterator[RoundedConstant]:
+    """Yield the constants of a model that a rewrite of it rounded."""
     pairs = zip(_graphs(original), _graphs(rewritten), strict=False)
     for number, (graph, other) in enumerate(pairs):
         low = dict(_low_constants(other))

@@ -22,7 +22,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.graph.added import AddedNames
+from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 
 Array = np.ndarray[Any, Any]
 
@@ -59,8 +59,8 @@ def _tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
     return maker.attributes["value"].as_tensor()
 
 
-def folded(chain: Sequence[ir.Node], names: AddedNames) -> tuple[list[ir.Node], ir.Value] | None:
-    """Return nodes that compute a product and what is folded into it, and their result.
+def folded(chain: Sequence[ir.Node], nodes: NodeCollector) -> ir.Value | None:
+    """Add nodes that compute a product and what is folded into it, and return their result.
 
     The chain is the product, and behind it operators of constants; the last one is a factor.
 
@@ -81,30 +81,25 @@ def folded(chain: Sequence[ir.Node], names: AddedNames) -> tuple[list[ir.Node], 
         if step is None:
             return None
         weights, bias = step
-    stem = chain[-1].outputs[0].name or ""
-    return _product(head, weights, bias, stem, names)
+    return _product(head, weights, bias, nodes)
 
 
-def alone(node: ir.Node, names: AddedNames) -> tuple[list[ir.Node], ir.Value] | None:
-    """Return nodes that compute a node with the constants that it has there, and their result."""
+def alone(node: ir.Node, nodes: NodeCollector) -> ir.Value | None:
+    """Add nodes that compute a node with the constants that it has there, and return the result."""
     if node.op_type in _SLOPES:
-        return _with_slope(node, names)
+        return _with_slope(node, nodes)
     numbers = _statistics(node)
     if numbers is None:
         return None
     scale, mean, bias = numbers
-    stem, zeros = node.outputs[0].name or "", np.zeros_like(scale)
-    term = cut_half(bias - cut_half(mean * scale))
-    named = {"scale": scale, "bias": term, "mean": zeros, "variance": zeros + 1}
-    made = [_constant(array, names.part(stem, name)) for name, array in named.items()]
-    inputs = [node.inputs[0], *(constant.outputs[0] for constant in made)]
+    zeros, term = np.zeros_like(scale), cut_half(bias - cut_half(mean * scale))
+    constants = map(nodes.array, (scale, term, zeros, zeros + 1))
     epsilon = ir.AttrFloat32("epsilon", 0.0)
-    result = _node(node.op_type, inputs, names.part(stem, "Norm"), [epsilon])
-    return [*made, result], result.outputs[0]
+    return nodes.add(node.op_type, [node.inputs[0], *constants], [epsilon], FLOAT32.ir)
 
 
-def in_a_row(chain: Sequence[ir.Node], names: AddedNames) -> tuple[list[ir.Node], ir.Value] | None:
-    """Return nodes that compute additions of and products with constants as one, and the result.
+def in_a_row(chain: Sequence[ir.Node], nodes: NodeCollector) -> ir.Value | None:
+    """Add nodes that compute additions of and products with constants as one; return the result.
 
     Each operator of the chain reads the one before it, and a constant.
     """
@@ -124,15 +119,12 @@ def in_a_row(chain: Sequence[ir.Node], names: AddedNames) -> tuple[list[ir.Node]
         else:
             change = other if node.op_type == "Add" else -other
             term = change if term is None else cut_half(term + change)
-    stem, made = chain[-1].outputs[0].name or "", list[ir.Node]()
     value = chain[0].inputs[1 - (_place(chain[0]) or 0)]
     # operators: what is added here
     for op, numbers in (("Mul", factor), ("Add", term)):
         if numbers is not None:
-            constant = _constant(numbers, names.part(stem, f"{op}/constant"))
-            made += [constant, _node(op, [value, constant.outputs[0]], names.part(stem, op))]
-            value = made[-1].outputs[0]
-    return made, made[-1].outputs[0]
+            value = nodes.add(op, [value, nodes.array(np.asarray(numbers))], type_=FLOAT32.ir)
+    return value
 
 
 def is_linear(node: ir.Node) -> bool:
@@ -157,16 +149,14 @@ def _place(node: ir.Node) -> int | None:
     return places[0] if len(places) == 1 else None
 
 
-def _with_slope(node: ir.Node, names: AddedNames) -> tuple[list[ir.Node], ir.Value]:
-    """Return a LeakyRelu or HardSigmoid whose attributes are bfloat16."""
+def _with_slope(node: ir.Node, nodes: NodeCollector) -> ir.Value:
+    """Add a LeakyRelu or HardSigmoid whose attributes are bfloat16."""
     numbers = [
         (name, cut_half(np.array([node.attributes.get_float(name, default)], np.float32)))
         for name, default in _SLOPES[node.op_type].items()
     ]
     attributes = [ir.AttrFloat32(attribute, float(number[0])) for attribute, number in numbers]
-    stem = names.part(node.outputs[0].name or "", node.op_type)
-    made = _node(node.op_type, node.inputs, stem, attributes)
-    return [made], made.outputs[0]
+    return nodes.add(node.op_type, node.inputs, attributes, FLOAT32.ir)
 
 
 def _channels(head: ir.Node, weights: Array) -> int:
@@ -232,29 +222,13 @@ def _statistics(node: ir.Node) -> tuple[Array, Array, Array] | None:
     return cut_half(scale / deviation), mean, bias
 
 
-def _product(
-    head: ir.Node, weights: Array, bias: Array | None, stem: str, names: AddedNames
-) -> tuple[list[ir.Node], ir.Value]:
-    """Return a product with other weights, and the bias behind it."""
-    constant = _constant(weights, names.part(stem, "weights"))
-    inputs = [head.inputs[0], constant.outputs[0]]
+def _product(head: ir.Node, weights: Array, bias: Array | None, nodes: NodeCollector) -> ir.Value:
+    """Add a product with other weights, and the bias behind it."""
     attributes = [a for a in head.attributes.values() if a.name not in ("alpha", "beta")]
-    made = _node(head.op_type, inputs, names.part(stem, head.op_type), attributes)
+    inputs = [head.inputs[0], nodes.array(weights)]
+    made = nodes.add(head.op_type, inputs, attributes, FLOAT32.ir)
     if bias is None:
-        return [constant, made], made.outputs[0]
+        return made
     rest = (1,) * (weights.ndim - 2) if head.op_type in _CONVOLUTIONS else ()
-    term = _constant(np.asarray(bias).reshape(-1, *rest), names.part(stem, "bias"))
-    moved = _node("Add", [made.outputs[0], term.outputs[0]], names.part(stem, "Add"))
-    return [constant, made, term, moved], moved.outputs[0]
-
-
-def _constant(numbers: Any, name: str) -> ir.Node:
-    tensor = ir.tensor(np.ascontiguousarray(numbers, np.float32), name=name)
-    return _node("Constant", [], name, [ir.AttrTensor("value", tensor)])
-
-
-def _node(
-    op: str, inputs: Sequence[ir.Value | None], name: str, attributes: Sequence[ir.Attr] = ()
-) -> ir.Node:
-    made = ir.Value(name=name, type=ir.TensorType(FLOAT32.ir))
-    return ir.Node("", op, inputs, attributes, outputs=[made], name=name)
+    term = nodes.array(np.asarray(bias).reshape(-1, *rest))
+    return nodes.add("Add", [made, term], type_=FLOAT32.ir)

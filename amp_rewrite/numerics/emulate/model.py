@@ -21,6 +21,7 @@ from amp_rewrite.numerics.emulate.folded_weights import alone, folded, in_a_row,
 from amp_rewrite.numerics.emulate.fused_groups import Fused
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_sums import Sums, accumulates_low, lower_accumulation, sums_of
+from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 from amp_rewrite.numerics.emulate.normalization_steps import normalization_steps
 from amp_rewrite.numerics.emulate.sums_in_front import sum_in_front
 from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, make_float32, widen
@@ -158,26 +159,28 @@ class _Emulator:
         for value in outputs:
             self._round(value, self.low[value], self.fused.unrounded.get(value, frozenset()))
 
+    def _collector(self, node: ir.Node) -> NodeCollector:
+        return NodeCollector(node.outputs[0].name or "", self.insert.names)
+
     def _folded(self, node: ir.Node) -> tuple[list[ir.Node], ir.Value] | None:
         """Return what computes a node whose constants went into weights before it."""
-        chain = self.fused.folded[node]
+        chain, nodes = self.fused.folded[node], self._collector(node)
         if is_linear(chain[0]):
-            return in_a_row(chain, self.insert.names)
-        if len(chain) == 1:
-            return alone(node, self.insert.names)
-        return folded(chain, self.insert.names)
+            result = in_a_row(chain, nodes)
+        else:
+            result = alone(node, nodes) if len(chain) == 1 else folded(chain, nodes)
+        return None if result is None else (nodes.made, result)
 
     def _stepwise(self, node: ir.Node, outputs: list[ir.Value]) -> bool:
         """Compute an operator step by step, if it is rounded in between."""
         if not outputs or node.domain != "" or node.op_type not in self.fused.stepwise:
             return False
-        made = normalization_steps(node, self.low[outputs[0]], self.insert.names)
-        if made is None:
+        nodes, dtype = self._collector(node), self.low[outputs[0]]
+        result = normalization_steps(node, dtype, nodes)
+        if result is None:
             return False
-        self.insert.replace_node(node, made[0], *made[1])
-        for value, result in zip(node.outputs, made[1], strict=True):
-            if value in outputs:
-                self._round(result, self.low[value], frozenset())
+        self.insert.replace_node(node, nodes.made, result)
+        self._round(result, dtype, frozenset())
         return True
 
     def _round(self, value: ir.Value, dtype: DType, fused: frozenset[ir.Node]) -> None:

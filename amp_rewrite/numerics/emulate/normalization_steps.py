@@ -6,17 +6,14 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
-from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.numerics.emulate.folded_weights import constant_of
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 
 _KEPT = ("axis", "epsilon")
 
 
-def normalization_steps(
-    node: ir.Node, dtype: DType, names: AddedNames
-) -> tuple[list[ir.Node], list[ir.Value]] | None:
-    """Return nodes that compute r((x - mean) / deviation) * scale + bias, and that, unrounded.
+def normalization_steps(node: ir.Node, dtype: DType, nodes: NodeCollector) -> ir.Value | None:
+    """Add nodes that compute r((x - mean) / deviation) * scale + bias, and return that, unrounded.
 
     Returns:
         None where the scale is computed, or the mean is an output as well.
@@ -25,9 +22,8 @@ def normalization_steps(
     numbers = constant_of(scale)
     if numbers is None or len(node.outputs) > 1:
         return None
-    nodes = NodeCollector(node.outputs[0].name or "", names)
     attributes = [a for a in node.attributes.values() if a.name in _KEPT]
     ones = nodes.array(np.ones_like(numbers))
     made = nodes.round(nodes.add("LayerNormalization", [data, ones], attributes), dtype)
     result = nodes.add("Mul", [made, scale])
-    return nodes.made, [result if bias is None else nodes.add("Add", [result, bias])]
+    return result if bias is None else nodes.add("Add", [result, bias])

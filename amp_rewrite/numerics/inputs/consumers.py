@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
-import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.graph.flat_model import held_tensor
 from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.graph.traverse import subgraphs
-
-_NUMBERS: Mapping[ir.AttributeType, type[np.generic]] = {
-    ir.AttributeType.FLOAT: np.float32,
-    ir.AttributeType.FLOATS: np.float32,
-    ir.AttributeType.INT: np.int64,
-    ir.AttributeType.INTS: np.int64,
-}
 
 Passes = Callable[[ir.Node, int], bool]
 """Tells whether the numbers of an input of a node go on in its outputs."""
@@ -69,21 +62,7 @@ def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
     if value is None:
         return None
     producer = value.producer()
-    if producer is not None and producer.op_type == "Constant" and producer.domain == "":
-        return next(
-            (t for a in producer.attributes.values() if (t := _held_tensor(a)) is not None), None
-        )
-    return value.const_value
-
-
-def _held_tensor(attribute: ir.Attr) -> ir.TensorProtocol | None:
-    """Return the numbers that an attribute of a Constant holds; None if it holds no numbers."""
-    if attribute.is_ref():
-        return None
-    if attribute.type == ir.AttributeType.TENSOR:
-        return attribute.as_tensor()
-    kind = _NUMBERS.get(attribute.type)
-    return None if kind is None else ir.tensor(np.array(attribute.value, kind))
+    return value.const_value if producer is None else held_tensor(producer)
 
 
 def _into_bodies(node: ir.Node, index: int) -> list[ir.Value]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -31,6 +32,14 @@ class Place:
 
 Rule = Callable[[ir.Node, Place], Iterator[Place]]
 """Yields the places among a node's inputs that a place of one of its outputs comes from."""
+
+
+def _of_inputs(
+    count: int | None, node: ir.Node, place: Place, *, anywhere: bool = False, counts: bool = False
+) -> Iterator[Place]:
+    """Yield the same place, or any, of the first `count` inputs; None is all of them."""
+    at = None if anywhere else place.at
+    yield from (Place(value, at, counts) for value in node.inputs[:count])
 
 
 # From an axis of a result to axes of operands.
@@ -155,26 +164,16 @@ def _before_fill(node: ir.Node, place: Place) -> Iterator[Place]:
     yield Place(node.inputs[0], _from_front(place), counts=True)
 
 
-def _counted_up(node: ir.Node, place: Place) -> Iterator[Place]:
-    del place
-    yield from (Place(value, None, counts=True) for value in node.inputs)
-
-
-def _first_input(node: ir.Node, place: Place) -> Iterator[Place]:
-    yield Place(node.inputs[0], place.at)
-
-
-def _no_places(node: ir.Node, place: Place) -> Iterator[Place]:
-    del node, place
-    yield from ()
-
-
 def _numbers(node: ir.Node, name: str) -> list[int] | None:
     """Return integers that are an attribute or, in later opsets, the second input."""
     integers = node.attributes.get_ints(name)
     if integers is not None:
         return list(integers)
-    tensor = constant(node.inputs[1]) if len(node.inputs) > 1 else None
+    return _integers(node.inputs[1]) if len(node.inputs) > 1 else None
+
+
+def _integers(value: ir.Value | None) -> list[int] | None:
+    tensor = constant(value)
     return None if tensor is None else [int(n) for n in tensor.numpy().reshape(-1)]
 
 
@@ -190,12 +189,7 @@ ALONG: Mapping[str, Rule] = {
     "Gather": _before_gather,
     "Expand": _before_expand,
     "ConstantOfShape": _before_fill,
-    "Range": _counted_up,
-    "Conv": _first_input,
-    "ConvTranspose": _first_input,
-    "LSTM": _first_input,
-    "GRU": _first_input,
-    "RNN": _first_input,
+    "Range": partial(_of_inputs, None, anywhere=True, counts=True),
     "If": _out_of_branches,
     **dict.fromkeys(
         (
@@ -205,24 +199,12 @@ ALONG: Mapping[str, Rule] = {
         ),
         _before_reduction,
     ),
-    **dict.fromkeys(("Shape", "Size", "NonZero", "OneHot", "TopK"), _no_places),
+    **dict.fromkeys(("Conv", "ConvTranspose", "LSTM", "GRU", "RNN"), partial(_of_inputs, 1)),
+    **dict.fromkeys(("Shape", "Size", "NonZero", "OneHot", "TopK"), partial(_of_inputs, 0)),
 }
 
 
 # From a number of steps to what it is computed of.
-
-
-def _of_all(node: ir.Node, place: Place) -> Iterator[Place]:
-    yield from (Place(value, place.at, counts=True) for value in node.inputs)
-
-
-def _of_first(node: ir.Node, place: Place) -> Iterator[Place]:
-    yield Place(node.inputs[0], place.at, counts=True)
-
-
-def _of_any(node: ir.Node, place: Place) -> Iterator[Place]:
-    del place
-    yield Place(node.inputs[0], None, counts=True)
 
 
 def _shape(node: ir.Node, place: Place) -> Iterator[Place]:
@@ -231,11 +213,6 @@ def _shape(node: ir.Node, place: Place) -> Iterator[Place]:
         yield Place(node.inputs[0], place.at + start if start >= 0 else None)
     else:
         yield Place(node.inputs[0], start if end is not None and end - start == 1 else None)
-
-
-def _size(node: ir.Node, place: Place) -> Iterator[Place]:
-    del place
-    yield Place(node.inputs[0], None)
 
 
 def _element_taken(node: ir.Node, place: Place) -> Iterator[Place]:
@@ -250,8 +227,7 @@ def _element_taken(node: ir.Node, place: Place) -> Iterator[Place]:
 def _before_slice(node: ir.Node, place: Place) -> Iterator[Place]:
     starts, ends = _numbers(node, "starts"), node.attributes.get_ints("ends")
     if ends is None and len(node.inputs) > 2:
-        held = constant(node.inputs[2])
-        ends = None if held is None else [int(n) for n in held.numpy().reshape(-1)]
+        ends = _integers(node.inputs[2])
     at = None
     if starts and place.at is not None:
         at = starts[0] + place.at
@@ -270,35 +246,33 @@ def _before_concat(node: ir.Node, place: Place) -> Iterator[Place]:
 
 def _items(node: ir.Node, place: Place) -> Iterator[Place]:
     """Yield the axis along which a tensor was split into the items that are counted."""
-    del place
     split = None if node.inputs[0] is None else node.inputs[0].producer()
     if split is not None and operator(split) == "SplitToSequence":
         yield Place(split.inputs[0], split.attributes.get_int("axis", 0))
 
 
-def _added_up(node: ir.Node, place: Place) -> Iterator[Place]:
-    """Yield any axis of what is added up: a mask is as long as what it masks."""
-    del place
-    yield Place(node.inputs[0], None)
-
-
 # operators: those of which numbers of steps are computed
 COUNTING: Mapping[str, Rule] = {
     "Shape": _shape,
-    "Size": _size,
+    "Size": partial(_of_inputs, 1, anywhere=True),
     "Gather": _element_taken,
     "Slice": _before_slice,
     "Concat": _before_concat,
     "SequenceLength": _items,
-    "ReduceSum": _added_up,
+    "ReduceSum": partial(_of_inputs, 1, anywhere=True),  # a mask is as long as what it masks
     "If": _out_of_branches,
     **dict.fromkeys(
         (
             *("Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape", "Clip", "Ceil", "Floor"),
             *("Round", "Abs", "Neg", "Relu"),
         ),
-        _of_first,
+        partial(_of_inputs, 1, counts=True),
     ),
-    **dict.fromkeys(("ReduceMax", "ReduceMin", "ReduceProd"), _of_any),
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Min", "Max", "Where"), _of_all),
+    **dict.fromkeys(
+        ("ReduceMax", "ReduceMin", "ReduceProd"),
+        partial(_of_inputs, 1, anywhere=True, counts=True),
+    ),
+    **dict.fromkeys(
+        ("Add", "Sub", "Mul", "Div", "Min", "Max", "Where"), partial(_of_inputs, None, counts=True)
+    ),
 }

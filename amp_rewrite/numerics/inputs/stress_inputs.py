@@ -84,7 +84,6 @@ def _is_within(array: Array, role: InputRole) -> bool:
 
 def _ends_of_range(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
     """Take the greatest number that the user says there is, and the least in the last quarter."""
-    del rng
     if role.range is None or not np.isfinite(role.range).all():
         return None
     low, high = role.range
@@ -96,7 +95,6 @@ def _counted_to(
     latest: int, array: Array, role: InputRole, rng: np.random.Generator
 ) -> Array | None:
     """Count up to the last row of the table of positions, or to `latest` where there is none."""
-    del rng
     if role.role is not Role.POSITIONS:
         return None
     if array.dtype.kind == "f":
@@ -109,19 +107,16 @@ def _counted_to(
 
 def _mask_all(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
     """Mask everything."""
-    del rng
     return _with_mask(role, np.ones(array.shape, np.bool_)) if role.role is Role.MASK else None
 
 
 def _masked_by_true(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
     """Mask everything where one, and not zero, means masked."""
-    del rng
     return np.ones(array.shape) if role.role is Role.MASK and not role.added else None
 
 
 def _mask_ends(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
     """Mask a quarter at either end: in the left one, causal attention sees nothing."""
-    del rng
     if role.role is not Role.MASK or not array.ndim:
         return None
     length = array.shape[-1]
@@ -146,7 +141,6 @@ def _whole_vocabulary(array: Array, role: InputRole, rng: np.random.Generator) -
 
 def _repeat_value(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
     """Give every element one value, so that what divides by a deviation divides by nothing."""
-    del rng
     if role.role is Role.IDS:
         return np.full(array.shape, (role.limit or 2) // 2)
     if role.role not in _FLOATS:
@@ -156,13 +150,11 @@ def _repeat_value(array: Array, role: InputRole, rng: np.random.Generator) -> Ar
 
 
 def _zeros(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
-    del rng
     return np.zeros(array.shape) if role.role in _FLOATS else None
 
 
 def _make_large(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
     """Take what is large in the scale of the input; what is made up has the deviation 1."""
-    del rng
     if role.role is not Role.DATA:
         return None
     scaled = None if role.scaling is None else role.scaling.at(LARGE, array.shape)
@@ -171,7 +163,6 @@ def _make_large(array: Array, role: InputRole, rng: np.random.Generator) -> Arra
 
 
 def _unnormalised(array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
-    del rng
     is_known = role.role is not Role.DATA or role.scaling is not None or role.range is not None
     return None if is_known else np.full(array.shape, UNNORMALISED)
 
@@ -216,7 +207,6 @@ def _photo(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 def _tone(loudest: float, array: Array, role: InputRole, rng: np.random.Generator) -> Array | None:
     """Make a clipped tone of rising pitch, silent in its last quarter."""
-    del rng
     if role.role is not Role.SOUND:
         return None
     time = np.arange(array.size)

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.io.model_files import Place, refer
-from amp_rewrite.graph.io.read import read_model, read_tensor
+from amp_rewrite.graph.io.read import read_model, tensor_of
 from amp_rewrite.graph.proto.external import HELD, Held
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.number_model import number_model
@@ -60,7 +60,7 @@ def rewritten_flat(
 
     def convert(weight: PlannedWeight) -> Weight:
         message = converted_message(flat, weight)
-        source = _source(flat, weight)
+        source = _source(weight)
         tensor = ConvertedTensor(source, weight.dtype, saturate=weight.saturate, name=message.name)
         refer(message, Place(HELD, len(flat.files.held) + len(held), tensor.nbytes))
         held.append(Held(stored(tensor), tensor))
@@ -81,8 +81,8 @@ def rewritten_flat(
     return RewrittenFlat(rewritten, origins)
 
 
-def _source(flat: FlatProto, weight: PlannedWeight) -> ir.TensorProtocol:
+def _source(weight: PlannedWeight) -> ir.TensorProtocol:
     """Return the contents of a constant before it is converted."""
     if isinstance(weight.tensor, StoredTensor):
-        return read_tensor(weight.tensor.proto, flat.files, flat.value_names[weight.value])
+        return tensor_of(weight.tensor)
     return ir.Tensor(weight.tensor.numpy())

@@ -23,7 +23,7 @@ from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES, stored_tensor
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import MAIN, Array, Tensor
 from amp_rewrite.graph.io.model_files import Place, refer
-from amp_rewrite.graph.io.read import read_tensor
+from amp_rewrite.graph.io.read import tensor_of
 from amp_rewrite.graph.proto.external import HELD, Held
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.number_model import number_model
@@ -255,7 +255,7 @@ class _Scaled:
                 scaled = np.ldexp(array.astype(_wide(array)), exponent)
             return numpy_helper.from_array(to_low(scaled, dtype), name)
         assert isinstance(tensor, StoredTensor)
-        source = read_tensor(tensor.proto, self.flat.files, name)
+        source = tensor_of(tensor)
         made = ConvertedTensor(source, dtype, exponent=exponent, name=name)
         message = TensorProto(name=name, data_type=dtype.number, dims=tensor.dims)
         refer(message, Place(HELD, len(self.flat.files.held) + len(self.held), made.nbytes))

@@ -9,6 +9,8 @@ from typing import Any
 
 import onnx
 
+from amp_rewrite.graph.proto.messages import graphs_of
+
 FILE, WEIGHTS = "optimized.onnx", "optimized.bin"
 
 _EXTERNAL = "session.optimized_model_external_initializers_file_name"
@@ -47,9 +49,8 @@ def results_of_nodes(folder: str) -> dict[str, tuple[str, ...]]:
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _nodes(inner)
+        for inner in graphs_of(node):
+            yield from _nodes(inner)
 
 
 def _results(node: onnx.NodeProto) -> tuple[str, ...]:
