@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 
@@ -13,16 +13,22 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {f.name: json_form(getattr(self, f.name)) for f in fields(self)}
+        return _by_field(self)
 
 
 def json_form(value: object) -> object:
-    """Return records, mappings and tuples as JSON has them."""
+    """Return records and other dataclasses, mappings and tuples as JSON has them."""
     if isinstance(value, Record):
         return value.to_dict()
+    if is_dataclass(value):
+        return _by_field(value)
     if isinstance(value, Mapping):
         return {key: json_form(item) for key, item in value.items()}
     return [json_form(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _by_field(value: Any) -> dict[str, Any]:
+    return {f.name: json_form(getattr(value, f.name)) for f in fields(value)}
 
 
 @dataclass(frozen=True, slots=True)
