@@ -15,17 +15,8 @@ from onnx.helper import make_tensor_value_info
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.rewriting.apply.rewiring import (
-    Added,
-    Axed,
-    Axes,
-    Clamp,
-    Item,
-    Planned,
-    Read,
-    Rewiring,
-)
-from amp_rewrite.rewriting.plan.casts import PlannedCast
+from amp_rewrite.rewriting.apply.rewiring import Added, Item, Read, Rewiring
+from amp_rewrite.rewriting.plan.casts import PlannedWeight
 
 _UNKNOWN = -1
 """The type of what is no tensor, or of which no type is known."""
@@ -93,16 +84,10 @@ class NodeSamples:
     def _calls(self) -> Iterator[tuple[Item, object, tuple[int, ...], tuple[int, ...]]]:
         """Yield the touched nodes, what tells their calls, and the types of their ends."""
         flat, wiring, types, read = self._flat, self._wiring, self._types, self._read
-        casts = set[tuple[int, int]]()
         for name, planned in wiring.planned.items():
-            if isinstance(planned, PlannedCast) and not planned.limit:  # most of what is added
-                ends = types[planned.value], planned.to.number
-                if ends not in casts:
-                    casts.add(ends)
-                    yield name, PlannedCast, ends[:1], ends[1:]
-                continue
-            given = tuple([self._type(value) for value in self._read_by_added(name, planned)])
-            call = planned.op_type if isinstance(planned, Axed) else type(planned)
+            is_weight = isinstance(planned, PlannedWeight)
+            call, inputs = ("Constant", ()) if is_weight else (planned.op_type, planned.inputs)
+            given = tuple([self._type(wiring.left_of(value)) for value in inputs])
             yield name, call, given, (self._type(wiring.made_by(name)),)
         first, behind, operators = flat.input_start, flat.output_start, flat.operator
         for node in self._nodes:
@@ -121,23 +106,10 @@ class NodeSamples:
             [said.get(wiring.name(v)) or known for v, known in zip(values, made, strict=True)]
         )
 
-    def _read_by_added(self, name: str, planned: Planned) -> list[Read]:
-        """Return what an added node reads; nothing for a Constant."""
-        wiring = self._wiring
-        if isinstance(planned, PlannedCast):
-            return [wiring.added[wiring.clamps[name]]]
-        if isinstance(planned, Clamp):
-            ends = (wiring.added[end] for end in planned.ends)
-            return [wiring.left_of(planned.cast.value), *ends]
-        if isinstance(planned, Axed):
-            constant = [wiring.added[planned.constant]] if planned.constant else []
-            return [planned.source, *constant]
-        return []
-
     def _type(self, read: Read) -> int:
         """Return the element type of a value of the rewritten model; 0 of one that is left out."""
         if isinstance(read, Added):
-            is_axes = isinstance(self._wiring.planned.get(read.name), Axes)
+            is_axes = read.name in self._wiring.axes
             return onnx.TensorProto.INT64 if is_axes else read.dtype.number
         return self._types[read]
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from onnx.numpy_helper import from_array
 
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.flat import ABSENT, MAIN
@@ -31,56 +35,24 @@ class Added:
     gave: int = ABSENT
 
 
-@dataclass(frozen=True, slots=True)
-class Clamp:
-    """What stands in front of a Cast whose elements end at a magnitude.
-
-    Attributes:
-        cast: The Cast.
-        ends: The Constants with the two ends, where Clip takes them as inputs.
-    """
-
-    cast: PlannedCast
-    ends: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ClampEnd:
-    """A Constant of one float32 number."""
-
-    number: float
-
-
 Read = int | Added
 """What a node reads: a value of the model, or one that is added."""
 
 
 @dataclass(frozen=True, slots=True)
-class Axes:
-    """A Constant of the numbers of axes."""
-
-    numbers: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Axed:
-    """An Unsqueeze or a Squeeze.
+class NewNode:
+    """A node that is added.
 
     Attributes:
-        op_type: Which of the two.
-        source: What it reads.
-        axes: The axes that it adds or removes.
-        constant: The Constant with their numbers; "" where they are an attribute.
+        op_type: Its operator, of ai.onnx.
+        inputs: What it reads, where removed Casts still are.
+        attributes: Its attributes by name.
     """
 
     op_type: str
-    source: Read
-    axes: tuple[int, ...]
-    constant: str
+    inputs: tuple[Read, ...]
+    attributes: Mapping[str, Any]
 
-
-Planned = PlannedCast | PlannedWeight | Clamp | ClampEnd | Axes | Axed
-"""What an added node is to do."""
 
 Item = int | str
 """A node: one of the model, or the name of one that is added."""
@@ -101,10 +73,10 @@ class Rewiring:
         removed: The model's own Casts that become no-ops.
         weights: Constant -> how it is converted, for those that do not stay float32.
         copies: Graph -> the low-precision copies of its initializers that stay float32.
-        planned: Name of an added node -> what it is to do.
+        planned: Name of an added node -> the node, or the constant that it holds.
         added: Name of an added node or initializer -> the value that it makes.
+        axes: The names of added constants that number axes.
         wide: Product -> what its node makes instead, an axis too many that a Squeeze takes away.
-        clamps: Name of an added Cast -> that of the Clip in front of it.
         outputs: (graph, index) -> what an output of a graph is instead.
     """
 
@@ -113,9 +85,9 @@ class Rewiring:
         self.flat, self.plan, self.removed = flat, plan, set(removed)
         self.weights = {w.value: w for w in plan.weights if not w.keep_float32}
         self.copies: dict[int, list[PlannedWeight]] = {}
-        self.planned: dict[str, Planned] = {}
-        self.clamps: dict[str, str] = {}
+        self.planned: dict[str, NewNode | PlannedWeight] = {}
         self.added: dict[str, Added] = {}
+        self.axes: set[str] = set()
         self._makes: dict[str, int] = {}
         self.wide: dict[int, Read] = {}
         self.outputs: dict[tuple[int, int], Read] = {}
@@ -156,38 +128,49 @@ class Rewiring:
             self._insert(cast.existing, cast.value)
             self._redirect(cast.uses, cast.value, self.flat.outputs_of(cast.existing)[0])
         else:
-            self.planned[cast.name] = cast
-            self.added[cast.name] = Added(cast.name, cast.value, cast.to)
-            if cast.limit:
-                self._clamp(cast)
-            else:
-                self._insert(cast.name, cast.value)
-            self._redirect(cast.uses, cast.value, self.added[cast.name])
+            clamp = self._clamp(cast) if cast.limit else []
+            read = self.added[clamp[-1]] if clamp else cast.value
+            made = self._add(cast.name, "Cast", [read], cast.value, cast.to, to=cast.to.number)
+            chain = [*clamp, cast.name]
+            self._insert(chain[0], cast.value)
+            for before, item in pairwise(chain):
+                self._behind.setdefault(before, []).append(item)
+            self._redirect(cast.uses, cast.value, made)
 
-    def _clamp(self, cast: PlannedCast) -> None:
-        """Put a Clip, behind the numbers that it reads, between a value and its Cast."""
-        ends = ()
-        if self.flat.opsets.get("", 1) >= OPSET_OF_CLIP_INPUTS:
-            ends = cast.clamp_names[1:]
-        for name, sign in zip(ends, (-1, 1), strict=False):
-            self.planned[name] = ClampEnd(sign * cast.limit)
-            self.added[name] = Added(name, ABSENT, FLOAT32)
-        clip = cast.clamp_names[0]
-        self.planned[clip] = Clamp(cast, ends)
-        self.added[clip] = Added(clip, cast.value, FLOAT32)
-        self.clamps[cast.name] = clip
-        chain = [*ends, clip, cast.name]
-        self._insert(chain[0], cast.value)
-        for before, item in pairwise(chain):
-            self._behind.setdefault(before, []).append(item)
+    def _add(
+        self,
+        name: str,
+        op_type: str,
+        inputs: Sequence[Read],
+        like: int,
+        dtype: DType,
+        **attributes: Any,
+    ) -> Added:
+        """Plan a node; return what it makes, which copies the value `like`, if any."""
+        self.planned[name] = NewNode(op_type, (*inputs,), attributes)
+        self.added[name] = Added(name, like, dtype)
+        return self.added[name]
+
+    def _clamp(self, cast: PlannedCast) -> list[str]:
+        """Plan the Clip in front of a Cast; return it behind the numbers that it reads."""
+        clip, *ends = cast.clamp_names
+        limits = {"min": -cast.limit, "max": cast.limit}
+        if self.flat.opsets.get("", 1) < OPSET_OF_CLIP_INPUTS:
+            self._add(clip, "Clip", [cast.value], cast.value, FLOAT32, **limits)
+            return [clip]
+        read: list[Read] = [cast.value]
+        for name, limit in zip(ends, limits.values(), strict=True):
+            number = from_array(np.array(limit, np.float32))
+            read.append(self._add(name, "Constant", [], ABSENT, FLOAT32, value=number))
+        self._add(clip, "Clip", read, cast.value, FLOAT32)
+        return [*ends, clip]
 
     def _equal_ranks(self, rank: PlannedRank) -> None:
         """Give an operand axes in front of a product, and take those of the product away."""
         slot = self.flat.input_start[rank.node] + rank.index
         ahead = self._ahead.setdefault(rank.node, [])
-        name, _ = rank.names
         ahead += self._axed("Unsqueeze", self.read(slot), rank.axes, *rank.names)
-        self._reads[slot] = self.added[name] = Added(name, ABSENT, self.plan.low)
+        self._reads[slot] = self.added[rank.names[0]]
         if not rank.product_axes:
             return
         product, (wide, *names) = self.flat.outputs_of(rank.node)[0], rank.product_names
@@ -200,21 +183,18 @@ class Rewiring:
         self._makes[squeeze[-1]] = product
 
     def _axed(
-        self,
-        op_type: str,
-        source: Read,
-        axes: tuple[int, ...],
-        name: str,
-        constant: str,
+        self, op_type: str, source: Read, axes: tuple[int, ...], name: str, constant: str
     ) -> list[str]:
         """Plan an Unsqueeze or Squeeze; return it behind the constant that it reads."""
+        low = self.plan.low
         if self.flat.opsets.get("", 1) < OPSET_OF_AXES_INPUT:
-            constant = ""
-        else:
-            self.planned[constant] = Axes(axes)
-            self.added[constant] = Added(constant, ABSENT, FLOAT32)
-        self.planned[name] = Axed(op_type, source, axes, constant)
-        return [constant, name] if constant else [name]
+            self._add(name, op_type, [source], ABSENT, low, axes=axes)
+            return [name]
+        self.axes.add(constant)
+        numbers = from_array(np.array(axes, np.int64))
+        read = self._add(constant, "Constant", [], ABSENT, FLOAT32, value=numbers)
+        self._add(name, op_type, [source, read], ABSENT, low)
+        return [constant, name]
 
     def _insert(self, item: Item, value: int) -> None:
         """Put a node right behind what makes a value, or at the start of the value's graph."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
+from onnx.helper import make_attribute, make_node
 
-from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.flat_proto import FlatProto
@@ -19,20 +19,10 @@ from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.rewriting.apply.declarations import Declarations
 from amp_rewrite.rewriting.apply.node_samples import NodeSamples
-from amp_rewrite.rewriting.apply.rewiring import (
-    Axed,
-    Axes,
-    Clamp,
-    ClampEnd,
-    Item,
-    Read,
-    Rewiring,
-)
+from amp_rewrite.rewriting.apply.rewiring import Item, Read, Rewiring
 from amp_rewrite.rewriting.apply.rewritten_weights import Weight, rewritten_weights, with_data
-from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, PlannedWeight
+from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
 from amp_rewrite.rewriting.plan.typed_attributes import typed_attributes
-
-_CLIP_ENDS = (("min", -1), ("max", 1))
 
 Made = tuple[NodeProto, list[Read]]
 """A node's message, and the values that it makes."""
@@ -103,40 +93,11 @@ class RewrittenGraph:
         """Return a node that is added: a Cast, what stands in front of it, or a low Constant."""
         wiring = self._wiring
         planned, made = wiring.planned[name], wiring.made_by(name)
-        node = NodeProto(output=[wiring.name(made)], name=name)
-        if isinstance(planned, PlannedCast):
-            node.op_type = "Cast"
-            clamp = wiring.clamps.get(name)
-            source = wiring.name(wiring.left_of(planned.value)) if clamp is None else clamp
-            node.input.append(source)
-            node.attribute.append(number_attribute("to", planned.to.number))
-        elif isinstance(planned, Clamp):
-            node.op_type = "Clip"
-            node.input.extend((wiring.name(wiring.left_of(planned.cast.value)), *planned.ends))
-            if not planned.ends:
-                limit = planned.cast.limit
-                node.attribute.extend(float_attribute(n, s * limit) for n, s in _CLIP_ENDS)
-        elif isinstance(planned, ClampEnd):
-            node.op_type = "Constant"
-            number = np.float32(planned.number)
-            tensor = TensorProto(data_type=FLOAT32.number, raw_data=number.tobytes())
-            node.attribute.append(tensor_attribute("value", tensor))
-        elif isinstance(planned, Axes):
-            node.op_type = "Constant"
-            axes = np.array(planned.numbers, "<i8")
-            tensor = TensorProto(
-                data_type=TensorProto.INT64, dims=axes.shape, raw_data=axes.tobytes()
-            )
-            node.attribute.append(tensor_attribute("value", tensor))
-        elif isinstance(planned, Axed):
-            node.op_type = planned.op_type
-            node.input.extend(filter(None, (wiring.name(planned.source), planned.constant)))
-            if not planned.constant:
-                node.attribute.append(numbers_attribute("axes", planned.axes))
-        else:
-            node.op_type = "Constant"
+        if isinstance(planned, PlannedWeight):
             tensor = with_data(self._convert(planned))
-            node.attribute.append(tensor_attribute("value", tensor))
+            return make_node("Constant", [], [wiring.name(made)], name, value=tensor), [made]
+        read = [wiring.name(wiring.left_of(value)) for value in planned.inputs]
+        node = make_node(planned.op_type, read, [wiring.name(made)], name, **planned.attributes)
         return node, [made]
 
     def _node(self, node: int, weights: Sequence[Sequence[Weight]]) -> Made:
@@ -157,7 +118,7 @@ class RewrittenGraph:
         weight = self._wiring.weights.get(outputs[0]) if len(outputs) == 1 else None  # pyright: ignore[reportArgumentType] a number
         if weight is not None:
             drop_attributes(message, ("value_float", "value_floats"))
-            set_attribute(message, tensor_attribute("value", with_data(self._convert(weight))))
+            set_attribute(message, make_attribute("value", with_data(self._convert(weight))))
         self._write_bodies(message, node, weights)
         return message, outputs
 
@@ -209,45 +170,25 @@ def retyped_attributes(
     typed = graph.where(lambda kind: bool(typed_attributes(kind)))
     for vertex in vertices_in(allowed & typed):
         names = typed_attributes(graph.kind_of(vertex))
-        entries = [number_attribute(name, low.number) for name in names]
+        entries = [make_attribute(name, low.number) for name in names]
         found.setdefault(graph.nodes[vertex], []).extend(entries)
     for node in flat.idle_casts:
         if any(allowed[vertex] for vertex in graph.vertices_of(node)):
-            found[node] = [number_attribute("to", low.number)]
+            found[node] = [make_attribute("to", low.number)]
     for vertex, saturate in plan.fills.items():
         node = graph.nodes[vertex]
         given = flat.attributes(node).get("value")
         fill = np.zeros(1, np.float32) if given is None else given.value.numpy()
         tensor = TensorProto(data_type=low.number, dims=fill.shape)
         tensor.raw_data = to_low(np.asarray(fill), low, saturate=saturate).tobytes()
-        found.setdefault(node, []).append(tensor_attribute("value", tensor))
+        found.setdefault(node, []).append(make_attribute("value", tensor))
     for vertex in vertices_in(allowed & graph.having(Trait.TYPED_LIKE_FIRST)):
         node = graph.nodes[vertex]
         names = [*flat.attributes(node), *(a.name for a in found.get(node, ()))]
         if "dtype" not in names:
             base = graph.base(flat.outputs_of(node)[0])
-            found.setdefault(node, []).append(number_attribute("dtype", base.number))
+            found.setdefault(node, []).append(make_attribute("dtype", base.number))
     return found
-
-
-def number_attribute(name: str, number: int) -> AttributeProto:
-    """Return an attribute that is a number."""
-    return AttributeProto(name=name, type=AttributeProto.INT, i=number)
-
-
-def numbers_attribute(name: str, numbers: Iterable[int]) -> AttributeProto:
-    """Return an attribute that is a list of numbers."""
-    return AttributeProto(name=name, type=AttributeProto.INTS, ints=numbers)
-
-
-def float_attribute(name: str, number: float) -> AttributeProto:
-    """Return an attribute that is a floating-point number."""
-    return AttributeProto(name=name, type=AttributeProto.FLOAT, f=number)
-
-
-def tensor_attribute(name: str, tensor: TensorProto) -> AttributeProto:
-    """Return an attribute that is a tensor."""
-    return AttributeProto(name=name, type=AttributeProto.TENSOR, t=tensor)
 
 
 def set_attribute(node: NodeProto, entry: AttributeProto) -> None:
