@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
+from onnx.helper import make_attribute, make_node
 
 from amp_rewrite.dtypes import FLOAT32, FLOAT64, LOW, DType
 from amp_rewrite.graph.added import AddedNames
@@ -129,28 +130,23 @@ class _Scaled:
                     self.messages[node].input[self.flat.index(slot)] = name
 
     def _replace(self, value: int, exponent: int) -> None:
-        flat, graph = self.flat, self.graphs[self.flat.home[value]]
+        flat, home = self.flat, self.flat.home[value]
         name, node = flat.value_names[value], flat.producer[value]
-        tensor = stored_tensor(flat, value)
-        assert tensor is not None, "constants are scaled"
-        is_wide = self._needs_width(value, tensor, exponent, flat.uses(value))
+        tensor, is_wide = self._constant(value, exponent, flat.uses(value))
         own = self.names.part(name, "Scaled") if is_wide else name
         message = self._message(tensor, exponent, own, wide=is_wide)
         if node >= 0:
-            attribute = AttributeProto(name="value", type=AttributeProto.TENSOR, t=message)
+            constant = make_node("Constant", [], [own], value=message)
             made = self.messages[node]
-            del made.attribute[:]
-            made.attribute.append(attribute)
-            if is_wide:
-                made.output[0] = own
-                self._cast(value, own, name, tensor.dtype)
-            return
-        if is_wide:
-            self.dropped.setdefault(flat.home[value], set()).add(name)
-            self._append(graph, message)
-            self._cast(value, own, name, tensor.dtype)
+            del made.attribute[:], made.output[:]
+            made.MergeFrom(constant)
+        elif is_wide:
+            self.dropped.setdefault(home, set()).add(name)
+            self._append(self.graphs[home], message)
         else:
-            self._initializer(flat.home[value], name).CopyFrom(message)
+            self._initializer(home, name).CopyFrom(message)
+        if is_wide:
+            self._cast(value, own, name, tensor.dtype)
 
     def _initializer(self, home: int, name: str) -> TensorProto:
         """Return an initializer of a graph."""
@@ -168,19 +164,14 @@ class _Scaled:
                     del entries[place]
 
     def _copy(self, value: int, exponent: int, readers: Sequence[int]) -> str:
-        flat, home = self.flat, self.flat.home[value]
-        tensor = stored_tensor(flat, value)
-        assert tensor is not None, "constants are scaled"
-        name = flat.value_names[value]
-        is_wide = self._needs_width(value, tensor, exponent, readers)
+        name, home = self.flat.value_names[value], self.flat.home[value]
+        tensor, is_wide = self._constant(value, exponent, readers)
         own = self.names.part(name, "Scaled")
         message = self._message(tensor, exponent, own, wide=is_wide)
-        node = flat.producer[value]
+        node = self.flat.producer[value]
         if node >= 0:
-            made = NodeProto(op_type="Constant", output=[own], name=own)
-            attribute = AttributeProto(name="value", type=AttributeProto.TENSOR, t=message)
-            made.attribute.append(attribute)
-            self.added.setdefault(home, []).append((self._places[node][1], made))
+            constant = make_node("Constant", [], [own], own, value=message)
+            self.added.setdefault(home, []).append((self._places[node][1], constant))
         else:
             self._append(self.graphs[home], message)
         if not is_wide:
@@ -206,8 +197,7 @@ class _Scaled:
             own, made = self.names.part(name, "Factor"), self.names.part(name, "Scaled")
             array = np.array(math.ldexp(1.0, factor)).astype(_DTYPES[number or 0].numpy)
             self._append(self.graphs[home], numpy_helper.from_array(array, own))
-            mul = NodeProto(op_type="Mul", input=[name, own], output=[made])
-            mul.name = self.names.part(made, "Mul")
+            mul = make_node("Mul", [name, own], [made], self.names.part(made, "Mul"))
             first = min(places[flat.reader(slot)][1] for slot in slots)
             self.added.setdefault(home, []).append((first, mul))
             for node in (flat.reader(slot) for slot in slots):
@@ -228,21 +218,22 @@ class _Scaled:
             graph.input.append(info)
 
     def _cast(self, value: int, read: str, made: str, number: int) -> None:
-        node = NodeProto(op_type="Cast", input=[read], output=[made])
-        node.name = self.names.part(made, "Cast")
-        node.attribute.append(AttributeProto(name="to", type=AttributeProto.INT, i=number))
+        node = make_node("Cast", [read], [made], self.names.part(made, "Cast"), to=number)
         home, producer = self.flat.home[value], self.flat.producer[value]
         place = 0 if producer < 0 else self._places[producer][1] + 1
         self.added.setdefault(home, []).append((place, node))
 
-    def _needs_width(self, value: int, tensor: Tensor, exponent: int, slots: Sequence[int]) -> bool:
-        """Tell whether a short constant in 16 bits would lose digits that count, or its range."""
+    def _constant(self, value: int, exponent: int, slots: Sequence[int]) -> tuple[Tensor, bool]:
+        """Return a constant, and whether it is short, in 16 bits, and would lose digits so."""
+        tensor = stored_tensor(self.flat, value)
+        assert tensor is not None, "constants are scaled"
         if tensor.dtype not in {t.number for t in LOW.values()} or tensor.size > MOST_COPIED:
-            return False
+            return tensor, False
         n_values = self.flat.n_values
         is_factor = any(e in self.factors for e in (value, *(n_values + s for s in slots)))
         array = np.asarray(tensor.numpy()).astype(np.float32)
-        return _loses_digits(array, exponent, _DTYPES[tensor.dtype], is_factor=is_factor)
+        dtype = _DTYPES[tensor.dtype]
+        return tensor, _loses_digits(array, exponent, dtype, is_factor=is_factor)
 
     def _message(self, tensor: Tensor, exponent: int, name: str, *, wide: bool) -> TensorProto:
         """Return the message of a constant times a power of two."""
@@ -346,6 +337,4 @@ def _scale_attribute(message: NodeProto, scaled: ScaledAttribute, exponent: int)
             return
     if scaled.default:
         number = math.ldexp(float(np.float32(scaled.default)), exponent)
-        message.attribute.append(
-            AttributeProto(name=scaled.name, type=AttributeProto.FLOAT, f=number)
-        )
+        message.attribute.append(make_attribute(scaled.name, number))

@@ -7,11 +7,7 @@ from collections.abc import Mapping
 
 from amp_rewrite.values.intervals import interval as i
 from amp_rewrite.values.intervals.interval import Interval
-from amp_rewrite.values.intervals.operation import Operation, Rule
-
-
-def _within(bounds: Interval) -> Rule:
-    return lambda op: bounds
+from amp_rewrite.values.intervals.operation import Operation, Rule, within
 
 
 def _shape(op: Operation) -> Interval:
@@ -55,26 +51,24 @@ def _index(op: Operation) -> Interval:
     return i.NOT_NEGATIVE if length is None else i.between(0.0, float(max(length - 1, 0)))
 
 
-def _uniform(op: Operation) -> Interval:
-    return i.between(op.attribute("low", 0.0), op.attribute("high", 1.0))
-
-
 RULES: Mapping[str, Rule] = {
     "ArgMax": _index,
     "ArgMin": _index,
-    "Bernoulli": _within(i.UNIT),
-    "BlackmanWindow": _within(i.between(-1e-6, 1.0)),  # 0.42 - 0.5 + 0.08, computed in float32
-    "HammingWindow": _within(i.UNIT),
-    "HannWindow": _within(i.UNIT),
-    "Hardmax": _within(i.UNIT),
-    "Multinomial": _within(i.NOT_NEGATIVE),
-    "NonZero": _within(i.NOT_NEGATIVE),
-    "RandomUniform": _uniform,
-    "RandomUniformLike": _uniform,
+    "Bernoulli": within(i.UNIT),
+    "BlackmanWindow": within(i.between(-1e-6, 1.0)),  # 0.42 - 0.5 + 0.08, computed in float32
+    "HammingWindow": within(i.UNIT),
+    "HannWindow": within(i.UNIT),
+    "Hardmax": within(i.UNIT),
+    "Multinomial": within(i.NOT_NEGATIVE),
+    "NonZero": within(i.NOT_NEGATIVE),
+    **dict.fromkeys(
+        ("RandomUniform", "RandomUniformLike"),
+        lambda op: i.between(op.attribute("low", 0.0), op.attribute("high", 1.0)),
+    ),
     "Range": _range,
-    "SequenceLength": _within(i.NOT_NEGATIVE),
+    "SequenceLength": within(i.NOT_NEGATIVE),
     "Shape": _shape,
-    "Sign": _within(i.SIGNED_UNIT),
+    "Sign": within(i.SIGNED_UNIT),
     "Size": _size,
 }
 """Operator -> what its result is bound to be."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from amp_rewrite.values.intervals import interval as i
 from amp_rewrite.values.intervals.interval import Interval
-from amp_rewrite.values.intervals.operation import Operation, Rule
+from amp_rewrite.values.intervals.operation import Operation, Rule, within
 
 LEAST_GELU = -0.17005
 """The least value of x * Phi(x), near x = -0.7518, and of its approximation by Tanh."""
@@ -15,6 +15,8 @@ _LEAST_SWISH = -0.27847
 """The least value of x * sigmoid(x), near x = -1.2785."""
 _LEAST_MISH = -0.30885
 """The least value of x * tanh(softplus(x)), near x = -1.1924."""
+_LEAST_HARD_SWISH = -0.375
+"""The least value of x * clip(x / 6 + 1 / 2, 0, 1), at -1.5."""
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 """Alpha and gamma of Selu where the node does not say them."""
 
@@ -23,25 +25,12 @@ def _monotone(function: Callable[[float], float]) -> Rule:
     return lambda op: i.increasing(function, op.of(0))
 
 
-def _within(bounds: Interval) -> Rule:
-    return lambda op: bounds
-
-
-def _leaky(op: Operation) -> Interval:
-    """Scale what is below zero; with a negative slope it ends above zero."""
-    return _bent(op.of(0), i.point(op.attribute("alpha", 0.01)))
-
-
 def _bent(x: Interval, slope: Interval) -> Interval:
     """Return x where it is not negative, and slope times x elsewhere."""
     if x.low >= 0:
         return x
     below = i.multiply(i.between(x.low, min(x.high, 0.0)), slope)
     return below if x.high <= 0 else (i.between(0.0, x.high) | below).scattered()
-
-
-def _selu(op: Operation) -> Interval:
-    return _exponential(op, op.attribute("alpha", _SELU[0]), op.attribute("gamma", _SELU[1]))
 
 
 def _celu(op: Operation) -> Interval:
@@ -66,20 +55,10 @@ def swish(x: Interval, alpha: float) -> Interval:
     return dented(_LEAST_SWISH / alpha, x) if alpha > 0 else i.symmetric(x.magnitude)
 
 
-def _dented(least: float) -> Rule:
-    return lambda op: dented(least, op.of(0))
-
-
 def _hard_sigmoid(op: Operation) -> Interval:
     alpha, beta = op.attribute("alpha", 0.2), op.attribute("beta", 0.5)
     line = i.add(i.scale(op.of(0), alpha), i.point(beta))
     return i.smallest(i.largest(line, i.ZERO), i.point(1.0))
-
-
-def _hard_swish(op: Operation) -> Interval:
-    """Bound x * clip(x / 6 + 1 / 2, 0, 1), which is least at -1.5."""
-    x = op.of(0)
-    return i.between(-0.375 if x.low < 0 else 0.0, max(x.high, 0.0))
 
 
 def _shrink(op: Operation) -> Interval:
@@ -88,44 +67,41 @@ def _shrink(op: Operation) -> Interval:
     return (i.add(x, i.symmetric(bias)) | i.ZERO).scattered()
 
 
-def _thresholded(op: Operation) -> Interval:
-    """Return x where it is above alpha, which may be negative, and zero elsewhere."""
-    return (op.of(0) | i.ZERO).scattered()
-
-
 _HALF_PI = math.pi / 2
 
 RULES: Mapping[str, Rule] = {
-    "Acos": _within(i.between(0.0, math.pi)),
-    "Acosh": _within(i.NOT_NEGATIVE),
-    "Asin": _within(i.symmetric(_HALF_PI)),
+    "Acos": within(i.between(0.0, math.pi)),
+    "Acosh": within(i.NOT_NEGATIVE),
+    "Asin": within(i.symmetric(_HALF_PI)),
     "Asinh": _monotone(math.asinh),
     "Atan": _monotone(math.atan),
     "Celu": _celu,
-    "Cos": _within(i.SIGNED_UNIT),
-    "Cosh": _within(i.between(1.0, math.inf)),
+    "Cos": within(i.SIGNED_UNIT),
+    "Cosh": within(i.between(1.0, math.inf)),
     "Elu": lambda op: _exponential(op, op.attribute("alpha", 1.0), 1.0),
     "Erf": _monotone(math.erf),
     "Exp": _monotone(lambda x: math.exp(x) if x > -math.inf else 0.0),
-    "Gelu": _dented(LEAST_GELU),
+    "Gelu": lambda op: dented(LEAST_GELU, op.of(0)),
     "HardSigmoid": _hard_sigmoid,
-    "HardSwish": _hard_swish,
-    "LeakyRelu": _leaky,
+    "HardSwish": lambda op: dented(_LEAST_HARD_SWISH, op.of(0)),
+    "LeakyRelu": lambda op: _bent(op.of(0), i.point(op.attribute("alpha", 0.01))),
     "Log": _monotone(lambda x: math.log(x) if x > 0 else -math.inf),
-    "LogSoftmax": _within(i.between(-math.inf, 0.0)),
-    "Mish": _dented(_LEAST_MISH),
+    "LogSoftmax": within(i.between(-math.inf, 0.0)),
+    "Mish": lambda op: dented(_LEAST_MISH, op.of(0)),
     "PRelu": lambda op: _bent(op.of(0), op.of(1)),
     "Relu": lambda op: i.largest(op.of(0), i.ZERO),
-    "Selu": _selu,
+    "Selu": lambda op: _exponential(
+        op, op.attribute("alpha", _SELU[0]), op.attribute("gamma", _SELU[1])
+    ),
     "Shrink": _shrink,
     "Sigmoid": _monotone(lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0),
-    "Sin": _within(i.SIGNED_UNIT),
+    "Sin": within(i.SIGNED_UNIT),
     "Sinh": _monotone(math.sinh),
-    "Softmax": _within(i.UNIT),
+    "Softmax": within(i.UNIT),
     "Softplus": _monotone(lambda x: max(x, 0.0) + math.log1p(math.exp(-abs(x)))),
     "Softsign": _monotone(lambda x: math.copysign(1.0, x) if math.isinf(x) else x / (1 + abs(x))),
     "Swish": lambda op: swish(op.of(0), op.attribute("alpha", 1.0)),
     "Tanh": _monotone(math.tanh),
-    "ThresholdedRelu": _thresholded,
+    "ThresholdedRelu": lambda op: (op.of(0) | i.ZERO).scattered(),  # alpha may be negative
 }
 """Operator -> what its result is bound to be."""

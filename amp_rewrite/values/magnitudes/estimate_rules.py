@@ -57,9 +57,17 @@ EstimateRule = Callable[[Operation, Given, Samples], Estimate | None]
 """The estimate of a node's outputs from those of its inputs."""
 
 
-def _first(function: Callable[[Estimate], Estimate]) -> EstimateRule:
+def _first(function: Callable[[Estimate], Estimate | None]) -> EstimateRule:
     def rule(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
         return None if operands[0] is None else function(operands[0])
+
+    return rule
+
+
+def _pair(function: Callable[[Operation, Estimate, Estimate], Estimate | None]) -> EstimateRule:
+    def rule(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+        a, b = operands[0], operands[1]
+        return None if a is None or b is None else function(op, a, b)
 
     return rule
 
@@ -83,35 +91,10 @@ def _mixed(*indices: int) -> EstimateRule:
     return rule
 
 
-def _add(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
-    a, b = operands[0], operands[1]
-    if a is None or b is None:
-        return None
-    return a.scaled(2.0) if op.reads_one_value else e.add(a, b)
-
-
-def _subtract(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
-    a, b = operands[0], operands[1]
-    return None if a is None or b is None else e.add(a, b.scaled(-1.0))
-
-
-def _multiply(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
-    a, b = operands[0], operands[1]
-    if a is None or b is None:
-        return None
-    return e.squared(a) if op.reads_one_value else e.multiply(a, b)
-
-
-def _divide(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
-    a, b = operands[0], operands[1]
-    if a is None or b is None or not b.size:
+def _divided(op: Operation, a: Estimate, b: Estimate) -> Estimate | None:
+    if not b.size:
         return None
     return a.scaled(1 / b.size)._replace(degree=max(a.degree - b.degree, 0.0))
-
-
-def _invert(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
-    a = operands[0]
-    return None if a is None or not a.size else Estimate(1 / a.size, 0.0)
 
 
 def _power(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
@@ -148,21 +131,11 @@ def _reduced_squares(op: Operation, operands: Given, samples: Samples) -> Estima
     return _reduced(op, [squares], samples)
 
 
-def _pooled(a: Estimate) -> Estimate:
-    """Return the estimate of the largest of a few elements: a deviation above the mean."""
-    return a._replace(mean=a.mean + a.spread)
-
-
 def _softmax(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Spread 1 over the last axis, whichever it is: an attribute for each would take long."""
     shape = op.shape(0)
     share = 1 / ((shape[-1] if shape else None) or _FREE)
     return Estimate(share, share)
-
-
-def _log(a: Estimate) -> Estimate:
-    """Return the estimate of a logarithm, between -103 and 89 whatever float32 it is of."""
-    return Estimate(0.0, 10.0)
 
 
 def _weighted(op: Operation, x: Estimate | None, rows: WeightRows | None) -> Estimate | None:
@@ -303,11 +276,6 @@ def _einsum(op: Operation, operands: Given, samples: Samples) -> Estimate | None
     return Estimate(terms * term.mean, math.sqrt(terms) * term.spread / DOUBT, term.degree)
 
 
-def _averaged(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
-    """Return the estimate of the values of an attention, of which it makes means."""
-    return operands[2]
-
-
 def _transposed(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Exchange rows and columns where the last two axes change places."""
     x, order = operands[0], op.attribute("perm")
@@ -332,43 +300,44 @@ _ALIKE = (
 )
 # operators: activations that keep what is positive.
 _RECTIFIED = "Celu Elu Gelu HardSwish LeakyRelu Mish PRelu Relu Selu Softplus Swish"
-# operators: those that choose the largest of some elements.
+# operators: those that choose the largest of a few elements: a deviation above the mean.
 _POOLED = "GlobalMaxPool MaxPool ReduceMax TopK"
 
 RULES: Mapping[str, EstimateRule] = {
     **dict.fromkeys(_ALIKE.split(), _first(lambda a: a)),
     **dict.fromkeys(_RECTIFIED.split(), _first(Estimate.rectified)),
-    **dict.fromkeys(_POOLED.split(), _first(_pooled)),
+    **dict.fromkeys(_POOLED.split(), _first(lambda a: a._replace(mean=a.mean + a.spread))),
     "Abs": _first(_magnitude),
-    "Add": _add,
-    "Attention": _averaged,
+    "Add": _pair(lambda op, a, b: a.scaled(2.0) if op.reads_one_value else e.add(a, b)),
+    "Attention": lambda op, operands, samples: operands[2],  # means of the values
     "BatchNormalization": _batch,
     "Concat": _mixed(),
     "Conv": _convolution,
     "ConvTranspose": _transposed_convolution,
-    "Div": _divide,
+    "Div": _pair(_divided),
     "Einsum": _einsum,
     "Gemm": _gemm,
     "GroupNormalization": normalized(1, 2),
     "InstanceNormalization": normalized(1, 2),
     "LRN": _local_response,
     "LayerNormalization": normalized(1, 2),
-    "Log": _first(_log),
+    # between -103 and 89, whatever float32 it is of
+    "Log": _first(lambda _: Estimate(0.0, 10.0)),
     "MatMul": _matmul,
     "Max": _mixed(),
     "Mean": _mixed(),
     "Min": _mixed(),
-    "Mul": _multiply,
+    "Mul": _pair(lambda op, a, b: e.squared(a) if op.reads_one_value else e.multiply(a, b)),
     "Neg": _first(lambda a: a.scaled(-1.0)),
     "Pow": _power,
-    "Reciprocal": _invert,
+    "Reciprocal": _first(lambda a: Estimate(1 / a.size, 0.0) if a.size else None),
     "RMSNormalization": normalized(1, 3),
     "SimplifiedLayerNormalization": normalized(1, 2),
     "ReduceSum": _reduced,
     "ReduceSumSquare": _reduced_squares,
     "Softmax": _softmax,
     "Sqrt": _first(_root),
-    "Sub": _subtract,
+    "Sub": _pair(lambda _, a, b: e.add(a, b.scaled(-1.0))),
     "Sum": _folded(e.add),
     "Transpose": _transposed,
     "Where": _mixed(1, 2),

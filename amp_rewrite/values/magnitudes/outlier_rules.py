@@ -50,9 +50,15 @@ OutlierRule = Callable[[Operation, Given, Facts], LargeChannels | None]
 
 
 def _each(
-    function: Callable[[Operation, list[Channel | None]], Channel | None], *indices: int
+    function: Callable[..., Channel | None], *indices: int, some: bool = False
 ) -> OutlierRule:
-    """Make the rule of an operator that computes each channel of the same channel of its inputs."""
+    """Make the rule of an operator that computes each channel of the same channel of its inputs.
+
+    Args:
+        function: Takes the operation, and the channel of each input.
+        indices: The inputs; none for all.
+        some: Whether it takes None for a channel of which nothing is known, too.
+    """
 
     def rule(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
         chosen = [k for k in indices or range(len(operands)) if op.has(k)]
@@ -61,7 +67,8 @@ def _each(
             return None
         channels: dict[int, Channel] = {}
         for number in {n: None for large in held for n in large.channels}:
-            channel = function(op, [_part(op, operands[k], facts, k, number) for k in chosen])
+            parts = [_part(op, operands[k], facts, k, number) for k in chosen]
+            channel = function(op, *parts) if some or None not in parts else None
             if channel is not None:
                 channels[number] = channel
         return largest_of(held[0].length, channels)
@@ -79,28 +86,24 @@ def _part(
     return None if estimate is None else Channel.like(estimate)
 
 
-def _sum(op: Operation, parts: list[Channel | None]) -> Channel | None:
+def _sum(op: Operation, *parts: Channel | None) -> Channel | None:
     """Add what is known: estimates are to fall short of the truth."""
     present = [part for part in parts if part is not None]
     return reduce(Channel.plus, present) if present else None
 
 
-def _add(op: Operation, parts: list[Channel | None]) -> Channel | None:
+def _add(op: Operation, *parts: Channel | None) -> Channel | None:
     a = parts[0]
     if a is not None and op.reads_one_value:
         return Channel(2 * a.mean, 2 * a.spread, 2 * a.peak)
-    return _sum(op, parts)
+    return _sum(op, *parts)
 
 
-def _subtract(op: Operation, parts: list[Channel | None]) -> Channel | None:
-    b = parts[1]
-    return _sum(op, [parts[0], None if b is None else b._replace(mean=-b.mean)])
+def _subtract(op: Operation, a: Channel | None, b: Channel | None) -> Channel | None:
+    return _sum(op, a, None if b is None else b._replace(mean=-b.mean))
 
 
-def _multiply(op: Operation, parts: list[Channel | None]) -> Channel | None:
-    a, b = parts[0], parts[1]
-    if a is None or b is None:
-        return None
+def _multiply(op: Operation, a: Channel, b: Channel) -> Channel:
     return _squared(a) if op.reads_one_value else a.times(b)
 
 
@@ -109,16 +112,13 @@ def _squared(a: Channel) -> Channel:
     return Channel(square.mean, square.spread, a.peak**2)
 
 
-def _divide(op: Operation, parts: list[Channel | None]) -> Channel | None:
-    a, b = parts[0], parts[1]
-    if a is None or b is None or not b.size:
-        return None
-    return Channel(a.mean / b.size, a.spread / b.size, a.peak / b.size)
+def _divide(op: Operation, a: Channel, b: Channel) -> Channel | None:
+    return Channel(a.mean / b.size, a.spread / b.size, a.peak / b.size) if b.size else None
 
 
-def _power(op: Operation, parts: list[Channel | None]) -> Channel | None:
-    base, exponent = parts[0], op.of(1)
-    if base is None or not exponent.is_point or not 0 < exponent.low <= 8:
+def _power(op: Operation, base: Channel) -> Channel | None:
+    exponent = op.of(1)
+    if not exponent.is_point or not 0 < exponent.low <= 8:
         return None
     if exponent.low == 2:
         return _squared(base)
@@ -126,34 +126,22 @@ def _power(op: Operation, parts: list[Channel | None]) -> Channel | None:
     return Channel(size / 2, size / 2, base.peak**exponent.low)
 
 
-def _rectify(op: Operation, parts: list[Channel | None]) -> Channel | None:
-    a = parts[0]
-    if a is None:
-        return None
+def _rectify(op: Operation, a: Channel) -> Channel:
     rectified = a.estimate.rectified()
     return Channel(rectified.mean, rectified.spread, a.peak)
 
 
-def _magnitude(op: Operation, parts: list[Channel | None]) -> Channel | None:
-    a = parts[0]
-    return None if a is None else Channel(a.size, a.spread, a.peak)
+def _rectify_sum(op: Operation, *parts: Channel | None) -> Channel | None:
+    biased = _sum(op, *parts)
+    return None if biased is None else _rectify(op, biased)
 
 
-def _negate(op: Operation, parts: list[Channel | None]) -> Channel | None:
-    return None if parts[0] is None else parts[0]._replace(mean=-parts[0].mean)
+def _root(op: Operation, a: Channel) -> Channel:
+    size = math.sqrt(a.size)
+    return Channel(size, size / 2, math.sqrt(a.peak))
 
 
-def _root(op: Operation, parts: list[Channel | None]) -> Channel | None:
-    a = parts[0]
-    size = 0.0 if a is None else math.sqrt(a.size)
-    return None if a is None else Channel(size, size / 2, math.sqrt(a.peak))
-
-
-def _same(op: Operation, parts: list[Channel | None]) -> Channel | None:
-    return parts[0]
-
-
-def _larger(op: Operation, parts: list[Channel | None]) -> Channel | None:
+def _larger(op: Operation, *parts: Channel | None) -> Channel | None:
     """Return the largest of the channels of which elements are chosen."""
     return max((p for p in parts if p is not None), key=lambda p: p.peak, default=None)
 
@@ -184,7 +172,7 @@ def _joined(op: Operation, operands: Given, facts: Facts) -> LargeChannels | Non
     """Join what is not put side by side along the channels."""
     shape = op.known.shape(op.output)
     is_last = shape is None or op.attribute("axis", 0) in (-1, len(shape) - 1)
-    return None if is_last else _each(_larger)(op, operands, facts)
+    return None if is_last else _each(_larger, some=True)(op, operands, facts)
 
 
 def _matmul(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
@@ -272,12 +260,10 @@ def _dequantize(op: Operation, operands: Given, facts: Facts) -> LargeChannels |
 def _norm(scale: int = 1, bias: int | None = 2) -> OutlierRule:
     """Make the rule of a norm: numbers of size 1 times a scale, and a bias."""
 
-    def scaled(op: Operation, parts: list[Channel | None]) -> Channel | None:
-        factor = parts[0]
-        channel = None if factor is None else Channel.of(0.0, factor.size)
-        return _sum(op, [channel, *parts[1:]])
+    def scaled(op: Operation, factor: Channel | None, *added: Channel | None) -> Channel | None:
+        return _sum(op, None if factor is None else Channel.of(0.0, factor.size), *added)
 
-    return _each(scaled, scale) if bias is None else _each(scaled, scale, bias)
+    return _each(scaled, scale, *(() if bias is None else (bias,)), some=True)
 
 
 def _table(*rows: tuple[str, OutlierRule]) -> Mapping[str, OutlierRule]:
@@ -286,15 +272,15 @@ def _table(*rows: tuple[str, OutlierRule]) -> Mapping[str, OutlierRule]:
 
 # operators: those through which outliers go.
 RULES: Mapping[str, OutlierRule] = _table(
-    ("Cast CastLike Clip Dropout Identity", _each(_same, 0)),
+    ("Cast CastLike Clip Dropout Identity", _each(lambda _, a: a, 0)),
     ("Celu Elu Gelu HardSwish LeakyRelu Mish PRelu Relu Selu Softplus Swish", _each(_rectify, 0)),
     ("Expand Flatten Reshape Slice Squeeze Unsqueeze", _moved),
-    ("Max Min Mean", _each(_larger)),
-    ("Where", _each(_larger, 1, 2)),
+    ("Max Min Mean", _each(_larger, some=True)),
+    ("Where", _each(_larger, 1, 2, some=True)),
     ("InstanceNormalization LayerNormalization SimplifiedLayerNormalization", _norm()),
     ("RMSNormalization", _norm(bias=None)),
-    ("Abs", _each(_magnitude)),
-    ("Add", _each(_add)),
+    ("Abs", _each(lambda _, a: Channel(a.size, a.spread, a.peak))),
+    ("Add", _each(_add, some=True)),
     ("Concat", _joined),
     ("DequantizeLinear", _dequantize),
     ("Div", _each(_divide)),
@@ -302,19 +288,19 @@ RULES: Mapping[str, OutlierRule] = _table(
     ("Gemm", _gemm),
     ("MatMul", _matmul),
     ("Mul", _each(_multiply)),
-    ("Neg", _each(_negate)),
+    ("Neg", _each(lambda _, a: a._replace(mean=-a.mean))),
     ("Pow", _each(_power, 0)),
     ("Sqrt", _each(_root)),
-    ("Sub", _each(_subtract)),
-    ("Sum", _each(_sum)),
+    ("Sub", _each(_subtract, some=True)),
+    ("Sum", _each(_sum, some=True)),
     ("Transpose", _turned),
 )
 """Operator of ai.onnx -> its rule."""
 
 # operators: the same of com.microsoft.
 CONTRIBUTED: Mapping[str, OutlierRule] = _table(
-    ("BiasAdd", _each(_sum)),
-    ("BiasGelu FastGelu", _each(lambda op, parts: _rectify(op, [_sum(op, parts)]))),
+    ("BiasAdd", _each(_sum, some=True)),
+    ("BiasGelu FastGelu", _each(_rectify_sum, some=True)),
     ("DequantizeLinear", _dequantize),
     ("Gelu QuickGelu", _each(_rectify, 0)),
     ("MatMulNBits", _in_blocks),

@@ -40,10 +40,6 @@ def nothing(call: Call) -> None:
     call.pin_all()
 
 
-def _free(_: Call) -> None:
-    """Leave a constant free: each of its readers says what it needs."""
-
-
 def _fill(call: Call) -> None:
     """Leave a repeated number free: it is an attribute."""
     if call.output(0) != ABSENT:
@@ -58,26 +54,14 @@ def _cast(call: Call) -> None:
         call.same(call.input(0), call.output(0))
 
 
-def _compare(call: Call) -> None:
-    call.same(*call.inputs)
-
-
-def _mul(call: Call) -> None:
-    call.product(call.output(0), call.input(0), call.input(1))
-
-
-def _div(call: Call) -> None:
-    call.product(call.output(0), call.input(0), call.input(1), powers=(1, -1))
+def _product(powers: tuple[int, ...] = ()) -> Rule:
+    return lambda call: call.product(call.output(0), call.input(0), call.input(1), powers=powers)
 
 
 def _contract(call: Call) -> None:
     """Scale a result by both factors, and its bias with it."""
     call.product(call.output(0), call.input(0), call.input(1))
     call.same(call.output(0), *call.inputs[2:])
-
-
-def _einsum(call: Call) -> None:
-    call.product(call.output(0), *call.inputs)
 
 
 def _activated(call: Call) -> None:
@@ -92,23 +76,19 @@ def _matmul_n_bits(call: Call) -> None:
     call.pin(call.input(3))
 
 
-def _gather_quantized(call: Call) -> None:
-    call.same(call.output(0), call.input(2))
-    call.pin(call.input(3))
+def _dequantized(scale: int, *others: int) -> Rule:
+    """Make the rule of what multiplies integers by a scale."""
 
+    def rule(call: Call) -> None:
+        call.same(call.output(0), call.input(scale))
+        call.pin(*map(call.input, others))
 
-def _dequantize(call: Call) -> None:
-    call.same(call.output(0), call.input(1))
-    call.pin(call.input(0), call.input(2))
+    return rule
 
 
 def _quantize(call: Call) -> None:
     call.same(call.input(0), call.input(1))
     call.pin(call.output(0), call.input(2))
-
-
-def _dynamic_quantize(call: Call) -> None:
-    call.same(call.input(0), call.output(1))
 
 
 def _by_first(call: Call) -> None:
@@ -230,25 +210,20 @@ def _batch_norm(call: Call) -> None:
     call.scale_attribute("epsilon", _EPSILON, call.input(0), 2)
 
 
-def _unit(call: Call) -> None:
-    """Leave what is normalised to length 1 free."""
-    call.pin(*call.outputs)
-
-
 # operators: those that neither are homogeneous of degree 1 nor scale nothing.
 _RULES: tuple[tuple[str, Rule], ...] = (
-    ("Constant", _free),
+    ("Constant", lambda call: None),  # free: each of its readers says what it needs
     ("ConstantOfShape", _fill),
     ("Cast CastLike", _cast),
-    ("Equal Greater GreaterOrEqual Less LessOrEqual", _compare),
+    ("Equal Greater GreaterOrEqual Less LessOrEqual", lambda call: call.same(*call.inputs)),
     ("IsInf IsNaN", invariant),
-    ("Mul", _mul),
-    ("Div", _div),
+    ("Mul", _product()),
+    ("Div", _product(powers=(1, -1))),
     ("Conv ConvTranspose Gemm MatMul", _contract),
-    ("Einsum", _einsum),
-    ("DequantizeLinear", _dequantize),
+    ("Einsum", lambda call: call.product(call.output(0), *call.inputs)),
+    ("DequantizeLinear", _dequantized(1, 0, 2)),
     ("QuantizeLinear", _quantize),
-    ("DynamicQuantizeLinear", _dynamic_quantize),
+    ("DynamicQuantizeLinear", lambda call: call.same(call.input(0), call.output(1))),
     ("PRelu RotaryEmbedding", _by_first),
     ("ScatterElements ScatterND", _scatter),
     ("Resize", _resize),
@@ -264,7 +239,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("LayerNormalization", _layer_norm),
     ("GroupNormalization", _norm()),
     ("BatchNormalization", _batch_norm),
-    ("LpNormalization", _unit),
+    ("LpNormalization", invariant),
 )
 
 # operators: the same of com.microsoft.
@@ -272,8 +247,8 @@ _CONTRIBUTED: tuple[tuple[str, Rule], ...] = (
     ("FusedMatMul TransposeMatMul", _contract),
     ("FusedConv FusedGemm", _activated),
     ("MatMulNBits", _matmul_n_bits),
-    ("GatherBlockQuantized", _gather_quantized),
-    ("DequantizeLinear", _dequantize),
+    ("GatherBlockQuantized", _dequantized(2, 3)),
+    ("DequantizeLinear", _dequantized(1, 0, 2)),
     ("QuantizeLinear", _quantize),
     ("RotaryEmbedding", _by_first),
     ("BiasAdd", homogeneous),
