@@ -118,14 +118,10 @@ def _ask_arm() -> dict[str, Any]:
     else:
         failure = "ONNX Runtime on Arm cannot list its kernels"
         rows = [row(*kernel) for kernel in machine().ask(failure, "kernels")]
-    kernels = [{**each, "provider": ARM64} for each in rows if _is_of_nodes(each)]
+    of_nodes = [each for each in rows if each["provider"] == CPU and each["domain"] != LAYOUTS]
+    kernels = [{**each, "provider": ARM64} for each in of_nodes]
     source = f"{_SOURCE}.get_all_opkernel_def() on aarch64"
     return {"source": source, "runtime": runtime_in_words(ARM64), "kernels": kernels}
-
-
-def _is_of_nodes(row: dict[str, Any]) -> bool:
-    """Tell whether a kernel is one that nodes of a model ask for."""
-    return row["provider"] == CPU and row["domain"] != LAYOUTS
 
 
 def table_for(answer: dict[str, Any], provider: str) -> dict[str, Any]:

@@ -162,15 +162,15 @@ def versions(provider: str) -> tuple[str, ...]:
     head = f"{provider}_"
     files = (p.name for p in targets.DATA.joinpath("kernels").iterdir())
     named = (n[len(head) : -len(".json")] for n in files if n.startswith(head))
-    return tuple(sorted(named, key=_version_key))
+    return tuple(
+        sorted(
+            named, key=lambda v: [(int(p), "") if p.isdigit() else (-1, p) for p in v.split(".")]
+        )
+    )
 
 
 def _plain_domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
-
-
-def _version_key(version: str) -> tuple[tuple[int, str], ...]:
-    return tuple((int(p), "") if p.isdigit() else (-1, p) for p in version.split("."))
 
 
 @cache

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
 from types import ModuleType
 from typing import Any
@@ -92,7 +92,7 @@ class _Parser:
             ("remove", self.removal),
             ("no_kernel", self.no_kernel),
             ("nodes", self.node_rule),
-            *((name, self.entry_reader(name)) for name in ListName),
+            *((name, partial(self.entry, name)) for name in ListName),
         )
         for section, read in sections:
             for item in self.items(top, section):
@@ -187,9 +187,6 @@ class _Parser:
             self.problem(entry.line, "`domain` is not text", entry.kind, "text, in quotes")
             return ""
         return "" if entry.value == "ai.onnx" else entry.value
-
-    def entry_reader(self, name: ListName) -> Callable[[dict[str, Located], int], None]:
-        return lambda item, line: self.entry(name, item, line)
 
     def entry(self, name: ListName, item: dict[str, Located], line: int) -> None:
         self.keys(item, _ENTRY)

@@ -18,7 +18,7 @@ from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
 from amp_rewrite.rewriting.mend import Odd
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import given_notes
-from amp_rewrite.rewriting.paint.painting import Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.painting import Painting, Reason
 from amp_rewrite.rewriting.raise_dangers import Variable, lost_in, rounding_casts
 from amp_rewrite.rewriting.report.phrases import plain_phrase
 from amp_rewrite.rewriting.widen import WideForm
@@ -219,16 +219,15 @@ def _concerned(context: PaintContext, painting: Painting) -> Array:
 
 
 def _kept(context: PaintContext, painting: Painting) -> Iterator[int]:
-    """Yield those of them that are so because of a danger."""
+    """Yield those of them that are so because of a danger.
+
+    No model that is to be made low has a node because of which it does not load.
+    """
+    reasons = DANGERS if context.given is None else DANGERS | _UNLOADABLE
     for vertex in vertices_in(_concerned(context, painting)):
         mark = painting.marks.get(vertex)
-        if mark is not None and (mark.reason in DANGERS or _cannot_run(context, mark)):
+        if mark is not None and mark.reason in reasons:
             yield vertex
-
-
-def _cannot_run(context: PaintContext, mark: Mark) -> bool:
-    """Tell whether a model does not load because of a node; one to be made low never has such."""
-    return context.given is not None and mark.reason in _UNLOADABLE
 
 
 def _told(

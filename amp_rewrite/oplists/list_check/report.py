@@ -118,14 +118,11 @@ class CheckReport:
 
     def to_github(self) -> str:
         """Return one workflow command a finding: GitHub shows it beside the line."""
-        return "\n".join(_annotation(f) for f in self.findings)
+        title = "amp-rewrite check-lists"
+        return "\n".join(
+            annotation(f.severity, title, f.message, f.file, f.line) for f in self.findings
+        )
 
 
 def _count(number: int, word: str) -> str:
     return f"{number or 'no'} {word}" + ("" if number == 1 else "s")
-
-
-def _annotation(finding: Finding) -> str:
-    return annotation(
-        finding.severity, "amp-rewrite check-lists", finding.message, finding.file, finding.line
-    )

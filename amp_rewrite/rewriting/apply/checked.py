@@ -80,7 +80,8 @@ def fault_of(
     more.input.extend(made)
     for weight in weights:
         message = weight.message
-        if math.prod(message.dims) > _READ or (weight.stream is None and _is_elsewhere(message)):
+        is_elsewhere = message.data_location == TensorProto.EXTERNAL
+        if math.prod(message.dims) > _READ or (weight.stream is None and is_elsewhere):
             if message.name not in fed:
                 dims, kind = list(message.dims), message.data_type
                 info = onnx.helper.make_tensor_value_info(message.name, kind, dims)
@@ -148,7 +149,3 @@ def _long_constant(node: onnx.NodeProto) -> onnx.ValueInfoProto | None:
 
 def _unplanned(weight: PlannedWeight) -> Weight:
     raise ValueError(f"nothing is planned, but {weight.name} is")
-
-
-def _is_elsewhere(message: TensorProto) -> bool:
-    return message.data_location == TensorProto.EXTERNAL

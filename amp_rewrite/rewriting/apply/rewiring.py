@@ -77,6 +77,7 @@ class Rewiring:
         added: Name of an added node or initializer -> the value that it makes.
         axes: The names of added constants that number axes.
         wide: Product -> what its node makes instead, an axis too many that a Squeeze takes away.
+        redirected: Position in `flat.inputs` -> what is read there in the place of what was.
         outputs: (graph, index) -> what an output of a graph is instead.
     """
 
@@ -91,7 +92,7 @@ class Rewiring:
         self._makes: dict[str, int] = {}
         self.wide: dict[int, Read] = {}
         self.outputs: dict[tuple[int, int], Read] = {}
-        self._reads: dict[int, Read] = {}
+        self.redirected: dict[int, Read] = {}
         self._instead: dict[int, Read] = {}
         self._renamed: dict[int, str] = {}
         self._ends = Counter(value for body in flat.bodies for value in body.outputs)
@@ -170,7 +171,7 @@ class Rewiring:
         slot = self.flat.input_start[rank.node] + rank.index
         ahead = self._ahead.setdefault(rank.node, [])
         ahead += self._axed("Unsqueeze", self.read(slot), rank.axes, *rank.names)
-        self._reads[slot] = self.added[rank.names[0]]
+        self.redirected[slot] = self.added[rank.names[0]]
         if not rank.product_axes:
             return
         product, (wide, *names) = self.flat.outputs_of(rank.node)[0], rank.product_names
@@ -211,7 +212,7 @@ class Rewiring:
     def _redirect(self, uses: Iterable[Use], old: int, new: Read) -> None:
         for use in uses:
             if use.node != ABSENT:
-                self._reads[self.flat.input_start[use.node] + use.index] = new
+                self.redirected[self.flat.input_start[use.node] + use.index] = new
             else:
                 self._replace_output(use.body, use.index, old, new)
 
@@ -228,19 +229,14 @@ class Rewiring:
     def touched(self) -> set[int]:
         """Return the nodes whose edges change, or whose constant does."""
         flat = self.flat
-        found = {flat.reader(slot) for slot in self._reads}
+        found = {flat.reader(slot) for slot in self.redirected}
         for value in (*self._renamed, *self._instead):
             found |= {*flat.readers(value), flat.producer[value]}
         return found | {flat.producer[v] for v in self.weights if flat.producer[v] != ABSENT}
 
-    @property
-    def redirected(self) -> Mapping[int, Read]:
-        """Position in `flat.inputs` -> what is read there in the place of what was."""
-        return self._reads
-
     def read(self, slot: int) -> Read:
         """Return what is read at a position in `flat.inputs` now."""
-        return self.left_of(self._reads.get(slot, self.flat.inputs[slot]))
+        return self.left_of(self.redirected.get(slot, self.flat.inputs[slot]))
 
     def made_by(self, name: str) -> Read:
         """Return the value that an added node makes."""

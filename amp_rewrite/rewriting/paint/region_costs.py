@@ -114,18 +114,14 @@ class RegionCosts:
         }
 
     def _is_cast(self, value: int) -> bool:
-        """Tell whether a float32 value is cast at run time, and for its low consumers alone."""
-        if self._is_low_output(value) or self._has_own_casts(value):
-            return False
-        return constant_tensor(self._graph, value) is None
+        """Tell whether a float32 value is cast at run time, and for its low consumers alone.
 
-    def _is_low_output(self, value: int) -> bool:
-        return self._flat.is_output(value) and value in self._context.low_ends
-
-    def _has_own_casts(self, value: int) -> bool:
-        """Tell whether Casts of the model read a value: one of them may serve others as well."""
+        Casts of the model that read it may serve others as well.
+        """
         flat = self._flat
-        return any(flat.called(node)[:2] == ("", "Cast") for node in flat.readers(value))
+        is_low_output = flat.is_output(value) and value in self._context.low_ends
+        has_casts = any(flat.called(node)[:2] == ("", "Cast") for node in flat.readers(value))
+        return not (is_low_output or has_casts) and constant_tensor(self._graph, value) is None
 
     def _leaving(self) -> set[tuple[int, int]]:
         """Return (value, region) of the low values that are cast for what reads them as float32."""

@@ -140,16 +140,12 @@ class RunningTime:
     def _in_front(self) -> Array:
         """By node, the code of its family; of a view, of that of what it shows."""
         family_of, flat = self._family.copy(), self._flat  # family_of: (nodes,), codes
+        unnamed = self._families.index(ANY)
         for node in flat.nodes_of(*_VIEWS):
             maker = flat.producer[flat.inputs_of(node)[0]]
-            if family_of[node] == self._any:
+            if family_of[node] == unnamed:
                 family_of[node] = 0 if maker == ABSENT else family_of[maker]
         return family_of
-
-    @property
-    def _any(self) -> int:
-        """The code of operators of no family."""
-        return self._families.index(ANY)
 
     def groups(self, names: Collection[str]) -> list[tuple[int, ...]]:
         """Return the nodes of the groups of these patterns."""

@@ -7,7 +7,7 @@ decides nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +17,7 @@ from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.elements import tensor as tensor_type
-from amp_rewrite.graph.flat import ABSENT, MAIN, Array, Tensor
+from amp_rewrite.graph.flat import ABSENT, MAIN, Tensor
 from amp_rewrite.graph.rounding_loss import RoundingLoss
 from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.rewriting.paint.context import PaintContext
@@ -203,12 +203,16 @@ class _Planner:
                 weights.append(self._weight(value, tensor, uses, name))
         copies = [(w.value, w.uses, low) for w in weights if w.keep_float32]
         inner = {
-            value: names.inner(flat.value_names[value], self._type_inside(value, to))
+            value: names.inner(
+                flat.value_names[value], self.type_graph.base(value) if to is low else low
+            )
             for value, uses, to in (*copies, *((c.value, c.uses, c.to) for c in casts))
             if flat.producer[value] != ABSENT and any(use.body == MAIN for use in uses)
         }
         vertices = tuple(vertices_in(self.allowed))
-        fillers = [v for n in flat.nodes_of("ConstantOfShape") for v in self._vertices_of(n)]
+        fillers = [
+            v for n in flat.nodes_of("ConstantOfShape") for v in self.type_graph.vertices_of(n)
+        ]
         fills = {
             v: 0.0 if low is FLOAT32 else fill_saturation(self.context, v)
             for v in fillers
@@ -218,13 +222,6 @@ class _Planner:
         return CastPlan(
             low, tuple(casts), tuple(weights), vertices, fills, retyped, self.ends, inner, ranks
         )
-
-    def _type_inside(self, value: int, to: DType) -> DType:
-        """Return the type of what gives its place as an output to something of another type."""
-        return self.type_graph.base(value) if to is self.context.low else self.context.low
-
-    def _vertices_of(self, node: int) -> range:
-        return self.type_graph.vertices_of(node)
 
     def _converted_ends(self) -> tuple[int, ...]:
         """Return the graph inputs and outputs that give up their type; none in a float32 model."""
@@ -238,14 +235,17 @@ class _Planner:
         flat, uses_of = self.flat, dict[int, list[Use]]()
         reads = np.array(self.type_graph.reads, np.int64)
         values = np.array(flat.inputs, np.int64)
-        differs = (reads != ABSENT) & (self._wants(reads) != self._has(values))
+        # ABSENT, the last entry, neither wants the low type nor has it.
+        wants, has = (np.append(mask, np.False_) for mask in (self.allowed, self.is_low))
+        differs = (reads != ABSENT) & (wants[reads] != has[values])
         for slot in np.flatnonzero(differs).tolist():
             value, node = flat.inputs[slot], flat.reader(slot)
             if self._casts_by_itself(node, value):
                 continue
             use = Use(node, flat.index(slot), vertex=self.type_graph.reads[slot])
             uses_of.setdefault(value, []).append(use)
-        for number, vertices in self._graph_outputs():
+        ends = {MAIN: [ABSENT] * len(flat.main.outputs), **self.type_graph.sinks}
+        for number, vertices in ends.items():
             outputs = flat.bodies[number].outputs
             self.outputs.update(outputs)
             for index, (value, vertex) in enumerate(zip(outputs, vertices, strict=True)):
@@ -254,20 +254,8 @@ class _Planner:
                     uses_of.setdefault(value, []).append(Use(ABSENT, index, number, vertex))
         return {v: uses for v, uses in uses_of.items() if self.type_graph.is_retyped(v)}
 
-    def _wants(self, vertices: Array) -> Array:
-        """Return whether each of some vertices wants the low type; ABSENT does not."""
-        return np.append(self.allowed, np.False_)[vertices]
-
-    def _has(self, values: Array) -> Array:
-        """Return whether each of some values has the low type; ABSENT has not."""
-        return np.append(self.is_low, np.False_)[values]
-
     def _is_allowed(self, vertex: int) -> bool:
         return vertex != ABSENT and bool(self.allowed[vertex])
-
-    def _graph_outputs(self) -> Iterator[tuple[int, list[int]]]:
-        yield MAIN, [ABSENT] * len(self.flat.main.outputs)
-        yield from self.type_graph.sinks.items()
 
     def _casts_by_itself(self, node: int, value: int) -> bool:
         """Tell whether a node is a Cast of the model that may read a value in the type it has.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import default_tensor, filled_tensor, read_constants
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
@@ -55,7 +55,9 @@ def build_report(
         n_casts=len(plan.casts),
         details=Recorder(context, painting, plan, costs),
         boundaries=_boundaries(context),
-        functions=_function_treatment(flat, options),
+        functions="inlined"
+        if options.inline_functions
+        else ("boundaries" if flat.functions else "none"),
         input_ranges=options.ranges,
         likely_overflow=first_likely_overflow(context, painting),
         unmatched_rules=unmatched_rules(context),
@@ -121,12 +123,16 @@ def _kept_nodes(context: PaintContext, painting: Painting) -> dict[tuple[str, st
 
 def _weights(context: PaintContext, plan: CastPlan) -> WeightsRecord:
     overflow, underflow = Reason.CONSTANT_OVERFLOW, Reason.CONSTANT_UNDERFLOW
+    replaced = _changed(
+        context, plan, WeightStats.overflow, lambda w: "saturated" if w.saturate else "unbounded"
+    )
+    flushed = _changed(context, plan, WeightStats.flushed_to_zero, lambda _: "flushed")
     gone = {w.value for w in plan.weights if not w.keep_float32}
     return WeightsRecord(
         converted=sum(1 for w in plan.weights if w.uses),
         kept=sum(1 for v in read_constants(context.type_graph) if v not in gone),
-        overflow=(*_kept(context, overflow), *_replaced(context, plan)),
-        underflow=(*_kept(context, underflow), *_flushed(context, plan)),
+        overflow=(*_kept(context, overflow), *replaced),
+        underflow=(*_kept(context, underflow), *flushed),
         stored=tuple(_stored(context, plan)),
         twice=tuple(stored_twice(context.type_graph.flat, plan)),
     )
@@ -145,26 +151,21 @@ def _stored(context: PaintContext, plan: CastPlan) -> Iterator[StoredRecord]:
             )
 
 
-def _replaced(context: PaintContext, plan: CastPlan) -> Iterator[RangeRecord]:
-    for weight in plan.weights:
-        stats = context.values.stats(weight.value, weight.tensor)
-        if stats.overflow(weight.dtype):
-            action = "saturated" if weight.saturate else "unbounded"
-            yield _range(context, weight, stats.overflow(weight.dtype), action)
-
-
-def _flushed(context: PaintContext, plan: CastPlan) -> Iterator[RangeRecord]:
-    for weight in plan.weights:
-        stats = context.values.stats(weight.value, weight.tensor)
-        if stats.flushed_to_zero(weight.dtype):
-            yield _range(context, weight, stats.flushed_to_zero(weight.dtype), "flushed")
-
-
-def _range(context: PaintContext, weight: PlannedWeight, count: int, action: str) -> RangeRecord:
+def _changed(
+    context: PaintContext,
+    plan: CastPlan,
+    count_of: Callable[[WeightStats, DType], int],
+    action_of: Callable[[PlannedWeight], str],
+) -> Iterator[RangeRecord]:
+    """Yield a record per converted constant that loses elements, of which `count_of` tells."""
     graph = context.type_graph
-    largest = context.values.stats(weight.value, weight.tensor).max_abs
-    consumers = tuple(dict.fromkeys(use.name(graph) for use in weight.uses))
-    return RangeRecord(graph.flat.value_names[weight.value], count, largest, action, consumers)
+    for weight in plan.weights:
+        stats = context.values.stats(weight.value, weight.tensor)
+        count = count_of(stats, weight.dtype)
+        if count:
+            name, action = graph.flat.value_names[weight.value], action_of(weight)
+            consumers = tuple(dict.fromkeys(use.name(graph) for use in weight.uses))
+            yield RangeRecord(name, count, stats.max_abs, action, consumers)
 
 
 def _kept(context: PaintContext, reason: Reason) -> Iterator[RangeRecord]:
@@ -196,9 +197,3 @@ def _boundaries(context: PaintContext) -> dict[str, int]:
             name = f"{domain}::{op_type}" if domain else op_type
             counts[name] = counts.get(name, 0) + 1
     return dict(sorted(counts.items()))
-
-
-def _function_treatment(flat: FlatGraph, options: RewriteOptions) -> str:
-    if options.inline_functions:
-        return "inlined"
-    return "boundaries" if flat.functions else "none"

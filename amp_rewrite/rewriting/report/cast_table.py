@@ -8,7 +8,7 @@ from amp_rewrite.base.printable import counted, printable
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.rewriting.report.explain import vertices_by_name
 from amp_rewrite.rewriting.report.phrases import phrase
-from amp_rewrite.rewriting.report.records import CastRecord, RegionRecord, VariableRecord
+from amp_rewrite.rewriting.report.records import CastRecord, VariableRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
 MOST = 12
@@ -70,17 +70,13 @@ def _said(report: Report, variable: VariableRecord) -> str:
 
 def _regions(report: Report, most: int) -> Iterator[str]:
     yield f"{len(report.regions)} regions; what their casts move, what they save, first vertex"
-    for region in sorted(report.regions, key=_dearness)[:most]:
+    for region in sorted(report.regions, key=lambda r: (-_known(r.cast_bytes), r.first))[:most]:
         work = region.multiply_accumulates
         products = "unknown" if work is None else f"{work:,}"
         yield f"{_bytes(region.cast_bytes)} {_bytes(region.bytes_saved)}  {region.first}"
         vertices = f"{region.vertices} {'vertex' if region.vertices == 1 else 'vertices'}"
         size = f"{vertices}, {counted(region.casts, 'cast')}"
         yield f"{'':31}  {size}, {products} multiply-accumulates"
-
-
-def _dearness(region: RegionRecord) -> tuple[int, str]:
-    return -_known(region.cast_bytes), region.first
 
 
 def _known(count: int | None) -> int:

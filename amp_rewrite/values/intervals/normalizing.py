@@ -53,10 +53,6 @@ def _layer(op: Operation) -> list[Interval]:
     return [result, i.ANY, i.NOT_NEGATIVE][: op.n_outputs]
 
 
-def _rms(op: Operation) -> Interval:
-    return normal(op, _together(op), 1, 3)
-
-
 def _group(op: Operation) -> Interval:
     """Bound a group: the channels of one group, and all that is behind them."""
     groups = op.attribute("num_groups", 1)
@@ -112,8 +108,8 @@ RULES: Mapping[str, Rule] = {
     "LayerNormalization": _layer,
     "LpNormalization": lambda op: i.SIGNED_UNIT,
     "MeanVarianceNormalization": _spread,
-    "RMSNormalization": _rms,
-    "SimplifiedLayerNormalization": _rms,
+    "RMSNormalization": lambda op: normal(op, _together(op), 1, 3),
+    "SimplifiedLayerNormalization": lambda op: normal(op, _together(op), 1, 3),
     "RNN": _recurrent,
 }
 """Operator -> what its result is bound to be."""

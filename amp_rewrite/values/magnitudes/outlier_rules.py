@@ -221,7 +221,8 @@ def _gemm(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
     terms = None if shape is None or len(shape) != 2 else shape[0]
     if op.attribute("transB", 0):
         matrix = facts.matrix(op.inputs[1])
-        weight, terms = (None, None) if matrix is None else _of_turned(matrix)
+        weight = None if matrix is None else outliers_of_rows(matrix.T)
+        terms = None if matrix is None else matrix.shape[1]
     product = _product(
         op, operands[0] if not op.attribute("transB", 0) else None, weight, terms, facts
     )
@@ -234,10 +235,6 @@ def _gemm(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
     for number in product.channels.keys() & bias.channels.keys():
         both[number] = product.channels[number].plus(bias.channels[number])
     return largest_of(product.length, both)
-
-
-def _of_turned(matrix: Array) -> tuple[LargeChannels | None, int]:
-    return outliers_of_rows(matrix.T), matrix.shape[1]
 
 
 def _in_blocks(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:

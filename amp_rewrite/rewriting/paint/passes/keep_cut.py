@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import constant_tensor, is_constant
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
@@ -82,7 +81,8 @@ def _lost(context: PaintContext, node: int, what: str) -> str:
         with np.errstate(divide="ignore"):
             factors = np.float32(1) / numbers
         named = f"1 / {numbers.ravel()[0]:.5g}" if numbers.size == 1 else "1 / a constant"
-    return "" if _is_exact(factors, low) else f"the target cuts {named} off"
+    is_exact = np.array_equal(factors.astype(low.numpy).astype(np.float32), factors)
+    return "" if is_exact else f"the target cuts {named} off"
 
 
 def _scales_weights(graph: TypeGraph, node: int) -> bool:
@@ -110,7 +110,3 @@ def _is_part(context: PaintContext, node: int) -> bool:
         and has(flat.called(maker), Trait.CONTRACTS)
         and not any(is_constant(flat, v) for v in flat.inputs_of(maker))
     )
-
-
-def _is_exact(numbers: np.ndarray, low: DType) -> bool:
-    return bool(np.array_equal(numbers.astype(low.numpy).astype(np.float32), numbers))

@@ -108,7 +108,10 @@ def _computed(graph: TypeGraph, operand: int, low: DType) -> _Computed:
         data = row_of(called).data
         operands = [v for k, v in enumerate(flat.inputs_of(node)) if data is None or k in data]
         operands = [v for v in operands if v != ABSENT and graph.types[v] in types]
-        is_product = has(called, Trait.CONTRACTS) and _is_of_activations(graph, operands)
+        # no operand of a product of activations is a weight
+        is_product = has(called, Trait.CONTRACTS) and not any(
+            constant_tensor(graph, v) is not None for v in operands
+        )
         if is_product:
             computed.products.append(node)
         if is_product or not is_factor:
@@ -118,8 +121,3 @@ def _computed(graph: TypeGraph, operand: int, low: DType) -> _Computed:
         else:
             computed.factors.add(value)
     return computed
-
-
-def _is_of_activations(graph: TypeGraph, operands: list[int]) -> bool:
-    """Tell whether no operand of a product is a weight."""
-    return all(constant_tensor(graph, value) is None for value in operands)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from amp_rewrite.graph.build_type_graph import scan_split
 from amp_rewrite.graph.constants import stored_tensor
-from amp_rewrite.graph.flat import ABSENT, FlatGraph, Operator
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.graph.traits import Trait, has, is_one, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
@@ -121,7 +121,7 @@ class _Loop(Formulas):
             elif is_product(called):
                 if not bent:
                     yield from self._outputs(node, reader, bent)
-            elif self._bends(called):
+            elif is_one(called, *_BENT):
                 yield from self._outputs(node, reader, True)
             elif operator(called) in LINEAR and not self._is_held(vertex, node):
                 yield from self._outputs(node, reader, bent)
@@ -132,10 +132,6 @@ class _Loop(Formulas):
         first = self.flat.output_start[node]
         written = {writes[first + k] for k in range(len(self.flat.outputs_of(node)))} - {ABSENT}
         yield from ((v, bent) for v in written or {reader})
-
-    @staticmethod
-    def _bends(called: Operator) -> bool:
-        return called.domain == "" and called.op_type in _BENT
 
     def _is_held(self, vertex: int, node: int) -> bool:
         """Tell whether a Mul or Div does not let a state grow: it is gated, or is the divisor."""
