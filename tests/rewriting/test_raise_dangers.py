@@ -10,7 +10,7 @@ from rewrite_text import lines, parse
 
 import amp_rewrite as amp
 from amp_rewrite.errors import InvariantError
-from amp_rewrite.rewriting.raised_check import check_raised
+from amp_rewrite.rewriting.raise_dangers import check_raised
 
 NORM = (
     "g (float16[N,64] x, float16[64,64] w) => (float16[N,64] y) <int64[1] axes = {1}> {"

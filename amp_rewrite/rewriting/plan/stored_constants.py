@@ -20,6 +20,7 @@ from amp_rewrite.graph.constants import constant_tensor, read_constants
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import ABSENT, Array, Tensor
+from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.rounding_loss import RoundingLoss, rounding_loss
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
@@ -32,7 +33,6 @@ from amp_rewrite.rewriting.paint.masks import (
     saturates_in_float32,
 )
 from amp_rewrite.rewriting.paint.painting import Painting
-from amp_rewrite.rewriting.paint.reach import walk
 from amp_rewrite.rewriting.plan.options import Store
 from amp_rewrite.rewriting.plan.saturation import saturation
 from amp_rewrite.rewriting.plan.typed_attributes import OPSET_OF_CASTS

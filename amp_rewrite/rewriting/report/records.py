@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
+
+_ROUNDED = {"digits": 4}
+"""Of a field whose number the JSON form rounds: to how many digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +21,6 @@ class Record:
 
 def json_form(value: object) -> object:
     """Return records and other dataclasses, mappings and tuples as JSON has them."""
-    if isinstance(value, Record):
-        return value.to_dict()
     if is_dataclass(value):
         return _by_field(value)
     if isinstance(value, Mapping):
@@ -28,7 +29,9 @@ def json_form(value: object) -> object:
 
 
 def _by_field(value: Any) -> dict[str, Any]:
-    return {f.name: json_form(getattr(value, f.name)) for f in fields(value)}
+    form: dict[str, Any] = {f.name: json_form(getattr(value, f.name)) for f in fields(value)}
+    digits = {f.name: f.metadata["digits"] for f in fields(value) if "digits" in f.metadata}
+    return form | {name: round(form[name], digits[name]) for name in digits}
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,15 +255,11 @@ class Summary(Record):
     float_nodes: int
     casts_added: int
     casts_removed: int
-    compute_converted: float
+    compute_converted: float = field(metadata=_ROUNDED)
     cast_bytes: int = 0
     casts_of_unknown_size: int = 0
     nodes_low_before: int = 0
     operands_with_axes: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return Record.to_dict(self) | {"compute_converted": round(self.compute_converted, 4)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,13 +274,8 @@ class OpsetAdvice(Record):
     """
 
     opset: int
-    compute_converted: float
+    compute_converted: float = field(metadata=_ROUNDED)
     lost: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        rounded = {"compute_converted": round(self.compute_converted, 4), "lost": list(self.lost)}
-        return Record.to_dict(self) | rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,12 +293,8 @@ class RaisedOpset(Record):
     """
 
     before: int
-    compute_before: float
+    compute_before: float = field(metadata=_ROUNDED)
     unverified: str | None
     folded: int = 0
     mended: tuple[str, ...] = ()
     spelled: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return Record.to_dict(self) | {"compute_before": round(self.compute_before, 4)}

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import permutations
 
 from amp_rewrite.graph.constants import is_constant, moved_elements
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import bits, element
 from amp_rewrite.graph.flat import ABSENT, Array
+from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.values.counts.constant_places import runs_through_places
 from amp_rewrite.values.counts.count_rules import EXACT, rule_of
@@ -69,6 +70,7 @@ class Counts(Sweep[Fact | None]):
         super().__init__(type_graph)
         self._given = premises
         self._facts = dict(premises.inputs)
+        self._constants: dict[int, Array | None] = {}
         flat = self.flat
         self._begins = [
             called in flat.functions or has(called, Trait.CASTS, Trait.ENUMERATES)
@@ -205,10 +207,6 @@ class Counts(Sweep[Fact | None]):
             self._constants[value] = moved_elements(self.flat, value)
         return self._constants[value]
 
-    @cached_property
-    def _constants(self) -> dict[int, Array | None]:
-        return {}
-
     def _is_few(self, operand: Operand, value: int) -> bool:
         """Tell whether a count is so small that every type has it."""
         counts = operand.kind is Kind.COUNT and operand.whole
@@ -219,23 +217,18 @@ class Counts(Sweep[Fact | None]):
     def _follow_integers(self, value: int) -> None:
         """Learn of a value, and of what it is computed of, as far as that is not known yet."""
         flat = self.flat
-        nodes = {flat.producer[v] for v in self._ancestors(value)} - {ABSENT}
+        nodes = {flat.producer[v] for v in walk([value], self._before)} - {ABSENT}
         for node in sorted(nodes):
             for output in flat.outputs_of(node):
                 if output not in self._facts and not self.type_graph.is_retyped(output):
                     self._facts[output] = self._made(node, output)
 
-    def _ancestors(self, value: int) -> Iterable[int]:
-        flat, seen, stack = self.flat, {value}, [value]
-        while stack:
-            current = stack.pop()
-            node = flat.producer[current]
-            if node == ABSENT or self._by_type(current) is not None:
-                continue
-            new = {v for v in flat.inputs_of(node) if v != ABSENT and self._is_open(v)} - seen
-            seen |= new
-            stack += new
-        return seen
+    def _before(self, value: int) -> Iterable[int]:
+        """Return of what a value is computed, as far as that is not known yet."""
+        node = self.flat.producer[value]
+        if node == ABSENT or self._by_type(value) is not None:
+            return ()
+        return (v for v in self.flat.inputs_of(node) if v != ABSENT and self._is_open(v))
 
     def _is_open(self, value: int) -> bool:
         return value not in self._facts and _is_followed(self.type_graph.types[value])
@@ -303,14 +296,8 @@ def find_flags(type_graph: TypeGraph) -> frozenset[int]:
     a mask is made a truth value somewhere, or it becomes 0 and "lower than everything" by a product
     with a large negative constant, (1 - mask) * -10000, which no count would survive.
     """
-    flags: set[int] = set()
-    stack = [*_masking(type_graph), *_made_truth_values(type_graph)]
-    while stack:
-        value = stack.pop()
-        if value not in flags:
-            flags.add(value)
-            stack += _flags_behind(type_graph, value)
-    return frozenset(flags)
+    roots = (*_masking(type_graph), *_made_truth_values(type_graph))
+    return frozenset(walk(roots, partial(_flags_behind, type_graph)))
 
 
 def _masking(type_graph: TypeGraph) -> Iterator[int]:

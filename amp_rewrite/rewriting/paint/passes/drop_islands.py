@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from amp_rewrite.graph.dataflow import vertices_in
+from amp_rewrite.graph.reach import walk
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
-from amp_rewrite.rewriting.paint.reach import walk
 
 ISOLATED = PassReason(
     "isolated",

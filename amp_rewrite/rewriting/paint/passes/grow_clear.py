@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from amp_rewrite.graph.reach import walk
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
-from amp_rewrite.rewriting.paint.reach import walk
 
 CLEAR = PassReason(
     "clear-next-to-allow",

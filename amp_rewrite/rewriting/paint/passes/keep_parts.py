@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.graph.step_part import Part, part_in, source_in
 from amp_rewrite.graph.traits import Trait, has
@@ -25,7 +26,6 @@ from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.rewriting.paint.reach import walk
 
 _INTEGERS = frozenset({"tensor(int64)", "tensor(int32)"})
 
@@ -101,9 +101,8 @@ class _Search:
         roots = [v for v in (graph.source[value] for value in values) if v != ABSENT]
         listed = vertices_in(self._context.on(ListName.ALLOW))
         fast = [v for v in listed if self._is_forward(nodes[v]) and v not in roots]
-        anywhere = graph.where(lambda _: True)
-        before = walk(fast, graph.predecessors, anywhere)
-        reached = walk(roots, graph.predecessors, anywhere & ~graph.mask(before))
+        before = walk(fast, graph.predecessors)
+        reached = walk(roots, graph.predecessors, ~graph.mask(before))
         return {nodes[v] for v in reached if self._is_forward(nodes[v])}
 
     def _reductions(self) -> None:

@@ -21,6 +21,7 @@ from amp_rewrite.graph.build_type_graph import scan_split
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.metadata_keys import PART_KEY
+from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import Trait, has, is_one, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.formulas import Formulas, is_product
@@ -161,36 +162,27 @@ class _Loop(Formulas):
 
     def _depends(self, value: int) -> bool:
         """Tell whether a value depends on anything but constants."""
-        stack, seen = [value], {value}
-        while stack:
-            current = stack.pop()
-            if self.is_constant(current):
-                continue
-            node = self.flat.producer[current]
-            if node == ABSENT:
-                return True
-            new = {v for v in self.flat.inputs_of(node) if v != ABSENT} - seen
-            seen |= new
-            stack += new
-        return False
+
+        def before(v: int) -> Iterable[int]:
+            node = self.flat.producer[v]
+            ends = node == ABSENT or self.is_constant(v)
+            return () if ends else (v for v in self.flat.inputs_of(node) if v != ABSENT)
+
+        reached = (v for v in walk([value], before) if self.flat.producer[v] == ABSENT)
+        return any(not self.is_constant(v) for v in reached)
 
     def _is_of_state(self, value: int) -> bool:
         """Tell whether a divisor is made of a state: the quotient is then normalised."""
         body = self.flat.bodies[self.flat.bodies_in(self._node)[0]]
-        states, stack, seen = set(body.inputs), [value], {value}
-        while stack:
-            current = stack.pop()
-            if current in states and self.graph.source[current] in self.graph.vertices_of(
-                self._node
-            ):
-                return True
-            node = self.flat.producer[current]
-            if node == ABSENT or not self._node < node < self._end:
-                continue
-            new = {v for v in self.flat.inputs_of(node) if v != ABSENT} - seen
-            seen |= new
-            stack += new
-        return False
+        own = self.graph.vertices_of(self._node)
+        states = {v for v in body.inputs if self.graph.source[v] in own}
+
+        def before(v: int) -> Iterable[int]:
+            node = self.flat.producer[v]
+            is_inside = self._node < node < self._end
+            return (v for v in self.flat.inputs_of(node) if v != ABSENT) if is_inside else ()
+
+        return not states.isdisjoint(walk([value], before))
 
 
 def _cycles(roots: list[Bend], after: Callable[[Bend], Iterator[Bend]]) -> Iterator[set[Bend]]:

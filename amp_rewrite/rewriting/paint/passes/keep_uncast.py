@@ -6,10 +6,11 @@ operators that only move elements, and then finds that the shapes do not fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
@@ -62,14 +63,11 @@ def _fed_uncast(context: PaintContext) -> Iterator[tuple[int, int]]:
                 yield flat.inputs[position], graph.reads[position]
 
 
-def _makers(graph: TypeGraph, value: int) -> Iterator[int]:
-    """Yield the vertices that make a value, and what they only move."""
-    pending, seen = [graph.source[value]], {ABSENT}
-    while pending:
-        vertex = pending.pop()
-        if vertex in seen:
-            continue
-        seen.add(vertex)
-        yield vertex
-        if has(graph.operator_of(vertex), Trait.MOVES):
-            pending += graph.predecessors(vertex)
+def _makers(graph: TypeGraph, value: int) -> Iterable[int]:
+    """Return the vertices that make a value, and what they only move."""
+
+    def moved(vertex: int) -> Iterable[int]:
+        moves = has(graph.operator_of(vertex), Trait.MOVES)
+        return graph.predecessors(vertex) if moves else ()
+
+    return walk({graph.source[value]} - {ABSENT}, moved)

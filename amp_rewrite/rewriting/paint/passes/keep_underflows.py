@@ -17,7 +17,7 @@ of blocks of weights each one matters, for it alone says how large its block is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -26,6 +26,7 @@ import numpy as np
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT, Operator
+from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import Trait, having, operator, row_of
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.guards import guards_of
@@ -236,19 +237,14 @@ class _Search:
 
         x / (sum(x) + eps) never comes near 1 / eps.
         """
-        flat, part = self._graph.flat, self._source(dividend)
-        stack, seen = [divisor], set[int]()
-        while stack:
-            value = self._source(stack.pop())
-            if value == part:
-                return True
+        flat = self._graph.flat
+
+        def before(value: int) -> Iterator[int]:
             maker = flat.producer[value]
-            if value in seen or maker == ABSENT:
-                continue
-            seen.add(value)
-            if operator(flat.called(maker)) in _NORMS:
-                stack += [v for v in flat.inputs_of(maker) if v != ABSENT]
-        return False
+            if maker != ABSENT and operator(flat.called(maker)) in _NORMS:
+                yield from (self._source(v) for v in flat.inputs_of(maker) if v != ABSENT)
+
+        return self._source(dividend) in walk([self._source(divisor)], before)
 
     def _source(self, value: int) -> int:
         """Return what a value is before it was moved or changed its sign."""
@@ -290,17 +286,16 @@ class _Search:
 
     def _keep_ahead(self, vertex: int, detail: str) -> None:
         """Mark a vertex and what reads its result, as far as operators only hand it on."""
+        graph = self._graph
+
+        def behind(reached: int) -> Iterable[int]:
+            hands_on = operator(graph.operator_of(reached)) in _HANDING_ON
+            return graph.successors(reached) if hands_on or reached == vertex else ()
+
         self._mark(vertex, None, detail)
-        stack, seen = [vertex], {vertex}
-        while stack:
-            for other in self._graph.successors(stack.pop()):
-                if other in seen:
-                    continue
-                seen.add(other)
-                if self.painting.is_allow(other):
-                    self._mark(other, vertex, detail)
-                if operator(self._graph.operator_of(other)) in _HANDING_ON:
-                    stack.append(other)
+        for other in walk([vertex], behind):
+            if other != vertex and self.painting.is_allow(other):
+                self._mark(other, vertex, detail)
 
     def _mark(
         self, vertex: int, because: int | None, detail: str, constant: int | None = None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from amp_rewrite.graph.dataflow import vertices_in
+from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.rewriting.paint.reach import walk
 from amp_rewrite.values.patterns.plain_view import PlainView
 
 _SMALL = 256.0
