@@ -34,7 +34,7 @@ from amp_rewrite.rewriting.clashes import (
     reads,
 )
 from amp_rewrite.rewriting.mend_inputs import with_casts, with_low_inputs
-from amp_rewrite.rewriting.mend_scales import plan_of_scales, rounded_scales
+from amp_rewrite.rewriting.mend_scales import rounded_scales
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, Use
 
 
@@ -88,7 +88,7 @@ def mend_types(flat: FlatProto) -> Mended:
     odd = [*_repeated(flat), *_initializers(flat)]
     if scales := rounded_scales(flat):
         odd += [Odd(*_named(flat, s.node), "", (), s.told) for s in scales]
-        flat = with_casts(flat, plan_of_scales(scales))
+        flat = with_casts(flat, CastPlan(FLOAT32, weights=tuple(s.weight for s in scales)))
     types = infer(flat)
     clashes = clashes_of(flat, types)
     casts = 0
@@ -244,7 +244,7 @@ def casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[Clash]) ->
         for cast in casts
         if any(use.body == MAIN for use in cast.uses)
     }
-    return CastPlan(FLOAT32, tuple(casts), (), (), {}, tuple(narrowed), (), inner)
+    return CastPlan(FLOAT32, tuple(casts), retyped=tuple(narrowed), inner=inner)
 
 
 def _results(flat: FlatProto) -> dict[int, list[Use]]:

@@ -166,7 +166,7 @@ def _plan(
         name = names.cast(flat.value_names[value], FLOAT32)
         casts.append(PlannedCast(value, FLOAT32, uses, name))
     inner = {v: names.inner(flat.value_names[v], FLOAT32) for v in outputs}
-    return CastPlan(FLOAT32, tuple(casts), (), (), {}, tuple(outputs), (), inner)
+    return CastPlan(FLOAT32, tuple(casts), retyped=tuple(outputs), inner=inner)
 
 
 def _chosen(flat: FlatProto, types: FlatTypes, clash: Clash) -> DType | None:

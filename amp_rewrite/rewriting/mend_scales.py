@@ -20,7 +20,7 @@ from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
 from amp_rewrite.graph.proto.flat_proto import ArrayTensor
-from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight, Use
+from amp_rewrite.rewriting.plan.casts import PlannedWeight, Use
 
 _SIMPLER = 4
 """How many times smaller the denominator has to be: 65/64 stays, though 64/63 rounds to it."""
@@ -59,11 +59,6 @@ def rounded_scales(flat: FlatGraph) -> list[RoundedScales]:
         for node, index, source, _, array, told in scales
         if told
     ]
-
-
-def plan_of_scales(scales: list[RoundedScales]) -> CastPlan:
-    """Return the plan by which operators read what their scales were."""
-    return CastPlan(FLOAT32, (), tuple(f.weight for f in scales), (), {}, (), (), {})
 
 
 def simplest_within(low: Fraction, high: Fraction) -> Fraction:

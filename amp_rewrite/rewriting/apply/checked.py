@@ -32,7 +32,7 @@ _READ = 1 << 8
 MANY_NODES = 2_000
 """Of more nodes, inference of types takes more than 5 % of the time of `convert`."""
 
-_NOTHING = CastPlan(FLOAT32, (), (), (), {}, (), (), {})
+_NOTHING = CastPlan(FLOAT32)
 
 
 class Nodes(NamedTuple):

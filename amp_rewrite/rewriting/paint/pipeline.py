@@ -12,7 +12,7 @@ as vertices, and one; the models of the corpus need one or two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple
@@ -97,27 +97,20 @@ def paint(context: PaintContext, like: Course | None = None) -> PaintResult:
         like: The course of the painting of a model with the same nodes and other numbers. Its
             rounds are not painted again as long as the passes that ask for numbers mark the same.
     """
-    if context.given is None and context.weighing is None:
-        return _painted(context) if like is None else _followed(context, like)
-    ruled = dict[int, Mark]()
-    if context.given is None:
-        ruled, context = context.ruled(), context.without_node_rules()
-    always, color, keeping = GIVEN, paint_once, KEEPING
     if context.given is not None:
-        always, color, keeping = HARMED, keep_given, JUDGING
-    blank = Painting.blank(context.type_graph)
-    for step in always:
-        context = context.excluding(step.run(context, blank).marks)
-    painting = color(context)
-    while kept := _kept(context, painting, keeping):
-        context = _without(context, kept)
-        painting = color(context)
-    if context.weighing is not None and context.given is None and painting.allow.any():
-        context, painting = _cheapest(context.excluding(ruled), context.weighing, painting)
+        given = context.excluding(_always(context, HARMED))
+        given, rounds = _rounds(given, [], keep_given, JUDGING)
+        return PaintResult(given, rounds[-1].painting.with_marks(given.excluded))
+    weighing = context.weighing
+    if weighing is None:
+        return _painted(context) if like is None else _followed(context, like)
+    ruled, context = context.ruled(), context.without_node_rules()
+    context, rounds = _rounds(context.excluding(_always(context)), [])
+    painting = rounds[-1].painting
+    if painting.allow.any():
+        context, painting = _cheapest(context.excluding(ruled), weighing, painting)
     context = context.excluding(ruled)
-    if context.given is None:
-        painting = _saved(context, painting)
-    return PaintResult(context, painting.with_marks(context.excluded))
+    return PaintResult(context, _saved(context, painting).with_marks(context.excluded))
 
 
 def _painted(context: PaintContext) -> PaintResult:
@@ -126,25 +119,35 @@ def _painted(context: PaintContext) -> PaintResult:
     return _finished(context.excluding(always), always, [])
 
 
-def _always(context: PaintContext) -> dict[int, Mark]:
+def _always(context: PaintContext, steps: tuple[PaintPass, ...] = GIVEN) -> dict[int, Mark]:
     """Return what every round excludes."""
     blank, start = Painting.blank(context.type_graph), context.excluded
-    for step in GIVEN:
+    for step in steps:
         context = context.excluding(step.run(context, blank).marks)
     return {v: m for v, m in context.excluded.items() if start.get(v) is not m}
+
+
+def _rounds(
+    context: PaintContext,
+    rounds: list[Round],
+    color: Callable[[PaintContext], Painting] | None = None,
+    keeping: tuple[PaintPass, ...] = KEEPING,
+) -> tuple[PaintContext, list[Round]]:
+    """Paint rounds behind some that are known, until nothing is left to exclude."""
+    while True:
+        painting = (color or paint_once)(context)
+        rounds.append(Round(painting, _by_pass(context, painting, keeping)))
+        kept = _new(context, rounds[-1].kept.values())
+        if not kept:
+            return context, rounds
+        context = _without(context, kept)
 
 
 def _finished(
     context: PaintContext, always: Mapping[int, Mark], rounds: list[Round]
 ) -> PaintResult:
-    """Paint rounds behind some that are known, until nothing is left to exclude."""
-    while True:
-        painting = paint_once(context)
-        rounds.append(Round(painting, _by_pass(context, painting, KEEPING)))
-        kept = _new(context, rounds[-1].kept.values())
-        if not kept:
-            break
-        context = _without(context, kept)
+    """Paint the rounds behind some that are known."""
+    context, rounds = _rounds(context, rounds)
     saved = _saved(context, rounds[-1].painting)
     return _result(context, Course(context, always, (*rounds,), saved))
 
@@ -223,7 +226,7 @@ def _cheapest(
         painting = painted.with_marks(marks).with_marks(context.excluded)
         if not marks or not painting.allow.any():
             return context, painting
-        kept = _kept(context, painting, KEEPING)
+        kept = _new(context, _by_pass(context, painting, KEEPING).values())
         joined = {v for v, m in kept.items() if m.color is Color.ALLOW and v in tails}
         excluded = {v: m for v, m in kept.items() if m.color is not Color.ALLOW}
         if not excluded and joined <= wanted:
@@ -264,13 +267,6 @@ def keep_given(context: PaintContext) -> Painting:
     fused |= {v: joined for v, joined in context.joined.items() if given[v]}
     painting = SpreadDeny().run(context, Painting.blank(context.type_graph).with_marks(fused))
     return painting.with_marks(dict.fromkeys(vertices_in(given & ~painting.deny), mark))
-
-
-def _kept(
-    context: PaintContext, painting: Painting, keeping: tuple[PaintPass, ...]
-) -> dict[int, Mark]:
-    """Return the marks of the vertices that the next round excludes or joins to their group."""
-    return _new(context, _by_pass(context, painting, keeping).values())
 
 
 def _by_pass(

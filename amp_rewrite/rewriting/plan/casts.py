@@ -126,13 +126,13 @@ class CastPlan:
     """
 
     low: DType
-    casts: tuple[PlannedCast, ...]
-    weights: tuple[PlannedWeight, ...]
-    vertices: tuple[int, ...]
-    fills: Mapping[int, float]
-    retyped: tuple[int, ...]
-    ends: tuple[int, ...]
-    inner: Mapping[int, str]
+    casts: tuple[PlannedCast, ...] = ()
+    weights: tuple[PlannedWeight, ...] = ()
+    vertices: tuple[int, ...] = ()
+    fills: Mapping[int, float] = field(default_factory=dict[int, float])
+    retyped: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
+    inner: Mapping[int, str] = field(default_factory=dict[int, str])
     ranks: tuple[PlannedRank, ...] = ()
 
     @property

@@ -55,13 +55,7 @@ def next_steps(report: Report, names: Names, holds: bool | None) -> tuple[NextSt
 
     `holds` is None if the rewrite was not verified.
     """
-    model = shlex.quote(names.model)
-    options, raised = _options(report), _opset(report)
-    convert = f"amp-rewrite convert {model} -o {shlex.quote(names.output)}{options}"
-    steps = (
-        *_about_accuracy(report, names, f"{convert}{raised}", holds),
-        *_about_coverage(report, names, convert, options, raised),
-    )
+    steps = (*_about_accuracy(report, names, holds), *_about_coverage(report, names))
     once = {step.command: step for step in reversed(steps)}
     return tuple(reversed(once.values()))
 
@@ -72,8 +66,7 @@ def longer_search(report: Report, names: Names, rtol: float | None, budget: floa
     words += [] if rtol is None else [f"--rtol {rtol:g}"]
     return NextStep(
         "Give the search more time, or allow a larger error.",
-        f"amp-rewrite convert {shlex.quote(names.model)} -o {shlex.quote(names.output)}"
-        f"{_options(report)}{_opset(report)} {' '.join(words)} --budget {MORE * budget:g}s",
+        f"{_convert(report, names)}{_opset(report)} {' '.join(words)} --budget {MORE * budget:g}s",
     )
 
 
@@ -81,8 +74,7 @@ def strict_conversion(report: Report, names: Names) -> NextStep:
     """Return the command that fails where nothing can be converted."""
     return NextStep(
         "Fail if nothing can be converted, instead of writing the model unchanged.",
-        f"amp-rewrite convert {shlex.quote(names.model)} -o {shlex.quote(names.output)}"
-        f"{_options(report)} --strict",
+        f"{_convert(report, names)} --strict",
     )
 
 
@@ -91,9 +83,13 @@ def inlined_conversion(report: Report, names: Names) -> Iterator[NextStep]:
     if report.functions == "boundaries":
         yield NextStep(
             "Inline the model's functions to convert what is inside.",
-            f"amp-rewrite convert {shlex.quote(names.model)} -o {shlex.quote(names.output)}"
-            f"{_options(report)}{_opset(report)} --inline-functions",
+            f"{_convert(report, names)}{_opset(report)} --inline-functions",
         )
+
+
+def _convert(report: Report, names: Names) -> str:
+    files = f"{shlex.quote(names.model)} -o {shlex.quote(names.output)}"
+    return f"amp-rewrite convert {files}{_options(report)}"
 
 
 def _options(report: Report, *only: str) -> str:
@@ -118,9 +114,7 @@ def _make_inputs(report: Report, names: Names, why: str) -> NextStep:
     return NextStep(why, command)
 
 
-def _about_accuracy(
-    report: Report, names: Names, convert: str, holds: bool | None
-) -> Iterator[NextStep]:
+def _about_accuracy(report: Report, names: Names, holds: bool | None) -> Iterator[NextStep]:
     both = f"{shlex.quote(names.model)} {shlex.quote(names.output)}"
     if holds is None:
         if not names.data:
@@ -144,7 +138,8 @@ def _about_accuracy(
         else:
             yield NextStep(
                 "Verification failed. Write the model anyway, to find the cause of the error.",
-                f"{convert}{names.with_data or ' --verify'} --write-failed",
+                f"{_convert(report, names)}{_opset(report)}{names.with_data or ' --verify'} "
+                "--write-failed",
             )
         if not names.data:
             yield _make_inputs(
@@ -155,10 +150,9 @@ def _about_accuracy(
             )
 
 
-def _about_coverage(
-    report: Report, names: Names, convert: str, options: str, raised: str
-) -> Iterator[NextStep]:
-    model = shlex.quote(names.model)
+def _about_coverage(report: Report, names: Names) -> Iterator[NextStep]:
+    model, convert = shlex.quote(names.model), _convert(report, names)
+    options, raised = _options(report), _opset(report)
     advice, reasons = report.opset_advice, {reason for reason, _ in report.kept_reasons()}
     if advice is not None and not advice.lost:
         yield NextStep(
