@@ -1,10 +1,11 @@
-"""Depth-first walks that remember where each vertex, or value, was reached from."""
+"""Depth-first walks, and the data that nodes read, along which they go."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from amp_rewrite.graph.flat import Array
+from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
+from amp_rewrite.graph.traits import row_of
 
 
 def walk(
@@ -25,3 +26,9 @@ def walk(
                 parents[other] = place
                 stack.append(other)
     return parents
+
+
+def data_of(flat: FlatGraph, node: int) -> list[int]:
+    """Return the values that a node reads as data: those that are there, settings left aside."""
+    data, inputs = row_of(flat.called(node)).data, flat.inputs_of(node)
+    return [v for k, v in enumerate(inputs) if v != ABSENT and (data is None or k in data)]

@@ -51,7 +51,7 @@ class Sizes:
             node = ABSENT if value == ABSENT else self._flat.producer[value]
             held = None if node == ABSENT else self._flat.held(node)
             return None if held is None else held.size
-        return _product(shape)
+        return product_of(shape)
 
     def multiply_accumulates(self, node: int) -> int | None:
         """Return the multiply-accumulates of a matrix product or convolution.
@@ -94,9 +94,9 @@ class Sizes:
             shape = None if not width else (1, self._assumed[inputs[0]] // width, width)
         if shape is None or len(shape) != 3 or weights is None:
             return None
-        rows = _product(shape[:2])
+        rows = product_of(shape[:2])
         if op_type == "Attention":
-            scores = _product((*shape, shape[1]))
+            scores = product_of((*shape, shape[1]))
             return None if rows is None or scores is None else rows * weights + 2 * scores
         again = self.elements(inputs[2]) if len(inputs) > 2 else None
         return None if rows is None or again is None else rows * (weights + again)
@@ -109,7 +109,7 @@ class Sizes:
         if not shape or (at == -2 and len(shape) < 2):
             return None
         if at is None:
-            return _product(shape[1:])
+            return product_of(shape[1:])
         if self._flat.called(node).op_type == "MatMul":
             return shape[at]
         transposed = self._flat.attributes(node).get("transA")
@@ -132,6 +132,7 @@ _SUMMED: Mapping[str, tuple[int, int | None]] = {
 _RECURRENT = ("LSTM", "GRU", "RNN")
 
 
-def _product(shape: Shape) -> int | None:
-    lengths = [length for length in shape if length is not None]
-    return math.prod(lengths) if len(lengths) == len(shape) else None
+def product_of(lengths: Shape | None) -> int | None:
+    """Return the product of lengths; None if one of them is not known, or none is."""
+    static = [length for length in lengths or () if length is not None]
+    return None if lengths is None or len(static) < len(lengths) else math.prod(static)

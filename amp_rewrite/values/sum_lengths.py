@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from amp_rewrite.graph.constants import is_repeated
 from amp_rewrite.graph.flat import ABSENT, IDENTITY, FlatGraph, Tensor
+from amp_rewrite.graph.sizes import product_of
 from amp_rewrite.graph.traits import Trait, has
 
 Shape = Sequence[int | None]
@@ -96,9 +96,9 @@ def _reduced(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int 
     if shape is None or axes is None or (isinstance(shape, _Last) and list(axes) != [-1]):
         return None
     if not axes:
-        return 1 if attributes.get("noop_with_empty_axes", 0) else _product(shape, 0)
+        return 1 if attributes.get("noop_with_empty_axes", 0) else product_of(shape)
     inside = [axis for axis in axes if -len(shape) <= axis < len(shape)]
-    return _product([shape[axis] for axis in inside], 0) if len(inside) == len(axes) else None
+    return product_of([shape[axis] for axis in inside]) if len(inside) == len(axes) else None
 
 
 def _cumulated(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
@@ -112,7 +112,7 @@ def _gemm(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int | N
 
 def _conv_transpose(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
     weight, channels = shapes[1], _length(shapes[1], 0)
-    window = _product(weight, 2)
+    window = product_of(weight and weight[2:])
     if channels is None or window is None:
         return None
     return channels // attributes.get("group", 1) * window
@@ -134,8 +134,7 @@ def einsum_terms(equation: str, shapes: Sequence[Shape | None]) -> int | None:
         for letter, length in zip(reversed(term), reversed(shape or ()), strict=False):
             if letter in lengths and length is not None:
                 lengths[letter] = max(length, lengths[letter] or 0)
-    static_lengths = [length for length in lengths.values() if length is not None]
-    return math.prod(static_lengths) if len(static_lengths) == len(lengths) else None
+    return product_of([*lengths.values()])
 
 
 def _length(shape: Shape | None, axis: int) -> int | None:
@@ -145,21 +144,14 @@ def _length(shape: Shape | None, axis: int) -> int | None:
     return shape[axis] if -len(shape) <= axis < len(shape) else shape[0]
 
 
-def _product(shape: Shape | None, start: int) -> int | None:
-    if shape is None:
-        return None
-    static_lengths = [length for length in shape[start:] if length is not None]
-    return math.prod(static_lengths) if len(static_lengths) == len(shape[start:]) else None
-
-
 _RULES: dict[str, Callable[[Sequence[Shape | None], dict[str, Any]], int | None]] = {
-    "AveragePool": lambda _, attributes: _product(attributes.get("kernel_shape"), 0),
+    "AveragePool": lambda _, attributes: product_of(attributes.get("kernel_shape")),
     "CumSum": _cumulated,
-    "Conv": lambda shapes, _: _product(shapes[1], 1),
+    "Conv": lambda shapes, _: product_of(shapes[1] and shapes[1][1:]),
     "ConvTranspose": _conv_transpose,
     "Einsum": lambda shapes, attributes: einsum_terms(str(attributes.get("equation", "")), shapes),
     "Gemm": _gemm,
-    "GlobalAveragePool": lambda shapes, _: _product(shapes[0], 2),
+    "GlobalAveragePool": lambda shapes, _: product_of(shapes[0] and shapes[0][2:]),
     "MatMul": lambda shapes, _: _length(shapes[0], -1) or _length(shapes[1], -2),
     "ReduceL1": _reduced,
     "ReduceL2": _reduced,

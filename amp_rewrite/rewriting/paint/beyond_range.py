@@ -11,8 +11,9 @@ import numpy as np
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
-from amp_rewrite.graph.traits import Trait, has, having, operator, row_of
+from amp_rewrite.graph.flat import Array
+from amp_rewrite.graph.reach import data_of
+from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.values.inner_sums import inner_sum, terms_of
 from amp_rewrite.values.intervals.interval import Interval, add
@@ -152,14 +153,7 @@ def _moved_constants(type_graph: TypeGraph) -> set[int]:
     moves = [operator(called) in _HANDING_ON for called in flat.operators]
     held: set[int] = set()
     for node in [n for n, number in enumerate(flat.operator) if moves[number]]:
-        data = _data(flat, node)
+        data = data_of(flat, node)
         if all(v in held or constant_tensor(graph, v) is not None for v in data):
             held.update(v for v in flat.outputs_of(node) if graph.is_float32(v))
     return held
-
-
-def _data(flat: FlatGraph, node: int) -> list[int]:
-    """Return the values that hold the data of a node."""
-    data = row_of(flat.called(node)).data
-    operands = enumerate(flat.inputs_of(node))
-    return [v for k, v in operands if v != ABSENT and (data is None or k in data)]

@@ -18,7 +18,8 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.constants import filled_tensor, moved_elements
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Array
-from amp_rewrite.graph.traits import Trait, having, is_one, operator, row_of
+from amp_rewrite.graph.reach import data_of
+from amp_rewrite.graph.traits import Trait, having, is_one, operator
 from amp_rewrite.values.counts.find_counts import LOWEST
 from amp_rewrite.values.intervals.interval import Interval
 
@@ -113,12 +114,9 @@ class FillSearch:
         node = flat.producer[value]
         if node == ABSENT:
             return []
-        called, inputs = flat.called(node), flat.inputs_of(node)
-        if operator(called) not in _HANDING_ON:
+        if operator(flat.called(node)) not in _HANDING_ON:
             return []
-        data = row_of(called).data
-        data_inputs = [v for k, v in enumerate(inputs) if data is None or k in data]
-        return [v for v in data_inputs if v != ABSENT and self.type_graph.is_float32(v)]
+        return [v for v in data_of(flat, node) if self.type_graph.is_float32(v)]
 
     def _made(self, value: int) -> Fills | None:
         """Return the fills of a value whose operands are known."""

@@ -18,7 +18,8 @@ import numpy as np
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.constants import constant_tensor, filled_tensor
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.traits import Trait, has, having, operator, row_of
+from amp_rewrite.graph.reach import data_of
+from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.masks import SHARING, SUMMING, ends_in_ordering, sums_behind
 from amp_rewrite.rewriting.paint.painting import Painting
@@ -172,9 +173,7 @@ class MaskCasts:
         called = flat.called(node)
         if operator(called) not in _ARITHMETIC or flat.is_call(node):
             return None
-        data = row_of(called).data
-        data_inputs = [v for k, v in enumerate(flat.inputs_of(node)) if data is None or k in data]
-        return [v for v in data_inputs if v != ABSENT and graph.is_float32(v)]
+        return [v for v in data_of(flat, node) if graph.is_float32(v)]
 
     def _made(self, value: int, operands: Sequence[int]) -> _Mask | None:
         graph, flat = self.context.type_graph, self.context.type_graph.flat

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.reach import data_of
 from amp_rewrite.graph.step_part import part_in
 from amp_rewrite.graph.traits import Trait, having, operator, row_of
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
@@ -114,9 +115,8 @@ class _Sizes:
 
     def sweep(self, node: int) -> list[_Size]:
         """Learn what a node makes, and return the sizes that it takes the model's word for."""
-        flat, data = self._flat, row_of(self._flat.called(node)).data
-        read = (v for k, v in enumerate(flat.inputs_of(node)) if data is None or k in data)
-        operands = [v for v in read if v != ABSENT and self._graph.types[v] in FLOAT32_TYPES]
+        flat, types = self._flat, self._graph.types
+        operands = [v for v in data_of(flat, node) if types[v] in FLOAT32_TYPES]
         sizes = [self[value] for value in operands]
         factors = (
             self._factors(node, operands, [size.factors for size in sizes]) if operands else None

@@ -18,8 +18,8 @@ from amp_rewrite.graph.constants import is_constant, moved_elements
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import bits, element
 from amp_rewrite.graph.flat import ABSENT, Array
-from amp_rewrite.graph.reach import walk
-from amp_rewrite.graph.traits import Trait, has, row_of
+from amp_rewrite.graph.reach import data_of, walk
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.values.counts.constant_places import runs_through_places
 from amp_rewrite.values.counts.count_rules import EXACT, rule_of
 from amp_rewrite.values.counts.fact import Fact, Kind, Operand, strongest, united
@@ -179,13 +179,9 @@ class Counts(Sweep[Fact | None]):
         contracts = has(self.flat.called(node), Trait.CONTRACTS)
         return count_terms(self.flat, node) if contracts else None
 
-    def _data(self, node: int) -> Sequence[int]:
-        inputs, data = self.flat.inputs_of(node), row_of(self.flat.called(node)).data
-        return [v for i, v in enumerate(inputs) if v != ABSENT and (data is None or i in data)]
-
     def _operands(self, node: int) -> Sequence[Operand]:
         """Return the float32 data that a node reads; next to data, a small count is data."""
-        read = [v for v in self._data(node) if self.type_graph.is_retyped(v)]
+        read = [v for v in data_of(self.flat, node) if self.type_graph.is_retyped(v)]
         facts = [self._known(v) for v in read]
         constants = [self._constant(v) for v in read]
         operands = [
@@ -247,7 +243,7 @@ class Counts(Sweep[Fact | None]):
         own, is_integer = self._by_type(output), self._is_wide(output)
         if own is not None or not (is_integer or self.type_graph.types[output] == _DOUBLE):
             return own
-        called, read = self.flat.called(node), self._data(node)
+        called, read = self.flat.called(node), data_of(self.flat, node)
         if has(called, Trait.QUANTIZED):
             return None
         count = Fact(Kind.COUNT, output, is_integer, has(called, Trait.ENUMERATES))
@@ -325,10 +321,8 @@ def _flags_behind(type_graph: TypeGraph, value: int) -> Iterator[int]:
     if node == ABSENT:
         return
     called, inputs = flat.called(node), flat.inputs_of(node)
-    data = row_of(called).data
-    moved = [v for i, v in enumerate(inputs) if v != ABSENT and (data is None or i in data)]
     if has(called, Trait.MOVES, Trait.CASTS) or called[:2] == ("", "Mul"):
-        yield from moved
+        yield from data_of(flat, node)
     elif called[:2] == ("", "Sub") and moved_elements(flat, inputs[0]) is not None:
         yield from inputs[1:2]
 

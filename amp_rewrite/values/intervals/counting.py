@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from amp_rewrite.graph.sizes import product_of
 from amp_rewrite.values.intervals import interval as i
 from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.intervals.operation import Operation, Rule, within
@@ -24,10 +25,8 @@ def _length(length: int | None) -> Interval:
 
 
 def _size(op: Operation) -> Interval:
-    shape = op.shape(0)
-    if shape is None or None in shape:
-        return i.NOT_NEGATIVE
-    return i.point(float(math.prod(length or 0 for length in shape)))
+    size = product_of(op.shape(0))
+    return i.NOT_NEGATIVE if size is None else i.point(float(size))
 
 
 def _range(op: Operation) -> Interval:

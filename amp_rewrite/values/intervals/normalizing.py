@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from amp_rewrite.graph.sizes import product_of
 from amp_rewrite.values.intervals import interval as i
 from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.intervals.operation import Operation, Rule
@@ -19,9 +20,8 @@ _ROOM = 1.001
 
 def count(lengths: Sequence[int | None] | None) -> float:
     """Return how many elements are normalised together, as far as shapes tell."""
-    if lengths is None or None in lengths:
-        return math.inf
-    return float(math.prod(length or 0 for length in lengths))
+    product = product_of(lengths)
+    return math.inf if product is None else float(product)
 
 
 def lengths_from(shape: Sequence[int | None] | None, axis: int) -> Sequence[int | None] | None:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
+from amp_rewrite.graph.sizes import product_of
 from amp_rewrite.values.intervals import interval as i
 from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.intervals.operation import Operation, Rule
@@ -61,8 +62,7 @@ def _windowed(op: Operation, layout: Layout, *axes: slice) -> Interval:
         product = sums.times(x, op.share)
     else:
         shape = op.shape(1)
-        lengths = None if shape is None else [d for part in axes for d in shape[part]]
-        terms = None if lengths is None or None in lengths else math.prod(d or 0 for d in lengths)
+        terms = product_of(None if shape is None else [d for part in axes for d in shape[part]])
         product = sum_of(op, i.multiply(x, op.of(1)), terms)
     return i.add(product, op.of(2)) if op.has(2) else product
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from amp_rewrite.graph.flat import Array
+from amp_rewrite.graph.sizes import product_of
 from amp_rewrite.values.intervals import interval as i
 from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.intervals.operation import Operation, Rule
@@ -25,8 +26,8 @@ def reduced_length(op: Operation) -> float | None:
     if not axes:
         axes = [] if op.attribute("noop_with_empty_axes", 0) else list(range(len(shape)))
     lengths = [shape[axis] if -len(shape) <= axis < len(shape) else None for axis in axes]
-    static_lengths = [length for length in lengths if length is not None]
-    return float(math.prod(static_lengths)) if len(static_lengths) == len(lengths) else None
+    product = product_of(lengths)
+    return None if product is None else float(product)
 
 
 def length_along(op: Operation, axis: Array | None) -> int | None:
@@ -104,9 +105,7 @@ def _mean_in_window(op: Operation) -> Interval:
 def _mean_of_channel(op: Operation) -> Interval:
     """Bound the mean over all axes behind batch and channel."""
     shape = op.shape(0)
-    lengths = (None,) if shape is None else shape[2:]
-    static_lengths = [length for length in lengths if length is not None]
-    count = float(math.prod(static_lengths)) if len(static_lengths) == len(lengths) else None
+    count = product_of(None if shape is None else shape[2:])
     return _averaged(op.of(0), count, op.share)
 
 

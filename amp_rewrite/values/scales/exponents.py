@@ -83,10 +83,6 @@ class Exponents:
         """Let the exponent of an element, and so of its whole set, be 0."""
         self.pinned.setdefault(self.find(element)[0], why)
 
-    def is_pinned(self, element: int) -> bool:
-        """Tell whether the exponent of an element has to be 0."""
-        return self.find(element)[0] in self.pinned
-
 
 def _plain(ratio: Ratio) -> Ratio:
     """Return a ratio as a whole number, if it is one."""

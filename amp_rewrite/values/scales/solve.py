@@ -213,7 +213,7 @@ class Solver:
         """Tell whether a product leaves at most two free sets, and tie these."""
         left = [*self._sum(product).items()]
         if len(left) == 1:
-            self._pin(left[0][0], "it is multiplied with what is not scaled")
+            self.exponents.pin(left[0][0], "it is multiplied with what is not scaled")
         elif len(left) == 2:
             (a, of_a), (b, of_b) = left
             self._join(self.exponents.unite(a, b, -Fraction(of_b) / Fraction(of_a)))
@@ -224,9 +224,6 @@ class Solver:
             room = self.rooms.get(joined.kept, Room())
             self.rooms[joined.kept] = room.joined(self.rooms.pop(joined.gone), joined.ratio)
 
-    def _pin(self, root: int, why: str) -> None:
-        self.exponents.pin(root, why)
-
     def _give_one_up(self, product: Product) -> None:
         """Let one factor of a product have exponent 0: the last one that need not be scaled."""
         left = self._sum(product)
@@ -236,7 +233,7 @@ class Solver:
         if not spare and any(self.rooms[root].low > 0 for root in free):
             self._ask_all_roofs()
         chosen = spare[0] if spare else min(free, key=lambda r: -self.rooms[r].high)
-        self._pin(chosen, "it is a factor of a product of which another one is scaled")
+        self.exponents.pin(chosen, "it is a factor of a product of which another one is scaled")
 
     def _ask_all_roofs(self) -> None:
         """Limit all elements by their roofs: sets have to be compared that would grow."""

@@ -32,19 +32,21 @@ class KeepInRange(PaintPass):
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; a mark names the value and what it reaches."""
-        marks, casts = dict[int, Mark](), MaskCasts(context, painting)
+        casts, vertices_of = MaskCasts(context, painting), context.type_graph.vertices_of
         hidden = {value for fused in context.groups if not fused.tail for value in fused.inner}
-        for value, beyond in context.values.beyond.items():
-            if value in hidden:
-                continue
+        sums = {**context.values.beyond_sums(context.adds_low), **context.values.beyond_inside}
+        ends = [
+            *(
+                (b, _ends(context, v, casts))
+                for v, b in context.values.beyond.items()
+                if v not in hidden
+            ),
+            *((beyond, vertices_of(node)) for node, beyond in sums.items()),
+        ]
+        marks: dict[int, Mark] = {}
+        for beyond, vertices in ends:
             mark = Mark(Color.NONE, beyond.reason, None, beyond.detail)
-            for vertex in _ends(context, value, casts):
-                if painting.is_allow(vertex) and not _is_overruled(context, vertex, beyond.reason):
-                    marks.setdefault(vertex, mark)
-        sums = context.values.beyond_sums(context.adds_low)
-        for node, beyond in {**sums, **context.values.beyond_inside}.items():
-            mark = Mark(Color.NONE, beyond.reason, None, beyond.detail)
-            for vertex in context.type_graph.vertices_of(node):
+            for vertex in vertices:
                 if painting.is_allow(vertex) and not _is_overruled(context, vertex, beyond.reason):
                     marks.setdefault(vertex, mark)
         return painting.with_marks(marks)

@@ -18,7 +18,8 @@ from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.traits import Trait, has, having, operator, row_of
+from amp_rewrite.graph.reach import data_of
+from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
@@ -105,9 +106,7 @@ def _computed(graph: TypeGraph, operand: int, low: DType) -> _Computed:
             computed.factors.add(value)
             continue
         called = flat.called(node)
-        data = row_of(called).data
-        operands = [v for k, v in enumerate(flat.inputs_of(node)) if data is None or k in data]
-        operands = [v for v in operands if v != ABSENT and graph.types[v] in types]
+        operands = [v for v in data_of(flat, node) if graph.types[v] in types]
         # no operand of a product of activations is a weight
         is_product = has(called, Trait.CONTRACTS) and not any(
             constant_tensor(graph, v) is not None for v in operands

@@ -8,11 +8,11 @@ float32, too, up to where something normalises the sum: a quotient, a norm, a bo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT, Operator
+from amp_rewrite.graph.sizes import product_of
 from amp_rewrite.graph.step_part import part_in
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
@@ -95,9 +95,7 @@ def _length(op: Operation, op_type: str) -> float | None:
         case "ScatterElements" | "ScatterND":
             indices = op.shape(1)
             lengths = None if indices is None else indices[: -1 if op_type == "ScatterND" else None]
-            return (
-                None if lengths is None or None in lengths else math.prod(d or 0 for d in lengths)
-            )
+            return product_of(lengths)
         case "DFT":
             shape = op.shape(0)
             lengths = None if shape is None else shape[1:-1]
