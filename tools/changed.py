@@ -115,7 +115,7 @@ def choose(root: Path, files: list[str]) -> Choice:
     left_out: list[str] = []
     modules = [path for path in files if path.startswith(f"{PACKAGE}/") and path.endswith(".py")]
     for path in files:
-        tests.update(dict.fromkeys(_own_tests(root, path)))
+        tests.update(dict.fromkeys(own_tests(root, path)))
         if path.startswith("tests/support/"):
             users = imports.above([path])
             tests.update(dict.fromkeys(sorted(user for user in users if _is_test(user))))
@@ -139,7 +139,7 @@ def choose(root: Path, files: list[str]) -> Choice:
     return Choice([t for t in present if not any(_inside(t, f) for f in folders)], left_out)
 
 
-def _own_tests(root: Path, path: str) -> list[str]:
+def own_tests(root: Path, path: str) -> list[str]:
     """Return the tests that stand for a file by its place."""
     if _is_test(path):
         return [path]

@@ -4,12 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
 from amp_rewrite import optimizers
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.optimizers import GradientDescent
-from amp_rewrite.training.graph.training_graph import value
+from amp_rewrite.training.graph.training_graph import GraphValue, value
+from amp_rewrite.training.optimizers.clipping import global_norm_of
 from amp_rewrite.training.session.training_session import TrainingSession
 
 G = np.array([[3.0, -4.0], [0.0, 12.0]], np.float32)  # its norm is 13
@@ -40,12 +44,50 @@ def test_a_global_norm_is_limited_and_returned(
     assert out["gradient_norm"] == 13.0  # the one before clipping
 
 
+def test_the_norm_of_multiplied_gradients_is_that_without_the_factor(dense_model: Make) -> None:
+    pairs = pairs_of(dense_model(np.zeros_like(G)))
+    gradient, graph = pairs[0][0], pairs[0][0].graph
+    b = graph.scoped("norms", Part.CLIP)
+    norms = [GraphValue(graph, global_norm_of(b, [gradient.value], by)) for by in (1.0, 4.0)]
+    assert norms[0].value.producer().op_type == "Sqrt"
+    _, out = run(pairs, {"g": G}, *(norm.name for norm in norms))
+    assert [out[norm.name] for norm in norms] == [13.0, 3.25]
+
+
 def test_a_global_norm_that_is_not_finite_makes_gradients_nan(dense_model: Make) -> None:
     pairs = pairs_of(dense_model(np.zeros_like(G)))
     clipped, _ = optimizers.clip_by_global_norm([pairs[0][0]], 1.0)
     feeds = {"g": np.array([[1, np.inf], [0, 1]], np.float32)}
     applied, _ = run([(clipped[0], pairs[0][1])], feeds)
     assert np.isnan(applied).all()
+
+
+TWO_VARIABLES = """<ir_version: 8, opset_import: ["": 17]>
+forward (float[2] g, float[2] h) => (float loss)
+<float[2] w = {0, 0}, float[2] v = {0, 0}> {
+    wg = Mul(w, g)
+    vh = Mul(v, h)
+    both = Add(wg, vh)
+    loss = ReduceSum<keepdims=0>(both)
+}"""
+
+
+@pytest.mark.parametrize(
+    "together",
+    [
+        True,
+        pytest.param(
+            False, marks=pytest.mark.xfail(reason="known_norm takes the first group's norm for all")
+        ),
+    ],
+)
+def test_the_norm_of_a_step_is_that_of_all_gradients(together: bool) -> None:
+    pairs = pairs_of(load(onnx.parser.parse_model(TWO_VARIABLES)))
+    groups = [[g for g, _ in pairs]] if together else [[g] for g, _ in pairs]
+    clipped = [g for group in groups for g in optimizers.clip_by_global_norm(group, 100.0)[0]]
+    feeds = {"g": np.array([3, 4], np.float32), "h": np.array([0, 12], np.float32)}
+    _, out = run([(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], feeds)
+    assert out["gradient_norm"] == 13.0
 
 
 def test_none_stays_none_and_a_known_norm_is_used(dense_model: Make) -> None:
@@ -126,6 +168,11 @@ IMPOSSIBLE: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no norm": (lambda g: optimizers.clip_by_global_norm([g], 0.0), "impossible clip_norm"),
     "NaN": (lambda g: optimizers.clip_by_norm(g, float("nan")), "impossible clip_norm"),
     "interval": (lambda g: optimizers.clip_by_value(g, 1.0, -1.0), "empty interval"),
+    "an optimizer's norm": (lambda _: GradientDescent(1.0, clipnorm=0.0), "impossible clipnorm"),
+    "two ways": (
+        lambda _: GradientDescent(1.0, clipnorm=1.0, clipvalue=None, global_clipnorm=1.0),
+        "clips in one way",
+    ),
     "nothing": (lambda _: optimizers.clip_by_global_norm([None], 1.0), "no gradients to clip"),
 }
 
