@@ -101,13 +101,14 @@ def inference(case: dict[str, Any]) -> tuple[Callable[[], Any], dict[str, Any]]:
     import onnxruntime
 
     import amp_rewrite as amp
-    from amp_rewrite.numerics.inputs.plausible import plausible_feeds
+    from amp_rewrite.numerics.inputs.free_sizes import FreeSizes
+    from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
     from amp_rewrite.runtimes.ort.device import device_of, load_libraries
 
     path = Path(case["folder"]) / "models" / f"{case['name']}.onnx"
     model = amp.load(path)
     facts: dict[str, Any] = {"batch": 1, "casts": None}
-    feeds = plausible_feeds(model)
+    feeds = PlausibleInputs.of(model).feeds(FreeSizes(0))
     if case["precision"] in ("float16", "bfloat16"):
         target = "cuda" if case["provider"] == CUDA else "cpu"
         if case["variant"] == "measured":

@@ -17,7 +17,7 @@ from amp_rewrite.cli.streams import delivered
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.page.comparison import Other, types_in
-from amp_rewrite.page.evidence import Evidence, differing, measured, shapes_of
+from amp_rewrite.page.evidence import Evidence, differing, measured
 from amp_rewrite.page.model_explorer import overlays, write_overlays
 from amp_rewrite.page.render import write_page
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
@@ -85,7 +85,6 @@ def report(
             verification=verification,
             histograms=measured(model, result, data or None) if runs else {},
             remarks=_remarks(result, rewritten),
-            shapes=shapes_of(model, result),
         )
         rewrite_report = _report(result, verification)
         other = (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -111,16 +113,8 @@ def with_folded_factors(raised: RaisedModel, low: DType) -> RaisedModel:
             model would give other outputs or cannot be run.
         low: The type that it is to get.
     """
-    if not any(node.op_type in AROUND for node in raised.model.graph):
-        return raised
-    folded = load(raised.model)
-    count = fold_factors(folded, low)
-    try:
-        valid = checker_error(folded) is None or checker_error(raised.model) is not None
-        same = count > 0 and valid and _compare(raised.model, folded) is None
-    except GraphError:
-        same = False
-    return replace(raised, model=folded, folded=count) if same else raised
+    made = _changed(raised.model, AROUND, partial(fold_factors, low=low), _TOLERANCE)
+    return raised if made is None else replace(raised, model=made[0], folded=made[1])
 
 
 def with_products(raised: RaisedModel) -> RaisedModel:
@@ -130,16 +124,27 @@ def with_products(raised: RaisedModel) -> RaisedModel:
         raised: The model; never modified. It is returned if it has no such Einsum, or another model
             would give other outputs or cannot be run.
     """
-    if not any(node.op_type == EINSUM for node in raised.model.graph):
-        return raised
-    spelled = load(raised.model)
-    count = spell_einsums(spelled)
+    made = _changed(raised.model, (EINSUM,), spell_einsums, 0.0)
+    return raised if made is None else replace(raised, model=made[0], spelled=made[1])
+
+
+def _changed(
+    model: ir.Model,
+    operators: Collection[str],
+    change: Callable[[ir.Model], int],
+    tolerance: float,
+) -> tuple[ir.Model, int] | None:
+    """Return a changed copy of a model and how much is changed; None if its outputs are not."""
+    if not any(node.op_type in operators for node in model.graph):
+        return None
+    changed = load(model)
+    count = change(changed)
     try:
-        valid = checker_error(spelled) is None or checker_error(raised.model) is not None
-        same = count > 0 and valid and _compare(raised.model, spelled, tolerance=0.0) is None
+        valid = checker_error(changed) is None or checker_error(model) is not None
+        same = count > 0 and valid and _compare(model, changed, tolerance=tolerance) is None
     except GraphError:
         same = False
-    return replace(raised, model=spelled, spelled=count) if same else raised
+    return (changed, count) if same else None
 
 
 def with_gain(

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.elements import FLOAT32_TYPES, element
 from amp_rewrite.graph.flat import MAIN
 from amp_rewrite.graph.infer import infer
-from amp_rewrite.graph.io.inferred_shapes import inferred_shapes
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.io.read_flat import read_flat
-from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.converted_file import FileConversion
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
@@ -58,7 +54,6 @@ class Evidence:
         histograms: Value -> how its magnitudes are spread in float32.
         tuning: What a search kept float32.
         remarks: What a reader has to know to read the page rightly.
-        shapes: Value -> its shape, where inference finds one that the file does not record.
         against: What speaks against a model that holds, if anything.
         judgement: What is said of a model that came in 16 bits; None says what a rewrite gained.
     """
@@ -69,7 +64,6 @@ class Evidence:
     histograms: Mapping[str, Histogram] = field(default_factory=dict[str, Histogram])
     tuning: Tuning | None = None
     remarks: tuple[str, ...] = ()
-    shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape])
     against: str | None = None
     judgement: Judgement | None = None
 
@@ -90,18 +84,7 @@ def evidence_of(conversion: FileConversion, output: Path, *, written: bool) -> E
         tuning=None if outcome is None else outcome.tuning,
         remarks=() if outcome is None or outcome.unmet is None else (outcome.unmet,),
         against=None if outcome is None else outcome.nothing_left,
-        shapes=shapes_of(conversion.source, result),
     )
-
-
-def shapes_of(model: Source, result: RewriteResult) -> dict[str, Shape]:
-    """Return the shapes that onnx's inference finds, if the file does not record them all."""
-    flat = result.flat
-    if all(flat.recorded_shape(v) is not None for v in flat.outputs if flat.home[v] == MAIN):
-        return {}
-    with suppress(OptionError):  # a page without them is a page
-        return inferred_shapes(load(model), {})
-    return {}
 
 
 def measured(model: Source, result: RewriteResult, data: Data | None) -> dict[str, Histogram]:

@@ -17,7 +17,7 @@ from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.repair_report import Repair
 from amp_rewrite.numerics.safety_report import SafetyReport, danger_lines
-from amp_rewrite.page.evidence import Evidence, Judgement, measured, shapes_of
+from amp_rewrite.page.evidence import Evidence, Judgement, measured
 from amp_rewrite.page.render import write_page
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.apply.planned import noop_casts
@@ -96,13 +96,11 @@ def _write(
     sizes: Sizes | None = None,
 ) -> None:
     """Write the page of a painting of the float32 form."""
-    wide = read_model(result.flat)
     evidence = Evidence(
         names=names,
         sizes=sizes,
         verification=run,
-        histograms=measured(wide, result, data) if data else {},
-        shapes=shapes_of(wide, result),
+        histograms=measured(read_model(result.flat), result, data) if data else {},
         judgement=judgement,
     )
     report = result.report if run is None else result.report_of_run(run.shapes)

@@ -69,7 +69,7 @@ def page_data(
         "variables": table.variables,
         "groups": groups,
         "ends": ends,
-        "values": tabulate_values(result, evidence, strings),
+        "values": tabulate_values(result, strings),
         "ports": tabulate_ports(result),
         "weights": tabulate_weights(result, strings),
         "comparison": comparison_table(result, other, strings),

@@ -10,11 +10,10 @@ import numpy as np
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.elements import FLOAT32_TYPES, element, tensor
 from amp_rewrite.graph.flat import ABSENT, Attribute, FlatGraph, Tensor
-from amp_rewrite.graph.sizes import Shape, Sizes
+from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.numerics.ranges.histograms import Tally
 from amp_rewrite.page.columns import NONE, Columns, Strings
-from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.pictures import short
 from amp_rewrite.rewriting.api import RewriteResult
 
@@ -35,15 +34,15 @@ _PIECES = 16
 """Of a longer weight, places all over it that are looked at."""
 
 
-def tabulate_values(result: RewriteResult, evidence: Evidence, strings: Strings) -> Columns:
+def tabulate_values(result: RewriteResult, strings: Strings) -> Columns:
     """Return a row for each value: its name, its types before and after, and its shape."""
-    flat, sizes = result.flat, _sizes(result.flat, evidence)
+    flat = result.flat
     before, after = types_of(result)
     return {
         "name": [strings.number(name) for name in flat.value_names],
         "before": [strings.number(name) for name in before],
         "after": [strings.number(name) for name in after],
-        "shape": [_shape(sizes.shape(value), strings) for value in range(flat.n_values)],
+        "shape": [_shape(flat.shape(value), strings) for value in range(flat.n_values)],
     }
 
 
@@ -213,12 +212,6 @@ def _sample(stream: Stream, most: int) -> Iterator[Any]:
     for piece in range(_PIECES):
         first = (stream.count - length) * piece // (_PIECES - 1)
         yield from stream.blocks(first, length)
-
-
-def _sizes(flat: FlatGraph, evidence: Evidence) -> Sizes:
-    shapes = evidence.shapes
-    inferred = {v: shapes[name] for v, name in enumerate(flat.value_names) if name in shapes}
-    return Sizes(flat, inferred)
 
 
 def _shape(shape: Shape | None, strings: Strings) -> int:

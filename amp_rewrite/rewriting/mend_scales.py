@@ -19,7 +19,7 @@ from amp_rewrite.dtypes import FLOAT16, FLOAT32
 from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
-from amp_rewrite.graph.proto.flat_proto import ArrayTensor
+from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.rewriting.plan.casts import PlannedWeight, Use
 
 _SIMPLER = 4
@@ -116,6 +116,5 @@ def _weight(
     flat: FlatGraph, value: int, array: Array, use: Use, names: AddedNames
 ) -> PlannedWeight:
     """Return how a node is given other scales; the constant stays for what else reads it."""
-    tensor = ArrayTensor(array, FLOAT32.number)
     name = names.cast(flat.value_names[value], FLOAT32)
-    return PlannedWeight(value, tensor, FLOAT32, (use,), True, 0.0, name)
+    return PlannedWeight(value, StoredTensor.of(array), FLOAT32, (use,), True, 0.0, name)

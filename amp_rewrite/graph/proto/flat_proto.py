@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -45,23 +45,6 @@ class Declared:
     again: tuple[onnx.ValueInfoProto, ...] = ()
     info: onnx.ValueInfoProto | None = None
     latest: onnx.ValueInfoProto | None = None
-
-
-@dataclass
-class ArrayTensor:
-    """The tensor that the numbers of a Constant make."""
-
-    array: np.ndarray[Any, np.dtype[Any]]
-    dtype: int
-
-    @property
-    def size(self) -> int:
-        """How many elements it has."""
-        return self.array.size
-
-    def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
-        """Return the elements."""
-        return self.array
 
 
 @dataclass
@@ -192,10 +175,7 @@ class FlatProto(FlatGraph):
 
     def elements(self, tensor: Tensor) -> Stream:
         """Return the elements of one of the model's tensors; nothing is read yet."""
-        if isinstance(tensor, StoredTensor):
-            return tensor.stream
-        flat = tensor.numpy().reshape(-1)
-        return Stream(flat.size, flat.dtype, flat)
+        return cast("StoredTensor", tensor).stream
 
     def held(self, node: int) -> Tensor | None:
         """Return the dense tensor of numbers that a Constant node holds; None for any other."""
@@ -212,11 +192,7 @@ class FlatProto(FlatGraph):
             if name == "value":
                 return attribute.value
             if name in NUMBERS_OF_CONSTANT:
-                array = np.array(attribute.value, NUMBERS_OF_CONSTANT[name])
-                is_float = array.dtype == np.float32
-                return ArrayTensor(
-                    array, onnx.TensorProto.FLOAT if is_float else onnx.TensorProto.INT64
-                )
+                return StoredTensor.of(np.array(attribute.value, NUMBERS_OF_CONSTANT[name]))
         return None
 
 

@@ -57,6 +57,12 @@ class StoredTensor:
     size: int
     location: Location | Held | None = None
 
+    @staticmethod
+    def of(array: Array) -> StoredTensor:
+        """Return the tensor of an array."""
+        proto = numpy_helper.from_array(array)
+        return StoredTensor(proto, proto.data_type, array.shape, array.size)
+
     @property
     def nbytes(self) -> int:
         """How many bytes ONNX stores for it; 0 for strings."""

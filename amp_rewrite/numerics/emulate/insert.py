@@ -10,6 +10,7 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.added import AddedNames
+from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 
 
 class Inserter:
@@ -153,7 +154,10 @@ class Inserter:
             node = self.cast(value, to, name)
             return [node], node.outputs[0]
         if type_.startswith("seq(tensor("):
-            return cast_sequence(value, to, name, self.names.part(name, "Loop"))
+            nodes = NodeCollector(name, self.names)
+            result = cast_sequence(nodes, value, to)
+            result.name = name
+            return nodes.made, result
         raise OptionError(
             "an optional cannot keep its low type",
             where=value.name,
@@ -168,49 +172,22 @@ def _graph(node: ir.Node) -> ir.Graph:
     return graph
 
 
-_INT64 = ir.TensorType(ir.DataType.INT64)
-_BOOL = ir.TensorType(ir.DataType.BOOL)
-
-
-def cast_sequence(
-    value: ir.Value, to: DType, name: str, stem: str
-) -> tuple[list[ir.Node], ir.Value]:
-    """Return the nodes that cast a sequence of tensors, in order, and their result.
+def cast_sequence(nodes: NodeCollector, value: ir.Value, to: DType) -> ir.Value:
+    """Add the nodes that cast a sequence of tensors, and return their result.
 
     A Loop over the sequence casts one tensor at a time (a sequence can be carried by a Loop since
-    opset 13). The Loop is called `stem`, with which the names of what else is added start.
+    opset 13): it takes element i of the outer sequence, casts it, and appends it.
     """
-    type_, dtype = ir.SequenceType(ir.TensorType(to.ir)), ir.AttrInt64("dtype", to.ir.value)
-    length = ir.Value(name=f"{stem}/length", type=_INT64)
-    empty = ir.Value(name=f"{stem}/empty", type=type_)
-    result = ir.Value(name=name, type=type_)
-    nodes = [
-        ir.Node("", "SequenceLength", [value], outputs=[length], name=f"{stem}/SequenceLength"),
-        ir.Node("", "SequenceEmpty", [], [dtype], outputs=[empty], name=f"{stem}/SequenceEmpty"),
-    ]
-    body = ir.AttrGraph("body", _body(value, to, stem))
-    loop = ir.Node("", "Loop", [length, None, empty], [body], outputs=[result], name=stem)
-    return [*nodes, loop], result
-
-
-def _body(sequence: ir.Value, to: DType, stem: str) -> ir.Graph:
-    """Return the Loop's body: take element i of the outer sequence, cast it, append it."""
-    index = ir.Value(name=f"{stem}/i", type=_INT64, shape=ir.Shape([]))
-    again = ir.Value(name=f"{stem}/again", type=_BOOL, shape=ir.Shape([]))
-    carried = ir.Value(name=f"{stem}/carried", type=ir.SequenceType(ir.TensorType(to.ir)))
-    at = ir.Node("", "SequenceAt", [sequence, index], name=f"{stem}/SequenceAt")
-    at.outputs[0].name = f"{stem}/element"
-    to_attribute = ir.AttrInt64("to", to.ir.value)
-    cast = ir.Node("", "Cast", [at.outputs[0]], [to_attribute], name=f"{stem}/Cast")
-    cast.outputs[0].name = f"{stem}/cast"
-    insert = ir.Node(
-        "", "SequenceInsert", [carried, cast.outputs[0]], name=f"{stem}/SequenceInsert"
-    )
-    insert.outputs[0].name = f"{stem}/longer"
-    insert.outputs[0].type = ir.SequenceType(ir.TensorType(to.ir))
-    on = ir.Node("", "Identity", [again], name=f"{stem}/Identity")
-    on.outputs[0].name, on.outputs[0].type = f"{stem}/on", _BOOL
-    outputs = [on.outputs[0], insert.outputs[0]]
-    return ir.Graph(
-        [index, again, carried], outputs, nodes=[at, cast, insert, on], name=f"{stem}/body"
-    )
+    body, integer, boolean = nodes.nested("body"), ir.DataType.INT64, ir.DataType.BOOL
+    length = nodes.add("SequenceLength", [value], type_=integer)
+    empty = nodes.add("SequenceEmpty", [], [ir.AttrInt64("dtype", to.ir.value)])
+    index, again = (body.value(n, t, ir.Shape([])) for n, t in (("i", integer), ("again", boolean)))
+    carried = body.value("carried", to.ir)
+    element = body.cast(body.add("SequenceAt", [value, index]), to.ir)
+    longer = body.add("SequenceInsert", [carried, element])
+    ends = [body.add("Identity", [again], type_=boolean), longer]
+    loop = ir.Graph([index, again, carried], ends, nodes=body.made, name=f"{value.name}/body")
+    result = nodes.add("Loop", [length, None, empty], [ir.AttrGraph("body", loop)])
+    for sequence in (empty, carried, longer, result):
+        sequence.type = ir.SequenceType(ir.TensorType(to.ir))
+    return result

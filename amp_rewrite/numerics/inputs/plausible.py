@@ -165,19 +165,6 @@ class PlausibleInputs:
         ) from error
 
 
-def plausible_feeds(model: ir.Model, seed: int = 0, attempt: int = 0) -> dict[str, Any]:
-    """Return one feed for every input that has no default.
-
-    Free dimensions of one name get one size: 1 for a batch or another first dimension, 224 for the
-    sides of an image (N, C, H, W) or (N, H, W, C), 64 where C is neither 1 nor 3 (latents), else
-    16. Floats are normal; an image is smooth with noise. Integers are indices that fit the tables
-    they index, 0 or 1 otherwise; masks are ones, positions count up, lengths are the free size and
-    sample rates 16000. Booleans are true.
-    Another `attempt` gives other sizes for free dimensions.
-    """
-    return PlausibleInputs.of(model, seed).feeds(FreeSizes(attempt))
-
-
 class Lengths(NamedTuple):
     """What integers that are lengths hold.
 

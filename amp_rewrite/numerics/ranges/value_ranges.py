@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.clone import value_pairs
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.traverse import subgraphs
@@ -150,20 +151,19 @@ class RangeMeter:
 
     def _open(self) -> Float32Session:
         model = load(self.painter.model)
-        prober = Prober(model)
-        twins = _twins(self.painter, model)
+        prober, twins = Prober(model), dict(value_pairs(self.painter.model, model))
         sensitive, number = sensitive_values(self.painter.type_graph), self.painter.flat.number
         for i, value in enumerate(self.values):
             careful = number[value] in sensitive
-            _probe_value(prober, twins.values[value], i, self.painter.low, careful=careful)
+            _probe_value(prober, twins[value], i, self.painter.low, careful=careful)
         index = {value: i for i, value in enumerate(self.values)}
         for source, fills in {self.source[v]: fills for v, fills in self.absorbed.items()}.items():
             if source in index and prober.opset >= FIRST_OPSET_WITH_WHERE:
-                _probe_counted(prober, twins.values[source], index[source], fills)
+                _probe_counted(prober, twins[source], index[source], fills)
         for i in self.sums:
-            node = twins.nodes[i]
-            sums = partial_sum(prober, node)
-            if sums is not None and isinstance(node.graph, ir.Graph):
+            node = twins[self.painter.nodes[i].outputs[0]].producer()
+            sums = None if node is None else partial_sum(prober, node)
+            if node is not None and sums is not None and isinstance(node.graph, ir.Graph):
                 number = prober.reduce(node.graph, "ReduceMax", prober.flat(node.graph, sums))
                 prober.probe(node.graph, ("partial", i), MAX, number)
         prober.finish()
@@ -179,27 +179,6 @@ class RangeMeter:
             mass, normal = numbers[("mass", i)], numbers[("normal", i)]
             if np.isfinite(mass) and mass > 0:
                 self._worst[i] = max(self._worst.get(i, 0.0), 1.0 - float(normal / mass))
-
-
-class _Twins(NamedTuple):
-    """The nodes and values of a copy, by those of the original."""
-
-    nodes: list[ir.Node]
-    values: dict[ir.Value, ir.Value]
-
-
-def _twins(painter: Repainter, copy: ir.Model) -> _Twins:
-    pairs: dict[ir.Value, ir.Value] = {}
-    first, second = painter.model.graph, copy.graph
-    graphs = zip((first, *first.subgraphs()), (second, *second.subgraphs()), strict=True)
-    for old, new in graphs:
-        pairs.update(zip(old.inputs, new.inputs, strict=True))
-        stored = (graph.initializers.values() for graph in (old, new))
-        pairs.update(zip(*stored, strict=True))  # an output may be one
-    twin = dict(zip(first.all_nodes(), second.all_nodes(), strict=True))
-    for node in painter.nodes:
-        pairs.update(zip(node.outputs, twin[node].outputs, strict=True))
-    return _Twins([twin[node] for node in painter.nodes], pairs)
 
 
 def _probe_value(prober: Prober, value: ir.Value, index: int, low: DType, *, careful: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import onnx_ir as ir
 
@@ -60,7 +60,7 @@ def rewritten_flat(
 
     def convert(weight: PlannedWeight) -> Weight:
         message = converted_message(flat, weight)
-        source = _source(weight)
+        source = tensor_of(cast("StoredTensor", weight.tensor))
         tensor = ConvertedTensor(source, weight.dtype, saturate=weight.saturate, name=message.name)
         refer(message, Place(HELD, len(flat.files.held) + len(held), tensor.nbytes))
         held.append(Held(stored(tensor), tensor))
@@ -79,10 +79,3 @@ def rewritten_flat(
         if isinstance(function.graph, FlatProto):
             function.graph.keep_names(flat.attached[called].graph.node_names)
     return RewrittenFlat(rewritten, origins)
-
-
-def _source(weight: PlannedWeight) -> ir.TensorProtocol:
-    """Return the contents of a constant before it is converted."""
-    if isinstance(weight.tensor, StoredTensor):
-        return tensor_of(weight.tensor)
-    return ir.Tensor(weight.tensor.numpy())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
-import numpy as np
 from onnx import TensorProto
 
 from amp_rewrite.graph.proto.flat_proto import FlatProto
@@ -53,11 +53,7 @@ def converted(flat: FlatProto, weight: PlannedWeight) -> Weight:
 
 def converted_message(flat: FlatProto, weight: PlannedWeight) -> TensorProto:
     """Return the message of a constant in the low type, without data."""
-    tensor = weight.tensor
-    if isinstance(tensor, StoredTensor):
-        message = without_data(tensor.proto)
-    else:
-        message = TensorProto(dims=np.shape(tensor.numpy()))
+    message = without_data(cast("StoredTensor", weight.tensor).proto)
     message.name = weight.name if weight.keep_float32 else flat.value_names[weight.value]
     message.data_type = weight.dtype.number
     return message

@@ -12,18 +12,18 @@ from amp_rewrite.errors import DataError, OptionError, OutOfTimeError
 from amp_rewrite.numerics.emulate import Evaluator
 from amp_rewrite.numerics.inputs.free_sizes import FreeSizes
 from amp_rewrite.numerics.inputs.index_limits import index_limits
-from amp_rewrite.numerics.inputs.plausible import PlausibleInputs, plausible_feeds
+from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 
 HEADER = '<ir_version: 9, opset_import: ["" : 17]>'
 
 
-def made(inputs: str, **options: Any) -> dict[str, Any]:
+def made(inputs: str, seed: int = 0, attempt: int = 0) -> dict[str, Any]:
     model = onnx.parser.parse_model(
         HEADER + f"g ({inputs}) => (bool c) {{ c = Constant <value = bool {{1}}> () }}"
     )
     for value in model.graph.input:
         value.type.tensor_type.shape.SetInParent()  # the notation has none for a scalar
-    return plausible_feeds(amp.load(model), **options)
+    return PlausibleInputs.of(amp.load(model), seed).feeds(FreeSizes(attempt))
 
 
 def test_one_name_has_one_size() -> None:
@@ -98,7 +98,7 @@ def test_ids_fit_the_table_that_they_index() -> None:
         }"""
     )
     model.graph.initializer.append(numpy_helper.from_array(np.ones((50, 4), np.float32), "table"))
-    ids = plausible_feeds(amp.load(model))["ids"]
+    ids = PlausibleInputs.of(amp.load(model)).feeds(FreeSizes(0))["ids"]
     assert ids.dtype == np.int32
     assert 25 < ids.max() < 50
 
@@ -211,4 +211,4 @@ def test_an_input_of_a_length_that_no_memory_holds_is_refused(kind: str) -> None
     source = f"g ({kind}[2147483648, 30] x) => ({kind}[2147483648, 30] y) {{ y = Identity (x) }}"
     model = amp.load(onnx.parser.parse_model(f"{HEADER} {source}"))
     with pytest.raises(DataError, match="too large to be made up; found 64,424,509,440 elements"):
-        plausible_feeds(model)
+        PlausibleInputs.of(model).feeds(FreeSizes(0))

@@ -10,7 +10,7 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.numerics.inputs.free_sizes import FreeSizes
-from amp_rewrite.numerics.inputs.plausible import PlausibleInputs, plausible_feeds
+from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.numerics.inputs.scalings import scalings_of
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>'
@@ -44,7 +44,7 @@ def test_a_mean_and_a_deviation_are_those_of_the_input(body: str) -> None:
     found = scalings_of(model)["x"]
     assert found.offset.reshape(-1) == pytest.approx([300, -5, 0])
     assert found.spread.reshape(-1) == pytest.approx([10, 0.5, 2])
-    made = plausible_feeds(model)["x"]
+    made = PlausibleInputs.of(model).feeds(FreeSizes(0))["x"]
     assert made.dtype == np.float32
     assert (np.abs(made - [300, -5, 0]) < 5 * np.array([10, 0.5, 2])).all()
 
@@ -77,7 +77,7 @@ def test_numbers_from_0_to_1_may_be_moved_to_both_signs() -> None:
 def test_other_arithmetic_says_nothing_of_the_scale(body: str) -> None:
     model = model_of(body)
     assert scalings_of(model) == {}
-    assert np.abs(plausible_feeds(model)["x"]).max() < 5
+    assert np.abs(PlausibleInputs.of(model).feeds(FreeSizes(0))["x"]).max() < 5
 
 
 def test_a_range_that_the_user_gives_counts_instead() -> None:
@@ -88,4 +88,4 @@ def test_a_range_that_the_user_gives_counts_instead() -> None:
 
 def test_a_mask_of_floats_stays_one() -> None:
     model = model_of("a = Sub(attention_mask, half) y = Tanh(a)", "float[N,3] attention_mask")
-    assert (plausible_feeds(model)["attention_mask"] == 1).all()
+    assert (PlausibleInputs.of(model).feeds(FreeSizes(0))["attention_mask"] == 1).all()
