@@ -24,6 +24,10 @@ _PAUSE = 0.1
 """Seconds between two pictures in a notebook: a browser gets no more of them."""
 
 
+def silent(_: str) -> None:
+    """Take what begins, and tell nobody."""
+
+
 class At(NamedTuple):
     """How far something is.
 

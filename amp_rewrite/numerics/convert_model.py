@@ -11,6 +11,7 @@ from typing import Unpack, cast
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
+from amp_rewrite.base.progress import silent
 from amp_rewrite.errors import OptionError, OutOfTimeError, SaveError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
@@ -68,10 +69,6 @@ _MORE_SEARCHES = 2
 
 Progress = Callable[[str], None]
 """Called with what is being done, in a few words."""
-
-
-def _ignore_progress(_: str) -> None:
-    pass
 
 
 @with_option_names
@@ -161,10 +158,8 @@ def convert(
                 remedy="give data: `amp-rewrite inputs` makes some up",
             )
         chosen = with_measured_target(chosen, next(iter(devices), None))
-    job = _Job(
-        model, kept, chosen, rtol, budget, stressed, progress or _ignore_progress, estimate, devices
-    )
-    job.warn = warn or _ignore_progress
+    job = _Job(model, kept, chosen, rtol, budget, stressed, progress or silent, estimate, devices)
+    job.warn = warn or silent
     conversion = job.measured() if measure else job.run()
     if output is not None:
         conversion.save(path_text(output, SaveError))
@@ -187,7 +182,7 @@ def judge(
         AmpError: `rtol` is wrong, or ONNX Runtime is not installed.
     """
     rtol = _tolerance(rtol)
-    return _Job(model, None, options, rtol, BUDGET, True, progress or _ignore_progress).run(result)
+    return _Job(model, None, options, rtol, BUDGET, True, progress or silent).run(result)
 
 
 @dataclass
@@ -203,7 +198,7 @@ class _Job:
     progress: Progress
     estimate: Estimate | None = None
     providers: tuple[str, ...] = ()
-    warn: Progress = _ignore_progress
+    warn: Progress = silent
     last: Verification | None = None
     scaling: Scaling | None = None
     refused: tuple[Unscaled, ...] = ()

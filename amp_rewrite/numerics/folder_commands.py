@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from amp_rewrite.base import arguments
+from amp_rewrite.base.progress import silent
 from amp_rewrite.errors import LoadError, OptionError, SaveError
 from amp_rewrite.graph.io.model_folder import ModelFolder
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.converted_file import Asked, convert_file
-from amp_rewrite.numerics.folder_job import Done, FolderJob, Progress, silent
+from amp_rewrite.numerics.folder_job import Done, FolderJob, Progress
 from amp_rewrite.numerics.folder_models import FolderModels
 from amp_rewrite.numerics.folder_report import FolderReport, State
 from amp_rewrite.numerics.repair import KeepIO, repair

@@ -270,7 +270,3 @@ def _also_kept(
         names = () if isinstance(chosen.keep_io_types, bool) else chosen.keep_io_types
         names_of[file] = tuple(name for name in names if not options_given.keeps_type(name))
     return {file: names for file, names in names_of.items() if names}
-
-
-def silent(_: str) -> None:
-    """Take what begins, and tell nobody."""

@@ -22,7 +22,7 @@ def graph_of(body: str, inputs: str = "float[2] x", tie=None, opset: int = 21) -
 
 
 def edges(graph: TypeGraph) -> set[tuple[str, str]]:
-    return {(graph.name(a), graph.name(b)) for a, b in graph.networkx().edges}
+    return {(graph.name(a), graph.name(b)) for a, b in graph.edges.tolist()}
 
 
 def vertices(graph: TypeGraph) -> list[str]:
@@ -117,7 +117,7 @@ def test_there_are_no_neighbours_without_edges() -> None:
 
 def test_a_model_without_float32_has_no_vertices() -> None:
     found = graph_of("[a] h = Neg(x) [b] y = Abs(h)", "int64[2] x")
-    assert (len(found), found.networkx().number_of_nodes()) == (0, 0)
+    assert (len(found), len(found.edges)) == (0, 0)
     assert [list(found.vertices_of(node)) for node in range(2)] == [[], []]
     assert vertices_in(found.having(Trait.MOVES)) == []
 
@@ -208,15 +208,3 @@ def test_a_sequence_at_the_end_of_the_model_is_opaque() -> None:
         "[s] s = SequenceConstruct(x) [a] y = SequenceAt(s, k)", "float[2] x, int64 k"
     )
     assert inside.opaque_ends == frozenset()
-
-
-def test_networkx_has_the_same_vertices_and_edges_for_analysis() -> None:
-    found = graph_of(CHAIN)
-    graph = found.networkx()
-    assert dict(graph.nodes) == {
-        0: {"name": "a/T", "op_type": "Relu", "type": "tensor(float)"},
-        1: {"name": "b/T", "op_type": "Add", "type": "tensor(float)"},
-        2: {"name": "c/T1", "op_type": "Cast", "type": "tensor(float)"},
-        3: {"name": "e/T", "op_type": "Exp", "type": "tensor(float)"},
-    }
-    assert list(graph.edges) == [(0, 1), (1, 2), (1, 3)]

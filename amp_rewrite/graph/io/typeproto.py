@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx
 import onnx_ir as ir
 
@@ -98,42 +96,13 @@ def read_info(proto: onnx.ValueInfoProto, value: ir.Value) -> None:
 
 
 def write_type(proto: onnx.TypeProto, type_: ir.TypeProtocol, shape: ir.Shape | None) -> None:
-    """Fill a TypeProto.
-
-    Raises:
-        TypeError: The type is of a class that ONNX has no message for.
-    """
+    """Fill a TypeProto."""
     if isinstance(type_, OpaqueType):
         proto.CopyFrom(type_.proto)
         return
-    if type_.denotation:
-        proto.denotation = type_.denotation
-    if isinstance(type_, ir.TensorType | ir.SparseTensorType):
-        leaf: Any = (
-            proto.tensor_type if isinstance(type_, ir.TensorType) else proto.sparse_tensor_type
-        )
-        leaf.elem_type = type_.dtype.value
-        if shape is not None:
-            _write_shape(leaf.shape, shape)
-    elif isinstance(type_, ir.SequenceType):
-        write_type(proto.sequence_type.elem_type, type_.elem_type, shape)
-    elif isinstance(type_, ir.OptionalType):
-        write_type(proto.optional_type.elem_type, type_.elem_type, shape)
-    else:
-        raise TypeError(f"ONNX has no type like {type_!r}")
-
-
-def _write_shape(proto: onnx.TensorShapeProto, shape: ir.Shape) -> None:
-    proto.SetInParent()  # a scalar has a shape without dimensions, which is not "no shape"
-    for index, dim in enumerate(shape):
-        entry = proto.dim.add()
-        denotation = shape.get_denotation(index)
-        if denotation:
-            entry.denotation = denotation
-        if isinstance(dim, int):
-            entry.dim_value = dim
-        elif dim.value is not None:
-            entry.dim_param = str(dim.value)
+    ir.serde.serialize_type_into(proto, type_)
+    if shape is not None:
+        ir.serde.serialize_shape_into(proto, shape)
 
 
 def write_info(proto: onnx.ValueInfoProto, value: ir.Value) -> None:

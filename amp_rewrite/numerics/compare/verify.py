@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
+from amp_rewrite.base.progress import silent
 from amp_rewrite.errors import OptionError, OutOfTimeError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.read import read_model
@@ -49,10 +50,6 @@ STRESS_SHARE = 2.0
 
 STRESS_SECONDS = (5.0, 60.0)
 """The least and the most seconds that they get unless a budget is given."""
-
-
-def _ignore_progress(_: str) -> None:
-    pass
 
 
 def verify(
@@ -206,7 +203,7 @@ def compared_models(
         stress_budget=ways.get("stress_budget"),
         input_ranges=parsed_ranges(ways.get("input_ranges", ())),
         intermediates=intermediates,
-        progress=progress or _ignore_progress,
+        progress=progress or silent,
     )
 
 
@@ -243,7 +240,7 @@ def verified(
     stress_budget: float | None = None,
     input_ranges: InputRanges,
     intermediates: bool = True,
-    progress: Progress = _ignore_progress,
+    progress: Progress = silent,
 ) -> VerifyReport:
     """Do what `verify` does, for models that are loaded.
 
