@@ -251,6 +251,11 @@ class FlatGraph(ABC):
         is_end = self.is_output(written) and not self.uses(written)
         return types[read] is not None and types[read] == types[written] and not is_end
 
+    def bind(self, names: frozenset[str]) -> None:
+        """Let the values of the main graph that have these names be bound."""
+        values = enumerate(zip(self.home, self.value_names, strict=True)) if names else ()
+        self.bound = frozenset(v for v, (home, name) in values if home == MAIN and name in names)
+
     def is_call(self, node: int) -> bool:
         """Tell whether a node calls a model-local function."""
         return self.called(node) in self.functions

@@ -12,7 +12,6 @@ import onnx_ir as ir
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.flat import (
     ABSENT,
-    MAIN,
     NUMBERS_OF_CONSTANT,
     Attribute,
     Body,
@@ -85,11 +84,7 @@ class FlatModel(FlatGraph):
             model=model,
         )
         flat.add_graph(model.graph, Body())
-        names = training_names(model)
-        main = range(len(flat.values)) if names else ()
-        flat.bound = frozenset(
-            v for v in main if flat.home[v] == MAIN and flat.value_names[v] in names
-        )
+        flat.bind(training_names(model))
         return flat
 
     def add_graph(self, graph: ir.Graph, body: Body) -> None:

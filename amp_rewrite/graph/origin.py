@@ -13,6 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite.graph.metadata_keys import ORIGIN_KEY
+from amp_rewrite.graph.proto.messages import bound_names
 
 
 @dataclass(slots=True)
@@ -110,10 +111,4 @@ def attach(model: ir.Model, origin: Origin) -> None:
 def training_names(model: ir.Model) -> frozenset[str]:
     """Return the values of the main graph that training_info binds: their types must not change."""
     origin = of(model)
-    if origin is None:
-        return frozenset()
-    return frozenset(
-        binding.key
-        for info in origin.model.training_info
-        for binding in (*info.initialization_binding, *info.update_binding)
-    )
+    return frozenset() if origin is None else bound_names(origin.model)

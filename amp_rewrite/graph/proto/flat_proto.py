@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import onnx
 from onnx import AttributeProto
+from onnx.helper import make_tensor_value_info
 
 from amp_rewrite.graph.flat import NUMBERS_OF_CONSTANT, Attribute, FlatGraph, Tensor
 from amp_rewrite.graph.proto.external import ExternalFiles
@@ -167,9 +168,10 @@ class FlatProto(FlatGraph):
         entry = self.declared.get(value, Declared())
         first, held = entry.input or entry.info, list[onnx.ValueInfoProto]()
         if entry.input is None and value in self.tensors:
-            held = [_declaration(self.tensors[value].dtype, self.tensors[value].dims)]
+            held = [make_tensor_value_info("", self.tensors[value].dtype, self.tensors[value].dims)]
         elif entry.input is None and value in self.sparse:
-            held = [_declaration(self.sparse[value].values.data_type, self.sparse[value].dims)]
+            sparse = self.sparse[value]
+            held = [make_tensor_value_info("", sparse.values.data_type, sparse.dims)]
         outputs = () if entry.output is None else (entry.output, *entry.again)
         return [*(() if first is None else (first,)), *held, *outputs]
 
@@ -214,16 +216,6 @@ def plain(proto: onnx.AttributeProto, files: ExternalFiles) -> Attribute:
     elif kind == AttributeProto.TYPE_PROTO:
         value = type_string(proto.tp, f"attribute {proto.name!r}")
     return Attribute(kind, value)
-
-
-def _declaration(element: int, dims: Iterable[int]) -> onnx.ValueInfoProto:
-    """Return what an initializer says of itself."""
-    info = onnx.ValueInfoProto()
-    info.type.tensor_type.elem_type = element
-    info.type.tensor_type.shape.SetInParent()
-    for dim in dims:
-        info.type.tensor_type.shape.dim.add(dim_value=dim)
-    return info
 
 
 def string(value: bytes) -> str | bytes:

@@ -19,7 +19,7 @@ from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.proto.calls import check_functions
 from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.flat_proto import PLAIN, Declared, FlatProto, plain
-from amp_rewrite.graph.proto.messages import props, text, type_string
+from amp_rewrite.graph.proto.messages import bound_names, props, text, type_string
 from amp_rewrite.graph.proto.missing_shapes import missing_shapes
 from amp_rewrite.graph.proto.scope import Scope
 from amp_rewrite.graph.proto.stored import StoredTensor, check_sparse, check_tensor
@@ -56,15 +56,7 @@ def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatProto:
     run = (key for key in attached if not has_kernels(*key, opsets))
     functions.update((key, attached[key]) for key in run)
     _name_nodes([(flat, unnamed), *((f.graph, f.unnamed) for f in own_functions)])
-    bound = {
-        binding.key
-        for info in proto.training_info
-        for binding in (*info.initialization_binding, *info.update_binding)
-    }
-    if bound:
-        flat.bound = frozenset(
-            v for v, home in enumerate(flat.home) if home == MAIN and flat.value_names[v] in bound
-        )
+    flat.bind(bound_names(proto))
     return flat
 
 

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite import dtypes
 from amp_rewrite.base import arguments
-from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph import elements
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.elements import set_element
 from amp_rewrite.graph.infer import Types
@@ -204,8 +202,8 @@ def widen_boundary(model: ir.Model, types: Types) -> None:
     The casts are inside the main graph, which is modified. A fed number that the low type has, and
     any result, are the same numbers in float32.
     """
-    low = {v: t for v in (*model.graph.inputs, *model.graph.outputs) if (t := _low(types.get(v)))}
-    if not low:
+    low = low_values(types)
+    if low.keys().isdisjoint((*model.graph.inputs, *model.graph.outputs)):
         return
     insert = Inserter(model)
     for index, value in enumerate(list(model.graph.outputs)):
@@ -217,8 +215,3 @@ def widen_boundary(model: ir.Model, types: Types) -> None:
         if value in low and not (constant and model.ir_version < FIRST_IR_WITH_OVERRIDES):
             insert.convert_input(value, types[value], low[value])
             set_element(value, FLOAT32)
-
-
-def _low(type_: str | None) -> DType | None:
-    member = None if type_ is None else elements.element(type_)
-    return None if member is None else dtypes.LOW.get(dtypes.dtype_name(member))

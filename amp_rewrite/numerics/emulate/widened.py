@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.elements import set_element
-from amp_rewrite.graph.infer import Types, infer_types
+from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.functions import inline
+from amp_rewrite.numerics.emulate.model import low_values
 from amp_rewrite.numerics.emulate.type_attributes import (
     LOW_MEMBERS,
     is_low_tensor,
@@ -33,7 +32,7 @@ def widened(model: ir.Model) -> ir.Model:
     """
     wide = clone(model)
     inline(wide)
-    types = infer_types(wide)
+    low = low_values(infer_types(wide))
     for node in wide.graph.all_nodes():
         make_float32(node)
         if node.domain == "" and node.op_type == "Cast" and _casts_low(node):
@@ -42,16 +41,11 @@ def widened(model: ir.Model) -> ir.Model:
         for value in graph.initializers.values():
             if value.const_value is not None and is_low_tensor(value.const_value):
                 value.const_value = widen(value.const_value)
-    for value in types:
-        if _is_low(types, value):
+    for value in low:
+        if value is not None:
             set_element(value, FLOAT32)
     return wide
 
 
 def _casts_low(node: ir.Node) -> bool:
     return node.attributes.get_int("to", FLOAT32.number) in {low.value for low in LOW_MEMBERS}
-
-
-def _is_low(types: Types, value: ir.Value) -> bool:
-    member = elements.element(types[value])
-    return member is not None and dtypes.dtype_name(member) in dtypes.LOW

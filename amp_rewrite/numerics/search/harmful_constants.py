@@ -239,16 +239,12 @@ def _open_constant(graph: ir.Graph, constant: RoundedConstant, number: int) -> s
         if not value.is_graph_input():
             graph.inputs.append(value)
         return name
-    attribute_value, node = value.const_value, value.producer()
-    if node is not None:
-        attribute_value = node.attributes["value"].as_tensor()
-    assert attribute_value is not None, "it was found by its numbers"
-    name = f"{_PREFIX}.{number}"
+    before, name = constant.before, f"{_PREFIX}.{number}"
     open_input = ir.Value(
         name=name,
         type=ir.TensorType(FLOAT32.ir),
-        shape=ir.Shape(attribute_value.shape.numpy()),
-        const_value=attribute_value,
+        shape=ir.Shape(before.shape.numpy()),
+        const_value=before,
     )
     graph.register_initializer(open_input)
     graph.inputs.append(open_input)
