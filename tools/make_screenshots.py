@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 import amp_rewrite as amp
 from amp_rewrite.page.comparison import Other, types_in
-from amp_rewrite.page.evidence import Evidence, measured, shapes_of
+from amp_rewrite.page.evidence import Evidence, measured
 from amp_rewrite.page.render import write_page
 from amp_rewrite.rewriting.report.file_sizes import size_of, sizes_of
 from amp_rewrite.rewriting.report.next_steps import Names
@@ -70,7 +70,6 @@ def write(model: Path, page: Path, other: Path | None = None) -> None:
         sizes_of(model, result.flat, result.plan, None),
         amp.verify(model, result.model, stress=False),
         measured(model, result, None),
-        shapes=shapes_of(model, result),
     )
     beside = None
     if other is not None:
