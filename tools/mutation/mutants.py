@@ -111,6 +111,7 @@ def _mutant(path: str, text: str, operator: str, index: int) -> Mutant | None:
         return None
     old, new = text.splitlines(), changed.splitlines()
     first = next(i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b)
+    first += next(i for i, line in enumerate(old[first:]) if line.strip())  # its place is code
     same = next(i for i, (a, b) in enumerate(zip(old[::-1], new[::-1], strict=False)) if a != b)
     parts = (" ".join(s.strip() for s in lines[first : len(lines) - same]) for lines in (old, new))
     before, after = parts

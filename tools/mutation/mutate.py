@@ -45,6 +45,9 @@ PARTS = (
     "amp_rewrite/training/optimizers/clipping.py",
     "amp_rewrite/numerics/compare/verify_report.py",
 )
+_BEHAVIOUR = {"rewriting": ("tests/conformance",), "values": ("tests/conformance",)}
+"""Room -> tests that bear the name of no file."""
+
 EQUIVALENT = "equivalent"
 KNOWN = Path(__file__).with_name("equivalent.txt")
 """Pairs of lines: what stands there and what computes the same; then an empty one."""
@@ -76,12 +79,16 @@ def equivalents() -> set[tuple[str, str]]:
 
 
 def tests_of(path: str, wide: bool) -> list[str]:
-    """Return the tests of a file: those that bear its name, or without these its folder's."""
+    """Return the tests of a file: those that bear its name, or without these its folder's.
+
+    If wide, those of its folder, and those of behaviour.
+    """
     inside = Path(path).relative_to(PACKAGE)
     own = Path("tests", inside).with_name(f"test_{inside.name}")
     if (ROOT / own).exists() and not wide:
         return [str(own)]
-    return [test for test in own_tests(ROOT, path) if (ROOT / test).exists()]
+    more = _BEHAVIOUR.get(inside.parts[0], ()) if wide else ()
+    return [test for test in (*own_tests(ROOT, path), *more) if (ROOT / test).exists()]
 
 
 def try_part(part: str, number: int, seed: int, seconds: float, wide: bool) -> list[Verdict]:
@@ -122,7 +129,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--number", type=int, default=20, help="mutants of each path")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=10.0, help="of tests, for each mutant")
-    parser.add_argument("--wide", action="store_true", help="all fast tests of the folder")
+    parser.add_argument("--wide", action="store_true", help="tests of the folder and of behaviour")
     parser.add_argument("--most", type=float, default=0.1, help="share that may survive")
     options = parser.parse_args(arguments)
     for part in options.parts:

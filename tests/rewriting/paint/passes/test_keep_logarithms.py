@@ -55,3 +55,14 @@ def test_guards_that_the_type_holds_demand_nothing() -> None:
 def test_a_node_that_the_user_allows_stays_low() -> None:
     body, eps = "[product] p = MatMul(h, w) " + LOG, ", float eps = {1e-10}"
     assert "product" not in kept(body, eps, allow_nodes=["product"])
+
+
+@pytest.mark.parametrize(("weight", "reason"), [("0.9", "likely-overflow"), ("0.4", "allow-list")])
+def test_a_transform_that_loud_sound_takes_out_of_range_is_kept(weight: str, reason: str) -> None:
+    numbers = ", ".join([weight] * 16)
+    nodes = rewritten(
+        f"""g (float[4,4] x) => (float[4,4] y)
+        <float[4,4] w = {{{numbers}}}, float eps = {{1e-3}}> {{
+        [transform] h = MatMul(x, w) s = Mul(h, h) c = Max(s, eps) l = Log(c) y = MatMul(l, w) }}"""
+    ).report.nodes
+    assert {n.variables["T"].reason for n in nodes if n.name == "transform"} == {reason}

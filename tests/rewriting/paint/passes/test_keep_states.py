@@ -15,9 +15,9 @@ SOURCE = """g (float[T,4] u, float[4] first) => (float[4] last, float[T,4] y)
         [next] p = MatMul(a, x) [sum] n = Add(p, e) [read] z = MatMul(a, n) }>(first, u) }"""
 
 
-def marks(**options: Any) -> dict[str, tuple[str, str | None]]:
+def marks(source: str = SOURCE, **options: Any) -> dict[str, tuple[str, str | None]]:
     """Return, by node with one type variable, its reason and what is said of it."""
-    nodes = amp.rewrite(parse(SOURCE), target="schema", **options).report.nodes
+    nodes = amp.rewrite(parse(source), target="schema", **options).report.nodes
     found = {n.name: next(iter(n.variables.values())) for n in nodes if len(n.variables) == 1}
     return {name: (v.reason, v.detail) for name, v in found.items()}
 
@@ -37,3 +37,11 @@ def test_a_node_that_the_user_allows_is_not_kept() -> None:
 
 def test_force_all_keeps_nothing() -> None:
     assert "carried-state" not in {reason for reason, _ in marks(level="UNSAFE_FORCE_ALL").values()}
+
+
+def test_a_state_that_is_gated_may_be_rounded() -> None:
+    gated = SOURCE.replace(
+        "[next] p = MatMul(a, x)", "h = MatMul(a, e) g = Sigmoid(h) [next] p = Mul(g, x)"
+    )
+    assert marks(gated)["next"][0] != "carried-state"
+    assert marks(gated.replace("Sigmoid", "Softplus"))["next"][0] == "carried-state"

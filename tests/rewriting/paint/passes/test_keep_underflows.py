@@ -219,3 +219,10 @@ def test_one_scale_that_is_too_small_keeps_a_product_of_blocks_float32(
         assert "scales a block of weights" in told
     kept = [t for t in amp.to_proto(made.model).graph.initializer if t.name == "w"]
     assert kept == [numpy_helper.from_array(codes, "w")]
+
+
+@pytest.mark.parametrize("number", ["1e-6", "1e-4"])
+def test_a_reciprocal_of_a_constant_that_leaves_the_range_is_kept(number: str) -> None:
+    body = "[inverse] i = Reciprocal(small) [moved] t = Identity(i) [read] k = Mul(h, t)"
+    found = marks(model(body, f"float small = {{{number}}}"))
+    assert ({"inverse", "moved", "read"} <= found.keys()) is (number == "1e-6")
