@@ -155,6 +155,11 @@ def low_dtype(name: object) -> DType:
     return known
 
 
+def may_leave_range(low: DType) -> bool:
+    """Tell whether float32 numbers leave the range of a type: that of bfloat16 is the same."""
+    return low.overflow <= FLOAT32.max / 2
+
+
 def of(number: int) -> DType | None:
     """Return the facts about a TensorProto.DataType, or None if it is not one of the three."""
     return _BY_NUMBER.get(number)

@@ -34,11 +34,13 @@ class Planned:
 
     @cached_property
     def _model(self) -> ir.Model:
-        from amp_rewrite.rewriting.apply.rewritten_model import rewritten_model
+        from amp_rewrite.graph.io.read import read_model
+        from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
 
         with paused_gc():
             graph, notes = self.context.type_graph, self._metadata()
-            return rewritten_model(self.flat, graph, self.plan, self.removed, notes)
+            rewritten = rewritten_flat(self.flat, graph, self.plan, self.removed, notes)
+            return read_model(rewritten.flat)
 
     def save(self, path: Path, *, progress: Progress | None = None) -> None:
         """Write the model with the changes; weights are converted on their way.

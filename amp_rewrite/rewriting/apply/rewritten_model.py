@@ -10,7 +10,7 @@ import onnx_ir as ir
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.io.model_files import Place, refer
-from amp_rewrite.graph.io.read import read_model, tensor_of
+from amp_rewrite.graph.io.read import tensor_of
 from amp_rewrite.graph.proto.external import HELD, Held
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.number_model import number_model
@@ -20,17 +20,6 @@ from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph
 from amp_rewrite.rewriting.apply.rewritten_weights import Weight, converted_message
 from amp_rewrite.rewriting.apply.save_rewritten import header
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
-
-
-def rewritten_model(
-    flat: FlatProto,
-    type_graph: TypeGraph,
-    plan: CastPlan,
-    removed: Iterable[int],
-    metadata: Mapping[str, str],
-) -> ir.Model:
-    """Return the objects of the model that a plan makes of one; arguments: `rewritten_flat`."""
-    return read_model(rewritten_flat(flat, type_graph, plan, removed, metadata).flat)
 
 
 class RewrittenFlat(NamedTuple):

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from amp_rewrite.dtypes import DType
+from amp_rewrite.dtypes import DType, may_leave_range
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import TABLE, Trait, having, operator, row_of
-from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
 
 MASKING = having(Trait.MOVES, Trait.CASTS, Trait.ADDS) | {"Mul"}

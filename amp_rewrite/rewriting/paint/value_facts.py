@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial, reduce
+from typing import NamedTuple
 
-from amp_rewrite.dtypes import DType
+import numpy as np
+
+from amp_rewrite.dtypes import FLOAT32, DType, may_leave_range
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import Tensor
-from amp_rewrite.rewriting.paint.beyond_range import (
-    Beyond,
-    beyond_inside,
-    beyond_range,
-    beyond_sums,
-    may_leave_range,
-)
-from amp_rewrite.values.intervals.interval import Interval
+from amp_rewrite.graph.flat import Array, Tensor
+from amp_rewrite.graph.reach import data_of
+from amp_rewrite.graph.traits import Trait, has, having, operator
+from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.values.inner_sums import inner_sum, terms_of
+from amp_rewrite.values.intervals.interval import Interval, add
 from amp_rewrite.values.intervals.propagate import Intervals, intervals_of
-from amp_rewrite.values.magnitudes.estimates import Estimates, estimates_of
+from amp_rewrite.values.magnitudes.estimates import Estimates
 from amp_rewrite.values.magnitudes.outliers import Outliers
 from amp_rewrite.values.weight_stats import MeasuredConstants, WeightStats
+
+_HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN, Trait.HOLDS)
+
+
+class Beyond(NamedTuple):
+    """How a value leaves the range of the low type.
+
+    Attributes:
+        reason: CERTAIN_OVERFLOW or LIKELY_OVERFLOW.
+        detail: A sentence for the user.
+    """
+
+    reason: Reason
+    detail: str
 
 
 @dataclass(frozen=True)
@@ -56,37 +70,93 @@ class ValueFacts:
     @cached_property
     def estimates(self) -> Estimates:
         """How large the elements of every value are likely to be."""
-        facts = self.type_graph, self.intervals, self.variables
-        return estimates_of(*facts, low_inputs=self.low_inputs)
+        return Estimates(
+            self.type_graph, self.intervals, self.variables, low_inputs=self.low_inputs
+        )
 
     @cached_property
     def outliers(self) -> Outliers:
         """Which channels of every value are likely to be far larger than its others."""
         return Outliers(self.type_graph, self.intervals, self.estimates, self.low.overflow)
 
+    @property
+    def _leaves_range(self) -> bool:
+        return not self.fits and may_leave_range(self.low)
+
     @cached_property
     def beyond(self) -> Mapping[int, Beyond]:
-        """The values that leave the range of the low type, for certain or by an estimate."""
-        if self.fits or not may_leave_range(self.low):
-            return {}
-        return beyond_range(
-            self.type_graph, self.intervals, self.estimates, self.outliers, self.low
-        )
+        """The computed values that leave the range of the low type, in order."""
+        names, beyond_of = self.type_graph.flat.value_names, dict[int, Beyond]()
+        if not self._leaves_range:
+            return beyond_of
+        for value in _computed(self.type_graph, self.intervals.may_reach(self.low.overflow)):
+            beyond = self._beyond(names[value], self.intervals[value], partial(self._likely, value))
+            if beyond is not None:
+                beyond_of[value] = beyond
+        return beyond_of
 
     @cached_property
     def beyond_inside(self) -> Mapping[int, Beyond]:
-        """The nodes with a sum inside that leaves the range, for certain or by an estimate."""
-        if self.fits or not may_leave_range(self.low):
-            return {}
-        return beyond_inside(
-            self.type_graph, self.intervals, self.estimates, self.outliers, self.low
-        )
+        """The nodes with a sum inside, which no output gives, that leaves the range."""
+        flat, beyond_of = self.type_graph.flat, dict[int, Beyond]()
+        sums = [
+            None if called in flat.functions or not self._leaves_range else inner_sum(called)
+            for called in flat.operators
+        ]
+        for node, number in enumerate(flat.operator) if any(sums) else ():
+            inside = sums[number]
+            if inside is None or len(flat.outputs_of(node)) > inside.output:
+                continue
+            terms = terms_of(flat, node, inside)
+            if not terms or not self.type_graph.is_float32(terms[0]):
+                continue
+            interval = reduce(add, [self.intervals[v] for v in terms])
+            name = f"the sum inside {flat.node_names[node]}"
+            beyond = self._beyond(name, interval, partial(self._likely_sum, terms))
+            if beyond is not None:
+                beyond_of[node] = beyond
+        return beyond_of
 
     def beyond_sums(self, adds_low: Container[tuple[str, str]]) -> Mapping[int, Beyond]:
-        """Return the products of operators whose partial sums are likely to leave the range."""
-        if self.fits or not adds_low or not may_leave_range(self.low):
-            return {}
-        return beyond_sums(self.type_graph, self.outliers, adds_low, self.low)
+        """Return the products whose partial sums are likely to leave the range.
+
+        `adds_low` are the operators whose kernels add in the low type.
+        """
+        flat, low, beyond_of = self.type_graph.flat, self.low, dict[int, Beyond]()
+        asked = [
+            self._leaves_range and called[:2] in adds_low and has(called, Trait.CONTRACTS)
+            for called in flat.operators
+        ]
+        for node in [n for n, number in enumerate(flat.operator) if asked[number]]:
+            inputs = flat.inputs_of(node)
+            reached = self.outliers.partial_sum(*inputs[:2]) if len(inputs) > 1 else 0.0
+            if reached >= low.overflow:
+                name, end = flat.node_names[node], f"{low.name} ends at {low.max:.6g}"
+                detail = f"a partial sum of {name} is likely to reach {reached:.2g}, {end}"
+                beyond_of[node] = Beyond(Reason.LIKELY_OVERFLOW, detail)
+        return beyond_of
+
+    def _beyond(self, name: str, interval: Interval, likely: Callable[[], float]) -> Beyond | None:
+        """Return how a value leaves the range of the low type, for certain or by an estimate."""
+        low, end = self.low, f"{self.low.name} ends at {self.low.max:.6g}"
+        if interval.magnitude < low.overflow:
+            return None
+        if low.overflow <= interval.reach <= FLOAT32.max:
+            detail = f"{name} reaches at least {interval.reach:.4g}, {end}"
+            return Beyond(Reason.CERTAIN_OVERFLOW, detail)
+        largest = min(likely(), interval.magnitude)
+        if largest < low.overflow:
+            return None
+        return Beyond(Reason.LIKELY_OVERFLOW, f"{name} is likely to reach {largest:.2g}, {end}")
+
+    def _likely(self, value: int) -> float:
+        """Return the likely largest magnitude of a value; 0 if nothing is known."""
+        estimate = self.estimates[value]
+        return max(0.0 if estimate is None else estimate.largest, self.outliers.peak(value))
+
+    def _likely_sum(self, terms: Sequence[int]) -> float:
+        estimate = self.estimates.total(terms)
+        return max(0.0 if estimate is None else estimate.largest, self.outliers.total_peak(terms))
 
     def fitting(self) -> ValueFacts:
         """Return the facts of which all numbers are taken to be in the range."""
@@ -111,3 +181,28 @@ class ValueFacts:
         """Measure some constants, by value, together: `stats` has nothing to do for short ones."""
         elements = self.type_graph.flat.elements
         self.measured.measure_all({value: elements(t) for value, t in tensors.items()})
+
+
+def _computed(type_graph: TypeGraph, concerned: Array) -> Iterator[int]:
+    """Yield float32 inputs and results of `concerned` computation: no constants, moved or not.
+
+    Constants, and what only moves them, are the business of KeepOverflows: some may saturate.
+    """
+    flat, held = type_graph.flat, _moved_constants(type_graph)
+    entries = [v for body in flat.bodies for v in body.inputs if not flat.is_initializer(v)]
+    values = np.array([*entries, *flat.outputs], np.int64)
+    for value in values[concerned[values]].tolist():
+        if type_graph.is_float32(value) and value not in held:
+            yield value
+
+
+def _moved_constants(type_graph: TypeGraph) -> set[int]:
+    """Return the float32 results of operators that do nothing but move constants."""
+    graph, flat = type_graph, type_graph.flat
+    moves = [operator(called) in _HANDING_ON for called in flat.operators]
+    held: set[int] = set()
+    for node in [n for n, number in enumerate(flat.operator) if moves[number]]:
+        data = data_of(flat, node)
+        if all(v in held or constant_tensor(graph, v) is not None for v in data):
+            held.update(v for v in flat.outputs_of(node) if graph.is_float32(v))
+    return held

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amp_rewrite.dtypes import FLOAT16, FLOAT32, DType
+from amp_rewrite.dtypes import FLOAT16, FLOAT32, DType, may_leave_range
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.constants import constant_tensor, read_constants
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
@@ -25,7 +25,6 @@ from amp_rewrite.graph.rounding_loss import RoundingLoss, rounding_loss
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
 from amp_rewrite.oplists import ListName
-from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.masks import (
     CARRYING,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from amp_rewrite.dtypes import may_leave_range
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.reach import data_of
 from amp_rewrite.graph.step_part import part_in
 from amp_rewrite.graph.traits import Trait, having, operator, row_of
-from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
 

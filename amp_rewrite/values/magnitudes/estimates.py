@@ -1,4 +1,4 @@
-"""Estimates of all values, in one sweep in execution order; see `estimates_of`.
+"""Estimates of all values, in one sweep in execution order; see `Estimates`.
 
 The sweep goes as far as the values that are asked for, and asks a rule once for each case: what
 intervals tell of a node (`Intervals.case`), and the estimates of its inputs.
@@ -42,34 +42,27 @@ _SAMPLES, _SAMPLE = 16, 4096
 """How many runs of how many elements are read of a long constant."""
 
 
-def estimates_of(
-    type_graph: TypeGraph,
-    intervals: Intervals,
-    variables: frozenset[int] = frozenset(),
-    *,
-    low_inputs: bool = False,
-) -> Estimates:
-    """Return how large the elements of every value are likely to be, by the value's number.
+class Estimates(Sweep[Estimate | None]):
+    """How large the elements of every value are likely to be, by the value's number.
 
     One is computed when it, or one behind it, is asked for. `estimates[v]` is None where nothing is
     known. Inputs are taken to be normalised (mean 0, deviation 1) unless their interval says more.
-    `variables` are graph inputs that are training variables: weights, of which nothing is known.
-    `low_inputs` tells whether inputs in 16 bits are normalised, too, or nothing is known of them.
     """
-    return Estimates(type_graph, intervals, variables, low_inputs)
-
-
-class Estimates(Sweep[Estimate | None]):
-    """The estimates of a model's values; `estimates_of` makes them."""
 
     def __init__(
         self,
         type_graph: TypeGraph,
         intervals: Intervals,
-        variables: frozenset[int],
-        low_inputs: bool,
+        variables: frozenset[int] = frozenset(),
+        *,
+        low_inputs: bool = False,
     ) -> None:
-        """Know nothing yet."""
+        """Know nothing yet.
+
+        `variables` are graph inputs that are training variables: weights, of which nothing is
+        known. `low_inputs` tells whether inputs in 16 bits are normalised, too, or nothing is known
+        of them.
+        """
         super().__init__(type_graph)
         self.intervals = intervals
         self._variables = variables

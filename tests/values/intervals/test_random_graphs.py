@@ -19,7 +19,7 @@ from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.values.intervals import propagate
 from amp_rewrite.values.intervals.interval import Interval, between
 from amp_rewrite.values.intervals.propagate import intervals_of
-from amp_rewrite.values.magnitudes.estimates import estimates_of
+from amp_rewrite.values.magnitudes.estimates import Estimates
 from amp_rewrite.values.node_kinds import ShapeOf, node_kinds
 
 SIDE = 4
@@ -180,7 +180,7 @@ def test_what_nodes_of_one_case_share_is_what_their_rules_say_of_each(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(propagate, "node_kinds", each_its_own)
         alone = intervals_of(type_graph, inputs=inputs)
-    estimates = estimates_of(type_graph, shared), estimates_of(type_graph, alone)
+    estimates = Estimates(type_graph, shared), Estimates(type_graph, alone)
     for value, name in enumerate(type_graph.flat.value_names):
         assert shared[value] == alone[value], name
         assert all(type(end) is float for end in shared[value]), name

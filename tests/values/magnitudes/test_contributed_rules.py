@@ -11,7 +11,7 @@ from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.values.intervals.propagate import intervals_of
 from amp_rewrite.values.magnitudes.estimate import Estimate
-from amp_rewrite.values.magnitudes.estimates import estimates_of
+from amp_rewrite.values.magnitudes.estimates import Estimates
 
 WEIGHTS = {"w": (8, 8), "wide": (8, 24), "bias": (8,), "long": (24,), "gain": (8,)}
 
@@ -27,7 +27,7 @@ def estimates(body: str) -> dict[str, Estimate | None]:
         weight = rng.uniform(0.5, 2.0, shape).astype(np.float32)
         model.graph.initializer.append(numpy_helper.from_array(weight, name))
     graph = build_type_graph(load(model))
-    found = estimates_of(graph, intervals_of(graph))
+    found = Estimates(graph, intervals_of(graph))
     return {name: found[v] for v, name in enumerate(graph.flat.value_names) if name}
 
 

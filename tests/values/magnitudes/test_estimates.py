@@ -11,7 +11,7 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.values.intervals.interval import between
 from amp_rewrite.values.intervals.propagate import intervals_of
 from amp_rewrite.values.magnitudes.estimate import Estimate
-from amp_rewrite.values.magnitudes.estimates import estimates_of
+from amp_rewrite.values.magnitudes.estimates import Estimates
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21]>'
 
@@ -21,7 +21,7 @@ def estimates(text: str, **ranges: tuple[float, float]) -> dict[str, Estimate | 
     type_graph = build_type_graph(load(onnx.parser.parse_model(f"{HEADER} {text}")))
     names = type_graph.flat.value_names
     given = {names.index(name): between(*ends) for name, ends in ranges.items()}
-    found = estimates_of(type_graph, intervals_of(type_graph, inputs=given))
+    found = Estimates(type_graph, intervals_of(type_graph, inputs=given))
     return {name: found[v] for v, name in enumerate(names) if name}
 
 
@@ -115,9 +115,9 @@ def test_nothing_is_known_of_training_variables() -> None:
     x, w = type_graph.flat.main.inputs
     intervals = intervals_of(type_graph)
     (y,) = type_graph.flat.main.outputs
-    assert estimates_of(type_graph, intervals)[y] is not None
-    assert estimates_of(type_graph, intervals, frozenset([w]))[y] is None
-    assert estimates_of(type_graph, intervals, frozenset([x]))[y] is None
+    assert Estimates(type_graph, intervals)[y] is not None
+    assert Estimates(type_graph, intervals, frozenset([w]))[y] is None
+    assert Estimates(type_graph, intervals, frozenset([x]))[y] is None
 
 
 def test_a_square_is_one_through_identity() -> None:

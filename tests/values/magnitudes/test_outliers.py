@@ -12,7 +12,7 @@ from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.values.intervals.propagate import intervals_of
 from amp_rewrite.values.magnitudes.channel import LargeChannels, outliers_of_rows
-from amp_rewrite.values.magnitudes.estimates import estimates_of
+from amp_rewrite.values.magnitudes.estimates import Estimates
 from amp_rewrite.values.magnitudes.outliers import Outliers
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>'
@@ -32,7 +32,7 @@ def sweep(text: str, **constants: np.ndarray) -> tuple[Outliers, dict[str, int]]
     graph = build_type_graph(load(model))
     intervals = intervals_of(graph)
     names = {name: v for v, name in enumerate(graph.flat.value_names) if name}
-    return Outliers(graph, intervals, estimates_of(graph, intervals), 65520.0), names
+    return Outliers(graph, intervals, Estimates(graph, intervals), 65520.0), names
 
 
 def large(body: str, given: str = "float[4,32] x", **constants: np.ndarray) -> LargeChannels | None:

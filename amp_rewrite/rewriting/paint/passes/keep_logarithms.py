@@ -21,10 +21,10 @@ from functools import cached_property
 
 import numpy as np
 
+from amp_rewrite.dtypes import may_leave_range
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT, Operator
 from amp_rewrite.graph.traits import Trait, has, having, is_one, operator
-from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.formulas import Formulas
 from amp_rewrite.rewriting.paint.guards import guards_of

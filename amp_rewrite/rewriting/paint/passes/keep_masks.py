@@ -15,11 +15,10 @@ bfloat16 constants that end at half the range keep that; what the caller gives c
 
 from __future__ import annotations
 
-from amp_rewrite.dtypes import DType
+from amp_rewrite.dtypes import DType, may_leave_range
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.fills import Fills, FillSearch
 from amp_rewrite.rewriting.paint.mask_casts import MaskCasts

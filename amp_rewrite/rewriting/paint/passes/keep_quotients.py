@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from amp_rewrite.dtypes import DType
+from amp_rewrite.dtypes import DType, may_leave_range
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.reach import data_of
 from amp_rewrite.graph.traits import Trait, has, having, operator
-from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from amp_rewrite.dtypes import may_leave_range
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT, Operator
 from amp_rewrite.graph.sizes import product_of
 from amp_rewrite.graph.step_part import part_in
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.rewriting.paint.beyond_range import may_leave_range
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
