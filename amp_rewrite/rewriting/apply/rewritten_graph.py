@@ -20,7 +20,7 @@ from amp_rewrite.graph.traits import Trait
 from amp_rewrite.rewriting.apply.declarations import Declarations
 from amp_rewrite.rewriting.apply.node_samples import NodeSamples
 from amp_rewrite.rewriting.apply.rewiring import Item, Read, Rewiring
-from amp_rewrite.rewriting.apply.rewritten_weights import Weight, rewritten_weights, with_data
+from amp_rewrite.rewriting.apply.rewritten_weights import Weight, with_data
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
 from amp_rewrite.rewriting.plan.typed_attributes import typed_attributes
 
@@ -49,7 +49,14 @@ class RewrittenGraph:
 
     def weights(self, number: int) -> Iterator[Weight]:
         """Yield the dense initializers of a graph in order."""
-        return rewritten_weights(self._wiring, number, self._convert)
+        flat, wiring = self._flat, self._wiring
+        for value in flat.bodies[number].initializers:
+            if value in wiring.weights:
+                yield self._convert(wiring.weights[value])
+            elif value in flat.tensors:
+                tensor = flat.tensors[value]
+                yield Weight(tensor.proto, None if tensor.location is None else tensor.stored)
+        yield from map(self._convert, wiring.copies.get(number, ()))
 
     def origins(self, body: int) -> Iterator[int]:
         """Yield, for each node in a rewritten graph in order, which it was, ABSENT if it is new."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -12,7 +11,6 @@ from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.messages import text
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.streams import Stream
-from amp_rewrite.rewriting.apply.rewiring import Rewiring
 from amp_rewrite.rewriting.plan.casts import PlannedWeight
 
 
@@ -27,21 +25,6 @@ class Weight:
 
     message: TensorProto
     stream: Stream | None = None
-
-
-def rewritten_weights(
-    wiring: Rewiring, number: int, convert: Callable[[PlannedWeight], Weight]
-) -> Iterator[Weight]:
-    """Yield the dense initializers of a graph in order; `convert` makes those in the low type."""
-    flat = wiring.flat
-    for value in flat.bodies[number].initializers:
-        if value in wiring.weights:
-            yield convert(wiring.weights[value])
-        elif value in flat.tensors:
-            tensor = flat.tensors[value]
-            yield Weight(tensor.proto, None if tensor.location is None else tensor.stored)
-    for weight in wiring.copies.get(number, ()):
-        yield convert(weight)
 
 
 def converted(flat: FlatProto, weight: PlannedWeight) -> Weight:

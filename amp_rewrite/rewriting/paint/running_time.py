@@ -23,7 +23,7 @@ from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array
 from amp_rewrite.graph.traits import Trait, has, operator
-from amp_rewrite.kernels.costs import ANY, NONE, NOTHING, CostTable, Rate
+from amp_rewrite.kernels.costs import ANY, NONE, NOTHING, Rate
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.weighing import Weighing
 from amp_rewrite.values.patterns.find_groups import find_groups
@@ -92,13 +92,9 @@ class RunningTime:
 
     def __init__(self, context: PaintContext, weighing: Weighing) -> None:
         """Take what the painting knows; nothing is computed yet."""
-        self._context, self._weighing = context, weighing
+        self._context, self._weighing, self._table = context, weighing, weighing.table
         self._graph, self._flat = context.type_graph, context.type_graph.flat
         self.float32, self.low = len(self._graph), len(self._graph) + 1
-
-    @property
-    def _table(self) -> CostTable:
-        return self._weighing.table
 
     @cached_property
     def _families(self) -> list[str]:

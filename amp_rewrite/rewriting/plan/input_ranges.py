@@ -77,7 +77,8 @@ def _range(name: str, ends: Any) -> Range:
     try:
         low, high = (float(end) for end in ends)
     except (TypeError, ValueError):
-        shown = ":".join(ends) if isinstance(ends, tuple) and all(map(_is_text, ends)) else ends
+        is_text = isinstance(ends, tuple) and all(isinstance(end, str) for end in ends)
+        shown = ":".join(ends) if is_text else ends
         raise OptionError(
             f"input_ranges has no two numbers for input {name!r}",
             found=repr(shown),
@@ -90,10 +91,6 @@ def _range(name: str, ends: Any) -> Range:
             expected="two numbers, the smaller one first",
         )
     return low, high
-
-
-def _is_text(end: object) -> bool:
-    return isinstance(end, str)
 
 
 def check_input_names(ranges: InputRanges, model: FlatGraph) -> None:

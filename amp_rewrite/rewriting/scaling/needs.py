@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import constant_tensor
-from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.pipeline import Course, paint_fitting
-from amp_rewrite.rewriting.paint.value_facts import ValueFacts
-from amp_rewrite.values.scales.call import System
 
 MARGIN = 4.0
 """How many times larger than measured or estimated a value may become."""
@@ -180,24 +177,6 @@ class Needs:
         """Return the constants that keep a reader in float32, since they do not fit."""
         marks = self.context.excluded.values()
         return frozenset(m.constant for m in marks if m.constant is not None)
-
-
-def limits_of_constants(
-    system: System, type_graph: TypeGraph, facts: ValueFacts, low: DType, kept: Container[int]
-) -> dict[int, float]:
-    """Return, by element, the largest exponent with which a constant fits.
-
-    One that does not fit as it is counts where it keeps a reader in float32: `kept` are these.
-    """
-    held = {c: constant_tensor(type_graph, system.value_of(c)) for c in sorted(system.constants)}
-    facts.measure_all({system.value_of(c): t for c, t in held.items() if t is not None})
-    found: dict[int, float] = {}
-    for constant, tensor in held.items():
-        if tensor is not None:
-            value = system.value_of(constant)
-            limit = limit_of(facts.stats(value, tensor).max_abs, low, 1.0)
-            found[constant] = limit if value in kept else max(0.0, limit)
-    return found
 
 
 def limit_of(largest: float, low: DType, margin: float) -> float:

@@ -22,7 +22,7 @@ from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.scaling.borders import solve_with_borders
-from amp_rewrite.rewriting.scaling.needs import Measured, Needs, limits_of_constants
+from amp_rewrite.rewriting.scaling.needs import Measured, Needs, limit_of
 from amp_rewrite.rewriting.scaling.noted_exponents import exponents_noted
 from amp_rewrite.rewriting.scaling.scaled_model import scaled_flat
 from amp_rewrite.rewriting.scaling.scaling import Border, ScaledSet, Scaling, Unscaled
@@ -198,7 +198,7 @@ class _Choice:
             system = scale_system(self.flat, self.graph.types, self.preserved, borders=adds_nodes)
             for element, why in given_up.items():
                 system.exponents.pin(element, why)
-            held = limits_of_constants(system, self.graph, self.facts, self.low, self.kept)
+            held = self._limits_of_constants(system)
             limits = {**self.limits, **held}
             if adds_nodes:
                 found = solve_with_borders(system, limits, self.read_limits, self.roof)
@@ -209,6 +209,21 @@ class _Choice:
                 return self._scaling(system, found)
             given_up |= unfit
         return self.given_up(next(iter(given_up.values())))
+
+    def _limits_of_constants(self, system: System) -> dict[int, float]:
+        """Return, by element, the largest exponent with which a constant fits.
+
+        One that does not fit as it is counts where it keeps a reader in float32.
+        """
+        value_of, limits = system.value_of, dict[int, float]()
+        held = {c: constant_tensor(self.graph, value_of(c)) for c in sorted(system.constants)}
+        self.facts.measure_all({value_of(c): t for c, t in held.items() if t is not None})
+        for constant, tensor in held.items():
+            if tensor is not None:
+                value = value_of(constant)
+                limit = limit_of(self.facts.stats(value, tensor).max_abs, self.low, 1.0)
+                limits[constant] = limit if value in self.kept else max(0.0, limit)
+        return limits
 
     def given_up(self, why: str) -> Scaling | None:
         """Return a scaling of nothing, for what is largest leaves the range for a reason."""

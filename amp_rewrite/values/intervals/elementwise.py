@@ -33,7 +33,7 @@ def _multiply(op: Operation) -> Interval:
 
 def _divide(op: Operation) -> Interval:
     quotient = i.divide(op.of(0), op.of(1))
-    if not op.known.is_integer(op.output):
+    if not op.known.type_of(op.output).is_integer:
         return quotient
     return i.increasing(math.trunc, quotient) if quotient.is_bounded else i.ANY
 

@@ -51,13 +51,13 @@ def _scattered(updates: int) -> Rule:
 def _cast(op: Operation) -> Interval:
     """Round; what becomes an integer loses its fraction, and a truth value is 0 or 1."""
     operand, output = op.of(0), op.output
-    if op.known.by_type(output) is i.UNIT:
+    if op.known.type_of(output).range is i.UNIT:
         return i.point(1.0) if operand.away else i.point(0.0) if operand == i.ZERO else i.UNIT
-    if not op.known.is_integer(output):
+    if not op.known.type_of(output).is_integer:
         return operand
     if not operand.is_bounded:
         return i.ANY
-    if op.known.is_integer(op.inputs[0]):
+    if op.known.type_of(op.inputs[0]).is_integer:
         return operand
     return i.increasing(math.trunc, operand)
 

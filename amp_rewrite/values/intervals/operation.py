@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from amp_rewrite.graph.flat import ABSENT, Array, Attribute, FlatGraph
+from amp_rewrite.values.intervals.element_types import ElementType
 from amp_rewrite.values.intervals.interval import ANY, Interval
 from amp_rewrite.values.intervals.row_sums import Layout, RowSums
 
@@ -38,16 +39,8 @@ class Known(Protocol):
         """Tell whether two values are one, which Identity may hand on."""
         ...
 
-    def is_integer(self, value: int) -> bool:
-        """Tell whether the elements of a value are integers or truth values."""
-        ...
-
-    def by_type(self, value: int) -> Interval:
+    def type_of(self, value: int) -> ElementType:
         """Return what the element type of a value says."""
-        ...
-
-    def share(self, value: int) -> float:
-        """Return the largest relative error of an operation with a result of a value's type."""
         ...
 
 
@@ -127,7 +120,7 @@ class Operation(NamedTuple):
     @property
     def share(self) -> float:
         """The largest relative error of one operation, from the type of the result."""
-        return self.known.share(self.output)
+        return self.known.type_of(self.output).share
 
 
 _KINDS: Mapping[type, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str, bytes)}

@@ -185,7 +185,7 @@ class Intervals(Sweep[Interval]):
                 number = self._numbers[value]
         interval = self._known[number]
         if interval is None:
-            interval = self._constant(value) or self.by_type(value)
+            interval = self._constant(value) or self.type_of(value).range
             self._known[number] = interval
         return interval
 
@@ -268,18 +268,6 @@ class Intervals(Sweep[Interval]):
             return None if held is None else held.shape
         return None
 
-    def is_integer(self, value: int) -> bool:
-        """Tell whether the elements of a value are integers or truth values."""
-        return self._type(value).is_integer
-
-    def by_type(self, value: int) -> Interval:
-        """Return what the element type of a value says."""
-        return self._type(value).range
-
-    def share(self, value: int) -> float:
-        """Return the largest relative error of an operation with a result of a value's type."""
-        return self._type(value).share
-
     def sweep(self, nodes: Iterable[int]) -> None:
         """Learn what nodes make; a rule is asked where a case is new."""
         numbers, cases, results_of, case_of = self._numbers, self._cases, self._made, self._case_of
@@ -299,7 +287,8 @@ class Intervals(Sweep[Interval]):
             for value, number in zip(outputs_of(node), results_of[case], strict=False):
                 numbers[value] = number
 
-    def _type(self, value: int) -> ElementType:
+    def type_of(self, value: int) -> ElementType:
+        """Return what the element type of a value says."""
         return element_types.of(self._types[value])
 
     def _results(self, node: int) -> list[int]:
@@ -319,7 +308,7 @@ class Intervals(Sweep[Interval]):
 
     def _stored(self, value: int, interval: Interval, node: int) -> Interval:
         """Return what becomes of a result that is rounded and stored in the type of a value."""
-        type_, operator = self._type(value), self.flat.operator[node]
+        type_, operator = self.type_of(value), self.flat.operator[node]
         if interval is i.ANY:
             return type_.range
         rounds = self._rounds[operator] and not type_.is_integer
@@ -329,7 +318,7 @@ class Intervals(Sweep[Interval]):
 
     def _holds(self, node: int, type_: ElementType) -> bool:
         """Tell whether a type holds every number of the range that a Cast reads from another."""
-        source_type = self._type(self.flat.inputs_of(node)[0])
+        source_type = self.type_of(self.flat.inputs_of(node)[0])
         return (
             not source_type.is_integer
             and type_.share <= source_type.share
@@ -360,17 +349,17 @@ class Intervals(Sweep[Interval]):
     def at_first(self, inner: int, outer: int, is_constant: bool) -> Interval:
         """Begin with the interval outside; in a loop inside a loop, turns of turns multiply."""
         if self.loops > 1 and not is_constant:
-            return self.by_type(inner)
+            return self.type_of(inner).range
         return self.joined([self[outer]])
 
     def is_settled(self, inner: int, end: int) -> bool:
         """Tell whether a turn stays within the interval of what is carried."""
-        return self[end].within(self[inner]) or self[inner] == self.by_type(inner)
+        return self[end].within(self[inner]) or self[inner] == self.type_of(inner).range
 
     def widened(self, inner: int, end: int, turns: int) -> Interval:
         """Give up the intervals that a turn leaves; before long, those of all that is carried."""
         keeps = turns < _PATIENCE and self.is_settled(inner, end)
-        return self[inner] if keeps else self.by_type(inner)
+        return self[inner] if keeps else self.type_of(inner).range
 
     def count_turns(self, inner: int, limit: int) -> None:
         """Bound the number of a turn."""

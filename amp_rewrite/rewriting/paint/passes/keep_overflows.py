@@ -96,11 +96,7 @@ class _Search:
 
     def __post_init__(self) -> None:
         self._casts = MaskCasts(self.context, self.painting)
-
-    @property
-    def type_graph(self) -> TypeGraph:
-        """The model's type graph."""
-        return self.context.type_graph
+        self.type_graph = self.context.type_graph
 
     def constants(self) -> None:
         """Mark what a constant reaches unless it gives the same result with it replaced."""

@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from amp_rewrite.graph.constants import constant_tensor
-from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
+from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.flat import ABSENT, Operator
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import Trait, having, operator, row_of
@@ -107,9 +107,8 @@ class _Search:
     painting: Painting
     marks: dict[int, Mark] = field(default_factory=dict[int, Mark])
 
-    @property
-    def _graph(self) -> TypeGraph:
-        return self.context.type_graph
+    def __post_init__(self) -> None:
+        self._graph = self.context.type_graph
 
     @cached_property
     def _guards(self) -> Mapping[int, float]:
