@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from amp_rewrite.dtypes import BFLOAT16, DType
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.dataflow import TypeGraph, VertexKind
 from amp_rewrite.graph.elements import tensor, with_element
-from amp_rewrite.graph.flat import Array, Attribute
+from amp_rewrite.graph.flat import Array
 from amp_rewrite.graph.ports import schema_variable
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
@@ -45,26 +45,6 @@ _NEVER_FORCED = having(Trait.RANDOM, Trait.CASTS) | {"Constant", "EyeLike", "Mel
 
 _DOMAINS = {False: ("",), True: ("", "com.microsoft")}
 """Whether nothing may be float32 -> the domains whose operators are painted whatever their list."""
-
-
-class _Values(Mapping[str, object]):
-    """A node's attributes as plain values, read only where a list entry has a condition."""
-
-    def __init__(self, read: Callable[[], Mapping[str, Attribute]]) -> None:
-        self._read = read
-
-    @cached_property
-    def _attributes(self) -> Mapping[str, Attribute]:
-        return self._read()
-
-    def __getitem__(self, name: str) -> object:
-        return self._attributes[name].value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._attributes)
-
-    def __len__(self) -> int:
-        return len(self._attributes)
 
 
 @dataclass(frozen=True)
@@ -304,7 +284,8 @@ class PaintContext:
             return Entry(called.op_type, called.domain, ListName.ALLOW, why, where=where)
         if flat.is_call(node):
             return None
-        values = _Values(lambda: flat.attributes(node))
+        asks = flat.operator[node] in self._conditional
+        values = {n: a.value for n, a in flat.attributes(node).items()} if asks else {}
         return self.lists.classify(called.domain, called.op_type, flat.opset_of(node), values)
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from amp_rewrite.base.printable import counted, in_bytes, percent
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
@@ -188,24 +188,13 @@ def _operators(operators: Mapping[str, int]) -> str:
     return ", ".join([*names[:_MOST_OPERATORS], *more])
 
 
-class _Generation(NamedTuple):
-    """The first GPUs with tensor cores for a type.
-
-    Attributes:
-        capability: Their compute capability.
-        name: What NVIDIA calls them, and some of them.
-    """
-
-    capability: str
-    name: str
-
-
 GENERATIONS = {
-    FLOAT16.name: _Generation("7.0", "Volta: V100; then T4, RTX 20"),
-    BFLOAT16.name: _Generation("8.0", "Ampere: A100, A10, RTX 30"),
+    FLOAT16.name: ("7.0", "Volta: V100; then T4, RTX 20"),
+    BFLOAT16.name: ("8.0", "Ampere: A100, A10, RTX 30"),
 }
-"""Since when `wmma` multiplies matrices of a type: sm_70 for .f16, sm_80 for .bf16 (NVIDIA, "PTX
-ISA", sections "wmma" and "mma", "Target ISA Notes",
+"""The compute capability of the first GPUs with tensor cores for a type, and what they are called:
+`wmma` multiplies matrices of .f16 since sm_70, of .bf16 since sm_80 (NVIDIA, "PTX ISA", sections
+"wmma" and "mma", "Target ISA Notes",
 https://docs.nvidia.com/cuda/parallel-thread-execution/#warp-level-matrix-instructions)."""
 
 
@@ -213,11 +202,11 @@ def device_lines(precision: str, multiple: int | None) -> Iterator[str]:
     """Yield the advice in words; `multiple` is that of free lengths, None without tensor cores."""
     if multiple is None:
         return
-    since = GENERATIONS[precision]
+    capability, generation = GENERATIONS[precision]
     older = "; older tensor cores take only float16" if precision == BFLOAT16.name else ""
     yield (
-        f"GPUs: tensor cores take {precision} from compute capability {since.capability} "
-        f"({since.name}){older}"
+        f"GPUs: tensor cores take {precision} from compute capability {capability} "
+        f"({generation}){older}"
     )
     if multiple > 1:
         yield f"GPUs: batch sizes divisible by {multiple} fill the tensor cores"

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -237,7 +236,8 @@ class _Choice:
     def _unfit(self, system: System, found: Solution, *, spares_numbers: bool) -> dict[int, str]:
         """Return an element of each set that some constant speaks against, and why."""
         low, facts, unfit = self.low, self.facts, dict[int, str]()
-        involved = _Involved(system, found)
+        factors = [(e, p) for p in reversed(system.products) for e, _ in reversed(p.factors)]
+        products = {system.exponents.find(e)[0]: p for e, p in factors if found.derived}
         for element in sorted(system.constants & found.exponents.keys()):
             value, exponent = system.value_of(element), found.exponents[element]
             tensor = constant_tensor(self.graph, value)
@@ -250,7 +250,7 @@ class _Choice:
                 why = _rounded(facts.stats(value, tensor).max_abs, exponent, low)
             if why is not None:
                 told = f"the constant {self.flat.value_names[value]} {why}"
-                unfit |= dict.fromkeys(involved.of(element), told)
+                unfit |= dict.fromkeys(_involved(system, found, element, products), told)
         return unfit | self._unfit_attributes(system, found)
 
     def _unfit_attributes(self, system: System, found: Solution) -> dict[int, str]:
@@ -350,30 +350,18 @@ class _Choice:
         return count
 
 
-class _Involved:
-    """The sets whose exponents a constant takes part in."""
+def _involved(
+    system: System, found: Solution, element: int, products: Mapping[int, Product]
+) -> list[int]:
+    """Return elements of the sets whose exponents a constant takes part in.
 
-    def __init__(self, system: System, found: Solution) -> None:
-        self._system, self._found = system, found
-
-    @cached_property
-    def _products(self) -> Mapping[int, Product]:
-        """By root, the first product of which it has a factor."""
-        find = self._system.exponents.find
-        products: dict[int, Product] = {}
-        for product in self._system.products:
-            for factor, _ in product.factors:
-                products.setdefault(find(factor)[0], product)
-        return products
-
-    def of(self, element: int) -> list[int]:
-        """Return elements of these sets."""
-        found = self._found
-        if element not in found.derived:
-            return [element]
-        product = self._products[self._system.exponents.find(element)[0]]
-        members = (product.result, *(e for e, _ in product.factors))
-        return [e for e in members if e in found.exponents and e not in found.derived]
+    `products` are, by root, the first product of which it has a factor.
+    """
+    if element not in found.derived:
+        return [element]
+    product = products[system.exponents.find(element)[0]]
+    members = (product.result, *(e for e, _ in product.factors))
+    return [e for e in members if e in found.exponents and e not in found.derived]
 
 
 def _lost_digits(stats: WeightStats, exponent: int, low: DType) -> str | None:

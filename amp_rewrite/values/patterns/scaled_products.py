@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
@@ -17,20 +16,10 @@ NAME = "ScaledMatMul"
 _FACTORS = {"Mul": slice(0, 2), "Div": slice(1, 2)}
 
 
-class ScaledOperand(NamedTuple):
-    """An operand of a matrix product that a node multiplies by a number.
+def scaled_operands(type_graph: TypeGraph) -> Iterator[tuple[int, int]]:
+    """Yield the nodes that multiply an operand of a matrix product by a number, with the product.
 
-    Attributes:
-        scale: The Mul or Div by a constant of one element; nothing but the product reads it.
-        product: The MatMul.
-    """
-
-    scale: int
-    product: int
-
-
-def scaled_operands(type_graph: TypeGraph) -> Iterator[ScaledOperand]:
-    """Yield the scaled operands of the matrix products of a model.
+    Such a node is a Mul or Div by a constant of one element; nothing but the product reads it.
 
     A Transpose may stand in between: runtimes take it into the product first.
     """
@@ -42,7 +31,7 @@ def scaled_operands(type_graph: TypeGraph) -> Iterator[ScaledOperand]:
         for value in dict.fromkeys(flat.inputs_of(product)):
             scale = _maker(view, value, product)
             if scale != ABSENT and _is_scale(view, scale):
-                yield ScaledOperand(scale, product)
+                yield scale, product
 
 
 def _maker(view: PlainView, value: int, reader: int) -> int:

@@ -55,20 +55,6 @@ class KeepOverflows(PaintPass):
         return painting.with_marks(search.marks)
 
 
-class _Constant(NamedTuple):
-    """A float32 constant.
-
-    Attributes:
-        value: Its value.
-        tensor: Its contents.
-        readers: The vertices that read or repeat it.
-    """
-
-    value: int
-    tensor: Tensor
-    readers: list[int]
-
-
 class _Step(NamedTuple):
     """A vertex that a constant reaches.
 
@@ -103,7 +89,7 @@ class _Search:
         low = self.context.low
         concerned = (self.painting.allow | self.type_graph.called(_CARRYING)).tobytes()
         constants = [
-            c for c in _read_constants(self.type_graph) if any(concerned[v] for v in c.readers)
+            c for c in _read_constants(self.type_graph) if any(concerned[v] for v in c[-1])
         ]
         self.context.values.measure_all({value: tensor for value, tensor, _ in constants})
         for value, tensor, readers in constants:
@@ -200,8 +186,8 @@ class _Search:
         return Mark(Color.NONE, Reason.CONSTANT_OVERFLOW, None, detail, value)
 
 
-def _read_constants(type_graph: TypeGraph) -> Iterator[_Constant]:
-    """Yield the float32 constants of a model."""
+def _read_constants(type_graph: TypeGraph) -> Iterator[tuple[int, Tensor, list[int]]]:
+    """Yield the float32 constants of a model, and the vertices that read or repeat each."""
     flat, owners = type_graph.flat, _owners(type_graph)
     holders = {i for i, called in enumerate(flat.operators) if has(called, Trait.HOLDS)}
     makers = [n for n, called in enumerate(flat.operator) if called in holders]
@@ -215,7 +201,7 @@ def _read_constants(type_graph: TypeGraph) -> Iterator[_Constant]:
         if is_repeated(flat, value):
             readers.append(type_graph.source[value])
         readers += owners.get(value, ())
-        yield _Constant(value, tensor, [v for v in readers if v != ABSENT])
+        yield value, tensor, [v for v in readers if v != ABSENT]
 
 
 def _owners(type_graph: TypeGraph) -> dict[int, list[int]]:
