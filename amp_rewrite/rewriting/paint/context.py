@@ -265,7 +265,7 @@ class PaintContext:
 
     def is_allowed(self, vertex: int) -> bool:
         """Tell whether the user allows the node of a vertex."""
-        return self.rules.allows(self.type_graph.node_name(vertex))
+        return self.rules.allowed_by(self.type_graph.node_name(vertex)) is not None
 
     def unless_allowed(self, marks: Mapping[int, Mark]) -> Mapping[int, Mark]:
         """Return the marks of vertices whose nodes the user does not allow."""

@@ -28,7 +28,3 @@ class NodeRules:
     def allowed_by(self, name: str) -> str | None:
         """Return the allow pattern that matches a node name, or None."""
         return next((p.text for p in self.allow if p.matches(name)), None)
-
-    def allows(self, name: str) -> bool:
-        """Tell whether an allow pattern matches a node name."""
-        return any(p.matches(name) for p in self.allow)

@@ -10,7 +10,6 @@ looked up never become floats. Facts about what a loop carries only grow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import permutations
 
@@ -39,48 +38,34 @@ Call = Callable[[TypeGraph, int, Sequence["Fact | None"]], Sequence["Fact | None
 """The facts about the outputs of a node that calls a function, from those about its inputs."""
 
 
-@dataclass(frozen=True)
-class Given:
-    """What a search is given.
-
-    Attributes:
-        largest: Value -> a magnitude that no element of it exceeds.
-        call: What model-local functions make of what they are given.
-        inputs: What is known of inputs of the graph; None stands for data.
-    """
-
-    largest: Callable[[int], float]
-    call: Call
-    inputs: Mapping[int, Fact | None]
-
-
-def find_counts(type_graph: TypeGraph, premises: Given) -> Counts:
-    """Follow counts, flags and places through a model or the body of a function."""
-    counts = Counts(type_graph, premises)
-    if counts.may_begin:
-        counts.sweep(type_graph.flat.main.nodes)
-    return counts
-
-
 class Counts(Sweep[Fact | None]):
-    """What is known of the values of a model; `find_counts` makes them."""
+    """The counts, flags and places in a model, or in the body of a function."""
 
-    def __init__(self, type_graph: TypeGraph, premises: Given) -> None:
-        """Begin with what is known of inputs."""
+    def __init__(
+        self,
+        type_graph: TypeGraph,
+        largest: Callable[[int], float],
+        call: Call,
+        inputs: Mapping[int, Fact | None],
+    ) -> None:
+        """Follow them.
+
+        Args:
+            type_graph: The model.
+            largest: Tells of a value a magnitude that no element of it exceeds.
+            call: What model-local functions make of what they are given.
+            inputs: What is known of inputs of the graph; None stands for data.
+        """
         super().__init__(type_graph)
-        self._given = premises
-        self._facts = dict(premises.inputs)
+        self._largest, self._call, self._facts = largest, call, dict(inputs)
         self._constants: dict[int, Array | None] = {}
         flat = self.flat
         self._begins = [
             called in flat.functions or has(called, Trait.CASTS, Trait.ENUMERATES)
             for called in flat.operators
         ]
-
-    @property
-    def may_begin(self) -> bool:
-        """Whether there is anything to follow."""
-        return any(self._begins) or any(fact is not None for fact in self._facts.values())
+        if any(self._begins) or any(fact is not None for fact in self._facts.values()):
+            self.sweep(flat.main.nodes)
 
     @cached_property
     def by_vertex(self) -> Mapping[int, Fact]:
@@ -163,7 +148,7 @@ class Counts(Sweep[Fact | None]):
             return [None] * len(outputs)
         if flat.is_call(node):
             read = [None if v == ABSENT else self[v] for v in inputs]
-            return self._given.call(self.type_graph, node, read)
+            return self._call(self.type_graph, node, read)
         if has(called, Trait.ENUMERATES):
             return [Fact(Kind.COUNT, value, ramp=True) for value in outputs]
         if self._is_made_a_float(node):
@@ -206,7 +191,7 @@ class Counts(Sweep[Fact | None]):
     def _is_few(self, operand: Operand, value: int) -> bool:
         """Tell whether a count is so small that every type has it."""
         counts = operand.kind is Kind.COUNT and operand.whole
-        return counts and self._given.largest(value) < EXACT + 1
+        return counts and self._largest(value) < EXACT + 1
 
     # What is not float32: integers, truth values, and doubles made of them.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from amp_rewrite.graph.dataflow import TypeGraph, VertexKind, vertices_in
@@ -107,26 +106,15 @@ def find_differences(type_graph: TypeGraph, counts: Counts) -> list[Demand]:
     return demands
 
 
-@dataclass
-class Followed:
-    """What computes the inputs that are demanded.
-
-    Attributes:
-        steps: Vertex -> why it is demanded; the first demand counts.
-        inputs: Input of the graph -> who demands it.
-    """
-
-    steps: dict[int, Step] = field(default_factory=dict[int, Step])
-    inputs: dict[int, Demand] = field(default_factory=dict[int, Demand])
-
-
 def follow_demands(
     type_graph: TypeGraph,
     demands: Sequence[Demand],
     counts: Counts,
     is_harmless: Callable[[int, Fact, bool], bool],
-) -> Followed:
+) -> tuple[dict[int, Step], dict[int, Demand]]:
     """Follow demands backward through what is no data.
+
+    Return vertex -> why it is demanded, by the first demand; and input of the graph -> who does.
 
     Args:
         type_graph: The model.
@@ -135,21 +123,21 @@ def follow_demands(
         is_harmless: Tells of a vertex, what is known of it, and whether small errors do no harm,
             if rounding its result does none; demands end there.
     """
-    followed, flat = Followed(), type_graph.flat
+    flat, steps, demanded = type_graph.flat, dict[int, Step](), dict[int, Demand]()
     inputs = set(flat.main.inputs)
     for demand in demands:
         stack = [(demand.value, type_graph.source[demand.value], demand.vertex)]
         while stack:
             value, vertex, because = stack.pop()
             if vertex == ABSENT and value in inputs:
-                followed.inputs.setdefault(value, demand)
+                demanded.setdefault(value, demand)
             fact = counts.by_vertex.get(vertex)
-            if vertex in followed.steps or fact is None or fact.kind is Kind.FLAG:
+            if vertex in steps or fact is None or fact.kind is Kind.FLAG:
                 continue
             if is_harmless(vertex, fact, demand.noun == ANGLE):
                 continue
-            followed.steps[vertex] = Step(demand, because)
+            steps[vertex] = Step(demand, because)
             node = type_graph.nodes[vertex]
             stack += [(v, ABSENT, vertex) for v in flat.inputs_of(node) if v in inputs]
             stack += [(ABSENT, v, vertex) for v in before(type_graph, vertex)]
-    return followed
+    return steps, demanded

@@ -12,7 +12,7 @@ from amp_rewrite.graph.build_type_graph import called_body
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.values.counts.constant_places import constant_places
 from amp_rewrite.values.counts.fact import Fact, Kind
-from amp_rewrite.values.counts.find_counts import Given, find_counts
+from amp_rewrite.values.counts.find_counts import Counts
 from amp_rewrite.values.counts.find_demands import find_demands, follow_demands
 
 
@@ -36,7 +36,7 @@ class Functions:
         key = (id(body), *inside)
         if key not in self._results:
             inputs = dict(zip(body.flat.main.inputs, inside, strict=False)) | constant_places(body)
-            counts = find_counts(body, Given(_unbounded, self.results, inputs))
+            counts = Counts(body, _unbounded, self.results, inputs)
             self._results[key] = [counts[value] for value in body.flat.main.outputs]
         outputs = type_graph.flat.outputs_of(node)
         facts = self._results[key][: len(outputs)]
@@ -55,10 +55,10 @@ class Functions:
             places = {v: Fact(Kind.COORDINATE, v) for v in inputs if body.is_retyped(v)}
             demands = find_demands(body, self.demanded)
             places_inside = places | constant_places(body)
-            counts = find_counts(body, Given(_unbounded, self.results, places_inside))
-            followed = follow_demands(body, demands, counts, lambda vertex, fact, small: False)
+            counts = Counts(body, _unbounded, self.results, places_inside)
+            _, demanded = follow_demands(body, demands, counts, lambda vertex, fact, small: False)
             self._demanded[key] = [
-                (inputs.index(v), demand.noun, demand.name) for v, demand in followed.inputs.items()
+                (inputs.index(v), demand.noun, demand.name) for v, demand in demanded.items()
             ]
         return self._demanded[key]
 

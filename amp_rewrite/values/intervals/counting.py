@@ -50,6 +50,10 @@ def _index(op: Operation) -> Interval:
     return i.NOT_NEGATIVE if length is None else i.between(0.0, float(max(length - 1, 0)))
 
 
+def _uniform(op: Operation) -> Interval:
+    return i.between(op.attribute("low", 0.0), op.attribute("high", 1.0))
+
+
 RULES: Mapping[str, Rule] = {
     "ArgMax": _index,
     "ArgMin": _index,
@@ -60,10 +64,8 @@ RULES: Mapping[str, Rule] = {
     "Hardmax": within(i.UNIT),
     "Multinomial": within(i.NOT_NEGATIVE),
     "NonZero": within(i.NOT_NEGATIVE),
-    **dict.fromkeys(
-        ("RandomUniform", "RandomUniformLike"),
-        lambda op: i.between(op.attribute("low", 0.0), op.attribute("high", 1.0)),
-    ),
+    "RandomUniform": _uniform,
+    "RandomUniformLike": _uniform,
     "Range": _range,
     "SequenceLength": within(i.NOT_NEGATIVE),
     "Shape": _shape,

@@ -40,14 +40,16 @@ def length_along(op: Operation, axis: Array | None) -> int | None:
 
 
 def _summed(op: Operation, term: Interval) -> Interval:
-    """Return the sum of terms along the axes; without a length only its sign is known."""
-    count = reduced_length(op)
+    """Return the sum of terms along the axes."""
+    return _total(term, reduced_length(op), op.share)
+
+
+def _total(term: Interval, count: float | None, share: float) -> Interval:
+    """Return the sum of some terms; without their number only its sign is known."""
     if count is not None:
-        return i.total(term, count, op.share)
-    return i.NOT_NEGATIVE if term.low >= 0 else _not_positive(term)
-
-
-def _not_positive(term: Interval) -> Interval:
+        return i.total(term, count, share)
+    if term.low >= 0:
+        return i.NOT_NEGATIVE
     return i.between(-math.inf, 0.0) if term.high <= 0 else i.ANY
 
 
@@ -112,9 +114,7 @@ def _mean_of_channel(op: Operation) -> Interval:
 def _cumulated(op: Operation) -> Interval:
     """Bound the sums of up to all elements along an axis."""
     length, term = length_along(op, op.array(1)), (op.of(0) | i.ZERO).scattered()
-    if length is not None:
-        return i.total(term, float(length), op.share)
-    return i.NOT_NEGATIVE if term.low >= 0 else _not_positive(term)
+    return _total(term, length, op.share)
 
 
 RULES: Mapping[str, Rule] = {

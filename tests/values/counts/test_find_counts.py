@@ -8,7 +8,7 @@ import pytest
 import amp_rewrite as amp
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.values.counts.fact import Fact, Kind
-from amp_rewrite.values.counts.find_counts import Given, find_counts
+from amp_rewrite.values.counts.find_counts import Counts
 from amp_rewrite.values.counts.local_functions import Functions
 from amp_rewrite.values.intervals.propagate import intervals_of
 
@@ -28,7 +28,7 @@ def kind_of(body: str, inputs: str, value: str = "y") -> Kind | None:
     graph = build_type_graph(amp.load(source))
     intervals = intervals_of(graph)
     given = {v: Fact(Kind.INPUT, v) for v in graph.flat.main.inputs if graph.is_retyped(v)}
-    found = find_counts(graph, Given(lambda v: intervals[v].magnitude, Functions().results, given))
+    found = Counts(graph, lambda v: intervals[v].magnitude, Functions().results, given)
     (number,) = graph.flat.values_called(value)
     fact = found[number]
     return None if fact is None else fact.kind

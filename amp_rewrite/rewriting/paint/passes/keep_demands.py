@@ -27,7 +27,7 @@ from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.values.counts.constant_places import SHORTEST, constant_places
 from amp_rewrite.values.counts.fact import Fact, Kind
-from amp_rewrite.values.counts.find_counts import Given, find_counts
+from amp_rewrite.values.counts.find_counts import Counts
 from amp_rewrite.values.counts.find_demands import (
     ANGLE,
     COORDINATES,
@@ -72,8 +72,8 @@ class _Search:
         inputs = _float_inputs(context) if self._demands else {}
         looks = bool(self._demands) or _subtracts_constants(self._graph.flat)
         places = constant_places(self._graph) if looks else {}
-        premises = Given(self._magnitude, functions.results, {**inputs, **places})
-        self._counts = find_counts(self._graph, premises)
+        given = {**inputs, **places}
+        self._counts = Counts(self._graph, self._magnitude, functions.results, given)
         self._places = places
         self._differences = find_differences(self._graph, self._counts)
 
@@ -122,9 +122,9 @@ class _Search:
         it. So is everyone whom somebody else made low.
         """
         demands = [*self._demands, *self._differences]
-        followed = follow_demands(self._graph, demands, self._counts, self._is_harmless)
-        steps = {d.vertex: Step(d, None) for d in self._differences} | followed.steps
-        kept = followed.steps.keys()  # of two who demand one value, only the first is told there
+        followed, _ = follow_demands(self._graph, demands, self._counts, self._is_harmless)
+        steps = {d.vertex: Step(d, None) for d in self._differences} | followed
+        kept = followed.keys()  # of two who demand one value, only the first is told there
         last = [s.demand for s in steps.values() if s.because == s.demand.vertex]
         last += [d for d in demands if self._graph.source[d.value] in kept]
         last += [demand for demand in demands if self._reads_places(demand)]

@@ -70,7 +70,9 @@ class KeepLongSums(PaintPass):
         marks: dict[int, Mark] = {}
         for node, operator in enumerate(flat.operator):
             called = flat.operators[operator]
-            if called[:2] not in context.adds_low or context.rules.allows(flat.node_names[node]):
+            if called[:2] not in context.adds_low or context.rules.allowed_by(
+                flat.node_names[node]
+            ):
                 continue
             terms = count_terms(flat, node)
             limit = _limit(context, node, terms)

@@ -11,8 +11,6 @@ own norm is another matter. In bfloat16 nothing leaves the range.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from amp_rewrite.dtypes import DType, may_leave_range
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
@@ -28,20 +26,6 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 _SCALED = having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN, Trait.ADDS, Trait.SUMS_UP) | {
     *("Clip", "Max", "Mul", "Relu")
 }
-
-
-class _Computed(NamedTuple):
-    """What computes an operand of a quotient.
-
-    Attributes:
-        nodes: The products of activations, and what lies between them and behind.
-        products: The products among these.
-        factors: The values that are multiplied or added up.
-    """
-
-    nodes: set[int]
-    products: list[int]
-    factors: set[int]
 
 
 class KeepQuotients(PaintPass):
@@ -74,26 +58,28 @@ def _marks(context: PaintContext, quotient: int) -> dict[int, Mark]:
     first, second = flat.inputs_of(quotient)
     if constant_tensor(graph, second) is not None:
         return {}
-    dividend, divisor = _computed(graph, first, context.low), _computed(graph, second, context.low)
-    if len(dividend.products) < 2 or dividend.factors.isdisjoint(divisor.factors):
+    nodes, multiplied, factors = _computed(graph, first, context.low)
+    below, _, factors_below = _computed(graph, second, context.low)
+    if len(multiplied) < 2 or factors.isdisjoint(factors_below):
         return {}
-    products = ", ".join(flat.node_names[n] for n in sorted(dividend.products)[:3])
+    products = ", ".join(flat.node_names[n] for n in sorted(multiplied)[:3])
     detail = (
         f"nothing bounds products of activations ({products}) but their quotient "
         f"{flat.node_names[quotient]}, {context.low.name} ends at {context.low.max:.6g}"
     )
     mark = Mark(Color.NONE, Reason.LIKELY_OVERFLOW, None, detail)
-    nodes = {quotient, *dividend.nodes, *divisor.nodes}
-    return {v: mark for n in nodes for v in graph.vertices_of(n)}
+    return {v: mark for n in {quotient, *nodes, *below} for v in graph.vertices_of(n)}
 
 
-def _computed(graph: TypeGraph, operand: int, low: DType) -> _Computed:
+def _computed(graph: TypeGraph, operand: int, low: DType) -> tuple[set[int], list[int], set[int]]:
     """Return what computes an operand of a quotient, back to the factors of its products.
 
-    Some of it may be low already, where a model is rewritten again.
+    Return the products of activations with what lies between them and behind, the products alone,
+    and the values that are multiplied or added up. Some of it may be low already, where a model is
+    rewritten again.
     """
     types = {*FLOAT32_TYPES, tensor(low.number)}
-    flat, computed = graph.flat, _Computed(set(), [], set())
+    flat, nodes, products, factors = graph.flat, set[int](), list[int](), set[int]()
     stack, seen = [(operand, False)], set[int]()
     while stack:
         value, is_factor = stack.pop()
@@ -102,7 +88,7 @@ def _computed(graph: TypeGraph, operand: int, low: DType) -> _Computed:
             continue
         seen.add(value)
         if node == ABSENT:
-            computed.factors.add(value)
+            factors.add(value)
             continue
         called = flat.called(node)
         operands = [v for v in data_of(flat, node) if graph.types[v] in types]
@@ -111,11 +97,11 @@ def _computed(graph: TypeGraph, operand: int, low: DType) -> _Computed:
             constant_tensor(graph, v) is not None for v in operands
         )
         if is_product:
-            computed.products.append(node)
+            products.append(node)
         if is_product or not is_factor:
-            computed.nodes.add(node)
+            nodes.add(node)
         if is_product or operator(called) in _SCALED:
             stack += [(v, is_product or is_factor) for v in operands]
         else:
-            computed.factors.add(value)
-    return computed
+            factors.add(value)
+    return nodes, products, factors
