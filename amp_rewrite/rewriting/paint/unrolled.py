@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator
 from amp_rewrite.graph.constants import moved_from, stored_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, having, is_one, operator
-from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.formulas import Formulas, is_product
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Reason
 
@@ -31,13 +30,8 @@ FEW = 8
 """So many steps are no more than that many layers of a network, through which errors add up too."""
 
 
-def unrolled_marks(context: PaintContext) -> dict[int, Mark]:
-    """Return the marks of the steps of recurrences that no loop makes."""
-    return _Search(context).marks()
-
-
-class _Search(Formulas):
-    """One search in one model."""
+class Unrolled(Formulas):
+    """The recurrences of a model that no loop makes."""
 
     def marks(self) -> dict[int, Mark]:
         """Return the marks of what lies between the first and the last product with a weight."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
+from amp_rewrite.rewriting.report.gains import bytes_added
 from amp_rewrite.rewriting.report.records import TwiceRecord
 
 LARGE = 1024
@@ -30,10 +30,7 @@ def growth_warning(flat: FlatGraph, plan: CastPlan) -> str | None:
     """Return what is to be said where the file grows by large constants that are stored twice."""
     if not any(w.keep_float32 and w.tensor.size >= LARGE for w in plan.weights):
         return None
-    sizes = [weight.tensor.size for weight in plan.weights]
-    added = sum(n * w.dtype.numpy.itemsize for n, w in zip(sizes, plan.weights, strict=True))
-    for size, weight in zip(sizes, plan.weights, strict=True):
-        added -= 0 if weight.keep_float32 else size * FLOAT32.numpy.itemsize
+    added = bytes_added(plan)
     if added <= 0:
         return None
     twice = stored_twice(flat, plan)

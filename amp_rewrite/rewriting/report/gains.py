@@ -32,14 +32,18 @@ class Sizes(NamedTuple):
         return self.after / self.before if self.before else 1.0
 
 
+def bytes_added(plan: CastPlan) -> int:
+    """Return by how much the weights of a plan make a file larger; negative if it is smaller."""
+    added = 0
+    for weight in plan.weights:
+        gone = 0 if weight.keep_float32 else FLOAT32.numpy.itemsize
+        added += weight.tensor.size * (weight.dtype.numpy.itemsize - gone)
+    return added
+
+
 def planned_size(before: int, plan: CastPlan) -> Sizes:
     """Return about how large the rewritten model will be: what its weights save is taken off."""
-    after = before
-    for weight in plan.weights:
-        size = weight.tensor.size
-        after += size * weight.dtype.numpy.itemsize
-        after -= 0 if weight.keep_float32 else size * FLOAT32.numpy.itemsize
-    return Sizes(before, max(0, after), exact=False)
+    return Sizes(before, max(0, before + bytes_added(plan)), exact=False)
 
 
 def headline(

@@ -27,7 +27,7 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.formulas import Formulas, is_product
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.rewriting.paint.unrolled import FEW, LINEAR, unrolled_marks
+from amp_rewrite.rewriting.paint.unrolled import FEW, LINEAR, Unrolled
 
 # operators: those whose result grows with what they read, but not in proportion.
 _BENT = {"Abs", "Clip", "Elu", "LeakyRelu", "Max", "Min", "PRelu", "Relu", "Selu", "HardSwish"}
@@ -59,7 +59,7 @@ class KeepStates(PaintPass):
         loops = flat.nodes_of("Loop", "Scan")
         if context.lists.is_unsafe:
             return painting
-        marks = unrolled_marks(context)
+        marks = Unrolled(context).marks()
         for node in loops:
             if _turns(flat, node) <= FEW or flat.metadata_of(node).get(PART_KEY) is not None:
                 continue  # gradients through time are painted as the forward loop is
