@@ -79,6 +79,7 @@ class AccumulationTable:
         )
 
 
+@cache
 def load(provider: str | None) -> AccumulationTable | None:
     """Return the newest table of a provider, read once per process; None if there is none.
 
@@ -86,7 +87,15 @@ def load(provider: str | None) -> AccumulationTable | None:
         KernelTableError: The table cannot be read.
     """
     dates = versions(_PREFIX + provider) if provider is not None else ()
-    return _load(provider, dates[-1]) if provider is not None and dates else None
+    if not dates:
+        return None
+    return shipped(
+        "kernels",
+        f"{_PREFIX}{provider}_{dates[-1]}",
+        "accumulation",
+        lambda data: parse(data, dates[-1]),
+        "reinstall the package or remake it with tools/measure_accumulation.py",
+    )
 
 
 def operators_adding_in(target: targets.Target, dtype: DType) -> frozenset[tuple[str, str]]:
@@ -103,17 +112,6 @@ def operators_adding_fused(target: targets.Target, dtype: DType) -> frozenset[tu
     ]
     apart = {op for op, row in rows if row.type is dtype and not row.fused}
     return frozenset(op for op, row in rows if row.type is dtype and row.fused) - apart
-
-
-@cache
-def _load(provider: str, version: str) -> AccumulationTable:
-    return shipped(
-        "kernels",
-        f"{_PREFIX}{provider}_{version}",
-        "accumulation",
-        lambda data: parse(data, version),
-        "reinstall the package or remake it with tools/measure_accumulation.py",
-    )
 
 
 def parse(data: Mapping[str, Any], version: str) -> AccumulationTable:

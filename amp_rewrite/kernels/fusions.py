@@ -121,6 +121,7 @@ def of_target(target: targets.Target) -> Mapping[str, TargetFusion]:
     }
 
 
+@cache
 def load(name: str | None) -> Mapping[str, Fusion]:
     """Return the shipped table of a runtime, by pattern, read once per process.
 
@@ -130,12 +131,7 @@ def load(name: str | None) -> Mapping[str, Fusion]:
     Raises:
         KernelTableError: There is no such table, or it cannot be read.
     """
-    return {} if name is None else _load(name)
-
-
-@cache
-def _load(name: str) -> Mapping[str, Fusion]:
-    return shipped("fusions", name, "fusions", parse)
+    return {} if name is None else shipped("fusions", name, "fusions", parse)
 
 
 def parse(data: Mapping[str, Any]) -> Mapping[str, Fusion]:

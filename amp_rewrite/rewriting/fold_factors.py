@@ -124,7 +124,8 @@ def _into_front(node: ir.Node, _: DType) -> bool:
 
 def _factor_behind(mul: ir.Node, low: DType) -> bool:
     for x, held in either(mul) if mul.op_type == "Mul" else ():
-        factor, readers = number(held), _nodes(mul.outputs[0])
+        factor, result = number(held), mul.outputs[0]
+        readers = [] if result.is_graph_output() else [use.node for use in result.uses()]
         if not factor or x is None:
             continue
         add = readers[0] if len(readers) == 1 and readers[0].op_type == "Add" else None
@@ -252,7 +253,3 @@ def _only_maker(value: ir.Value | None, op_type: str) -> ir.Node | None:
     node = None if value is None or value.is_graph_output() else value.producer()
     fits = node is not None and (node.domain, node.op_type) == ("", op_type)
     return node if fits and value is not None and len(value.uses()) == 1 else None
-
-
-def _nodes(value: ir.Value) -> list[ir.Node]:
-    return [] if value.is_graph_output() else [use.node for use in value.uses()]

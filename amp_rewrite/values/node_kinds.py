@@ -27,7 +27,9 @@ def node_kinds(
     """
     flat, calls = type_graph.flat, type_graph.call.tolist()
     read, first, behind = flat.inputs, flat.input_start, flat.output_start
-    shapes = _output_shapes(flat, flat.shape if shape_of is None else shape_of)
+    shape_of = flat.shape if shape_of is None else shape_of
+    # of what nodes make, in the order of `flat.outputs`
+    shapes = [None if (s := shape_of(v)) is None else tuple(s) for v in flat.outputs]
     seen: dict[tuple[object, ...], int] = {}
     kinds: list[int] = []
     for node, operator in enumerate(flat.operator):
@@ -43,12 +45,6 @@ def node_kinds(
         )
         kinds.append(seen.setdefault(key, len(seen)))
     return kinds
-
-
-def _output_shapes(flat: FlatGraph, shape_of: ShapeOf) -> list[tuple[int | None, ...] | None]:
-    """Return the shapes of the values that nodes make, in the order of `flat.outputs`."""
-    shapes = map(shape_of, flat.outputs)
-    return [None if lengths is None else tuple(lengths) for lengths in shapes]
 
 
 def _repetition(values: Sequence[int]) -> tuple[int, ...] | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
 from amp_rewrite.graph.build_type_graph import scan_split
@@ -178,3 +179,16 @@ def rules_of(
         )
 
     return [rule(o) for o in flat.operators], [k in owners for k in range(len(flat.operators))]
+
+
+def table_of(rows: Iterable[tuple[str, Rule]]) -> Mapping[str, Rule]:
+    """Return a table of rules by operator.
+
+    Raises:
+        ValueError: Two rows are about one operator.
+    """
+    pairs = list(rows)
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError("two rules for one operator")
+    return MappingProxyType(table)

@@ -68,7 +68,7 @@ def test_a_broken_table_is_refused(
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels" / "accumulation_P_1.0.json").write_text(text, "utf-8")
     monkeypatch.setattr(targets, "DATA", tmp_path)
-    accumulation._load.cache_clear()
+    accumulation.load.cache_clear()
     with pytest.raises(KernelTableError, match=found):
         load("P")
 

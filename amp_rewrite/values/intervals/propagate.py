@@ -12,7 +12,7 @@ once for each case: a kind of node and the numbers of its inputs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from itertools import chain
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.intervals.operation import Operation, Rule
 from amp_rewrite.values.intervals.row_sums import Layout, RowSums
 from amp_rewrite.values.node_kinds import behind_identities, node_kinds
-from amp_rewrite.values.sweep import Sweep, rules_of
+from amp_rewrite.values.sweep import Sweep, rules_of, table_of
 from amp_rewrite.values.weight_stats import MeasuredConstants
 
 _PATIENCE = 2
@@ -58,23 +58,12 @@ _SHOWING_INPUT = (*_SAME_SHAPE, ("", "ConstantOfShape"))
 """Operators behind which `Intervals.array` and `Intervals.shape` look at the input."""
 
 
-def _merged() -> Mapping[str, Rule]:
-    """Merge the tables of the families.
+_FAMILIES = (attention, counting, curves, elementwise, moving, normalizing, products, summing)
 
-    Raises:
-        ValueError: An operator is in two of them.
-    """
-    families = (attention, counting, curves, elementwise, moving, normalizing, products, summing)
-    merged: dict[str, Rule] = {}
-    for family in families:
-        twice = merged.keys() & family.RULES.keys()
-        if twice:
-            raise ValueError(f"two transfer rules for one operator, among {sorted(twice)}")
-        merged |= family.RULES
-    return MappingProxyType(merged)
-
-
-RULES: Mapping[str, Mapping[str, Rule]] = {"": _merged(), "com.microsoft": contributed.RULES}
+RULES: Mapping[str, Mapping[str, Rule]] = {
+    "": table_of(chain.from_iterable(family.RULES.items() for family in _FAMILIES)),
+    "com.microsoft": contributed.RULES,
+}
 """Domain -> operator -> its rule; of any other nothing but its type is known."""
 
 

@@ -6,13 +6,12 @@ that is invariant leaves its inputs free. What has neither trait nor rule does n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
-from types import MappingProxyType
 
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Called, Trait, operator, row_of
 from amp_rewrite.values.scales.call import Call, Rule
+from amp_rewrite.values.sweep import table_of
 
 _EPSILON, _SKIP_EPSILON = 1e-5, 1e-12
 _HIGHEST_POWER = 64
@@ -258,17 +257,12 @@ _CONTRIBUTED: tuple[tuple[str, Rule], ...] = (
 )
 
 
-def _merged() -> Mapping[str, Rule]:
-    plain = [(name, rule) for names, rule in _RULES for name in names.split()]
-    contributed = [(name, rule) for names, rule in _CONTRIBUTED for name in names.split()]
-    rows = [*plain, *((f"com.microsoft::{name}", rule) for name, rule in contributed)]
-    table = dict(rows)
-    if len(table) < len(rows):
-        raise ValueError("two rules for one operator")
-    return MappingProxyType(table)
-
-
-RULES = _merged()
+RULES = table_of(
+    (f"{domain}{name}", rule)
+    for domain, rows in (("", _RULES), ("com.microsoft::", _CONTRIBUTED))
+    for names, rule in rows
+    for name in names.split()
+)
 """Operator, as in traits.py -> its rule, where its traits do not say everything."""
 
 _DOES_NOT_SCALE = Trait.OPAQUE | Trait.QUANTIZED | Trait.LOSS
