@@ -67,8 +67,7 @@ def _warnings_once() -> Callable[..., None]:
     """
     shown = set[str]()
 
-    def show(message: Warning | str, *place: Any) -> None:
-        del place
+    def show(message: Warning | str, *_: Any) -> None:
         line = f"amp-rewrite: warning: {' '.join(str(message).split())}"
         if line not in shown:
             error_console().print(line)

@@ -80,8 +80,7 @@ def _wait_for(arguments: Sequence[str]) -> int:
         words, env={**os.environ, _MARK: "1"}, start_new_session=os.name == "posix"
     )
 
-    def forward(number: int, frame: FrameType | None) -> None:
-        del frame
+    def forward(number: int, _: FrameType | None) -> None:
         if os.name == "posix":  # elsewhere the console has told both
             with suppress(ProcessLookupError):
                 child.send_signal(number)

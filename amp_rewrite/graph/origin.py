@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite.graph.metadata_keys import ORIGIN_KEY
-from amp_rewrite.graph.proto.messages import bound_names
+from amp_rewrite.graph.names import bound_names
 
 
 @dataclass(slots=True)

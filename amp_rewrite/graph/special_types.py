@@ -79,8 +79,7 @@ def _layer_norm(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[
     return [inputs[0] if inputs else None, statistics, statistics][:n_outputs]
 
 
-def _sequence_empty(inputs: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
-    del inputs
+def _sequence_empty(_: Inputs, attributes: Attributes, n_outputs: int) -> list[str | None]:
     element_type = attribute_type(attributes, "dtype") or elements.tensor(TensorProto.FLOAT)
     return [f"seq({element_type})"] * n_outputs
 

@@ -22,6 +22,7 @@ from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
 from amp_rewrite.graph.metadata_keys import BATCH_KEY
 from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.proto.messages import graphs_of
 from amp_rewrite.graph.proto.missing_shapes import hand_down, is_elsewhere, without_weights
 from amp_rewrite.graph.proto.shape_inference import FAILURES, inferred
 from amp_rewrite.graph.sizes import Shape
@@ -243,10 +244,8 @@ def _shapes(graph: onnx.GraphProto) -> tuple[dict[str, Shape], bool]:
 def _inner_shapes(graph: onnx.GraphProto) -> dict[str, Shape]:
     """Return the known shapes of the values of all graphs inside a graph's nodes."""
     found = dict[str, Shape]()
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                found |= _shapes(attribute.g)[0] | _inner_shapes(attribute.g)
+    for body in (body for node in graph.node for body in graphs_of(node)):
+        found |= _shapes(body)[0] | _inner_shapes(body)
     return found
 
 

@@ -83,15 +83,6 @@ def type_string(proto: onnx.TypeProto, where: str, depth: int = 0) -> str | None
     return None if inner is None else f"{_CONTAINERS[kind]}({inner})"
 
 
-def bound_names(proto: onnx.ModelProto) -> frozenset[str]:
-    """Return the values of the main graph that training_info binds."""
-    return frozenset(
-        binding.key
-        for info in proto.training_info
-        for binding in (*info.initialization_binding, *info.update_binding)
-    )
-
-
 def shape_of(info: onnx.ValueInfoProto) -> list[int | None] | None:
     """Return the shape that a declaration records, None for a dimension that is not a number."""
     leaf = _leaf(info.type)

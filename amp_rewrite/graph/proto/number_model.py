@@ -15,11 +15,11 @@ from onnx import AttributeProto
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.flat import ABSENT, MAIN, Attribute, Body, FlatFunction, Operator
-from amp_rewrite.graph.names import FreeNames
+from amp_rewrite.graph.names import FreeNames, bound_names
 from amp_rewrite.graph.proto.calls import check_functions
 from amp_rewrite.graph.proto.external import ExternalFiles
 from amp_rewrite.graph.proto.flat_proto import PLAIN, Declared, FlatProto, plain
-from amp_rewrite.graph.proto.messages import bound_names, props, text, type_string
+from amp_rewrite.graph.proto.messages import props, text, type_string
 from amp_rewrite.graph.proto.missing_shapes import missing_shapes
 from amp_rewrite.graph.proto.scope import Scope
 from amp_rewrite.graph.proto.stored import StoredTensor, check_sparse, check_tensor

@@ -19,14 +19,15 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.base import arguments
-from amp_rewrite.dtypes import LOW, DType, Precision
+from amp_rewrite.dtypes import LOW, Precision
 from amp_rewrite.errors import DataError, OptionError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.infer import Types, infer_types
+from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
+from amp_rewrite.numerics.emulate.model import low_values
 from amp_rewrite.numerics.inputs.batches import Array, Data, Feeds, batches
 from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.gates import GatedModel, NodeValue
@@ -331,7 +332,7 @@ def _painted_slots(painter: Repainter, rewritten: ir.Model) -> frozenset[Slot]:
     Raises:
         DataError: No low-precision node of the rewritten model is in the original.
     """
-    types = infer_types(rewritten)
+    low = {v for v, t in low_values(infer_types(rewritten)).items() if t is painter.low}
     twins: dict[tuple[str | None, str], list[ir.Node]] = {}
     for node in rewritten.graph.all_nodes():
         twins.setdefault((node.name, node.op_type), []).append(node)
@@ -339,7 +340,7 @@ def _painted_slots(painter: Repainter, rewritten: ir.Model) -> frozenset[Slot]:
     for i, node in enumerate(painter.nodes):
         same = twins.get((node.name, node.op_type))
         if same:
-            slots |= _low_slots(painter, i, same.pop(0), types)
+            slots |= _low_slots(painter, i, same.pop(0), low)
     if not slots:
         raise DataError(
             "no node is low-precision in the rewritten model and float32 in the original",
@@ -348,7 +349,9 @@ def _painted_slots(painter: Repainter, rewritten: ir.Model) -> frozenset[Slot]:
     return frozenset(slots)
 
 
-def _low_slots(painter: Repainter, index: int, twin: ir.Node, types: Types) -> set[Slot]:
+def _low_slots(
+    painter: Repainter, index: int, twin: ir.Node, low: Collection[ir.Value | None]
+) -> set[Slot]:
     graph, flat = painter.type_graph, painter.flat
     reads = graph.reads[flat.input_start[index] : flat.input_start[index + 1]]
     writes = graph.writes[flat.output_start[index] : flat.output_start[index + 1]]
@@ -356,9 +359,5 @@ def _low_slots(painter: Repainter, index: int, twin: ir.Node, types: Types) -> s
     return {
         Slot(index, graph.kind_of(vertex).variables[0])
         for vertex, value in ports
-        if vertex != ABSENT and value is not None and _is_low(types.get(value), painter.low)
+        if vertex != ABSENT and value in low
     }
-
-
-def _is_low(type_: str | None, low: DType) -> bool:
-    return type_ is not None and elements.element(type_) == low.number
