@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.replace import take_place
 
 DOMAIN = "amp_rewrite"
 SUM, GATHER, COUNT = "CrossReplicaSum", "CrossReplicaGather", "ReplicaCount"
@@ -153,12 +154,8 @@ def _number(graph: ir.Graph, number: int) -> ir.Value:
 
 def _replace(graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
     """Put an Identity in place of a node; its output keeps its name, by which it is fetched."""
-    old = node.outputs[0]
     origin = dict(node.metadata_props)
     identity = ir.node("Identity", [value], name=node.name, metadata_props=origin)
-    new = identity.outputs[0]
-    new.type, new.shape, new.name = old.type, old.shape, old.name
     graph.insert_before(node, identity)
-    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-    old.name = None
+    take_place(identity.outputs[0], node.outputs[0])
     graph.remove(node, safe=True)

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.replace import take_place
 
 _INT64_MIN = int(np.iinfo(np.int64).min)
 
@@ -68,7 +69,8 @@ class _Scan:
         nodes = list(around.graph)
         around.graph.remove(nodes)
         graph.insert_before(self._node, nodes)
-        self._hand_over([*outputs[: self._states], *placed])
+        for old, new in zip(self._node.outputs, [*outputs[: self._states], *placed], strict=False):
+            take_place(new, old)
         graph.remove(self._node, safe=True)
 
     def _turn_body(self, inner: Builder, around: Builder) -> ir.Value:
@@ -107,13 +109,6 @@ class _Scan:
             output.shape = (
                 None if lengths is None else ir.Shape([None, *lengths] if stacked else lengths)
             )
-
-    def _hand_over(self, outputs: list[ir.Value]) -> None:
-        """Give the new outputs the names and uses of the old ones."""
-        for old, new in zip(self._node.outputs, outputs, strict=False):
-            new.type, new.shape = old.type or new.type, old.shape or new.shape
-            new.name, old.name = old.name or new.name, None
-            ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
 
 
 def _scalar(b: Builder, name: str, dtype: ir.DataType) -> ir.Value:

@@ -11,6 +11,7 @@ from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.step_part import source_key, source_of
 from amp_rewrite.graph.traits import row_of
+from amp_rewrite.training.builder.replace import take_place
 from amp_rewrite.training.grad.walk import depending_on
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 
@@ -147,11 +148,8 @@ def normalise_by_running_statistics(node: ir.Node) -> None:
     replacement = ir.Node(
         "", node.op_type, node.inputs, attributes.values(), name=node.name, num_outputs=1
     )
-    old, new = node.outputs[0], replacement.outputs[0]
-    new.name, new.type, new.shape = old.name, old.type, old.shape
     graph.insert_before(node, replacement)
-    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-    old.name = f"{old.name}:training"
+    take_place(replacement.outputs[0], node.outputs[0])
     for running, statistic in zip(node.outputs[1:], node.inputs[3:], strict=False):
         assert statistic is not None, "an input that is not optional"
         ir.convenience.replace_all_uses_with(running, statistic, replace_graph_outputs=True)

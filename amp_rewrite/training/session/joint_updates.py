@@ -10,6 +10,7 @@ from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.graph.traverse import ancestors, graphs_in
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.replace import take_place
 from amp_rewrite.training.optimizers.update_function import DOMAIN
 from amp_rewrite.training.step.separate_factors import ELEMENTWISE
 
@@ -90,12 +91,5 @@ def _join(b: Builder, calls: Sequence[ir.Node]) -> None:
     for index, joint in enumerate(outputs if isinstance(outputs, tuple) else (outputs,)):
         pieces = b.split(joint, lengths, 0, len(calls))
         for call, new in zip(calls, pieces, strict=True):
-            _replace(call.outputs[index], new)
+            take_place(new, call.outputs[index])
     b.graph.remove(calls, safe=True)
-
-
-def _replace(old: ir.Value, new: ir.Value) -> None:
-    """Put a value in the place of another one, under its name."""
-    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-    name, old.name = old.name, f"{old.name}:apart"
-    new.name, new.type, new.shape = name, old.type, old.shape

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph.metadata_keys import BATCH_NORM_KEY
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.replace import take_place
 from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.step.cut_step import remove_unused, values_by_name
 
@@ -92,7 +93,7 @@ def put_back_batch_norms(model: ir.Model) -> None:
         graph.append(new)
         for old, output in zip(olds, new.outputs, strict=True):
             if old is not None:  # a running statistic that nothing needed was cut away
-                _take_over(old, output)
+                take_place(output, old)
                 values[str(output.name)] = output  # for a BatchNormalization that reads this one
     graph.sort()
     remove_unused(graph)
@@ -103,13 +104,6 @@ def _batch_norm(call: _Call, inputs: list[ir.Value]) -> ir.Node:
     converted = ir.convenience.convert_attributes(attributes)
     count = len(call.outputs)
     return ir.Node("", "BatchNormalization", inputs, converted, name=call.name, num_outputs=count)
-
-
-def _take_over(old: ir.Value, new: ir.Value) -> None:
-    """Let a value stand wherever another one stood, under its name."""
-    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-    name, old.name = str(old.name), f"{old.name}:replaced"
-    new.name, new.type, new.shape = name, old.type or new.type, old.shape or new.shape
 
 
 def _call(node: ir.Node) -> _Call:
@@ -152,7 +146,7 @@ def _replace(b: Builder, node: ir.Node) -> ir.Value:
         new = b.mul(b.cast(b.reshape(now, [-1]), b.type_of(before)), 1 - momentum)
         results.append(b.add(b.mul(before, momentum), new))
     for old, new in zip(node.outputs, results, strict=False):
-        _take_over(old, new)
+        take_place(new, old)
     b.graph.remove(node, safe=True)
     return results[0]
 

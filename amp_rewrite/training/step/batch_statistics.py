@@ -12,8 +12,8 @@ import onnx_ir as ir
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.replace import take_place
 from amp_rewrite.training.graph.prepare import record_types
-from amp_rewrite.training.step.convolved_gradients import take_place
 
 _MOMENTUM = 0.9
 """The operator's default."""

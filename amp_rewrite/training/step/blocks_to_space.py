@@ -12,6 +12,7 @@ from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import dims
+from amp_rewrite.training.builder.replace import take_place
 
 _APART = 6
 """The rank of values (N, C, H, 1, W, 1), of which two make columns and four make blocks."""
@@ -26,9 +27,7 @@ def move_blocks(model: ir.Model) -> None:
             continue
         joined = b.concat(parts, 1)
         space = b.op("DepthToSpace", joined, blocksize=2)
-        new, old = b.reshape_like(space, node.outputs[0]), node.outputs[0]
-        new.type, new.shape = old.type, old.shape
-        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+        take_place(b.reshape_like(space, node.outputs[0]), node.outputs[0])
     if b.added:
         model.graph.sort()
         remove_unused_nodes(model.graph)

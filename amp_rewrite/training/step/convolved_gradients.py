@@ -40,6 +40,7 @@ from amp_rewrite.graph.step_part import Part, source_key, source_of
 from amp_rewrite.graph.traverse import ancestors, remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import constant_tensor, dims
+from amp_rewrite.training.builder.replace import take_place
 from amp_rewrite.training.grad.rules.window import Window, read_window, static
 
 Form = Callable[[Builder, ir.Value, ir.Value, Sequence[int | None], Window], ir.Value | None]
@@ -106,13 +107,6 @@ def _convolve(
     if convolved is not None:
         take_place(b.cast(convolved, gradient.dtype or ir.DataType.FLOAT), gradient)
     b.source = None
-
-
-def take_place(new: ir.Value, old: ir.Value) -> None:
-    """Let a value be read where another one is, under its name."""
-    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-    name, old.name = old.name, f"{old.name}:before"
-    new.name, new.type, new.shape = name, old.type, old.shape
 
 
 def _one_image(

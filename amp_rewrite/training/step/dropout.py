@@ -23,6 +23,7 @@ from amp_rewrite.training.builder.random_numbers import (
     RandomNumbers,
     first,
 )
+from amp_rewrite.training.builder.replace import take_place
 from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step_info import StateInfo
@@ -87,10 +88,7 @@ def multiply_by_masks(model: ir.Model) -> None:
             continue
         if mask not in factors:
             factors[mask] = b.cast(mask, ir.DataType.FLOAT)
-        old, new = node.outputs[0], b.mul(x, factors[mask])
-        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-        name, old.name = old.name, f"{old.name}:chosen"
-        new.name, new.type, new.shape = name, old.type, old.shape
+        take_place(b.mul(x, factors[mask]), node.outputs[0])
         graph.remove(node, safe=True)
     if b.added:
         graph.sort()
@@ -106,8 +104,7 @@ def remove_dropouts(model: ir.Model) -> None:
         old = node.outputs[0]
         through = _through(node, values[name], old)
         values[str(old.name)] = through  # for a Dropout that reads this one
-        ir.convenience.replace_all_uses_with(old, through, replace_graph_outputs=True)
-        through.name, old.name = old.name, f"{old.name}:training"
+        take_place(through, old)
 
 
 def _through(node: ir.Node, data: ir.Value, old: ir.Value) -> ir.Value:
@@ -211,8 +208,5 @@ def _replace(b: Builder, node: ir.Node, mask: ir.Value) -> None:
     assert producer is not None, "a node has just been added"
     producer.metadata_props[DROPOUT_KEY] = str(data.name)
     for old, new in zip(node.outputs, (result, mask), strict=False):
-        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-        name, old.name = old.name, f"{old.name}:replaced"
-        new.name = name
-        new.type, new.shape = old.type or new.type, old.shape or new.shape
+        take_place(new, old)
     b.graph.remove(node, safe=True)

@@ -17,6 +17,7 @@ from amp_rewrite.graph.ports import opset_of
 from amp_rewrite.kernels.kernel_table import KernelTable, table_of
 from amp_rewrite.targets import Target
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.replace import take_place
 from amp_rewrite.training.graph.prepare import record_types
 
 _SCOPE = "missing_kernels"
@@ -42,7 +43,10 @@ def lower_missing(model: ir.Model, target: Target) -> None:
         for added in b.added[before:]:
             added.metadata_props.clear()
             added.metadata_props.update(origin)
-        _replace(b, node, results)
+        for old, new in zip(node.outputs, results, strict=False):
+            if new is not None:
+                take_place(new, old)
+        b.graph.remove(node, safe=True)
     model.graph.sort()
 
 
@@ -50,16 +54,6 @@ def _has_kernel(table: KernelTable, model: ir.Model, node: ir.Node) -> bool:
     first = next(value for value in node.inputs if value is not None)
     types = {} if first.dtype is None else {"T": tensor(first.dtype.value)}
     return table.has_kernel("", node.op_type, opset_of(node, model.graph.opset_imports), types)
-
-
-def _replace(b: Builder, node: ir.Node, results: list[ir.Value | None]) -> None:
-    for old, new in zip(node.outputs, results, strict=False):
-        if new is None:
-            continue
-        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-        name, old.name = str(old.name), f"{old.name}:replaced"
-        new.name, new.type, new.shape = name, old.type or new.type, old.shape or new.shape
-    b.graph.remove(node, safe=True)
 
 
 def _sum(b: Builder, node: ir.Node) -> list[ir.Value | None] | None:

@@ -16,6 +16,7 @@ import onnx_ir as ir
 from amp_rewrite.graph.names import FreeNames, names_in
 from amp_rewrite.graph.traverse import ancestors, inputs_of, remove_unused_nodes, subgraphs
 from amp_rewrite.training.builder.known import constant_tensor, dims
+from amp_rewrite.training.builder.replace import take_place
 from amp_rewrite.training.step.cut_step import declare_types
 from amp_rewrite.training.step.stage import Stage, stage_of
 
@@ -148,10 +149,7 @@ def _split(node: ir.Node, numbers: _EarlyValues) -> None:
     assert outer is not None, "the node is in a graph"
     outer.insert_after(node, own)
     for new, index in zip(own.outputs, late, strict=True):
-        old = node.outputs[index]
-        new.type, new.shape, name = old.type, old.shape, old.name
-        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-        old.name, new.name = f"{name}:replaced", name
+        take_place(new, node.outputs[index])
     rest = [i for i in range(len(node.outputs)) if i not in late]
     for graph in copied.values():
         _keep_outputs(graph, late)
@@ -188,9 +186,7 @@ def _drop_outputs(node: ir.Node, kept: Collection[int]) -> None:
     assert outer is not None, "the node is in a graph"
     outer.insert_before(node, new)
     for value, index in zip(new.outputs, kept, strict=True):
-        old = node.outputs[index]
-        value.type, value.shape = old.type, old.shape
-        ir.convenience.replace_all_uses_with(old, value, replace_graph_outputs=True)
+        take_place(value, node.outputs[index])
     outer.remove(node)
 
 

@@ -22,6 +22,7 @@ from amp_rewrite.training.builder.random_numbers import (
     MODULUS,
     POSITION,
 )
+from amp_rewrite.training.builder.replace import take_place
 
 _INT32, _UINT8 = ir.DataType.INT32, ir.DataType.UINT8
 _HALF = MODULUS // 2
@@ -39,9 +40,9 @@ def compute_random_in_32_bits(model: ir.Model) -> None:
         b = whole if graph is model.graph else whole.child(graph)
         for node in list(graph):
             if _hash_ends(node):
-                _replace(node, _numbers(b, *_count_and_key(node)))
+                take_place(_numbers(b, *_count_and_key(node)), node.outputs[0])
             elif node.op_type == "GreaterOrEqual" and part_of(node) is Part.RANDOM:
-                _replace(node, _at_least(b, _input(node, 0), _input(node, 1)))
+                take_place(_at_least(b, _input(node, 0), _input(node, 1)), node.outputs[0])
     model.graph.sort()
     for graph in graphs_in(model.graph):  # what is wide is warned of, used or not
         remove_unused_nodes(graph)
@@ -122,9 +123,3 @@ def _input(node: ir.Node, index: int) -> ir.Value:
     value = node.inputs[index]
     assert value is not None, "the input is not optional"
     return value
-
-
-def _replace(node: ir.Node, new: ir.Value) -> None:
-    old = node.outputs[0]
-    new.type, new.shape = old.type, old.shape
-    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)

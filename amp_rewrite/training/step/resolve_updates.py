@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traverse import nodes_in, subgraphs
+from amp_rewrite.training.builder.replace import take_place
 from amp_rewrite.training.step.cut_step import values_by_name
 
 _THEN, _ELSE = "then_branch", "else_branch"
@@ -95,9 +96,6 @@ def _replace(graph: ir.Graph, node: ir.Node, values: list[ir.Value]) -> None:
             inside.replace_input_with(index, None)  # for reading keeps a value
     for old, value in zip(node.outputs, values, strict=True):
         copy = ir.node("Identity", [value], metadata_props=origin)
-        new, name = copy.outputs[0], old.name
-        new.type, new.shape = old.type, old.shape
         graph.insert_before(node, copy)
-        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-        old.name, new.name = f"{name}:undecided", name
+        take_place(copy.outputs[0], old)
     graph.remove(node, safe=True)

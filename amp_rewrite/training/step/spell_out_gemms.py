@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.replace import take_place
 
 
 def spell_out_gemms(model: ir.Model) -> None:
@@ -34,10 +35,7 @@ def spell_out_gemms(model: ir.Model) -> None:
         for added in b.added[before:]:
             added.metadata_props.clear()
             added.metadata_props.update(node.metadata_props)
-        old = node.outputs[0]
-        ir.convenience.replace_all_uses_with(old, product, replace_graph_outputs=True)
-        name, old.name = old.name, f"{old.name}:replaced"
-        product.name, product.type, product.shape = name, old.type, old.shape
+        take_place(product, node.outputs[0])
         model.graph.remove(node, safe=True)
     if b.added:
         model.graph.sort()

@@ -13,6 +13,7 @@ from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.training.builder.annotate import annotate
+from amp_rewrite.training.builder.replace import take_place
 from amp_rewrite.training.grad import Builder
 from amp_rewrite.training.graph.prepare import prepare
 from amp_rewrite.training.graph.weights import modernise
@@ -174,7 +175,7 @@ def _lower(node: ir.Node, b: Builder) -> None:
         if new in taken or not fresh:
             new = inner.op("Identity", new)
         taken.add(new)
-        _take_place(old, new)
+        take_place(new, old)
     if is_gradient(node):
         b.graph.sort()
     else:
@@ -182,13 +183,3 @@ def _lower(node: ir.Node, b: Builder) -> None:
         graph.remove(added)
         graph.insert_before(node, added)
     graph.remove(node, safe=True)
-
-
-def _take_place(old: ir.Value, new: ir.Value) -> None:
-    """Let `new` be read where `old` was, under its name and with its declared shape."""
-    name, old.name = old.name, None
-    if old.shape is not None:
-        new.shape = old.shape
-    new.type = new.type or old.type
-    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-    new.name = name
