@@ -2,9 +2,8 @@
 
 from amp_rewrite.errors import LossScaleError, LossScaleTypeError, LossScaleValueError
 from amp_rewrite.training.loss_scaling.dynamic import DynamicLossScale
-from amp_rewrite.training.loss_scaling.fixed import FixedLossScale
 from amp_rewrite.training.loss_scaling.get import get
-from amp_rewrite.training.loss_scaling.loss_scale import LossScale, LossScaleState
+from amp_rewrite.training.loss_scaling.loss_scale import FixedLossScale, LossScale, LossScaleState
 from amp_rewrite.training.loss_scaling.loss_scale_optimizer import (
     LossScaleOptimizer,
     MixedPrecisionLossScaleOptimizer,

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from amp_rewrite.training.losses.differences import (
+from amp_rewrite.training.losses.elementwise import (
     huber,
     mean_absolute_error,
     mean_squared_error,
+    sigmoid_cross_entropy,
 )
-from amp_rewrite.training.losses.sigmoid_cross_entropy import sigmoid_cross_entropy
 from amp_rewrite.training.losses.softmax_cross_entropy import kl_divergence, softmax_cross_entropy
 
 __all__ = [

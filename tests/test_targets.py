@@ -162,7 +162,7 @@ def test_no_other_file_knows_a_target_by_its_name() -> None:
     # "cpu" and "cuda" are also what ONNX Runtime and PyTorch call a device's memory.
     devices = {"runtimes/ort/device.py", "runtimes/facts.py", "training/distributed/memory.py"}
     devices |= {
-        f"training/session/{n}.py" for n in ("compiled_program", "program_cache", "slow_device")
+        f"training/session/{n}.py" for n in ("compiled_program", "program_cache", "device_limits")
     }
     devices |= {"numerics/emulate/fed_inputs.py"}  # a tensor's method
     names = {t.name for t in targets.TARGETS} | {t.provider for t in targets.TARGETS}

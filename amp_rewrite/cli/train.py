@@ -12,12 +12,11 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.train_options import check_options, given_options, with_run_options
 from amp_rewrite.loop.evaluation import summary
-from amp_rewrite.loop.interrupt import INTERRUPTED
 from amp_rewrite.loop.plan_and_progress import Progress
 from amp_rewrite.loop.rate_search import RateSearch
 from amp_rewrite.loop.ready_callbacks import BestCheckpoint, Watch
 from amp_rewrite.loop.recipe.training_run import RunOptions, TrainingRun
-from amp_rewrite.loop.run_with_callbacks import Callback, Run
+from amp_rewrite.loop.run_with_callbacks import INTERRUPTED, Callback, Run
 from amp_rewrite.rewriting.report.plain_console import PlainConsole
 from amp_rewrite.training.session.partial_restore import Restored
 

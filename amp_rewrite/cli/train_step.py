@@ -37,9 +37,9 @@ from amp_rewrite.training.graph.recompute import recompute as choose_recomputed
 from amp_rewrite.training.graph.training_graph import GraphValue, State, training_graph
 from amp_rewrite.training.optimizers.registry import NAMES
 from amp_rewrite.training.step.build_step import step_model
+from amp_rewrite.training.step.missing_kernels import refuse_unloadable
 from amp_rewrite.training.step.precision import chosen_precision, in_precision
 from amp_rewrite.training.step.read_info import read_info
-from amp_rewrite.training.step.refuse_unloadable import refuse_unloadable
 from amp_rewrite.training.step.step import whole_step
 from amp_rewrite.training.step.step_info import StepInfo
 

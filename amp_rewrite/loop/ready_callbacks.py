@@ -12,9 +12,8 @@ from amp_rewrite.base import arguments
 from amp_rewrite.base.fields import NUMBER, object_of, or_null, whole
 from amp_rewrite.errors import CheckpointError, OptionError
 from amp_rewrite.graph.io.paths import path_text
-from amp_rewrite.loop.plan_and_progress import Progress
+from amp_rewrite.loop.plan_and_progress import Progress, check_stored
 from amp_rewrite.loop.run_with_callbacks import Callback, Run
-from amp_rewrite.loop.stored_progress import check_stored
 
 _BEST = object_of({"best": or_null(NUMBER), "step": whole(0)}, more=True)
 _WAITED = object_of({"waited": whole(0)}, more=True)

@@ -14,12 +14,11 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.loop.epoch_loop import resume as resumed
 from amp_rewrite.loop.epoch_loop import train as run_plan
 from amp_rewrite.loop.evaluation import evaluate
-from amp_rewrite.loop.interrupt import interruptible
 from amp_rewrite.loop.metrics.get_metric import get
 from amp_rewrite.loop.metrics.metric import Metric
 from amp_rewrite.loop.plan_and_progress import Plan, Progress
 from amp_rewrite.loop.rate_search import RateSearch, search_rate
-from amp_rewrite.loop.run_with_callbacks import Callback, Run
+from amp_rewrite.loop.run_with_callbacks import Callback, Run, interruptible
 from amp_rewrite.training.data.as_examples import as_examples
 from amp_rewrite.training.data.examples import Examples
 from amp_rewrite.training.session.training_session import TrainingSession

@@ -27,9 +27,9 @@ from amp_rewrite.runtimes.ort.ort_values import empty
 from amp_rewrite.runtimes.ort.sessions import session_options
 from amp_rewrite.targets import CPU, CUDA
 from amp_rewrite.training.global_state import global_state
-from amp_rewrite.training.session import slow_device
+from amp_rewrite.training.session import device_limits
 from amp_rewrite.training.session.captured_program import CapturedProgram, capturing, make_static
-from amp_rewrite.training.session.slow_device import warn_if_slow
+from amp_rewrite.training.session.device_limits import warn_if_slow
 from amp_rewrite.training.step import blocked_convolutions
 from amp_rewrite.training.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
 from amp_rewrite.training.step.cut_step import cut_step
@@ -270,7 +270,7 @@ def test_a_slow_cuda_device_is_a_warning_once(
 ):
     global_state.reset()
     driver = fake_driver(major, 1)
-    monkeypatch.setattr(slow_device, "cuda_device", lambda index: cuda_device(index, driver))
+    monkeypatch.setattr(device_limits, "cuda_device", lambda index: cuda_device(index, driver))
     if not warns:
         warn_if_slow("float16", Device("cuda"))
         return

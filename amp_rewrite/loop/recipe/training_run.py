@@ -15,14 +15,13 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.loop.epoch_loop import resume, train
-from amp_rewrite.loop.interrupt import INTERRUPTED, interruptible
 from amp_rewrite.loop.metrics.get_metric import get
 from amp_rewrite.loop.metrics.metric import Metric
 from amp_rewrite.loop.metrics_file import COLUMNS, MetricsFile
 from amp_rewrite.loop.plan_and_progress import Plan, Progress
 from amp_rewrite.loop.rate_search import RateSearch
 from amp_rewrite.loop.ready_callbacks import Best, BestCheckpoint, EarlyStopping, Log
-from amp_rewrite.loop.run_with_callbacks import Callback, Run
+from amp_rewrite.loop.run_with_callbacks import INTERRUPTED, Callback, Run, interruptible
 from amp_rewrite.loop.tensorboard import TensorBoard
 from amp_rewrite.loop.trainer import Trainer
 from amp_rewrite.targets import CPU

@@ -13,8 +13,7 @@ from amp_rewrite.errors import GradientError
 from amp_rewrite.graph.io.typeproto import write_type
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traverse import subgraphs
-from amp_rewrite.training.builder.dimensions import better_shape, solve_reshape
-from amp_rewrite.training.builder.known import constant_tensor
+from amp_rewrite.training.builder.known import better_shape, constant_tensor, solve_reshape
 
 _SMALL = 64  # elements; what inference reads are shapes, axes and the like
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 
 import onnx_ir as ir
@@ -83,3 +85,85 @@ def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
         return None
     node = value.producer()
     return value.const_value if node is None else held_tensor(node)
+
+
+_MADE_UP = "unk__"
+"""The prefix of the names that onnx's inference gives to lengths it knows nothing about."""
+
+Dim = int | ir.SymbolicDim
+
+
+_UNKNOWN = ("?", "")
+"""What exporters write for a length that they do not know; two of them need not be equal."""
+
+
+def forget_unknown(graph: ir.Graph) -> None:
+    """Take the names from lengths that only say that they are not known."""
+    values = [*graph.inputs, *graph.outputs, *(v for n in graph for v in n.outputs)]
+    for value in values:
+        dims = () if value.shape is None else value.shape.dims
+        if any(not isinstance(d, int) and d.value in _UNKNOWN for d in dims):
+            value.shape = ir.Shape(
+                [None if not isinstance(d, int) and d.value in _UNKNOWN else d for d in dims]
+            )
+
+
+def is_vague(shape: ir.Shape | None) -> bool:
+    """Return whether a shape has a length that is neither a number nor a name of the model's."""
+    return shape is None or any(_weight(d) < 2 for d in shape.dims)
+
+
+def better_shape(old: ir.Shape | None, new: ir.Shape | None) -> ir.Shape | None:
+    """Return what two statements about one shape say together; `new` wins a draw."""
+    if old is None or new is None or len(old.dims) != len(new.dims):
+        return old if new is None else new
+    pairs = zip(old.dims, new.dims, strict=True)
+    return ir.Shape([a if _weight(a) > _weight(b) else b for a, b in pairs])
+
+
+def _weight(dim: Dim) -> int:
+    """Rank a length: a number, a name of the model's, a made-up name, nothing."""
+    if isinstance(dim, int):
+        return 3
+    if dim.value is None:
+        return 0
+    return 1 if str(dim.value).startswith(_MADE_UP) else 2
+
+
+def solve_reshape(node: ir.Node) -> None:
+    """Record what the -1 of a constant target shape is, where names cancel.
+
+    (batch, seq, 768) as (0, -1, 12, 64) is (batch, seq, 12, 64): batch seq 768 / (batch 12 64).
+    """
+    data, target = node.inputs[:2]
+    output = node.outputs[0]
+    tensor = None if target is None else constant_tensor(target)
+    if data is None or data.shape is None or tensor is None or output.shape is None:
+        return
+    wanted = [int(n) for n in tensor.numpy().reshape(-1)]
+    given = list(data.shape.dims)
+    if wanted.count(-1) != 1 or any(n == 0 and i >= len(given) for i, n in enumerate(wanted)):
+        return
+    made: list[Dim] = [given[i] if n == 0 else n for i, n in enumerate(wanted)]
+    position = wanted.index(-1)
+    found = _quotient(given, made[:position] + made[position + 1 :])
+    if found is not None:
+        made[position] = found
+        output.shape = better_shape(output.shape, ir.Shape(made))
+
+
+def _quotient(over: list[Dim], under: list[Dim]) -> Dim | None:
+    """Return the product of lengths divided by another, if it is one length."""
+    names = Counter(str(d.value) for d in over if not isinstance(d, int) and d.value is not None)
+    below = Counter(str(d.value) for d in under if not isinstance(d, int) and d.value is not None)
+    unnamed = sum(not isinstance(d, int) and d.value is None for d in (*over, *under))
+    if unnamed or below - names:
+        return None
+    left = list((names - below).elements())
+    top = math.prod(d for d in over if isinstance(d, int))
+    bottom = math.prod(d for d in under if isinstance(d, int))
+    if not bottom or not top or top % bottom:
+        return None
+    if not left:
+        return top // bottom
+    return ir.SymbolicDim(left[0]) if len(left) == 1 and top == bottom else None

@@ -19,8 +19,7 @@ from amp_rewrite.training.distributed.memory import Memory, memory_of
 from amp_rewrite.training.graph.replicas import Groups, is_collective
 from amp_rewrite.training.session.compiled_program import CompiledProgram, StateTensors
 from amp_rewrite.training.session.engine_stages import StageRunner, stage_runner
-from amp_rewrite.training.step.cut_step import declare_types
-from amp_rewrite.training.step.stage import Stage, stage_of
+from amp_rewrite.training.step.cut_step import Stage, declare_types, stage_of
 from amp_rewrite.training.step.step_info import StepInfo
 
 

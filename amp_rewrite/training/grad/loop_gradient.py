@@ -14,8 +14,7 @@ from amp_rewrite.errors import GradientError
 from amp_rewrite.graph.names import place
 from amp_rewrite.training.builder.annotate import annotate
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.dimensions import is_vague
-from amp_rewrite.training.builder.known import differ, dims
+from amp_rewrite.training.builder.known import differ, dims, is_vague
 from amp_rewrite.training.grad.backward_loop import BackwardLoop, Carried, Stacked, settled
 from amp_rewrite.training.grad.loop_history import history
 from amp_rewrite.training.grad.repeated import repeated

@@ -22,7 +22,7 @@ from amp_rewrite.graph.proto.shape_inference import ENDS_INFERENCE, HIDDEN
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.graph.traverse import graphs_in, subgraphs
 from amp_rewrite.training.builder.annotate import annotate
-from amp_rewrite.training.builder.dimensions import is_vague
+from amp_rewrite.training.builder.known import is_vague
 from amp_rewrite.training.grad.recurrent import function as recurrent
 from amp_rewrite.training.grad.recurrent.description import OPERATORS as RECURRENT
 from amp_rewrite.training.grad.rules import RULES

@@ -17,8 +17,7 @@ from amp_rewrite.graph.metadata_keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.dimensions import forget_unknown
-from amp_rewrite.training.builder.known import dims, type_of
+from amp_rewrite.training.builder.known import dims, forget_unknown, type_of
 from amp_rewrite.training.graph.adapter import Adapter
 from amp_rewrite.training.graph.assigned import assigned
 from amp_rewrite.training.graph.formula_constants import formula_constants

@@ -28,9 +28,9 @@ from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScal
 from amp_rewrite.training.optimizers.conditional_update import check_mode
 from amp_rewrite.training.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
 from amp_rewrite.training.step.cut_step import values_by_name
+from amp_rewrite.training.step.missing_kernels import refuse_unloadable
 from amp_rewrite.training.step.precision import in_precision
 from amp_rewrite.training.step.read_info import read_info
-from amp_rewrite.training.step.refuse_unloadable import refuse_unloadable
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
-from amp_rewrite.training.loss_scaling.hidden_infinities import is_unscaled, mark_unscaled
+from amp_rewrite.training.loss_scaling.finite import is_unscaled, mark_unscaled
 from amp_rewrite.training.optimizers.clipping import known_norm
 from amp_rewrite.training.optimizers.gradient import (
     Raw,

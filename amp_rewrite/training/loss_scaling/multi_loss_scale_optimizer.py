@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.grad.accumulate import accumulate
+from amp_rewrite.training.grad.walk import accumulate
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.loss_scaling.finite import finite_and_norm, finite_by_loss
 from amp_rewrite.training.loss_scaling.get import get, restored, serialize

@@ -26,8 +26,7 @@ from amp_rewrite.training.optimizers.gradient import (
     values_of,
     wrap,
 )
-from amp_rewrite.training.optimizers.group import NORM
-from amp_rewrite.training.optimizers.joint_condition import FINITE
+from amp_rewrite.training.optimizers.group import FINITE, NORM
 from amp_rewrite.training.optimizers.slots import Variable
 from amp_rewrite.training.optimizers.train_op import Accumulated, TrainOp
 

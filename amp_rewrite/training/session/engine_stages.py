@@ -28,20 +28,24 @@ from amp_rewrite.training.grad.rules.window import static
 from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.session.captured_program import feed_shape, make_static
 from amp_rewrite.training.session.compiled_program import WHAT, StateTensors
-from amp_rewrite.training.session.openvino_limits import check_fed_integers
+from amp_rewrite.training.session.device_limits import check_fed_integers
 from amp_rewrite.training.session.stage_program import StageProgram
-from amp_rewrite.training.step.blocks_to_space import move_blocks
 from amp_rewrite.training.step.convolved_gradients import convolve_gradients
+from amp_rewrite.training.step.cut_step import Stage
+from amp_rewrite.training.step.exact_arithmetic import (
+    compute_random_in_32_bits,
+    round_by_arithmetic,
+    wait_by_arithmetic,
+)
+from amp_rewrite.training.step.faster_forms import (
+    move_blocks,
+    separate_factors,
+    separate_updates,
+    spell_out_gemms,
+)
 from amp_rewrite.training.step.number_stages import number_stages
-from amp_rewrite.training.step.random_in_32_bits import compute_random_in_32_bits
 from amp_rewrite.training.step.resolve_updates import choose_rounded_updates
-from amp_rewrite.training.step.rounding_by_arithmetic import round_by_arithmetic
-from amp_rewrite.training.step.separate_factors import separate_factors
-from amp_rewrite.training.step.separate_updates import separate_updates
-from amp_rewrite.training.step.spell_out_gemms import spell_out_gemms
-from amp_rewrite.training.step.stage import Stage
 from amp_rewrite.training.step.step_info import StepInfo
-from amp_rewrite.training.step.wait_by_arithmetic import wait_by_arithmetic
 
 STATIC = 4
 """A step is compiled for each of this number of feed shapes: a batch, the last one of an epoch, and

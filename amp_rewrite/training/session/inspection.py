@@ -2,22 +2,157 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from amp_rewrite.base import arguments
-from amp_rewrite.errors import AmpError, OptionError, StepError
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.errors import AmpError, OptionError, RunError, StepError
 from amp_rewrite.runtimes.ort.ort_values import Array, is_ort_value, to_array
 from amp_rewrite.training.diagnosis.diagnose import diagnose
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis
+from amp_rewrite.training.graph.training_graph import SCALE_ROLES
 from amp_rewrite.training.optimizers.gradient_accumulation import ACCUMULATOR
+from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
 from amp_rewrite.training.session.program_cache import ProgramCache
-from amp_rewrite.training.session.state_access import StateAccess
 from amp_rewrite.training.session.states import States
 from amp_rewrite.training.step.step import Step
+from amp_rewrite.training.step.step_info import StateInfo, StepInfo
+
+_WHOLE = ("global_step", *SCALE_ROLES[1:])
+"""Roles of states that count."""
+
+_SETTABLE = (LEARNING_RATE, SCALE_ROLES[0], *_WHOLE)
+"""Roles of states that are numbers which users may want to change."""
+
+
+class StateAccess:
+    """The present states of a step, as long as its session is open.
+
+    Attributes:
+        info: The description of the step.
+    """
+
+    info: StepInfo
+    _states: States
+    _open: bool
+
+    def state_dict(self) -> dict[str, Array]:
+        """Return a copy of every state tensor, by name."""
+        self.check_open()
+        return self._states.read_all()
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate; settable between steps."""
+        return float(self.read_state(self._learning_rate().name))
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        state = self._learning_rate()
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+        if not number or not 0 <= value <= FLOAT32.max:  # false for NaN too
+            raise OptionError(
+                "the learning rate must be finite and not negative",
+                found=repr(value),
+                remedy="set a number such as 1e-3",
+            )
+        self.assign_state(state.name, np.asarray(value))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What `set` can change: learning rates, counters and the loss scale, by their names."""
+        states = [state for state in self.info.states if state.role in _SETTABLE]
+        return {state.name: self.read_state(state.name).item() for state in states}
+
+    def set(self, name: str, value: float) -> None:
+        """Change a number that the step reads, from the next step on; checkpoints keep it.
+
+        `learning_rate` is what a schedule's factor multiplies, and `learning_rate/<group>` that of
+        a group of its own. Momentum, betas, epsilons, weight decays and what a schedule is made of
+        are constants of the step.
+
+        Args:
+            name: One of `settings`.
+            value: The number.
+
+        Raises:
+            OptionError: The step has no such number, it is a constant, or the value is impossible.
+        """
+        state = self._setting(arguments.text("name", name, what="the name of a number"))
+        whole = state.role in _WHOLE
+        low = 0.0 if whole or state.role == LEARNING_RATE else FLOAT32.smallest_normal
+        expected = f"{'an integer' if whole else 'a finite number'} of at least {low:g}"
+        number = arguments.number(name, value, low=low, high=FLOAT32.max, expected=expected)
+        if whole and number != int(number):
+            raise OptionError(f"impossible {name}", found=repr(value), expected=expected)
+        self.assign_state(name, np.asarray(int(number) if whole else number))
+
+    @property
+    def global_step(self) -> int | None:
+        """How many steps were applied, or None if the step does not count them."""
+        state = self.info.having("global_step")
+        return None if state is None else int(self.read_state(state.name))
+
+    def read_state(self, name: str) -> Array:
+        """Return a copy of one state tensor.
+
+        Raises:
+            OptionError: The step has no such state.
+        """
+        self.check_open()
+        return self._states.read(name)
+
+    def assign_state(self, name: str, value: Array) -> None:
+        """Replace one state tensor between two steps.
+
+        Raises:
+            OptionError: The step has no such state, the value is not a tensor of numbers, or shape
+                or kind differ.
+        """
+        self.check_open()
+        self._states.write(name, value)
+
+    def check_open(self) -> None:
+        """Refuse to go on after the session is closed.
+
+        Raises:
+            RunError: It is closed.
+        """
+        if not self._open:
+            raise RunError("the session is closed", remedy="make a new TrainingSession")
+
+    def _setting(self, name: str) -> StateInfo:
+        """Return the state that holds a number that can be set."""
+        self.check_open()
+        states = {s.name: s for s in self.info.states if s.role in _SETTABLE}
+        if name in states:
+            return states[name]
+        others = {s.name for s in self.info.states} - states.keys()
+        raise OptionError(
+            f"{name!r} is not a number that can be set between steps",
+            expected=", ".join(states) or "nothing: the step has no such state",
+            remedy="use assign_state"
+            if name in others
+            else "momentum, betas, decays and schedules are constants of a step: save a "
+            "checkpoint, build the step with the other value, and restore",
+        )
+
+    def _learning_rate(self) -> StateInfo:
+        self.check_open()
+        state = self.info.having("learning_rate")
+        if state is None:
+            raise OptionError(
+                "the step has no learning rate that could be set",
+                found=", ".join(sorted({s.role for s in self.info.states})) or "no state",
+                remedy="build it with an optimizer that has one and no schedule",
+            )
+        return state
+
 
 _SCALE = "loss_scale"
 

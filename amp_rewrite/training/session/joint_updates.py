@@ -12,7 +12,7 @@ from amp_rewrite.graph.traverse import ancestors, graphs_in
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.replace import take_place
 from amp_rewrite.training.optimizers.update_function import DOMAIN
-from amp_rewrite.training.step.separate_factors import ELEMENTWISE
+from amp_rewrite.training.step.faster_forms import ELEMENTWISE
 
 _SCOPE = "joint"
 _LONGEST = 4096

@@ -7,7 +7,7 @@ from typing import Any
 
 from amp_rewrite.runtimes.ort.ort_values import to_ort_value
 from amp_rewrite.training.session.compiled_program import CompiledProgram, StateTensors
-from amp_rewrite.training.step.stage import Stage
+from amp_rewrite.training.step.cut_step import Stage
 from amp_rewrite.training.step.step_info import StepInfo
 
 

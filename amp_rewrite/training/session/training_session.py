@@ -28,7 +28,6 @@ from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.graph.states_html import states_table
 from amp_rewrite.training.graph.training_graph import StateStore, TrainingGraph
 from amp_rewrite.training.session.adapter_files import write_adapters
-from amp_rewrite.training.session.arm_providers import on_arm
 from amp_rewrite.training.session.checkpoint import (
     FROZEN,
     check_checkpoint_name,
@@ -36,13 +35,13 @@ from amp_rewrite.training.session.checkpoint import (
     write_checkpoint,
 )
 from amp_rewrite.training.session.cpu_comparison import cpu_comparison
+from amp_rewrite.training.session.device_limits import check_openvino, on_arm, warn_if_slow
 from amp_rewrite.training.session.engine_stages import is_openvino, named
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
-from amp_rewrite.training.session.frozen_tensors import FrozenTensors
 from amp_rewrite.training.session.input_checks import ALLOW, InputChecks
 from amp_rewrite.training.session.inspection import Inspection
-from amp_rewrite.training.session.openvino_limits import check_openvino
 from amp_rewrite.training.session.partial_restore import (
+    FrozenTensors,
     Restored,
     begun_averages,
     fitted,
@@ -52,7 +51,6 @@ from amp_rewrite.training.session.partial_restore import (
 from amp_rewrite.training.session.program_cache import AnyProgram, ProgramCache, default_options
 from amp_rewrite.training.session.sharding import ShardContext, sharding_of
 from amp_rewrite.training.session.slot_names import by_slot, slots_of, uncertain
-from amp_rewrite.training.session.slow_device import warn_if_slow
 from amp_rewrite.training.session.states import ClosedStates, States
 from amp_rewrite.training.session.step_outcome import Outcome, skip_watches, warn_if_unscaled
 from amp_rewrite.training.session.waiting_gradients import WaitingGradients

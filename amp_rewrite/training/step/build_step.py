@@ -19,8 +19,8 @@ from amp_rewrite.training.graph.replicas import define
 from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE
 from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.training.step.cut_step import cut_step
+from amp_rewrite.training.step.missing_kernels import refuse_unloadable
 from amp_rewrite.training.step.precision import in_precision, low_of
-from amp_rewrite.training.step.refuse_unloadable import refuse_unloadable
 from amp_rewrite.training.step.step import Step, whole_step
 from amp_rewrite.training.step.step_arguments import checked_targets, fetched_names
 from amp_rewrite.training.step.step_info import DEFAULT_FETCHES

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -13,6 +13,7 @@ from onnx_ir.passes.common import CommonSubexpressionEliminationPass
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import FetchError, StepError
 from amp_rewrite.graph import elements
+from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.graph.traverse import remove_unused_nodes, subgraphs
@@ -201,3 +202,38 @@ def declare_types(model: ir.Model, values: Iterable[ir.Value]) -> None:
     for value in missing:
         if value in types:
             value.type = elements.to_ir(types[value])
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a step.
+
+    Attributes:
+        model: Its inputs are the states, the data and the values that it reads; its outputs are
+            what others read of it.
+        enters: The names of values of earlier stages, and of sums over shards, that it reads.
+        leaves: The names of its outputs.
+    """
+
+    model: ir.Model
+    enters: tuple[str, ...]
+    leaves: tuple[str, ...]
+
+
+def stage_of(model: ir.Model, enters: Iterable[ir.Value], leaves: Sequence[ir.Value]) -> Stage:
+    """Return the part of a step of known types that computes some values from others."""
+    part = clone(model)
+    graph = part.graph
+    values = values_by_name(graph)
+    graph.outputs.clear()
+    graph.outputs.extend(values[str(v.name)] for v in leaves)
+    names = [str(v.name) for v in enters]
+    for name in names:
+        old = values[name]
+        new = ir.Value(name=name, type=old.type, shape=old.shape)
+        old.name = f"{name}:outside"
+        graph.inputs.append(new)
+        ir.convenience.replace_all_uses_with(old, new)
+    remove_unused(graph)
+    remove_inputs(graph)
+    return Stage(part, tuple(names), tuple(str(v.name) for v in leaves))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from sick_steps import BATCH, scaled, step
+from sick_steps import BATCH, LARGE, T, X, scaled, step
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import FLOAT16
@@ -66,3 +68,89 @@ def test_float32_has_no_layers_and_bfloat16_loses_nothing() -> None:
         plain = session.diagnose(BATCH)
     assert (plain.layers, plain.scales, plain.underflow_text()) == ((), None, None)
     assert found(1.0, "bfloat16").losing() == []
+
+
+MASK = """
+    [mask] m = Where (no, minus_infinity, e)
+    [chance] p = Softmax (m)
+    [diff] d = Sub (p, t)
+    [square] s = Mul (d, d)"""
+
+
+def first(nodes: Any = None, feeds: Any = None, **given: Any) -> Any:
+    made = step(**({} if nodes is None else {"nodes": nodes}), **given)
+    with amp.TrainingSession(made) as session:
+        before = session.state_dict()
+        found = session.diagnose(BATCH if feeds is None else feeds)
+        after = session.state_dict()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    assert found.finite == (found.first is None)
+    return found.first
+
+
+def test_a_step_that_is_well_has_no_first_value() -> None:
+    assert first() is None
+
+
+def test_an_overflow_of_the_forward_pass() -> None:
+    found = first(feeds=LARGE)
+    assert (found.node, found.op, found.part, found.layer) == ("act", "Exp", "forward", None)
+    largest = np.abs(LARGE["x"] @ np.arange(1, 9, dtype=np.float32).reshape(4, 2)).max()
+    assert found.reached == pytest.approx(largest, rel=1e-5)
+    assert found.infinite > 0 == found.nan
+    assert found.elements == 16
+    assert "'e', which Exp 'act' computes (forward) from magnitudes of at most" in found.text()
+
+
+def test_a_root_of_zero_is_found_in_the_backward_pass() -> None:
+    nodes = (
+        "[zero] z = Sub (e, e) [root] r = Sqrt (z) [diff] d = Sub (r, t) [square] s = Mul (d, d)"
+    )
+    found = first(nodes, feeds={"x": X, "t": T + 1})
+    assert (found.part, found.layer) == ("backward", "root")
+    assert "(backward of 'root')" in found.text()
+
+
+def test_a_branch_that_is_not_taken_is_found_where_it_overflows() -> None:
+    """The trap of a choice between a number and a quotient: 0 times infinity, on the way back."""
+    nodes = """
+        [zero] z = Sub (e, e)
+        [share] q = Div (e, z)
+        [never] no = Less (e, z)
+        [choice] c = Where (no, q, e)
+        [diff] d = Sub (c, t) [square] s = Mul (d, d)"""
+    found = first(nodes)
+    assert (found.node, found.part) == ("share", "forward")
+
+
+@pytest.mark.parametrize(("masked", "found"), [("{0, 1}", None), ("{1, 1}", "chance")])
+def test_the_infinity_of_a_mask_counts_only_where_it_makes_nan(masked: str, found: Any) -> None:
+    nodes = f"""
+        [rows] no = Constant <value = bool[2] {masked}> ()
+        [infinity] minus_infinity = Constant <value = float {{-inf}}> ()
+        {MASK}"""
+    named = first(nodes)
+    assert (named and named.node) == found
+    assert named is None or (named.op, named.nan) == ("Softmax", 16)
+
+
+def test_a_fed_number_and_a_state() -> None:
+    spoilt = {"x": X.copy(), "t": T}
+    spoilt["x"][0, 0] = np.nan
+    assert first(feeds=spoilt).text() == "1 NaN of 32 elements of 'x', an input of the step"
+    with amp.TrainingSession(step()) as session:
+        session.assign_state("w", np.full((4, 2), np.inf, np.float32))
+        found = session.diagnose(BATCH).first
+    assert found is not None
+    assert (found.value, found.part, found.infinite) == ("w", "state", 8)
+
+
+def test_what_overflows_in_low_precision_alone() -> None:
+    feeds = {"x": np.full((8, 4), -1e5, np.float32), "t": T}
+    assert first(feeds=feeds) is None
+    with amp.TrainingSession(step(optimizer=scaled()), precision="float16") as session:
+        found = session.diagnose(feeds)
+    assert (found.precision, found.loss_scale) == ("float16", 2.0**15)
+    assert found.first is not None
+    assert (found.first.op, found.first.part, found.first.infinite) == ("Cast", "forward", 32)
+    assert found.first.reached == 1e5

@@ -13,9 +13,9 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.runtimes.ort.sessions import Session
 from amp_rewrite.training.graph.prepare import record_types
+from amp_rewrite.training.step.cut_step import Stage
+from amp_rewrite.training.step.exact_arithmetic import compute_random_in_32_bits
 from amp_rewrite.training.step.number_stages import WIDE, number_stages
-from amp_rewrite.training.step.random_in_32_bits import compute_random_in_32_bits
-from amp_rewrite.training.step.stage import Stage
 from amp_rewrite.training.step.step import whole_step
 
 

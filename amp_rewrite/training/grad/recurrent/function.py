@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.training.grad.recurrent.description import Description
-from amp_rewrite.training.grad.recurrent.emitter import Emitter
+from amp_rewrite.training.grad.recurrent.description import Description, Emitter
 
 DOMAIN = "amp_rewrite.recurrent"
 """The domain of the functions, so that they are told apart from the operators."""

@@ -10,6 +10,7 @@ from amp_rewrite.errors import GradientError
 from amp_rewrite.graph.names import place
 from amp_rewrite.training.builder.broadcasting import sum_to
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.known import Length
 from amp_rewrite.training.grad.rule import Gradients, Rules
 
 Received = Sequence[ir.Value | None]
@@ -206,3 +207,20 @@ RULES: Rules = {
     "Sum": sum_,
     "Where": where,
 }
+
+
+def extra_output(
+    b: Builder, node: ir.Node, index: int, dtype: ir.DataType, dims: Sequence[Length] | None
+) -> ir.Value:
+    """Return an optional output of a forward node, which gets it if it has none."""
+    if len(node.outputs) <= index:
+        node.resize_outputs(index + 1)
+    for value in node.outputs[1:]:
+        # An output without a name is one that is not computed.
+        if not value.name and value is node.outputs[index]:
+            value.name = b.free_name(f"{node.outputs[0].name}:{index}")
+    value = node.outputs[index]
+    if value.type is None:
+        value.type = ir.TensorType(dtype)
+        value.shape = None if dims is None else ir.Shape(dims)
+    return value

@@ -14,8 +14,13 @@ import onnx_ir as ir
 from amp_rewrite.training.builder.broadcasting import sum_to
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.grad.rule import Gradients, Rules
-from amp_rewrite.training.grad.rules.arithmetic import Received, known, operands, rank_of
-from amp_rewrite.training.grad.rules.result_values import extra_output
+from amp_rewrite.training.grad.rules.arithmetic import (
+    Received,
+    extra_output,
+    known,
+    operands,
+    rank_of,
+)
 
 _DEFAULT_EPSILON = 1e-5
 

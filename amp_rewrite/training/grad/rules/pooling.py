@@ -10,8 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.grad.rule import Gradients, Rules
-from amp_rewrite.training.grad.rules.arithmetic import Received, known, operands
-from amp_rewrite.training.grad.rules.result_values import extra_output
+from amp_rewrite.training.grad.rules.arithmetic import Received, extra_output, known, operands
 from amp_rewrite.training.grad.rules.window import (
     Window,
     ranked,

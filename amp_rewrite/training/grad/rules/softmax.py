@@ -6,8 +6,7 @@ import onnx_ir as ir
 
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.grad.rule import Gradients, Rules
-from amp_rewrite.training.grad.rules.arithmetic import Received, known, operands
-from amp_rewrite.training.grad.rules.result_values import extra_output
+from amp_rewrite.training.grad.rules.arithmetic import Received, extra_output, known, operands
 
 
 def softmax(node: ir.Node, gs: Received, b: Builder) -> Gradients:

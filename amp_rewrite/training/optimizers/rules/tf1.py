@@ -10,11 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.rules.adadelta import Adadelta
-from amp_rewrite.training.optimizers.rules.adagrad import Adagrad
+from amp_rewrite.training.optimizers.rules.adagrad import Adadelta, Adagrad
 from amp_rewrite.training.optimizers.rules.adam import Adam
-from amp_rewrite.training.optimizers.rules.gradient_descent import GradientDescent
-from amp_rewrite.training.optimizers.rules.momentum import Momentum
+from amp_rewrite.training.optimizers.rules.gradient_descent import GradientDescent, Momentum
 from amp_rewrite.training.optimizers.rules.rmsprop import TensorFlowRMSProp
 
 GradientDescentOptimizer = GradientDescent

@@ -12,8 +12,7 @@ import amp_rewrite as amp
 from amp_rewrite.callbacks import BestCheckpoint, EarlyStopping
 from amp_rewrite.errors import CheckpointError
 from amp_rewrite.loop.epoch_loop import resume
-from amp_rewrite.loop.plan_and_progress import Plan, Progress
-from amp_rewrite.loop.stored_progress import read_back, stored
+from amp_rewrite.loop.plan_and_progress import Plan, Progress, read_back, stored
 from amp_rewrite.training.session.training_session import TrainingSession
 
 PLAN = Plan(epochs=2, batch=16, seed=0, checkpoint="c.safetensors")

@@ -1,10 +1,13 @@
 """What OpenVINO cannot do is refused with the reason, before anything runs."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
+import train_models
 from low_steps import batch, train_op
 from onnx import parser
 
@@ -19,7 +22,9 @@ from amp_rewrite.errors import (
 )
 from amp_rewrite.optimizers import GradientDescent
 from amp_rewrite.runtimes.openvino.compiled_model import Session
-from amp_rewrite.training.session import openvino_limits
+from amp_rewrite.runtimes.ort.device import Device
+from amp_rewrite.training.session import device_limits
+from amp_rewrite.training.session.device_limits import on_arm, reason_against
 from amp_rewrite.training.session.training_session import TrainingSession
 
 pytestmark = [pytest.mark.openvino, pytest.mark.usefixtures("openvino")]
@@ -53,7 +58,7 @@ def test_where_openvino_is_missing_no_session_is_made(monkeypatch: pytest.Monkey
     def missing() -> None:
         raise RuntimeMissingError("this needs OpenVINO, which is not installed")
 
-    monkeypatch.setattr(openvino_limits, "core", missing)
+    monkeypatch.setattr(device_limits, "core", missing)
     with pytest.raises(RuntimeMissingError, match="this needs OpenVINO"):
         TrainingSession(train_op(), ["openvino"])
 
@@ -66,7 +71,7 @@ def test_there_is_no_profile() -> None:
 
 
 def test_a_processor_without_bfloat16_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openvino_limits, "computes_in", lambda _: False)
+    monkeypatch.setattr(device_limits, "computes_in", lambda _: False)
     with (
         pytest.warns(AmpWarning, match="no instructions for bfloat16: .*gains nothing"),
         TrainingSession(train_op(), ["openvino"], precision="bfloat16") as session,
@@ -142,3 +147,66 @@ def test_an_operator_that_it_lacks_is_named_with_its_node() -> None:
         pytest.raises(RunError, match=r"node 'volume' \(Det\).*run it on ONNX Runtime"),
     ):
         session.run({"x": np.ones((2, 2), np.float32)})
+
+
+ON_ARM: Any = [
+    {"target": "cpu-arm64"},
+    {"providers": ["cpu-arm64"]},
+    {"providers": ["CPUExecutionProvider"], "target": "cpu-arm64"},
+]
+
+
+def session(**given: Any) -> amp.TrainingSession:
+    loss = amp.value(amp.load(train_models.mlp((8, 16, 3))), "loss")
+    return amp.TrainingSession(amp.optimizers.Adam().minimize(loss), **given)
+
+
+@pytest.mark.parametrize("given", ON_ARM)
+def test_a_session_for_arm_is_refused_on_other_machines(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_limits, "is_arm", lambda: False)
+    with pytest.raises(OptionError, match=r"on Arm machines only.*emulate=True") as caught:
+        session(**given)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_emulated_session_begins_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_limits, "is_arm", lambda: False)
+    assert session(target="cpu-arm64", emulate=True).info.states
+
+
+@pytest.mark.parametrize("given", ON_ARM)
+def test_a_session_trains_on_an_arm_machine(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_limits, "is_arm", lambda: True)
+    trained = session(**given)
+    found = trained.run({"x": np.ones((4, 8), np.float32), "t": np.zeros(4, np.int64)})
+    assert np.isfinite(found["loss"])
+
+
+def test_options_of_providers_and_other_targets_stay() -> None:
+    given = [("CUDAExecutionProvider", {"device_id": 1}), "CPUExecutionProvider"]
+    assert on_arm(given, None, emulate=False) == given
+    assert on_arm(given, "webgpu", emulate=False) == given
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "capability", "text"),
+    [
+        ("float32", Device(), None, None),
+        ("float16", Device(), None, "float16 on a CPU"),
+        ("bfloat16", Device(), None, "bfloat16 on a CPU"),
+        ("float32", Device("cuda"), 6.1, None),
+        ("float16", Device("cuda"), 6.1, "its compute capability is 6.1"),
+        ("float16", Device("cuda"), 7.0, None),
+        ("float16", Device("cuda"), None, None),
+        ("float16", Device("dml"), None, None),
+    ],
+)
+def test_devices_that_do_not_pay_have_a_reason(
+    precision: str, device: Device, capability: float | None, text: str | None
+) -> None:
+    reason = reason_against(precision, device, capability)
+    assert reason is None if text is None else reason is not None and text in reason

@@ -1,0 +1,140 @@
+"""What a session refuses or warns of on a device: OpenVINO, Arm, and where low types do not pay."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from amp_rewrite import targets
+from amp_rewrite.dtypes import LOW
+from amp_rewrite.errors import FeedError, OptionError, StepError
+from amp_rewrite.runtimes.openvino.package import computes_in, core
+from amp_rewrite.runtimes.openvino.wide_arithmetic import exceeds
+from amp_rewrite.runtimes.ort.arm64.machine import is_arm
+from amp_rewrite.runtimes.ort.cuda_driver import cuda_device
+from amp_rewrite.runtimes.ort.device import Device
+from amp_rewrite.runtimes.ort.ort_values import is_ort_value, shared_array
+from amp_rewrite.runtimes.session import Provider, name_and_options
+from amp_rewrite.targets import ARM64, CPU, OPENVINO
+from amp_rewrite.training.global_state import global_state
+from amp_rewrite.training.step.step_info import StepInfo
+
+
+def check_openvino(info: StepInfo, options: object, *, emulate: bool) -> None:
+    """Refuse what OpenVINO cannot do for a session, and warn of what it does otherwise.
+
+    Raises:
+        OptionError: Options of ONNX Runtime, or emulation, are asked for.
+        StepError: A state is a float64 tensor.
+        RuntimeMissingError: OpenVINO is not installed, or too old.
+        RunError: It has no device.
+    """
+    core()
+    if options is not None:
+        raise OptionError(
+            "OpenVINO does not take the options of a session of ONNX Runtime",
+            remedy=f"leave options out, or pass providers=[({OPENVINO!r}, {{property: value}})]",
+        )
+    if emulate:
+        raise OptionError(
+            "OpenVINO cannot emulate low precision: it leaves out casts to float16 and back",
+            remedy=f"emulate on {CPU}, or leave emulate out",
+        )
+    _check_states(info)
+    if info.precision in LOW and not computes_in(info.precision):
+        global_state.warn_once(
+            f"{OPENVINO}-{info.precision}",
+            f"this processor has no instructions for {info.precision}: OpenVINO computes it in "
+            "float32, and gains nothing. The step runs as asked for.",
+        )
+
+
+def check_fed_integers(feeds: Mapping[str, Any]) -> None:
+    """Refuse integers that are beyond the 32 bits in which OpenVINO computes.
+
+    Raises:
+        FeedError: An array has one.
+    """
+    for name, tensor in feeds.items():
+        array = shared_array(tensor) if is_ort_value(tensor) else tensor
+        if exceeds(array):
+            raise FeedError(
+                f"the feed {name!r} has an integer beyond 32 bits, which {OPENVINO} cuts off",
+                found=f"{array.min()} to {array.max()}",
+                expected="-2147483648 to 2147483647",
+                remedy=f"train with {CPU}",
+            )
+
+
+def _check_states(info: StepInfo) -> None:
+    """Refuse tensors of float64 among the states; single numbers are ONNX Runtime's affair."""
+    for state in info.states:
+        if state.dtype == "double" and state.shape not in ((), (1,)):
+            raise StepError(
+                f"{OPENVINO} computes float64 in float32",
+                where=f"state {state.name!r}",
+                found="float64",
+                expected="float32 or lower",
+                remedy=f"train it with {CPU}, or store the model in float32",
+            )
+
+
+def on_arm(providers: Sequence[Provider], target: str | None, *, emulate: bool) -> list[Provider]:
+    """Return the providers of a session, the CPU provider in place of the one on Arm.
+
+    Args:
+        providers: Those that were asked for.
+        target: The target that was named.
+        emulate: Whether the session emulates its target, which any machine does.
+
+    Raises:
+        OptionError: The provider or the target is that on Arm, and this machine is none: a session
+            would train on another processor.
+    """
+    asked = any(name_and_options(provider)[0] == ARM64 for provider in providers)
+    meant = target is not None and not emulate and targets.find(target).provider == ARM64
+    if not asked and not meant:
+        return list(providers)
+    if not is_arm():
+        raise OptionError(
+            f"TrainingSession trains for {ARM64} on Arm machines only",
+            found=platform.machine(),
+            expected="arm64 or aarch64",
+            remedy="run it there, pass emulate=True for its arithmetic, or write a step with "
+            f"amp-rewrite train-step --target {ARM64}, which ONNX Runtime on Arm runs",
+        )
+    return [CPU if name_and_options(each)[0] == ARM64 else each for each in providers]
+
+
+_PAYS = 7.0
+"""The compute capability of CUDA devices from which on float16 pays: they have tensor cores."""
+
+
+def reason_against(precision: str, device: Device, capability: float | None = None) -> str | None:
+    """Return why a step in low precision does not pay on a device; None if nothing is known."""
+    if precision not in LOW:
+        return None
+    if device.is_host:
+        return (
+            f"{precision} on a CPU is slower than float32: ONNX Runtime has few {precision} "
+            "kernels there, and converts to float32 and back around the other ones"
+        )
+    if device.kind == "cuda" and capability is not None and capability < _PAYS:
+        return (
+            f"{precision} does not pay on this device: its compute capability is {capability:.1f}, "
+            f"and devices below {_PAYS} have no tensor cores"
+        )
+    return None
+
+
+def warn_if_slow(precision: str, device: Device) -> None:
+    """Warn, once per process, of a `reason_against`; the CUDA driver tells the capability."""
+    capability = None
+    if device.kind == "cuda" and precision in LOW:
+        found = cuda_device(device.index)
+        capability = None if found is None else found.capability
+    reason = reason_against(precision, device, capability)
+    if reason is not None:
+        advice = f"it pays on CUDA devices of compute capability {_PAYS} or more"
+        global_state.warn_once("slow-device", f"{reason}; {advice}. The step runs as asked for.")

@@ -1,0 +1,234 @@
+"""What OpenVINO computes wrongly, in operators that it computes right.
+
+Random numbers: `builder.random_numbers` hashes in int64, modulo 2^32. An engine that computes int64
+in int32 keeps the low bits of sums and products, but loses quotients and remainders, and one that
+divides and compares int32 in float32 loses all digits beyond 24 bits. Here quotients are of numbers
+that float32 holds exactly, and comparisons are with 0.
+
+Rounding: of types that the processor has no instructions for, OpenVINO leaves out Casts to them and
+back: stochastic rounding finds no neighbours there, compensation nothing that was lost, and where a
+state is written in bfloat16, 2026.4.1 cuts off half of what it should round up. Slots in bfloat16
+shrank by .0014 in each step; slots in float16 were rounded to nearest, so that small steps were
+lost. What an update rounds is rounded by float32 arithmetic in front of the Cast.
+
+Waiting: what is computed again for the gradients waits in a Reshape, whose shape is its own plus 0
+times a gradient (repeat_segments.py). OpenVINO 2026.4 takes all that a shape depends on for
+arithmetic of shapes, and leaves divisions there as they are, but not what reads them: a product
+with 1 / the deviation of a LayerNormalization became a quotient, and gradients a thousandth of what
+they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite import dtypes
+from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.step_part import Part, part_of
+from amp_rewrite.graph.traverse import graphs_in, remove_unused_nodes
+from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.known import constant_tensor, dims
+from amp_rewrite.training.builder.random_numbers import (
+    DIVISORS,
+    FACTORS,
+    LAST_DIVISOR,
+    MODULUS,
+    POSITION,
+)
+from amp_rewrite.training.builder.replace import take_place
+
+_INT32, _UINT8 = ir.DataType.INT32, ir.DataType.UINT8
+_HALF = MODULUS // 2
+_BYTE = 1 << 8
+
+
+def compute_random_in_32_bits(model: ir.Model) -> None:
+    """Replace the int64 arithmetic of random numbers, and their comparisons, in place.
+
+    Keys, which are single numbers, stay int64 but for their last step, which wraps them. Types are
+    known.
+    """
+    whole = Builder(model, scope="random32", part=Part.RANDOM)
+    for graph in list(graphs_in(model.graph)):
+        b = whole if graph is model.graph else whole.child(graph)
+        for node in list(graph):
+            if _hash_ends(node):
+                take_place(_numbers(b, *_count_and_key(node)), node.outputs[0])
+            elif node.op_type == "GreaterOrEqual" and part_of(node) is Part.RANDOM:
+                take_place(_at_least(b, _input(node, 0), _input(node, 1)), node.outputs[0])
+    model.graph.sort()
+    for graph in graphs_in(model.graph):  # what is wide is warned of, used or not
+        remove_unused_nodes(graph)
+
+
+def _hash_ends(node: ir.Node) -> bool:
+    """Return whether a node casts hashed numbers, from which 2^31 is subtracted, to int32."""
+    if node.op_type != "Cast" or node.attributes["to"].as_int() != _INT32.value:
+        return False
+    centred = _input(node, 0).producer()
+    remainder = None if centred is None else centred.inputs[0]
+    last = None if remainder is None else remainder.producer()
+    return _is(centred, "Sub", _HALF) and _is(last, "Mod", MODULUS)
+
+
+def _is(node: ir.Node | None, operator: str, number: int) -> bool:
+    """Return whether a node is arithmetic with a constant."""
+    if node is None or node.op_type != operator or node.domain:
+        return False
+    tensor = constant_tensor(_input(node, 1))
+    return tensor is not None and tensor.size == 1 and int(tensor.numpy().reshape(-1)[0]) == number
+
+
+def _count_and_key(cast: ir.Node) -> tuple[ir.Value, ir.Value]:
+    """Return what `random_numbers` was asked for: how many numbers, and their key."""
+    path = [cast]
+    while path[-1].op_type != "Range":
+        following = _input(path[-1], 0).producer()
+        assert following is not None, "random numbers begin with their positions"
+        path.append(following)
+    return _input(path[-1], 1), _input(path[-3], 1)
+
+
+def _numbers(b: Builder, count: ir.Value, key: ir.Value) -> ir.Value:
+    """Return `count` random numbers before their last permutation, int32.
+
+    They are one more where an engine computes how many: it may have divided to get there.
+    """
+    more = count if b.array(count) is not None else b.op("Add", count, b.constant(1))
+    positions = b.cast(b.op("Range", b.constant(0), more, b.constant(1)), _INT32)
+    x = b.op("Add", b.op("Mul", positions, _constant(b, POSITION)), _wrapped(b, key))
+    for factor, divisor in zip(FACTORS, DIVISORS, strict=True):
+        x = b.op("Add", x, _quotient(b, x, divisor))
+        x = b.op("Mul", x, _constant(b, factor))
+    x = b.op("Add", x, _quotient(b, x, LAST_DIVISOR))
+    return b.op("Sub", x, _constant(b, _HALF))
+
+
+def _constant(b: Builder, number: int) -> ir.Value:
+    """Return a number modulo 2^32, as int32."""
+    return b.constant(np.array(number % MODULUS, np.uint32).view(np.int32))
+
+
+def _wrapped(b: Builder, key: ir.Value) -> ir.Value:
+    """Return an int64 number modulo 2^32, as int32."""
+    centred = b.op("Mod", b.op("Add", key, b.constant(_HALF)), b.constant(MODULUS))
+    return b.cast(b.op("Sub", centred, b.constant(_HALF)), _INT32)
+
+
+def _quotient(b: Builder, x: ir.Value, divisor: int) -> ir.Value:
+    """Return int32 numbers, read as uint32, divided by a power of two of at least 256.
+
+    Without its lowest byte a number has 24 bits, which float32 holds.
+    """
+    byte = b.cast(b.cast(x, _UINT8), _INT32)
+    upper = b.op("Div", b.op("Sub", x, byte), _constant(b, _BYTE))
+    negative = b.cast(b.less(upper, _constant(b, 0)), _INT32)
+    upper = b.op("Add", upper, b.op("Mul", negative, _constant(b, MODULUS // _BYTE)))
+    return upper if divisor == _BYTE else b.op("Div", upper, _constant(b, divisor // _BYTE))
+
+
+def _at_least(b: Builder, x: ir.Value, limit: ir.Value) -> ir.Value:
+    """Return whether int32 numbers are at least a limit."""
+    return b.equal(b.op("Sub", b.op("Max", x, limit), x), _constant(b, 0))
+
+
+def _input(node: ir.Node, index: int) -> ir.Value:
+    value = node.inputs[index]
+    assert value is not None, "the input is not optional"
+    return value
+
+
+_LARGEST = 2.0**100
+"""Beyond this a product with the factor may overflow: such numbers are left to the Cast."""
+
+
+def round_by_arithmetic(model: ir.Model, lacking: Collection[DType]) -> None:
+    """Let Casts of updates read float32 numbers that their types hold, in place; types are known.
+
+    Args:
+        model: A step.
+        lacking: The types that the engine does not round to.
+    """
+    whole = Builder(model, scope="rounding", part=Part.UPDATE)
+    for graph in list(graphs_in(model.graph)):
+        b = whole if graph is model.graph else whole.child(graph)
+        for node in list(graph):
+            if node.op_type != "Cast" or part_of(node) is not Part.UPDATE:
+                continue
+            x, dtype = node.inputs[0], dtypes.of(node.attributes["to"].as_int())
+            if x is None or x.dtype is not ir.DataType.FLOAT:
+                continue
+            if dtype is not None and dtype in lacking:
+                node.replace_input_with(0, _rounded(b, x, dtype))
+    model.graph.sort()
+
+
+def _rounded(b: Builder, x: ir.Value, dtype: DType) -> ir.Value:
+    """Return float32 numbers rounded to nearest to those that a type holds.
+
+    Normal ones are the leading digits of T. J. Dekker, "A floating-point technique for extending
+    the available precision", 1971, https://doi.org/10.1007/BF01397083; subnormal ones are
+    whole times the smallest. A sum with a constant, taken off again, is what OpenVINO leaves out.
+    """
+    product = b.mul(x, dtype.epsilon / FLOAT32.epsilon + 1)
+    rounded = b.sub(product, b.sub(product, x))
+    size = b.abs(x)
+    if dtype.smallest_normal > FLOAT32.smallest_normal:
+        least = dtype.smallest_subnormal
+        whole = b.mul(b.op("Round", b.mul(x, 1 / least)), least)
+        rounded = b.where(b.less(size, dtype.smallest_normal), whole, rounded)
+    return b.where(b.less(size, _LARGEST), rounded, x)
+
+
+def wait_by_arithmetic(model: ir.Model) -> None:
+    """Let numbers wait in a Sub of that 0, which changes none, in place; types are known.
+
+    Integers, of which shapes are made, do not wait: they are computed once.
+    """
+    b = Builder(model, scope="waiting", part=Part.GRADIENT)
+    for node in list(model.graph):
+        nothing = _nothing_in(node)
+        value = node.inputs[0] if node.inputs else None
+        before, old = len(b.added), node.outputs[0]
+        if nothing is None or value is None or value.dtype is None or old.is_graph_output():
+            continue
+        after = value
+        if value.dtype.is_floating_point():
+            after = b.sub(value, b.cast(b.op("Squeeze", nothing), value.dtype))
+            for added in b.added[before:]:
+                added.metadata_props.clear()
+                added.metadata_props.update(node.metadata_props)
+            after.type, after.shape = old.type, old.shape
+        ir.convenience.replace_all_uses_with(old, after)
+        model.graph.remove(node, safe=True)
+    if b.added:
+        model.graph.sort()
+
+
+def _nothing_in(node: ir.Node) -> ir.Value | None:
+    """Return what is 0 in "the shape of x + 0" by which a node reshapes x; None of other nodes."""
+    if node.op_type != "Reshape" or node.inputs[1] is None:
+        return None
+    total = node.inputs[1].producer()
+    if total is None or total.op_type != "Add":
+        return None
+    shape, nothing = total.inputs
+    maker = None if nothing is None else nothing.producer()
+    if maker is None or maker.op_type != "Mul" or shape is None:
+        return None
+    times = _numbers_behind(maker.inputs[1])
+    if times is None or any(times):
+        return None
+    taken = shape.producer()
+    of_x = taken is not None and taken.op_type == "Shape" and taken.inputs[0] is node.inputs[0]
+    same = node.inputs[0] is not None and _numbers_behind(shape) == dims(node.inputs[0])
+    return nothing if of_x or same else None
+
+
+def _numbers_behind(value: ir.Value | None) -> tuple[int, ...] | None:
+    """Return what a constant of one axis, or of none, holds."""
+    held = None if value is None else constant_tensor(value)
+    return None if held is None else tuple(int(n) for n in held.numpy().ravel())
