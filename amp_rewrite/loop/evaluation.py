@@ -122,11 +122,7 @@ def rehearse(
 
 
 def check_fills(data: Examples, batch: int, session: TrainingSession) -> None:
-    """Refuse data without an example, and those that do not fill a batch of a fixed size.
-
-    Raises:
-        DataError: There are no examples, or fewer than a batch takes.
-    """
+    """Refuse data without an example, and those that do not fill a batch of a fixed size."""
     if data.steps(batch, drop_last=session.fixed_batch) != 0:
         return
     if not data.size:

@@ -136,11 +136,7 @@ class Progress:
 
 
 def scalar_loss(loss: Any) -> float:
-    """Return the loss that a step has computed as a number.
-
-    Raises:
-        StepError: It is not a scalar.
-    """
+    """Return the loss that a step has computed as a number."""
     if loss.size != 1:
         raise StepError(
             "the loss is not a scalar",
@@ -200,11 +196,7 @@ def read_back(content: Mapping[str, Any], plan: Plan) -> Progress:
 
 
 def check_begin(at: Progress, steps: int | None, where: object) -> None:
-    """Refuse to begin behind the end of the data: nothing would be trained.
-
-    Raises:
-        CheckpointError: An epoch has fewer batches than were seen.
-    """
+    """Refuse to begin behind the end of the data: nothing would be trained."""
     if steps is not None and at.batch > steps:
         raise CheckpointError(
             "training cannot go on from the checkpoint: position",
@@ -216,11 +208,7 @@ def check_begin(at: Progress, steps: int | None, where: object) -> None:
 
 
 def check_stored(content: object, expected: Check, where: object) -> None:
-    """Refuse what a checkpoint keeps if training did not store it.
-
-    Raises:
-        CheckpointError: It is something else.
-    """
+    """Refuse what a checkpoint keeps if training did not store it."""
     misfit = expected(content, "")
     if misfit is not None:
         raise CheckpointError(

@@ -69,12 +69,7 @@ class RateSearch:
 def search_rate(
     session: TrainingSession, data: Examples, plan: Plan, *, low: float, high: float, steps: int
 ) -> RateSearch:
-    """Train with rates that grow from step to step; the session is as before afterwards.
-
-    Raises:
-        OptionError: The rates or the number of steps are impossible, the rate is that of a
-            schedule, or the loss is not finite from the first steps on.
-    """
+    """Train with rates that grow from step to step; the session is as before afterwards."""
     rates = _rates(low, high, steps)
     _check_settable(session)
     before = session.state_dict()

@@ -232,11 +232,7 @@ def _shares(run: Run, shares: np.ndarray[Any, Any]) -> tuple[float, float]:
 
 
 def _checked_settings(settings: Mapping[str, Setting]) -> dict[str, Setting]:
-    """Return hyperparameters that event files can hold.
-
-    Raises:
-        OptionError: They are no mapping of names to numbers and texts.
-    """
+    """Return hyperparameters that event files can hold."""
     if not isinstance(settings, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptionError(
             "the settings of a run are no mapping",
@@ -255,11 +251,7 @@ def _checked_settings(settings: Mapping[str, Setting]) -> dict[str, Setting]:
 
 
 def _writer_class() -> Any:
-    """Return the class of tensorboardX that writes event files.
-
-    Raises:
-        OptionError: It is not installed.
-    """
+    """Return the class of tensorboardX that writes event files."""
     try:
         writer = import_module("tensorboardX").SummaryWriter
     except ImportError:

@@ -331,11 +331,7 @@ def _refuse(others: Mapping[str, Any]) -> None:
 
 
 def _refuse_session_options(options: Mapping[str, Any]) -> None:
-    """Refuse what other trainers are made with and `Trainer.train` takes here.
-
-    Raises:
-        OptionError: It is such an option.
-    """
+    """Refuse what other trainers are made with and `Trainer.train` takes here."""
     of_training = inspect.signature(Trainer.train).parameters
     for name in options:
         meant = _OPTIONS.get(name, name)
@@ -348,11 +344,7 @@ def _refuse_session_options(options: Mapping[str, Any]) -> None:
 
 
 def session_options(options: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return options of a session, given as a mapping or not at all.
-
-    Raises:
-        OptionError: They are no such options.
-    """
+    """Return options of a session, given as a mapping or not at all."""
     names = list(inspect.signature(TrainingSession).parameters)[1:]
     if options is None:
         return {}

@@ -150,11 +150,7 @@ class Comparison(Metric):
 
 
 def as_number(result: object, name: str) -> float:
-    """Return what a metric found as a float; numbers of numpy are numbers too.
-
-    Raises:
-        OptionError: It is not a number.
-    """
+    """Return what a metric found as a float; numbers of numpy are numbers too."""
     scalar = result[()] if isinstance(result, np.ndarray) and not result.ndim else result  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(scalar, numbers.Real):
         raise OptionError(

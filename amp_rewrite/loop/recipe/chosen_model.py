@@ -76,12 +76,7 @@ def _scalar(loss: GraphValue) -> GraphValue:
 
 
 def add_adapters(model: ir.Model, weights: str | None, options: Iterable[str] = ()) -> None:
-    """Give weights of a model low-rank adapters; see `lora`, of which `options` are KEY=VALUE.
-
-    Raises:
-        OptionError: An option is unknown or impossible, or there are options only; and what `lora`
-            raises.
-    """
+    """Give weights of a model low-rank adapters; see `lora`, of which `options` are KEY=VALUE."""
     defaults = inspect.signature(lora).parameters
     arguments = {name: defaults[name].default for name in _ADAPTER_OPTIONS}
     values = dict(argument(option, "a low-rank adapter", arguments) for option in options)

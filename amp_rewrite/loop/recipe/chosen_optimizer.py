@@ -267,11 +267,7 @@ def loss_scale_of(text: str, max_skips: int = 0, options: Iterable[str] = ()) ->
 
 
 def schedule_of(rate: float, text: str, warm_up: int) -> float | Schedule:
-    """Return a learning rate, or a schedule of it.
-
-    Raises:
-        OptionError: The schedule is unknown, or a number is impossible.
-    """
+    """Return a learning rate, or a schedule of it."""
     kind, *numbers = text.split(":")
     try:
         parameters = [float(n) for n in numbers]

@@ -66,11 +66,7 @@ def _schema(node: ir.Node, opsets: Mapping[str, int]) -> onnx.defs.OpSchema | No
 def _inferred(
     node: ir.Node, schema: onnx.defs.OpSchema, opsets: Mapping[str, int]
 ) -> Mapping[str, onnx.TypeProto]:
-    """Return output -> what onnx infers of its type.
-
-    Raises:
-        GradientError: The operator does not admit these inputs.
-    """
+    """Return output -> what onnx infers of its type."""
     present = {v.name or "": v for v in node.inputs if v is not None}
     types = {name: _type_proto(value) for name, value in present.items()}
     data = {name: proto for name, v in present.items() if (proto := _data(v)) is not None}

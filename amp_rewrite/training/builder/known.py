@@ -16,11 +16,7 @@ Length = int | str | None
 
 
 def type_of(value: ir.Value) -> ir.DataType:
-    """Return a value's element type.
-
-    Raises:
-        GradientError: It is not known.
-    """
+    """Return a value's element type."""
     if value.dtype is None:
         raise GradientError(
             "the element type of a value is not known",

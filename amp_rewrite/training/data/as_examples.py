@@ -63,11 +63,7 @@ def as_examples(given: Any, names: Sequence[str]) -> Examples:
 
 
 def read_examples(path: str | os.PathLike[str], names: Sequence[str]) -> Examples:
-    """Return the examples of a file or folder.
-
-    Raises:
-        DataError: It cannot be read.
-    """
+    """Return the examples of a file or folder."""
     location = Path(os.fsdecode(path))
     if location.is_dir():
         files = sorted(p for p in location.iterdir() if p.suffix in (*PARQUET, *IPC))

@@ -33,11 +33,7 @@ class ChunkedExamples(Examples):
     """
 
     def __init__(self, chunks: Sequence[Chunk], where: object) -> None:
-        """Keep the chunks that hold something.
-
-        Raises:
-            DataError: None does.
-        """
+        """Keep the chunks that hold something."""
         self.where = where
         self._chunks = [chunk for chunk in chunks if chunk.rows]
         if not self._chunks:
@@ -92,11 +88,7 @@ class ChunkedExamples(Examples):
             skip = 0
 
     def _joined(self, held: dict[str, Array], arrays: dict[str, Array]) -> dict[str, Array]:
-        """Return the rows of two chunks together.
-
-        Raises:
-            DataError: They have different shapes: lists of one length in each chunk, not in both.
-        """
+        """Return the rows of two chunks together."""
         for name, rows in held.items():
             if rows.shape[1:] != arrays[name].shape[1:]:
                 raise DataError(

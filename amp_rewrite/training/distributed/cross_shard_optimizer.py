@@ -237,11 +237,7 @@ class CrossShardOptimizer(OptimizerWrapper):
 
 
 def check_groups(assignment: Sequence[Sequence[int]] | None) -> Groups:
-    """Return groups, which may be empty.
-
-    Raises:
-        OptimizerValueError: They are no permutation of the first numbers, or differ in size.
-    """
+    """Return groups, which may be empty."""
     groups_given = cast(object, assignment)
     if assignment is None or (isinstance(groups_given, list | tuple) and not groups_given):
         return ()
@@ -271,11 +267,7 @@ def check_groups(assignment: Sequence[Sequence[int]] | None) -> Groups:
 
 
 def check_permutation(groups: Groups, shards: int) -> None:
-    """Refuse groups that are not made of all shards, each once.
-
-    Raises:
-        OptimizerValueError: A shard is missing, or there is one too many.
-    """
+    """Refuse groups that are not made of all shards, each once."""
     numbers = [shard for group in groups for shard in group]
     if groups and sorted(numbers) != list(range(shards)):
         raise OptimizerValueError(

@@ -46,12 +46,7 @@ def world(timeout: float) -> MpiCollective:
 
 
 def _check_launcher(size: int) -> None:
-    """Refuse processes that mpiexec has started together, but that do not know of each other.
-
-    Raises:
-        ShardError: mpiexec belongs to another MPI library than mpi4py's; every process would be the
-            only shard, and write the same files.
-    """
+    """Refuse processes that mpiexec has started together, but that do not know of each other."""
     counts = {name: os.environ.get(name, "") for name in _LAUNCHED}
     for name, count in counts.items():
         if size == 1 and count.isdigit() and int(count) > 1:
@@ -145,11 +140,7 @@ class MpiCollective:
         self._communicator.Free()
 
     def finish(self, request: Any) -> None:
-        """Ask a request until it is done.
-
-        Raises:
-            ShardError: MPI reports an error, or the time is over.
-        """
+        """Ask a request until it is done."""
         start = time.monotonic()
         try:
             while not request.Test():

@@ -185,11 +185,7 @@ class SessionSharding:
         return Checkpoint(tensors, note["progress"], slots_in(note))
 
     def _meet(self, what: str) -> None:
-        """Wait until all shards are about to do the same; shard 0 would not wait for any else.
-
-        Raises:
-            ShardError: Another shard does something else, or nothing.
-        """
+        """Wait until all shards are about to do the same; shard 0 would not wait for any else."""
         self._halfway.check()
         texts = gather_text(self._world, what)
         if any(text != what for text in texts):

@@ -15,12 +15,7 @@ NO_NUMBERS = "cOSUMm"
 
 
 def assigned(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], where: str) -> Array:
-    """Return a value as an array of a state's type.
-
-    Raises:
-        OptionError: It is not a tensor of numbers, of another shape, or of numbers that the type
-            would cut off: fractions for integers.
-    """
+    """Return a value as an array of a state's type."""
     expected = f"{dtype} {list(shape)}"
     try:
         array = np.asarray(value)

@@ -84,11 +84,7 @@ def frozen(model: ir.Model) -> list[str]:
 
 
 def changeable(model: ir.Model) -> TrainingGraph:
-    """Return the training graph of a model whose gradients are not computed yet.
-
-    Raises:
-        OptionError: They are.
-    """
+    """Return the training graph of a model whose gradients are not computed yet."""
     graph = training_graph(model)
     if graph.trains:
         raise OptionError(

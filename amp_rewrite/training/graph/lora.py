@@ -116,11 +116,7 @@ def _chosen(
 
 
 def _matcher(graph: TrainingGraph, entry: object) -> Callable[[WeightProduct], bool]:
-    """Return what tells whether one entry of a selection means a product.
-
-    Raises:
-        OptionError: It is none that a selection can have.
-    """
+    """Return what tells whether one entry of a selection means a product."""
     if isinstance(entry, str):
         meant = NamePattern.of(entry, "lora")
         return lambda product: meant.matches_any(product.names)

@@ -67,11 +67,7 @@ def _none(node: ir.Node) -> bool:
 
 
 def _test(entry: object, nodes: Sequence[ir.Node]) -> Callable[[ir.Node], bool]:
-    """Return what tells whether one entry of a choice means a node.
-
-    Raises:
-        OptionError: It means none, or is none that a choice can have.
-    """
+    """Return what tells whether one entry of a choice means a node."""
     if isinstance(entry, str):
         meant = NamePattern.of(entry, "recompute")
         test: Callable[[ir.Node], bool] = lambda node: meant.matches(node.name or "")  # noqa: E731

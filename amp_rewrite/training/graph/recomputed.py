@@ -27,11 +27,7 @@ class Recomputed:
     def segments(
         self, nodes: Sequence[ir.Node], varying: Collection[ir.Value]
     ) -> list[list[ir.Node]]:
-        """Return the segments of a forward pass.
-
-        Raises:
-            OptionError: The forward pass has fewer blocks than make two segments.
-        """
+        """Return the segments of a forward pass."""
         if not self.every:
             return self._runs([n for n in nodes if any(v in varying for v in n.outputs)])
         blocks = blocks_of(nodes, varying)

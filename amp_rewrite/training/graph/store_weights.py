@@ -47,11 +47,7 @@ def store_weights(model: ir.Model, variables: Selection, dtype: str) -> list[str
 
 
 def _rounded(state: State, low: DType) -> ir.TensorProtocol:
-    """Return a weight in a low type.
-
-    Raises:
-        OptionError: A finite number of it becomes infinite.
-    """
+    """Return a weight in a low type."""
     array = state.read()
     with np.errstate(over="ignore"):
         rounded = array.astype(low.numpy)

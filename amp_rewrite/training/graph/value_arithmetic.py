@@ -289,11 +289,7 @@ def _integers(what: str, numbers: Sequence[object]) -> list[int]:
 
 
 def numbers_of(operand: object, where: str) -> np.ndarray[Any, Any]:
-    """Return a number, or an array of numbers, that meets a value in an operation.
-
-    Raises:
-        OptionError: It is neither.
-    """
+    """Return a number, or an array of numbers, that meets a value in an operation."""
     try:
         array = np.asarray(operand)
     except (TypeError, ValueError):

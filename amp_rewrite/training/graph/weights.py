@@ -92,11 +92,7 @@ def read_small(model: ir.Model) -> None:
 
 
 def modernise(model: ir.Model) -> None:
-    """Bring a model of an opset that the gradient rules do not know up to one that they do.
-
-    Raises:
-        GradientError: The converter of onnx cannot convert the model.
-    """
+    """Bring a model of an opset that the gradient rules do not know up to one that they do."""
     opset = model.graph.opset_imports.get("", _OLDEST)
     normalizes = any(n.op_type == "BatchNormalization" and not n.domain for n in model.graph)
     if opset >= (_TRAINING_MODE if normalizes else _OLDEST):

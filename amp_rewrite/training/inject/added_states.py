@@ -121,11 +121,7 @@ def _role(name: str, step_values: NamedValues) -> str:
 
 
 def described(value: ir.Value, output: str, role: str) -> StateInfo:
-    """Return the description of a state.
-
-    Raises:
-        InjectError: It has no static type and shape.
-    """
+    """Return the description of a state."""
     name, shape = str(value.name), value.shape
     if value.dtype is None or shape is None or not all(isinstance(d, int) for d in shape):
         raise InjectError(

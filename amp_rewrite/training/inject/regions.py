@@ -77,12 +77,7 @@ def regions_of(graph: ir.Graph, step_values: NamedValues) -> Regions:
 
 
 def _check(regions: Regions, step_values: NamedValues) -> None:
-    """Check that the seed scales every gradient, and that gradients alone reach the states.
-
-    Raises:
-        InjectError: No gradient depends on the seed; one does not; an update depends on something
-            scaled that is not a gradient; the update of a variable does not depend on its gradient.
-    """
+    """Check that the seed scales every gradient, and that gradients alone reach the states."""
     scaled = set(regions.scaled_values)
     missing = [name for name, value in step_values.gradients.items() if value not in scaled]
     if missing:

@@ -127,11 +127,7 @@ class GrowingForm:
 
 
 def only_one(optimizer: Any, inner_optimizer: Any) -> Any:
-    """Return the optimizer that was given in either place.
-
-    Raises:
-        LossScaleValueError: There are two.
-    """
+    """Return the optimizer that was given in either place."""
     if optimizer is not None and inner_optimizer is not None:
         raise LossScaleValueError(
             "two optimizers", where=_WHERE, found="optimizer and inner_optimizer", expected="one"

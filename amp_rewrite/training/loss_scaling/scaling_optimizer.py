@@ -157,11 +157,7 @@ def check_wrapped(optimizer: Optimizer, *, clips: bool = False) -> Optimizer:
 
 
 def check_limit(optimizer: Optimizer, name: str, value: object) -> None:
-    """Refuse to clip gradients before the finite check sees them.
-
-    Raises:
-        LossScaleValueError: `name` is one of `LIMITS`, and has a value.
-    """
+    """Refuse to clip gradients before the finite check sees them."""
     if name in LIMITS and value is not None:
         raise LossScaleValueError(
             f"LossScaleOptimizer does not support wrapping optimizers with a {name}",
@@ -174,11 +170,7 @@ def check_limit(optimizer: Optimizer, name: str, value: object) -> None:
 
 
 def check_scale(loss_scale: LossScale | None) -> LossScale:
-    """Return a loss scale that is one.
-
-    Raises:
-        LossScaleValueError: It is None.
-    """
+    """Return a loss scale that is one."""
     if loss_scale is None:
         raise LossScaleValueError(
             "loss_scale cannot be None",

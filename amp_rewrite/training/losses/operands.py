@@ -83,11 +83,7 @@ def operands(
 
 
 def check_same_shape(b: Builder, predicted: ir.Value, labels: ir.Value) -> None:
-    """Refuse labels whose shape is known to be another one: broadcasting would hide a mistake.
-
-    Raises:
-        LossError: The ranks or two static lengths differ.
-    """
+    """Refuse labels whose shape is known to be another one: broadcasting would hide a mistake."""
     left, right = b.dims(predicted), b.dims(labels)
     if left is not None and right is not None and differ(left, right):
         raise LossError(
@@ -207,11 +203,7 @@ def check_share(name: str, given: object) -> float:
 
 
 def check_weights(name: str, given: object, rank: int | None = 1) -> np.ndarray[Any, Any]:
-    """Return an option that is an array of weights, in float32; None is any rank.
-
-    Raises:
-        LossError: It is not an array of finite numbers of at least 0, or has other axes.
-    """
+    """Return an option that is an array of weights, in float32; None is any rank."""
     try:
         weights = np.asarray(given, np.float32)
     except (TypeError, ValueError, OverflowError):

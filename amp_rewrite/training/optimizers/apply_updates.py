@@ -169,12 +169,7 @@ def _unknown_counter(graph: TrainingGraph, name: str) -> OptimizerValueError:
 
 
 def counter_of(given: object) -> State:
-    """Return the state that counts steps, of a state or an initializer's value.
-
-    Raises:
-        OptimizerTypeError: It is neither.
-        OptimizerValueError: It is not an integer scalar.
-    """
+    """Return the state that counts steps, of a state or an initializer's value."""
     if not isinstance(given, State | GraphValue):
         raise OptimizerTypeError(
             "the global step must be a state, a value of the model or a name",

@@ -76,11 +76,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def optimizer_name(given: object) -> str:
-    """Return the name of an optimizer.
-
-    Raises:
-        OptimizerValueError: It is not a text, empty, or cannot be written as UTF-8.
-    """
+    """Return the name of an optimizer."""
     if not isinstance(given, str) or not given or not is_utf8(given):
         raise OptimizerValueError("Must specify the optimizer name.", found=ascii(given))
     return given

@@ -62,12 +62,7 @@ _ELSEWHERE = {
 
 
 def check_limits(optimizer: str, given: Clipping) -> list[float | None]:
-    """Return the limits that an optimizer was given, in the order of `LIMITS`.
-
-    Raises:
-        OptimizerTypeError: A key is unknown, or a limit is not a number.
-        OptimizerValueError: There is more than one limit, or it is not positive.
-    """
+    """Return the limits that an optimizer was given, in the order of `LIMITS`."""
     unknown = set(given) - set(LIMITS)
     if unknown:
         meant = [f"{key} is called {_ELSEWHERE[key]} here" for key in unknown & _ELSEWHERE.keys()]
@@ -191,11 +186,7 @@ def clip_with_norm(
 
 
 def _axes(axes: object) -> list[int] | None:
-    """Return axes as integers.
-
-    Raises:
-        OptimizerTypeError: They are not a list of integers.
-    """
+    """Return axes as integers."""
     if axes is None:
         return None
     try:

@@ -91,11 +91,7 @@ def _one_loss(loss: object) -> GraphValue:
 
 
 def check_float(what: str, name: str, dtype: ir.DataType) -> None:
-    """Refuse a type that has no gradients.
-
-    Raises:
-        OptimizerValueError: The type is not one of FLOATS.
-    """
+    """Refuse a type that has no gradients."""
     if dtype not in FLOATS:
         raise OptimizerValueError(
             f"Invalid type {dtype_name(dtype)} for {what} {name!r}",

@@ -15,11 +15,7 @@ from amp_rewrite.training.optimizers.gradient import Raw
 
 
 def check_gradient(variable: State, gradient: Raw) -> None:
-    """Refuse a sparse gradient of a variable with a constraint, as TensorFlow does.
-
-    Raises:
-        UnsupportedError: It is one: rows that no update touches may break the constraint.
-    """
+    """Refuse a sparse gradient of a variable with a constraint, as TensorFlow does."""
     if variable.constraint is not None and isinstance(gradient, IndexedSlices):
         raise UnsupportedError(
             "Cannot use a constraint function on a sparse variable.",

@@ -53,11 +53,7 @@ def _value(reference: object) -> ir.Value:
 
 
 def graph_of(gradients: Iterable[Any]) -> TrainingGraph | None:
-    """Return the training graph of gradients as users hold them, or None if none of them tells.
-
-    Raises:
-        OptimizerValueError: Two are of different models.
-    """
+    """Return the training graph of gradients as users hold them, or None if none of them tells."""
     held: list[Any] = []
     for gradient in gradients:
         held.extend(gradient if isinstance(gradient, IndexedSlices) else (gradient,))

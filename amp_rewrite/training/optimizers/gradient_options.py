@@ -33,11 +33,7 @@ _DEFAULTS = (GATE_OP, None, False)
 
 
 def is_gated(options: GradientOptions) -> bool:
-    """Return whether all gradients of a backward pass are to be available before any is used.
-
-    Raises:
-        OptimizerValueError: An option is impossible.
-    """
+    """Return whether all gradients of a backward pass are to be available before any is used."""
     gate = options.get("gate_gradients", GATE_OP)
     if not isinstance(gate, int) or gate not in (GATE_NONE, GATE_OP, GATE_GRAPH):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptimizerValueError(

@@ -91,11 +91,7 @@ class MultipliedRate(LearningRate):
         return rate * self._multiplier if isinstance(rate, float) else rate
 
     def assign(self, value: Rate) -> None:
-        """Refuse: it follows the other optimizer's.
-
-        Raises:
-            OptimizerValueError: Always.
-        """
+        """Refuse: it follows the other optimizer's."""
         raise OptimizerValueError(
             "the learning rate of a group with a multiplier is that of the optimizer",
             found=repr(value),

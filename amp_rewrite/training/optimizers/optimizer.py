@@ -254,11 +254,7 @@ class Optimizer(BasicOptimizer):
 def _step_and_variables(
     global_step: Variable | VarList, var_list: VarList
 ) -> tuple[Variable | None, VarList]:
-    """Return the global step and the variables of a call in the form of TensorFlow 1 or 2.
-
-    Raises:
-        OptimizerTypeError: There are variables in both places.
-    """
+    """Return the global step and the variables of a call in the form of TensorFlow 1 or 2."""
     if global_step is None or isinstance(global_step, State | GraphValue | str):
         return global_step, var_list
     if not isinstance(global_step, list | tuple) and not callable(global_step):

@@ -292,12 +292,7 @@ class ParameterGroups(OptimizerWrapper):
 
 
 def check_plain(optimizer: object, where: str) -> Optimizer:
-    """Return an optimizer that may be a member: none that wraps another one.
-
-    Raises:
-        OptimizerTypeError: It is not an optimizer.
-        OptimizerValueError: It wraps one.
-    """
+    """Return an optimizer that may be a member: none that wraps another one."""
     if not isinstance(optimizer, Optimizer):
         raise OptimizerTypeError(
             "not an optimizer", where=where, found=f"an object of type {type(optimizer).__name__}"
@@ -327,11 +322,7 @@ def _chooses(selection: object) -> bool:
 
 
 def _group(entry: object) -> ParameterGroup:
-    """Return a group, of a group or of its settings.
-
-    Raises:
-        OptimizerTypeError: It is neither, or a setting is unknown or missing.
-    """
+    """Return a group, of a group or of its settings."""
     if isinstance(entry, ParameterGroup):
         return entry
     names = [f.name for f in fields(ParameterGroup)]

@@ -189,11 +189,7 @@ def filled(name: str, shape: Sequence[int], dtype: Any, initializer: Any) -> np.
 def _initialized(
     where: str, initializer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> np.ndarray:
-    """Return what a word, a number, an array or a function of shape and type stands for.
-
-    Raises:
-        OptimizerValueError: The word is unknown, or it is no tensor of numbers.
-    """
+    """Return what a word, a number, an array or a function of shape and type stands for."""
     words = {"zeros": 0.0, "ones": 1.0}
     if isinstance(initializer, str) and initializer not in words:
         raise OptimizerValueError(
@@ -216,11 +212,7 @@ def _misfit(where: str, content: object, shape: tuple[int, ...]) -> OptimizerVal
 
 
 def initial_array(variable: State, initializer: Any) -> np.ndarray:
-    """Return the first value of a slot: float32, or float64 for a float64 variable.
-
-    Raises:
-        OptimizerValueError: The initializer is unknown or has another shape than the variable.
-    """
+    """Return the first value of a slot: float32, or float64 for a float64 variable."""
     dtype = np.dtype(np.float64 if variable.dtype.itemsize == 8 else np.float32)
     array = _initialized(variable.name, initializer, variable.shape, dtype)
     if array.shape not in ((), variable.shape):

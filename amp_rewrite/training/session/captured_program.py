@@ -21,11 +21,7 @@ from amp_rewrite.training.step.step_info import StepInfo
 
 
 def capturing(providers: Sequence[Provider]) -> list[Provider]:
-    """Return providers with CUDA graph capture turned on.
-
-    Raises:
-        OptionError: The preferred one is not the CUDA provider.
-    """
+    """Return providers with CUDA graph capture turned on."""
     name, options = name_and_options(providers[0])
     if name != CUDA:
         raise OptionError(
@@ -38,11 +34,7 @@ def capturing(providers: Sequence[Provider]) -> list[Provider]:
 
 
 def check_capturable(graph: ir.Graph) -> None:
-    """Check that a graph holds no control flow.
-
-    Raises:
-        OptionError: It does.
-    """
+    """Check that a graph holds no control flow."""
     for node in graph:
         if next(subgraphs(node), None) is not None:
             raise OptionError(

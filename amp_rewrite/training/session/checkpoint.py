@@ -65,11 +65,7 @@ _OTHERS = {
 
 
 def check_checkpoint_name(path: object) -> None:
-    """Refuse a name that says that a checkpoint is a file of another kind.
-
-    Raises:
-        SaveError: It does.
-    """
+    """Refuse a name that says that a checkpoint is a file of another kind."""
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
     suffix = os.path.splitext(str(name))[1].lower()
     if suffix in _OTHERS:
@@ -153,11 +149,7 @@ def _header(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint.
-
-    Raises:
-        CheckpointError: There is no such file, or it is no checkpoint of this package.
-    """
+    """Read a checkpoint."""
     where = path_text(path, CheckpointError)
     try:
         with safe_open(where, framework="np") as file:
@@ -216,11 +208,7 @@ def _content(text: str | None, where: str) -> dict[str, Any]:
 
 
 def check_fits(tensors: Mapping[str, Array], states: Mapping[str, StateInfo], where: Path) -> None:
-    """Refuse tensors that are not exactly the states of a step.
-
-    Raises:
-        CheckpointError: A tensor is missing or too many, is none, or has another shape or type.
-    """
+    """Refuse tensors that are not exactly the states of a step."""
     missing = [name for name in states if name not in tensors]
     unknown = [name for name in tensors if name not in states]
     if missing or unknown:

@@ -51,11 +51,7 @@ def check_openvino(info: StepInfo, options: object, *, emulate: bool) -> None:
 
 
 def check_fed_integers(feeds: Mapping[str, Any]) -> None:
-    """Refuse integers that are beyond the 32 bits in which OpenVINO computes.
-
-    Raises:
-        FeedError: An array has one.
-    """
+    """Refuse integers that are beyond the 32 bits in which OpenVINO computes."""
     for name, tensor in feeds.items():
         array = shared_array(tensor) if is_ort_value(tensor) else tensor
         if exceeds(array):

@@ -25,11 +25,7 @@ _ON_HOST = 1
 
 
 def as_feeds(given: Feeds) -> Feeds:
-    """Return feeds, checked to be a mapping.
-
-    Raises:
-        FeedError: They are none.
-    """
+    """Return feeds, checked to be a mapping."""
     if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise FeedError(
             "feeds must be a mapping from input names to arrays", found=type(given).__name__

@@ -28,11 +28,7 @@ class InputChecks:
     """
 
     def __init__(self, limits: InputLimits, non_finite: object = ALLOW) -> None:
-        """Keep what to check.
-
-        Raises:
-            OptionError: It is none of them.
-        """
+        """Keep what to check."""
         if not isinstance(non_finite, str) or non_finite not in NON_FINITE:
             raise OptionError(
                 "unknown treatment of numbers that are not finite",
@@ -67,11 +63,7 @@ class InputChecks:
             self.counted[name] = self.counted.get(name, 0) + number
 
     def refuse_one(self, lengths: Mapping[str, int]) -> None:
-        """Refuse a batch of one example where the step normalizes over the batch alone.
-
-        Raises:
-            FeedError: It is one.
-        """
+        """Refuse a batch of one example where the step normalizes over the batch alone."""
         for symbol, where in self._limits.normalized.items():
             if lengths.get(symbol) == 1:
                 raise FeedError(

@@ -100,11 +100,7 @@ def _misfit(array: Array, state: StateInfo) -> str | None:
 
 
 def state_tensors(tensors: Mapping[str, Array], where: object) -> Mapping[str, Array]:
-    """Return what is to become the states of a session.
-
-    Raises:
-        CheckpointError: It is not a mapping from names.
-    """
+    """Return what is to become the states of a session."""
     if not isinstance(tensors, Mapping) or not all(isinstance(k, str) for k in tensors):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise CheckpointError(
             "the states must be a mapping from their names to arrays",

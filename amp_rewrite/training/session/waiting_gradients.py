@@ -42,11 +42,7 @@ class WaitingGradients:
         return (True, batches) if now else (False, self.steps)
 
     def check_save(self) -> None:
-        """Refuse to save sums that differ from shard to shard.
-
-        Raises:
-            SaveError: Gradients wait on several shards.
-        """
+        """Refuse to save sums that differ from shard to shard."""
         if self._shards and (waiting := self.batches):
             raise SaveError(
                 "every shard has gradients of its own that wait for an update",
@@ -55,11 +51,7 @@ class WaitingGradients:
             )
 
     def check_restored(self, tensors: Mapping[str, Any]) -> None:
-        """Refuse sums of one process for several shards, each of which would add all of them.
-
-        Raises:
-            CheckpointError: Gradients wait in it, and there are several shards.
-        """
+        """Refuse sums of one process for several shards, each of which would add all of them."""
         if self._shards and (waiting := int(tensors.get(str(self._counter), 0))):
             raise CheckpointError(
                 "gradients wait for an update, which shards cannot take over",

@@ -42,11 +42,7 @@ def inference_of(
 
 
 def _check_forward(model: ir.Model, info: StepInfo, fetches: Iterable[str]) -> None:
-    """Refuse gradients: theirs are the formulas of training, and inference computes other values.
-
-    Raises:
-        FetchError: A name is that of a gradient or of what is computed from one.
-    """
+    """Refuse gradients: theirs are formulas of training, and inference computes other values."""
     values = values_by_name(model.graph)
     for name in fetches:
         value = values.get(info.fetches.get(name, name))

@@ -140,11 +140,7 @@ _RULES: dict[str, Callable[[Builder, ir.Node], list[ir.Value | None] | None]] = 
 
 
 def refuse_unloadable(step: ir.Model, target: Target) -> None:
-    """Refuse a step with a node that a target has no kernel for; see `lacks_kernel`.
-
-    Raises:
-        UnloadableError: There is one.
-    """
+    """Refuse a step with a node that a target has no kernel for; see `lacks_kernel`."""
     types = infer_types(step)
     for node in step.graph.all_nodes():
         variables = _variables(node, step, types)

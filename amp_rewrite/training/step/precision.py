@@ -26,11 +26,7 @@ _EXAMPLES = 64
 
 
 def chosen_precision(precision: str | None) -> str:
-    """Return the precision of a new step; None leaves the choice to the global state.
-
-    Raises:
-        OptionError: There is no such precision.
-    """
+    """Return the precision of a new step; None leaves the choice to the global state."""
     name = (global_state.precision() or FLOAT32.name) if precision is None else precision
     chosen = type_name(name)
     if chosen not in (FLOAT32.name, *LOW):

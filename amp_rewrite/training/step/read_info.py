@@ -25,11 +25,7 @@ _SCALAR = re.compile(r"(loss_scale|good_steps|skipped_steps|consecutive_skips|gr
 
 
 def check_info(info: StepInfo, graph: ir.Graph, where: object) -> None:
-    """Refuse a description that does not fit its graph.
-
-    Raises:
-        StepError: It does not.
-    """
+    """Refuse a description that does not fit its graph."""
     for find in (_inputs, _outputs, _values, _types, _scalars, _rows, _averages, _adapters):
         for misfit in find(info, graph):
             raise StepError(
@@ -169,12 +165,7 @@ def _shapes(info: StepInfo) -> dict[str, _Shape]:
 
 
 def read_info(model: ir.Model, where: object = None) -> StepInfo:
-    """Return the description of a step model.
-
-    Raises:
-        StepError: The model is not a step model, a later version wrote it, or what it says of
-            itself cannot be, or is not so.
-    """
+    """Return the description of a step model."""
     if STEP_KEY not in model.metadata_props:
         raise StepError(
             "not a training step",

@@ -162,11 +162,7 @@ def whole_step(train_op: TrainOp, *, seed: int = 0) -> Step:
 
 
 def check_train_op(given: object) -> None:
-    """Refuse what is not a training step.
-
-    Raises:
-        StepError: It is not one.
-    """
+    """Refuse what is not a training step."""
     if all(hasattr(given, name) for name in ("graph", "updates", "fetches")):
         return
     raise StepError(

@@ -20,11 +20,7 @@ _NAMED = (LOGITS, PREDICTIONS, LABELS)
 
 
 def seed_number(given: object) -> int:
-    """Return a seed as an int.
-
-    Raises:
-        OptionError: It is not an integer.
-    """
+    """Return a seed as an int."""
     seed = whole_number(given)
     if seed is None:
         raise OptionError(
@@ -34,11 +30,7 @@ def seed_number(given: object) -> int:
 
 
 def example_count(given: object) -> int:
-    """Return a number of examples as an int.
-
-    Raises:
-        OptionError: It is not an integer of at least 0.
-    """
+    """Return a number of examples as an int."""
     count = whole_number(given)
     if count is None or count < 0:
         raise OptionError("impossible number of examples", found=repr(given))
@@ -46,11 +38,7 @@ def example_count(given: object) -> int:
 
 
 def fetched_names(fetches: str | Iterable[str]) -> tuple[str, ...]:
-    """Return the names of what is to be fetched, each once.
-
-    Raises:
-        FetchError: They are no names.
-    """
+    """Return the names of what is to be fetched, each once."""
     if isinstance(fetches, str):
         return (fetches,)
     names: list[object] = list(fetches) if isinstance(fetches, Iterable) else [fetches]  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
@@ -87,11 +75,7 @@ def fetch_names(
 
 
 def checked_targets(targets: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what a user says that evaluation compares; empty if nothing is said.
-
-    Raises:
-        OptionError: It is not a mapping to names of values and an `ignore_index`.
-    """
+    """Return what a user says that evaluation compares; empty if nothing is said."""
     if targets is None:
         return {}
     is_mapping = isinstance(targets, Mapping)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything

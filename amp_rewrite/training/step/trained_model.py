@@ -38,11 +38,7 @@ def keep_forward(model: ir.Model, forward: ir.Model, states: Collection[str]) ->
 
 
 def forward_of(step: ir.Model) -> ir.Model:
-    """Return the model that a step trains; weights that are states are empty.
-
-    Raises:
-        StepError: The step does not hold it, or it cannot be read.
-    """
+    """Return the model that a step trains; weights that are states are empty."""
     text = step.metadata_props.get(FORWARD_KEY)
     if text is None:
         raise StepError(

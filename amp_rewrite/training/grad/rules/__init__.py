@@ -25,11 +25,7 @@ from amp_rewrite.training.grad.rules import (
 
 
 def merge(tables: Iterable[Rules]) -> Rules:
-    """Return one table out of many.
-
-    Raises:
-        ValueError: Two tables have a rule for one operator.
-    """
+    """Return one table out of many."""
     merged: dict[str, Rule] = {}
     for table in tables:
         twice = merged.keys() & table.keys()

@@ -165,11 +165,7 @@ def operands(node: ir.Node) -> list[ir.Value]:
 
 
 def rank_of(node: ir.Node, b: Builder, x: ir.Value) -> int:
-    """Return the rank of an input, without which a rule cannot work.
-
-    Raises:
-        GradientError: It is not known.
-    """
+    """Return the rank of an input, without which a rule cannot work."""
     rank = b.rank(x)
     if rank is None:
         raise GradientError(

@@ -53,11 +53,7 @@ class Window:
 
 
 def spatial(b: Builder, x: ir.Value) -> tuple[int | None, ...]:
-    """Return the lengths of the axes behind the first two.
-
-    Raises:
-        GradientError: The rank is not known.
-    """
+    """Return the lengths of the axes behind the first two."""
     dims = b.dims(x)
     if dims is None:
         raise GradientError(
