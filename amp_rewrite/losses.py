@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amp_rewrite.training.losses.elementwise import (
+from amp_rewrite.training.losses.elementwise_losses import (
     huber,
     mean_absolute_error,
     mean_squared_error,
