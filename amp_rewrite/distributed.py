@@ -1,10 +1,9 @@
 """Training on several shards: CrossShardOptimizer, and the engines that sum over shards."""
 
 from amp_rewrite.errors import ShardError
-from amp_rewrite.training.distributed.collective import Collective
+from amp_rewrite.training.distributed.collective import Collective, ShardOptions
 from amp_rewrite.training.distributed.cross_shard_optimizer import MEAN, SUM, CrossShardOptimizer
 from amp_rewrite.training.distributed.shard_data import ShardedData
-from amp_rewrite.training.distributed.shard_options import ShardOptions
 from amp_rewrite.training.distributed.shards import Shards, mpi, shard_context, started, torch
 from amp_rewrite.training.wrappers import register_wrappers
 

@@ -34,14 +34,16 @@ from amp_rewrite.training.optimizers.rules.gradient_descent import (
     Momentum,
     MomentumRule,
 )
-from amp_rewrite.training.optimizers.rules.keras import SGD, Lamb, RMSprop
 from amp_rewrite.training.optimizers.rules.rmsprop import CenteredRMSPropRule, RMSProp, RMSPropRule
 from amp_rewrite.training.optimizers.rules.tf1 import (
+    SGD,
     AdadeltaOptimizer,
     AdagradOptimizer,
     AdamOptimizer,
     GradientDescentOptimizer,
+    Lamb,
     MomentumOptimizer,
+    RMSprop,
     RMSPropOptimizer,
 )
 from amp_rewrite.training.optimizers.schedules import (

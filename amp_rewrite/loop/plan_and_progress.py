@@ -1,4 +1,4 @@
-"""How to go through the data, and where training is."""
+"""How to go through the data, where training is, and what a checkpoint keeps of that."""
 
 from __future__ import annotations
 

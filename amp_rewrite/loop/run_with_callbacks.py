@@ -1,4 +1,4 @@
-"""A run: a session, its plan, where it is, and what is called on the way."""
+"""A run: a session, its plan, where it is, what is called on the way, and Ctrl-C."""
 
 from __future__ import annotations
 

@@ -9,8 +9,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from amp_rewrite.training.distributed.collective import Array
-from amp_rewrite.training.distributed.shard_options import ShardOptions
+from amp_rewrite.training.distributed.collective import Array, ShardOptions
 from amp_rewrite.training.distributed.shards import Shards
 
 Result = TypeVar("Result")

@@ -3,16 +3,56 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 import onnx_ir as ir
 
 from amp_rewrite import losses
 from amp_rewrite.errors import OptionError
-from amp_rewrite.loop.recipe.key_value import argument
 from amp_rewrite.training.graph.lora import lora
 from amp_rewrite.training.graph.store_weights import store_weights
 from amp_rewrite.training.graph.training_graph import GraphValue, TrainingGraph, training_graph
+
+
+def argument(
+    text: str, name: str, defaults: Mapping[str, Any], rare: Collection[str] = ()
+) -> tuple[str, Any]:
+    """Return the name and the value of an argument.
+
+    Args:
+        text: KEY=VALUE; dashes of the key stand for underscores, the value is JSON or a word.
+        name: What takes it.
+        defaults: The arguments that it takes -> their defaults.
+        rare: Those that an error does not name.
+
+    Raises:
+        OptionError: There is no such argument, or the value cannot be read.
+    """
+    key, equals, value = text.partition("=")
+    key = key.strip().replace("-", "_")
+    if not equals or key not in defaults:
+        names = ", ".join(key for key in defaults if key not in rare)
+        raise OptionError(
+            f"{name} takes no such option", found=text, expected=f"KEY=VALUE, {names}"
+        )
+    present = defaults[key]
+    if isinstance(present, str):
+        return key, value
+    for spelling in (value, value.lower()):
+        try:
+            return key, json.loads(spelling)
+        except ValueError:
+            continue
+    if isinstance(present, tuple):
+        return key, (value,)
+    raise OptionError(
+        f"the option {key!r} has no value that can be read",
+        found=value,
+        expected="a number, true or false",
+    )
+
 
 KINDS: Mapping[str, Callable[..., GraphValue]] = {
     name.replace("_", "-"): getattr(losses, name) for name in losses.__all__

@@ -10,7 +10,7 @@ from amp_rewrite import optimizers
 from amp_rewrite.base.name_patterns import NamePattern, hint, suggestion
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import OptionError
-from amp_rewrite.loop.recipe.key_value import argument
+from amp_rewrite.loop.recipe.chosen_model import argument
 from amp_rewrite.loss_scaling import (
     DynamicLossScale,
     FixedLossScale,

@@ -163,3 +163,10 @@ def _quotient(over: list[Dim], under: list[Dim]) -> Dim | None:
     if not left:
         return top // bottom
     return ir.SymbolicDim(left[0]) if len(left) == 1 and top == bottom else None
+
+
+def take_place(new: ir.Value, old: ir.Value) -> None:
+    """Let a value be read where another one is, under its name; what that does not tell stays."""
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    new.name, old.name = old.name or new.name, f"{old.name}:before"
+    new.type, new.shape = old.type or new.type, old.shape or new.shape

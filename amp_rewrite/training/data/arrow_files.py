@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amp_rewrite.errors import DataError
-from amp_rewrite.training.data.chunked import Chunk, ChunkedExamples
-from amp_rewrite.training.data.examples import Array
+from amp_rewrite.training.data.examples import Array, Chunk, ChunkedExamples
 
 PARQUET = (".parquet",)
 IPC = (".arrow", ".feather")

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import DataError
-from amp_rewrite.training.data.chunked import Chunk, ChunkedExamples
-from amp_rewrite.training.data.examples import Array
+from amp_rewrite.training.data.examples import Array, Chunk, ChunkedExamples
 
 IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 _WHITE = 255.0

@@ -19,7 +19,7 @@ from amp_rewrite.numerics.emulate.low_sums import Sums
 from amp_rewrite.numerics.emulate.widened import widened
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis, LayerUnderflow, NonFinite
 from amp_rewrite.training.diagnosis.step_values import BACKWARD, StepValues, layer_of, part_word
-from amp_rewrite.training.loss_scaling.finite import is_check
+from amp_rewrite.training.loss_scaling.gradients import is_check
 from amp_rewrite.training.loss_scaling.loss_scale import ROLES
 from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step import Step

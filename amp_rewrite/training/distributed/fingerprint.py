@@ -12,8 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import ShardError
-from amp_rewrite.training.distributed.collective import Collective, gather_text
-from amp_rewrite.training.distributed.shard_options import ShardOptions
+from amp_rewrite.training.distributed.collective import Collective, ShardOptions, gather_text
 from amp_rewrite.training.session.states import States
 from amp_rewrite.training.step.step import Step
 

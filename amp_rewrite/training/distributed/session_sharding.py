@@ -14,16 +14,16 @@ from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import AmpError, CheckpointError, FetchError, ShardError
 from amp_rewrite.graph.traverse import inputs_of
 from amp_rewrite.numerics.emulate.type_attributes import LOW_MEMBERS
-from amp_rewrite.training.distributed.buckets import is_numbered, number_sums
 from amp_rewrite.training.distributed.collective import (
     Array,
     Collective,
+    ShardOptions,
     broadcast_text,
     gather_text,
 )
 from amp_rewrite.training.distributed.cross_shard_optimizer import check_permutation
 from amp_rewrite.training.distributed.fingerprint import compare_states, compare_steps
-from amp_rewrite.training.distributed.shard_options import ShardOptions
+from amp_rewrite.training.distributed.memory import is_numbered, number_sums
 from amp_rewrite.training.distributed.staged_program import Halfway, ShardedProgram
 from amp_rewrite.training.graph.replicas import (
     SUM,

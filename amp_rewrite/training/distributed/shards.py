@@ -12,7 +12,7 @@ from amp_rewrite.errors import AmpError, ShardError
 from amp_rewrite.training.data.as_examples import as_examples
 from amp_rewrite.training.data.data_set import DataSet
 from amp_rewrite.training.distributed import mpi_engine, torch_engine
-from amp_rewrite.training.distributed.collective import Array, Collective, gather_text
+from amp_rewrite.training.distributed.collective import Array, Collective, ShardOptions, gather_text
 from amp_rewrite.training.distributed.session_sharding import SessionSharding
 from amp_rewrite.training.distributed.shard_data import (
     ShardedData,
@@ -20,7 +20,6 @@ from amp_rewrite.training.distributed.shard_data import (
     WholeExamples,
     part_of_batch,
 )
-from amp_rewrite.training.distributed.shard_options import ShardOptions
 from amp_rewrite.training.graph.replicas import Groups
 from amp_rewrite.training.session.sharding import ShardContext, Sharding
 

@@ -13,9 +13,8 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.runtimes.ort.ort_values import copy_of
-from amp_rewrite.training.distributed.buckets import Bucket, buckets_of
 from amp_rewrite.training.distributed.collective import Collective
-from amp_rewrite.training.distributed.memory import Memory, memory_of
+from amp_rewrite.training.distributed.memory import Bucket, Memory, buckets_of, memory_of
 from amp_rewrite.training.graph.replicas import Groups, is_collective
 from amp_rewrite.training.session.compiled_program import CompiledProgram, StateTensors
 from amp_rewrite.training.session.engine_stages import StageRunner, stage_runner

@@ -15,9 +15,14 @@ from amp_rewrite.graph.names import place
 from amp_rewrite.training.builder.annotate import annotate
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import differ, dims, is_vague
-from amp_rewrite.training.grad.backward_loop import BackwardLoop, Carried, Stacked, settled
-from amp_rewrite.training.grad.loop_history import history
-from amp_rewrite.training.grad.repeated import repeated
+from amp_rewrite.training.grad.backward_loop import (
+    BackwardLoop,
+    Carried,
+    Stacked,
+    history,
+    repeated,
+    settled,
+)
 from amp_rewrite.training.grad.rule import Gradient, IndexedSlices
 
 STATES_IN = 2

@@ -12,8 +12,8 @@ from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.graph.traverse import captured, inputs_of, remove_unused_nodes
 from amp_rewrite.training.builder.broadcasting import sum_to
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.grad.backward_loop import repeated
 from amp_rewrite.training.grad.loop_gradient import loop_gradients
-from amp_rewrite.training.grad.repeated import repeated
 from amp_rewrite.training.grad.rule import Gradient, Gradients, IndexedSlices
 from amp_rewrite.training.grad.rules import RULES
 from amp_rewrite.training.grad.scatter import scatter_rows

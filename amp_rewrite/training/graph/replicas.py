@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.replace import take_place
+from amp_rewrite.training.builder.known import take_place
 
 DOMAIN = "amp_rewrite"
 SUM, GATHER, COUNT = "CrossReplicaSum", "CrossReplicaGather", "ReplicaCount"

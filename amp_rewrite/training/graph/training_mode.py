@@ -11,7 +11,7 @@ from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.step_part import source_key, source_of
 from amp_rewrite.graph.traits import row_of
-from amp_rewrite.training.builder.replace import take_place
+from amp_rewrite.training.builder.known import take_place
 from amp_rewrite.training.grad.walk import depending_on
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 

@@ -19,8 +19,13 @@ from amp_rewrite.rewriting.plan.options import RewriteOptions, changed
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.graph.replicas import is_collective
-from amp_rewrite.training.inject.added_states import describe, described, make_inputs
-from amp_rewrite.training.inject.insert_scaling import Injected, add_loss_scale
+from amp_rewrite.training.inject.insert_scaling import (
+    Injected,
+    add_loss_scale,
+    describe,
+    described,
+    make_inputs,
+)
 from amp_rewrite.training.inject.regions import mark_parts, regions_of
 from amp_rewrite.training.inject.resolve_names import NamedValues, find, names_of
 from amp_rewrite.training.loss_scaling.get import get, serialize

@@ -11,7 +11,7 @@ from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import ancestors, remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.prepare import record_types
-from amp_rewrite.training.loss_scaling.finite import is_check, is_finite
+from amp_rewrite.training.loss_scaling.gradients import is_check, is_finite
 from amp_rewrite.training.optimizers.conditional_update import conditional
 
 _SCOPE = "finite"

@@ -1,4 +1,4 @@
-"""Loss scales by what denotes them."""
+"""Loss scales by what denotes them, here and in TensorFlow 2.4 to Keras 3."""
 
 from __future__ import annotations
 

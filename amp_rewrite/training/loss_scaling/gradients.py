@@ -1,18 +1,29 @@
-"""Gradients on their way from the loss to the update: scaled, unscaled, merged, multiplied."""
+"""Gradients on their way from the loss to the update: scaled, unscaled, checked, multiplied."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.graph.metadata_keys import CHECK_KEY, UNSCALED_KEY
+from amp_rewrite.graph.step_part import Part, part_of
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.graph.replicas import Groups, cross_replica_sum, groups_of, is_collective
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
-from amp_rewrite.training.loss_scaling.finite import is_unscaled, mark_unscaled
-from amp_rewrite.training.optimizers.clipping import known_norm
+from amp_rewrite.training.optimizers.clipping import (
+    global_norm_of,
+    known_norm,
+    remember_norm,
+    unclipped,
+)
 from amp_rewrite.training.optimizers.gradient import (
     Raw,
     merged,
+    parts_of,
     unwrap,
     values_of,
     with_values,
@@ -96,3 +107,155 @@ def multiplied_for(
     pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
     raw = [None if g is None else unscaled_times(b, unwrap(g), factor) for g, _ in pairs]
     return [(wrap(graph, g), v) for g, (_, v) in zip(raw, pairs, strict=True)], factor
+
+
+def is_check(node: ir.Node) -> bool:
+    """Return whether a node decides whether gradients are finite by their norm."""
+    return CHECK_KEY in node.metadata_props
+
+
+def finite_and_norm(
+    b: Builder, gradients: Sequence[Raw], factor: float = 1.0
+) -> tuple[ir.Value, ir.Value]:
+    """Return whether all gradients are finite, and their global norm.
+
+    The norm sqrt(sum_i |g_i|^2) is finite only if every element is: squares are not negative, so
+    that nothing cancels. It is not finite either if the sum overflows, in float32 at a norm of
+    1.8e19 / factor: such a step counts as not finite too in other runtimes, and where it is clipped
+    by that norm. A session lets sums decide in its place; see `check_by_sums`.
+
+    The norm that `clip_by_global_norm` has computed is used where there is one. Gradients that
+    `clip_by_value` has limited count as they were before it; where a user's arithmetic may hide an
+    infinity otherwise, the gradients before it are checked besides.
+
+    Args:
+        b: Adds the nodes.
+        gradients: At least one, in float32 or float64: unscaled, reduced over shards. Values of
+            equal indices of a sparse one are summed first.
+        factor: What they are multiplied by, besides; the norm is that without it.
+
+    Returns:
+        bool, shape (); and the norm, shape (), in the widest type of the gradients.
+    """
+    sources = [unclipped(g) for g in gradients]
+    norm = known_norm(sources)
+    if norm is None:
+        raw = [merged(b, g, rows_only=True) for g in sources]
+        norm = global_norm_of(b, raw, factor)
+        remember_norm(norm, raw)
+    finite = _checked(b, norm)
+    hidden = hidden_infinities(values_of(g) for g in sources)
+    for path in dict.fromkeys(hidden.values()):
+        other = global_norm_of(b, [v for v, groups in hidden.items() if groups == path])
+        for groups in path:
+            other = cross_replica_sum(b, other, groups)
+        finite = b.op("And", finite, _checked(b, other))
+    return finite, norm
+
+
+def finite_by_loss(b: Builder, gradients: Sequence[Raw], losses: int) -> list[ir.Value]:
+    """Return for each loss whether the gradients are finite that it adds: bool, shape ().
+
+    The gradients are those of the sum of the losses, reduced over shards.
+    """
+    sums = sums_over_losses(values_of(gradient) for gradient in gradients)
+    return [_all_finite(b, sums, loss) for loss in range(losses)]
+
+
+def _all_finite(b: Builder, sums: Mapping[ir.Value, tuple[Groups, ...]], loss: int) -> ir.Value:
+    finite = b.constant(np.array(True))
+    for path in dict.fromkeys(sums.values()):
+        parts = [(parts_of(v) or ())[loss] for v, groups in sums.items() if groups == path]
+        own = list(dict.fromkeys(part for part in parts if part is not None))
+        if not own:
+            continue
+        norm = global_norm_of(b, own)
+        for groups in path:
+            norm = cross_replica_sum(b, norm, groups)
+        finite = b.op("And", finite, _checked(b, norm))
+    return finite
+
+
+def is_finite(b: Builder, number: ir.Value) -> ir.Value:
+    """Return whether a number that is not negative is finite: bool, shape ()."""
+    largest = float(np.finfo(b.type_of(number).numpy()).max)
+    return b.less_or_equal(number, largest)  # false for infinity and for NaN
+
+
+def _checked(b: Builder, norm: ir.Value) -> ir.Value:
+    """Return whether a norm is finite, by a node that `is_check` knows."""
+    finite = is_finite(b, norm)
+    node = finite.producer()
+    assert node is not None, "a comparison is a node"
+    node.metadata_props[CHECK_KEY] = "norm"
+    return finite
+
+
+_BETWEEN = (Part.CLIP, Part.ARITHMETIC, Part.ALL_REDUCE, Part.LOSS_SCALE)
+"""Where nodes between compute_gradients and apply_gradients belong."""
+
+
+def mark_unscaled(value: ir.Value) -> None:
+    """Take note that a value is a gradient as the backward pass leaves it, unscaled."""
+    value.meta[UNSCALED_KEY] = True
+
+
+def is_unscaled(value: ir.Value) -> bool:
+    """Return whether `mark_unscaled` has seen a value."""
+    return UNSCALED_KEY in value.meta
+
+
+def hidden_infinities(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Groups, ...]]:
+    """Return the unscaled gradients that may be infinite while what is made of them is finite.
+
+    `clip_by_value` makes a number of an infinity, and so does a division by it; sums, products and
+    the other ways to clip make NaN.
+
+    Returns:
+        Unscaled gradient -> the groups of shards that its effects were summed over, in the order of
+        the sums.
+    """
+    ends = list(gradients)
+    shown = _before(ends, is_unscaled, hiding=False)
+    hidden = _before(ends, is_unscaled, hiding=True)
+    return {v: groups for v, groups in hidden.items() if v not in shown}
+
+
+def sums_over_losses(gradients: Iterable[ir.Value]) -> dict[ir.Value, tuple[Groups, ...]]:
+    """Return, as `hidden_infinities` does, the losses' gradients that gradients were made of."""
+    return _before(list(gradients), lambda value: parts_of(value) is not None, hiding=True)
+
+
+def _before(
+    ends: list[ir.Value], wanted: Callable[[ir.Value], bool], *, hiding: bool
+) -> dict[ir.Value, tuple[Groups, ...]]:
+    """Return the wanted values before values, through nodes that hide too if `hiding`."""
+    groups_before: dict[ir.Value, tuple[Groups, ...]] = {}
+    left: list[tuple[ir.Value, tuple[Groups, ...]]] = [(value, ()) for value in ends]
+    seen: set[ir.Value] = set()
+    while left:
+        value, groups = left.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if wanted(value):
+            groups_before[value] = groups
+            continue
+        node = value.producer()
+        if node is None or part_of(node) not in _BETWEEN:
+            continue
+        if is_collective(node):
+            groups = (groups_of(node), *groups)
+        operands = node.inputs if hiding else _shown(node)
+        left.extend((v, groups) for v in operands if v is not None)
+    return groups_before
+
+
+def _shown(node: ir.Node) -> list[ir.Value | None]:
+    """Return the inputs of a node that its result is finite only with."""
+    # ScatterND makes a gradient of IndexedSlices, every one of which it adds.
+    if has(node, Trait.SHOWS_NONFINITE, Trait.REARRANGES) or is_collective(node):
+        return list(node.inputs)
+    if node.op_type == "ScatterND":
+        return list(node.inputs)
+    return list(node.inputs[:1]) if node.op_type == "Div" else []

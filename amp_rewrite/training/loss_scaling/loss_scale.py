@@ -1,4 +1,4 @@
-"""The base class of loss scales."""
+"""The base class of loss scales, and one that never changes."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ from typing import Any, Self, Unpack
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.graph.metadata_keys import SCALED_KEY
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
-from amp_rewrite.training.loss_scaling.finite import finite_and_norm
 from amp_rewrite.training.loss_scaling.get import GrowingForm, get, only_one, restored, serialize
 from amp_rewrite.training.loss_scaling.gradients import (
     Pairs,
+    finite_and_norm,
     multiplied_for,
     scaled_seed,
     unscaled,
@@ -31,7 +31,7 @@ from amp_rewrite.training.loss_scaling.skipped_step import (
     skipped_unless_finite,
 )
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers import keras_arguments, registry
+from amp_rewrite.training.optimizers import registry
 from amp_rewrite.training.optimizers import var_list as var_lists
 from amp_rewrite.training.optimizers.apply_updates import check_pairs
 from amp_rewrite.training.optimizers.compute_gradients import (
@@ -40,7 +40,13 @@ from amp_rewrite.training.optimizers.compute_gradients import (
     check_grad_loss,
     check_loss,
 )
-from amp_rewrite.training.optimizers.config import arguments, custom_classes, mapping
+from amp_rewrite.training.optimizers.config import (
+    arguments,
+    custom_classes,
+    flat,
+    mapping,
+    take_settings,
+)
 from amp_rewrite.training.optimizers.gradient import Gradient, graph_of, unwrap, wrap
 from amp_rewrite.training.optimizers.gradient_options import GradientOptions, options_by_position
 from amp_rewrite.training.optimizers.optimizer import Optimizer, overrides
@@ -303,10 +309,10 @@ class LossScaleOptimizer(ScalingOptimizer):
             LossScaleValueError: The class of a loss scale is unknown.
             LossScaleTypeError: `config` is no mapping, or a key is missing or unknown.
         """
-        settings = mapping(keras_arguments.flat(config), cls.__name__, LossScaleTypeError)
+        settings = mapping(flat(config), cls.__name__, LossScaleTypeError)
         if "inner_optimizer" not in settings:
             return super().from_config(settings, custom_objects)
-        keras_arguments.take_settings(cls.__name__, settings)
+        take_settings(cls.__name__, settings)
         settings = {key: value for key, value in settings.items() if value is not None}
         settings = arguments(cls, settings, LossScaleTypeError)
         custom = custom_classes(custom_objects, LossScaleTypeError)

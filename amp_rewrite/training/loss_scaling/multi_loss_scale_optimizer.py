@@ -11,9 +11,12 @@ from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.grad.walk import accumulate
 from amp_rewrite.training.graph.training_graph import GraphValue, State
-from amp_rewrite.training.loss_scaling.finite import finite_and_norm, finite_by_loss
 from amp_rewrite.training.loss_scaling.get import get, restored, serialize
-from amp_rewrite.training.loss_scaling.gradients import without_repeated_indices
+from amp_rewrite.training.loss_scaling.gradients import (
+    finite_and_norm,
+    finite_by_loss,
+    without_repeated_indices,
+)
 from amp_rewrite.training.loss_scaling.loss_scale import LossScale
 from amp_rewrite.training.loss_scaling.loss_scale_optimizer import LossScaleOptimizer
 from amp_rewrite.training.loss_scaling.scaling_optimizer import (

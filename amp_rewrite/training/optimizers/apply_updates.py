@@ -30,8 +30,12 @@ from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE, Learnin
 from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable
 from amp_rewrite.training.optimizers.stored_states import Storage, StoredStates
 from amp_rewrite.training.optimizers.train_op import TrainOp
-from amp_rewrite.training.optimizers.update_function import UpdateFunctions
-from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput, UpdateRule
+from amp_rewrite.training.optimizers.update_rule import (
+    SharedInput,
+    UpdateFunctions,
+    UpdateInput,
+    UpdateRule,
+)
 
 Pairs = list[tuple[Any, State]]
 

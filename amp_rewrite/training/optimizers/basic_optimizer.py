@@ -11,7 +11,7 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers import gradient_options, keras_arguments
+from amp_rewrite.training.optimizers import gradient_options
 from amp_rewrite.training.optimizers import var_list as var_lists
 from amp_rewrite.training.optimizers.apply_updates import (
     StepUpdates,
@@ -28,6 +28,13 @@ from amp_rewrite.training.optimizers.compute_gradients import (
     check_grad_loss,
     check_loss,
     raw_gradients,
+)
+from amp_rewrite.training.optimizers.config import (
+    NAMES,
+    SETTINGS,
+    KerasSettings,
+    renamed,
+    take_settings,
 )
 from amp_rewrite.training.optimizers.gradient import Gradient, wrap
 from amp_rewrite.training.optimizers.gradient_options import (
@@ -104,8 +111,8 @@ class BasicOptimizer:
         self._built = False
         self.use_locking = use_locking
         own_rule = NoRule(owner=type(self).__name__) if rule is None else rule
-        self.rule = keras_arguments.renamed(name, own_rule, options)
-        settings = keras_arguments.take_settings(name, options)
+        self.rule = renamed(name, own_rule, options)
+        settings = take_settings(name, options)
         self.use_ema, self.ema_momentum = settings.use_ema, settings.ema_momentum
         self.gradient_accumulation_steps = settings.gradient_accumulation_steps
         limits = check_limits(name, Clipping(**options))
@@ -162,8 +169,8 @@ class BasicOptimizer:
             check_limits(self.name, Clipping(**{**others, name: value}))
         elif name in ("rounding", "slot_dtype"):
             Storage(**{name: value})
-        elif name in keras_arguments.SETTINGS:
-            keras_arguments.KerasSettings(**{name: value})
+        elif name in SETTINGS:
+            KerasSettings(**{name: value})
         elif name == "rule" and not isinstance(value, UpdateRule):
             raise OptimizerTypeError(
                 "not a rule", where=name, found=repr(value), expected="an UpdateRule"
@@ -441,13 +448,13 @@ class BasicOptimizer:
 
 def is_part(kind: type[BasicOptimizer], name: str) -> bool:
     """Return whether an attribute of a class of optimizers is built into steps."""
-    part = name == "rule" or name in KEYWORDS or name in keras_arguments.SETTINGS
+    part = name == "rule" or name in KEYWORDS or name in SETTINGS
     return part or isinstance(getattr(kind, name, None), Hyperparameter)
 
 
 def _ours(kind: type[BasicOptimizer], name: str) -> str:
     """Return the hyperparameter that Keras has under a name, or the name."""
-    ours = keras_arguments.NAMES.get(name)
+    ours = NAMES.get(name)
     if ours is None or hasattr(kind, name) or not hasattr(kind, ours):
         return name
     return ours
@@ -455,7 +462,7 @@ def _ours(kind: type[BasicOptimizer], name: str) -> str:
 
 def _meant(kind: type[BasicOptimizer], name: str) -> str | None:
     """Return the hyperparameter that a name denotes which a class of optimizers lacks, or None."""
-    parts = (*KEYWORDS, *keras_arguments.SETTINGS, *dir(kind))
+    parts = (*KEYWORDS, *SETTINGS, *dir(kind))
     names = {n.replace("_", ""): n for n in parts if is_part(kind, n)}
     if name in names.values():
         return None

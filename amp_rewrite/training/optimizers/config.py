@@ -1,12 +1,15 @@
-"""Configurations: what `get_config` returns, and `from_config` makes an object from."""
+"""Configurations: what `get_config` returns, `from_config` takes, and Keras calls its arguments."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, MutableMapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from amp_rewrite.errors import AmpError
+from amp_rewrite.errors import AmpError, OptimizerTypeError, OptimizerValueError
+from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.update_rule import UpdateRule
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -104,3 +107,118 @@ def restore(kind: type[Any], config: Any, custom_objects: Mapping[str, type[Any]
     if "custom_objects" in inspect.signature(kind.from_config).parameters:
         return kind.from_config(config, custom_objects=custom_objects)
     return kind.from_config(config)
+
+
+NAMES = {"beta_1": "beta1", "beta_2": "beta2", "rho": "decay", "nesterov": "use_nesterov"}
+"""Keras's name of a hyperparameter -> the name here; `rho` of Adadelta is the same in both."""
+
+_DEFAULT_MOMENTUM = 0.99
+
+_INSTEAD = {
+    "amsgrad": "there is no AMSGrad here: leave amsgrad out",
+    "loss_scale_factor": "write LossScaleOptimizer(optimizer, FixedLossScale(factor))",
+    "ema_overwrite_frequency": "evaluate and export take averaged=True, so that the averages need "
+    "not overwrite the variables",
+    "weight_decay": "use AdamW, whose weight decay is decoupled as Keras's is",
+}
+"""An argument of Keras's that is taken if it is off -> what to write otherwise."""
+
+_WITHOUT_EFFECT = ("jit_compile", "is_legacy_optimizer")
+"""What configurations of Keras 2 have, which says nothing about numbers."""
+
+
+@dataclass(frozen=True)
+class KerasSettings:
+    """What Keras's optimizers do besides updating variables.
+
+    Attributes:
+        use_ema: Keep an average of each variable as `WeightAverage` does: after the first step it
+            is the variable, then ema_momentum * average + (1 - ema_momentum) * variable.
+        ema_momentum: What is kept of the average; at least 0, below 1.
+        gradient_accumulation_steps: How many batches make one update of `minimize`; None is 1.
+    """
+
+    use_ema: bool = False
+    ema_momentum: float = _DEFAULT_MOMENTUM
+    gradient_accumulation_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the settings.
+
+        Raises:
+            OptimizerTypeError: One is of a type that it cannot be.
+            OptimizerValueError: One is impossible.
+        """
+        check.flag("use_ema", self.use_ema)
+        check.number("ema_momentum", self.ema_momentum, high=1)
+        if self.gradient_accumulation_steps is not None:
+            check.whole("gradient_accumulation_steps", self.gradient_accumulation_steps, low=1)
+
+    def changed(self) -> dict[str, Any]:
+        """Return the settings that are not Keras's defaults, as arguments."""
+        return {
+            entry.name: getattr(self, entry.name)
+            for entry in fields(self)
+            if getattr(self, entry.name) != entry.default
+        }
+
+
+SETTINGS = tuple(entry.name for entry in fields(KerasSettings))
+
+
+def take_settings(optimizer: str, options: MutableMapping[str, Any]) -> KerasSettings:
+    """Take Keras's settings out of keyword arguments.
+
+    Args:
+        optimizer: The name that errors show.
+        options: Keyword arguments; what this function knows is removed.
+
+    Raises:
+        OptimizerTypeError: A setting is of a type that it cannot be.
+        OptimizerValueError: One is impossible, or asks for what is spelled differently here.
+    """
+    for name in _WITHOUT_EFFECT:
+        options.pop(name, None)
+    for name, remedy in _INSTEAD.items():
+        setting = options.pop(name, None)
+        if setting is not None and not (isinstance(setting, bool | int | float) and not setting):
+            raise OptimizerValueError(
+                f"{name} is not an argument here",
+                where=optimizer,
+                found=f"{name}={setting!r}",
+                remedy=remedy,
+            )
+    setting = {name: options.pop(name) for name in SETTINGS if name in options}
+    return KerasSettings(**{k: v for k, v in setting.items() if v is not None})
+
+
+def renamed(optimizer: str, rule: UpdateRule, options: MutableMapping[str, Any]) -> UpdateRule:
+    """Return a rule with the hyperparameters that keyword arguments have in Keras's spelling.
+
+    Args:
+        optimizer: The name that errors show.
+        rule: The rule of the arguments in our spelling.
+        options: Keyword arguments; what this function knows is removed.
+
+    Raises:
+        OptimizerTypeError: The rule has no such hyperparameter, or one is not a number.
+        OptimizerValueError: One is impossible.
+    """
+    hyperparameters = {ours: options.pop(name) for name, ours in NAMES.items() if name in options}
+    unknown = [ours for ours in hyperparameters if not hasattr(rule, ours)]
+    if unknown:
+        theirs = next(name for name, ours in NAMES.items() if ours == unknown[0])
+        raise OptimizerTypeError(
+            "unknown argument",
+            where=optimizer,
+            found=[theirs],
+            expected=sorted(entry.name for entry in fields(rule)),
+        )
+    return replace(rule, **hyperparameters) if hyperparameters else rule
+
+
+def flat(config: Any) -> Any:
+    """Return a configuration without what Keras 3 says of the class beside its arguments."""
+    if isinstance(config, Mapping) and isinstance(config.get("config"), Mapping):
+        return config["config"]
+    return config

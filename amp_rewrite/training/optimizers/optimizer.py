@@ -12,13 +12,13 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.recompute import recompute as choose_recomputed
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers import keras_arguments, schedules
+from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers import var_list as var_lists
 from amp_rewrite.training.optimizers.apply_updates import check_pairs, check_step
 from amp_rewrite.training.optimizers.basic_optimizer import KEYWORDS, BasicOptimizer
 from amp_rewrite.training.optimizers.clipping import clip
 from amp_rewrite.training.optimizers.compute_gradients import Loss, called
-from amp_rewrite.training.optimizers.config import arguments
+from amp_rewrite.training.optimizers.config import SETTINGS, KerasSettings, arguments, flat
 from amp_rewrite.training.optimizers.gradient import Gradient
 from amp_rewrite.training.optimizers.gradient_accumulation import Accumulation
 from amp_rewrite.training.optimizers.gradient_options import GradientOptions, options_by_position
@@ -224,8 +224,8 @@ class Optimizer(BasicOptimizer):
         for key, parameter in inspect.signature(type(self)).parameters.items():
             names = KEYWORDS if parameter.kind is parameter.VAR_KEYWORD else (key,)
             config.update({name: getattr(self, name) for name in names})
-        settings = {name: getattr(self, name) for name in keras_arguments.SETTINGS}
-        config.update(keras_arguments.KerasSettings(**settings).changed())
+        settings = {name: getattr(self, name) for name in SETTINGS}
+        config.update(KerasSettings(**settings).changed())
         if isinstance(self.learning_rate, schedules.Schedule):
             config["learning_rate"] = self.learning_rate.get_config()
         return config
@@ -243,7 +243,7 @@ class Optimizer(BasicOptimizer):
         Raises:
             OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
         """
-        settings = arguments(cls, keras_arguments.flat(config), OptimizerTypeError)
+        settings = arguments(cls, flat(config), OptimizerTypeError)
         if isinstance(settings.get("learning_rate"), Mapping):
             settings["learning_rate"] = schedules.from_config(
                 settings["learning_rate"], custom_objects

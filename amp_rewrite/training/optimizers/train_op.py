@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from math import prod
+from typing import Any, Protocol
 
 import onnx_ir as ir
 
-from amp_rewrite.base.html_table import to_html
+from amp_rewrite.base.html_table import HtmlTable, to_html
 from amp_rewrite.base.printable import one_line
-from amp_rewrite.training.graph.states_html import states_table
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
+
+
+class Described(Protocol):
+    """What a state is, wherever it is described."""
+
+    @property
+    def role(self) -> str:
+        """What it is for."""
+        ...
+
+    @property
+    def shape(self) -> Sequence[int]:
+        """Its shape."""
+        ...
+
+
+def states_table(states: Iterable[Described]) -> HtmlTable:
+    """Return how many states have each role, and how many numbers they hold."""
+    counts: dict[str, tuple[int, int]] = {}
+    for state in states:
+        tensors, numbers = counts.get(state.role, (0, 0))
+        counts[state.role] = tensors + 1, numbers + prod(state.shape)
+    rows = [(role, *count) for role, count in counts.items()]
+    return HtmlTable(("states", "tensors", "numbers"), rows)
 
 
 @dataclass(frozen=True)

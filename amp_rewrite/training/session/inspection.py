@@ -1,4 +1,4 @@
-"""Look into a step between two steps: its gradients, and what is wrong with it."""
+"""Read and change the states of a session between steps, and look into one: gradients, faults."""
 
 from __future__ import annotations
 

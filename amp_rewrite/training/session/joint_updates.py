@@ -10,8 +10,8 @@ from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.graph.traverse import ancestors, graphs_in
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.replace import take_place
-from amp_rewrite.training.optimizers.update_function import DOMAIN
+from amp_rewrite.training.builder.known import take_place
+from amp_rewrite.training.optimizers.update_rule import DOMAIN
 from amp_rewrite.training.step.faster_forms import ELEMENTWISE
 
 _SCOPE = "joint"

@@ -1,4 +1,4 @@
-"""What of a checkpoint becomes the states of a step: all of it, or what fits by name."""
+"""What of a checkpoint becomes the states of a step: all of it, or what fits; what a step does not train."""
 
 from __future__ import annotations
 

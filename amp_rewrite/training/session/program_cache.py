@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import BFLOAT16, LOW
-from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.metadata_keys import RECOMPUTED_KEY
+from amp_rewrite.errors import FetchError, OptionError
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.metadata_keys import PART_KEY, RECOMPUTED_KEY
+from amp_rewrite.graph.step_part import Part
+from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.numerics.emulate.low_sums import Sums, kept_low
 from amp_rewrite.numerics.emulate.model import emulate_typed
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -20,17 +23,17 @@ from amp_rewrite.runtimes.ort.sessions import session_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.graph.replicas import resolve
+from amp_rewrite.training.graph.training_mode import normalise_by_running_statistics
 from amp_rewrite.training.loss_scaling.check_by_sums import check_by_sums
 from amp_rewrite.training.session.captured_program import CapturedProgram, capturing
 from amp_rewrite.training.session.compiled_program import CompiledProgram, StateTensors
 from amp_rewrite.training.session.engine_stages import OpenVinoProgram, is_openvino
 from amp_rewrite.training.session.joint_updates import join_updates
 from amp_rewrite.training.session.sharding import Sharding
-from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
-from amp_rewrite.training.step.batch_statistics import share_statistics
+from amp_rewrite.training.step.batch_norm import share_statistics, spell_out_batch_norms
 from amp_rewrite.training.step.blocked_convolutions import block_convolutions
-from amp_rewrite.training.step.dropout import multiply_by_masks
-from amp_rewrite.training.step.inference_step import inference_of
+from amp_rewrite.training.step.cut_step import cut_step, values_by_name
+from amp_rewrite.training.step.dropout import multiply_by_masks, remove_dropouts
 from amp_rewrite.training.step.missing_kernels import lower_missing
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
@@ -208,3 +211,41 @@ def _has_large_states(step: Step) -> bool:
     6 % less time. Small networks pay 3 % for the allocations.
     """
     return any(math.prod(state.shape) >= _LARGE for state in step.info.states)
+
+
+def inference_of(
+    whole: ir.Model, info: StepInfo, fetches: Iterable[str]
+) -> tuple[ir.Model, StepInfo]:
+    """Return the part of a step that computes `fetches` in inference mode.
+
+    The step has everything that can be fetched, and is not changed; `fetches` do not depend on
+    gradients.
+
+    Returns:
+        A model without updates, whose states have to be fed, and its description.
+
+    Raises:
+        FetchError: A name is unknown, or is that of a gradient or of what is computed from one.
+    """
+    wanted = list(fetches)
+    model = clone(whole)
+    _check_forward(model, info, wanted)
+    remove_dropouts(model)
+    for node in list(model.graph):
+        if node.op_type == "BatchNormalization" and node.domain == "":
+            normalise_by_running_statistics(node)
+    return model, cut_step(model, info, wanted, updates=False, defaults=False)
+
+
+def _check_forward(model: ir.Model, info: StepInfo, fetches: Iterable[str]) -> None:
+    """Refuse gradients: theirs are formulas of training, and inference computes other values."""
+    values = values_by_name(model.graph)
+    for name in fetches:
+        value = values.get(info.fetches.get(name, name))
+        nodes = set() if value is None else ancestors([value])
+        if any(node.metadata_props.get(PART_KEY) == Part.GRADIENT for node in nodes):
+            raise FetchError(
+                "a gradient is not a value of the forward pass",
+                where=name,
+                remedy="fetch it in a step, with run",
+            )

@@ -23,10 +23,10 @@ from amp_rewrite.runtimes.ort.sessions import check_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.global_state import global_state
-from amp_rewrite.training.graph.merge_adapters import merge
 from amp_rewrite.training.graph.replicas import resolve
-from amp_rewrite.training.graph.states_html import states_table
 from amp_rewrite.training.graph.training_graph import StateStore, TrainingGraph
+from amp_rewrite.training.graph.weight_products import merge
+from amp_rewrite.training.optimizers.train_op import states_table
 from amp_rewrite.training.session.adapter_files import write_adapters
 from amp_rewrite.training.session.checkpoint import (
     FROZEN,
@@ -38,7 +38,7 @@ from amp_rewrite.training.session.cpu_comparison import cpu_comparison
 from amp_rewrite.training.session.device_limits import check_openvino, on_arm, warn_if_slow
 from amp_rewrite.training.session.engine_stages import is_openvino, named
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
-from amp_rewrite.training.session.input_checks import ALLOW, InputChecks
+from amp_rewrite.training.session.input_checks import ALLOW, InputChecks, input_limits
 from amp_rewrite.training.session.inspection import Inspection
 from amp_rewrite.training.session.partial_restore import (
     FrozenTensors,
@@ -52,9 +52,12 @@ from amp_rewrite.training.session.program_cache import AnyProgram, ProgramCache,
 from amp_rewrite.training.session.sharding import ShardContext, sharding_of
 from amp_rewrite.training.session.slot_names import by_slot, slots_of, uncertain
 from amp_rewrite.training.session.states import ClosedStates, States
-from amp_rewrite.training.session.step_outcome import Outcome, skip_watches, warn_if_unscaled
-from amp_rewrite.training.session.waiting_gradients import WaitingGradients
-from amp_rewrite.training.step.input_limits import input_limits
+from amp_rewrite.training.session.step_outcome import (
+    Outcome,
+    WaitingGradients,
+    skip_watches,
+    warn_if_unscaled,
+)
 from amp_rewrite.training.step.precision import check_supported, in_precision, low_of
 from amp_rewrite.training.step.step import Step, read_step, whole_step
 from amp_rewrite.training.step.step_arguments import example_count, fetch_names

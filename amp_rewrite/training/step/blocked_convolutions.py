@@ -31,8 +31,7 @@ from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import remove_unused_nodes
 from amp_rewrite.runtimes.ort.blocked_layout import DOMAIN, VERSION, channel_block
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import constant_tensor, dims
-from amp_rewrite.training.builder.replace import take_place
+from amp_rewrite.training.builder.known import constant_tensor, dims, take_place
 from amp_rewrite.training.grad.rules.window import Lengths, Window, static
 from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.step.convolved_gradients import convolve_gradients, cropped

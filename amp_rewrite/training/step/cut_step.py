@@ -18,7 +18,7 @@ from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.graph.traverse import remove_unused_nodes, subgraphs
 from amp_rewrite.numerics.emulate.type_attributes import LOW_MEMBERS
-from amp_rewrite.training.grad.loop_history import drop_unused_history
+from amp_rewrite.training.grad.backward_loop import drop_unused_history
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 
 

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from amp_rewrite.graph.metadata_keys import DROPOUT_KEY, RECOMPUTED_KEY
 from amp_rewrite.graph.step_part import Part, source_key
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import constant_tensor
+from amp_rewrite.training.builder.known import constant_tensor, take_place
 from amp_rewrite.training.builder.random_numbers import (
     COUNTS,
     MODULUS,
@@ -23,7 +23,6 @@ from amp_rewrite.training.builder.random_numbers import (
     RandomNumbers,
     first,
 )
-from amp_rewrite.training.builder.replace import take_place
 from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step_info import StateInfo

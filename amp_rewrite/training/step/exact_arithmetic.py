@@ -30,7 +30,7 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traverse import graphs_in, remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import constant_tensor, dims
+from amp_rewrite.training.builder.known import constant_tensor, dims, take_place
 from amp_rewrite.training.builder.random_numbers import (
     DIVISORS,
     FACTORS,
@@ -38,7 +38,6 @@ from amp_rewrite.training.builder.random_numbers import (
     MODULUS,
     POSITION,
 )
-from amp_rewrite.training.builder.replace import take_place
 
 _INT32, _UINT8 = ir.DataType.INT32, ir.DataType.UINT8
 _HALF = MODULUS // 2

@@ -33,8 +33,7 @@ from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.graph.traverse import remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import dims, same_shape
-from amp_rewrite.training.builder.replace import take_place
+from amp_rewrite.training.builder.known import dims, same_shape, take_place
 
 _APART = 6
 """The rank of values (N, C, H, 1, W, 1), of which two make columns and four make blocks."""

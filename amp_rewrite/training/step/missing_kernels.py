@@ -20,7 +20,7 @@ from amp_rewrite.kernels.kernel_table import KernelTable, table_of
 from amp_rewrite.kernels.runnable import lacks_kernel
 from amp_rewrite.targets import Target
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.replace import take_place
+from amp_rewrite.training.builder.known import take_place
 from amp_rewrite.training.graph.prepare import record_types
 
 _SCOPE = "missing_kernels"

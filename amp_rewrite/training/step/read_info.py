@@ -1,4 +1,4 @@
-"""Read what a step model says about itself, and check it."""
+"""Read what a step model says about itself; what it names exists, once and in the right shape."""
 
 from __future__ import annotations
 

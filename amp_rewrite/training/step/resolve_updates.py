@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traverse import nodes_in, subgraphs
-from amp_rewrite.training.builder.replace import take_place
+from amp_rewrite.training.builder.known import take_place
 from amp_rewrite.training.step.cut_step import values_by_name
 
 _THEN, _ELSE = "then_branch", "else_branch"

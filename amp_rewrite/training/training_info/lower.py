@@ -13,7 +13,7 @@ from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.training.builder.annotate import annotate
-from amp_rewrite.training.builder.replace import take_place
+from amp_rewrite.training.builder.known import take_place
 from amp_rewrite.training.grad import Builder
 from amp_rewrite.training.graph.prepare import prepare
 from amp_rewrite.training.graph.weights import modernise

@@ -28,8 +28,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.training.distributed import staged_program
-from amp_rewrite.training.distributed.buckets import buckets_of
-from amp_rewrite.training.distributed.memory import DeviceMemory
+from amp_rewrite.training.distributed.memory import DeviceMemory, buckets_of
 from amp_rewrite.training.distributed.session_sharding import lower_sums
 from amp_rewrite.training.distributed.staged_program import isolate, stages_of
 from amp_rewrite.training.graph.replicas import SUM, is_collective, replica_nodes, resolve

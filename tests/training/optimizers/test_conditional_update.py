@@ -13,7 +13,7 @@ import train_models
 import amp_rewrite as amp
 from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.loss_scaling.finite import finite_and_norm
+from amp_rewrite.training.loss_scaling.gradients import finite_and_norm
 from amp_rewrite.training.optimizers.conditional_update import conditional
 
 TEXT = """step (float[2] w, float[2] v, float[2] g, bool ok) => (float[2] other) {

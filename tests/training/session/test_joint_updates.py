@@ -15,7 +15,7 @@ import amp_rewrite as amp
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.graph.traverse import graphs_in
 from amp_rewrite.loss_scaling import LossScaleOptimizer
-from amp_rewrite.training.optimizers.update_function import DOMAIN
+from amp_rewrite.training.optimizers.update_rule import DOMAIN
 from amp_rewrite.training.session.joint_updates import join_updates
 from amp_rewrite.training.step.step import whole_step
 

@@ -15,7 +15,7 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers import keras_arguments
+from amp_rewrite.training.optimizers.config import flat
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import (
@@ -203,7 +203,7 @@ class Adam(Optimizer):
 
         A configuration of Keras's, whose betas are `beta_1` and `beta_2`, makes Keras's formula.
         """
-        settings = keras_arguments.flat(config)
+        settings = flat(config)
         if isinstance(settings, Mapping) and "beta_1" in settings and cls is Adam:
             settings = {"epsilon_hat": True, **settings}
         return super().from_config(settings, custom_objects)

@@ -7,7 +7,7 @@ import pytest
 from loop_models import differentiated, model_of, run
 
 from amp_rewrite.graph.traverse import remove_unused_nodes
-from amp_rewrite.training.grad.loop_history import drop_unused_history
+from amp_rewrite.training.grad.backward_loop import drop_unused_history
 
 SINES = """(float[2] x, int64 n) => (float[2] y, float[M,2] z) {
     y, z = Loop(n, , x) <body = turn (int64 i, bool go, float[2] a)
