@@ -1,4 +1,4 @@
-"""What an engine of collectives offers, and how shards use it; MPI and torch.distributed are two."""
+"""What an engine of collectives offers, such as MPI and torch.distributed; how shards use it."""
 
 from __future__ import annotations
 

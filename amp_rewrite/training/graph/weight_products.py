@@ -1,4 +1,4 @@
-"""The products of a model one of whose factors is a matrix of weights, and adapters merged into them."""
+"""Products of a model one of whose factors is a matrix of weights; adapters merged into them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a checkpoint becomes the states of a step: all of it, or what fits; what a step does not train."""
+"""What of a checkpoint becomes the states of a step, or its constants: all of it, or what fits."""
 
 from __future__ import annotations
 
