@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from amp_rewrite.base import arguments
@@ -50,28 +50,6 @@ class ShardedData(DataSet):
         _check_divides(batch, self._shards)
         whole, rest = divmod(self.size, batch)
         return whole + (rest >= self._shards and not drop_last)
-
-    def batches(
-        self,
-        batch: int,
-        *,
-        order: Sequence[int] | Array | None = None,
-        start: int = 0,
-        drop_last: bool = False,
-    ) -> Iterator[dict[str, Array]]:
-        """Yield this shard's part of each batch of one epoch.
-
-        Args:
-            batch: The number of examples in a global batch.
-            order: As for `DataSet`; the same on all shards.
-            start: How many batches to leave out at the beginning.
-            drop_last: Leave the last one out if it is smaller.
-
-        Raises:
-            DataError: The batch is not a multiple of the number of shards.
-        """
-        _check_divides(batch, self._shards)
-        return super().batches(batch, order=order, start=start, drop_last=drop_last)
 
     def _own(self, first: int, stop: int) -> tuple[int, int]:
         own = (stop - first) // self._shards

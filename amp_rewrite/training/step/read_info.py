@@ -16,6 +16,7 @@ from amp_rewrite.graph.added import origin
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.graph.step_metadata import check_description, step_description
 from amp_rewrite.training.graph.adapter import Adapter
+from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 
 _Shape = tuple[int, ...]
@@ -58,7 +59,7 @@ def _outputs(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
 
 def _values(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
     """Find names of values that the graph does not have."""
-    values = _by_name(graph)
+    values = values_by_name(graph)
     for key, name in _named(info):
         if name not in values:
             yield Misfit(key, repr(name), "the name of a value")
@@ -66,7 +67,7 @@ def _values(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
 
 def _types(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
     """Find states that differ from their inputs and next values, as far as these are known."""
-    values = _by_name(graph)
+    values = values_by_name(graph)
     for index, state in enumerate(info.states):
         for key, name in (("name", state.name), ("output", state.output)):
             value, expected = values[name], f"{state.dtype} {list(state.shape)}"
@@ -77,7 +78,7 @@ def _types(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
 
 def _scalars(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
     """Find numbers of a loss scale that are tensors."""
-    values = _by_name(graph)
+    values = values_by_name(graph)
     for name, value in info.fetches.items():
         if _SCALAR.fullmatch(name) and not _may_be(values[value], ()):
             yield Misfit(f"fetches.{name}", repr(value), "the name of a scalar")
@@ -141,13 +142,6 @@ def _fits(adapter: Adapter, a: _Shape, b: _Shape, weight: _Shape | None) -> bool
         return False
     change = (b[1], a[0]) if adapter.output_first else (a[0], b[1])
     return weight is None or weight == change
-
-
-def _by_name(graph: ir.Graph) -> dict[str, ir.Value]:
-    """Return the values of the main graph by name."""
-    values = {str(value.name): value for node in graph for value in node.outputs}
-    values.update(graph.initializers)
-    return values | {str(value.name): value for value in graph.inputs}
 
 
 def _may_be(value: ir.Value, shape: _Shape) -> bool:

@@ -12,6 +12,7 @@ from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.graph.names import FreeNames
+from amp_rewrite.training.step.cut_step import values_by_name
 
 
 def combine_all(
@@ -77,13 +78,6 @@ def combine(model: ir.Model, algorithm: onnx.GraphProto, base_dir: str | None = 
     for output in (stand_ins.get(v, v) for v in outputs):
         if not output.is_graph_output():
             main.outputs.append(output)
-
-
-def values_by_name(graph: ir.Graph) -> dict[str, ir.Value]:
-    """Return the values of a graph by name, those of graphs inside it left out."""
-    values = {str(v.name): v for v in (*graph.inputs, *graph.initializers.values())}
-    values.update({v.name: v for node in graph for v in node.outputs if v.name})
-    return values
 
 
 def _check_unique(algorithm: onnx.GraphProto, outer: dict[str, ir.Value]) -> None:

@@ -15,7 +15,8 @@ from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.metadata_keys import ROLES_KEY
 from amp_rewrite.training.graph.training_graph import TrainingGraph, training_graph
 from amp_rewrite.training.optimizers.train_op import TrainOp
-from amp_rewrite.training.training_info.combine import combine_all, values_by_name
+from amp_rewrite.training.step.cut_step import values_by_name
+from amp_rewrite.training.training_info.combine import combine_all
 from amp_rewrite.training.training_info.initialization import run_initialization
 from amp_rewrite.training.training_info.lower import lower
 from amp_rewrite.training.training_info.roles import Roles, find_roles

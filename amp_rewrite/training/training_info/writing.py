@@ -19,10 +19,10 @@ from amp_rewrite.graph.metadata_keys import ROLES_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.traverse import inputs_of, remove_unused_nodes
 from amp_rewrite.training.graph.weights import modernise
+from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.dropout import COUNTER
 from amp_rewrite.training.step.step import check_train_op
 from amp_rewrite.training.step.step_info import CONSTANT_UNLESS_UPDATED
-from amp_rewrite.training.training_info.combine import values_by_name
 from amp_rewrite.training.training_info.initialization import write_initialization
 from amp_rewrite.training.training_info.roles import Roles
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
@@ -11,7 +11,7 @@ from amp_rewrite.graph.names import place
 from amp_rewrite.training.builder.broadcasting import sum_to
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import Length
-from amp_rewrite.training.grad.rule import Gradients, Rules
+from amp_rewrite.training.grad.rule import Gradients, Rule, Rules
 
 Received = Sequence[ir.Value | None]
 
@@ -79,36 +79,6 @@ def _power(b: Builder, g: ir.Value, x: ir.Value, p: float, y: ir.Value) -> ir.Va
     return b.mul(g, b.mul(b.pow(x, p - 1), p))
 
 
-def neg(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = -x: -g."""
-    return [b.neg(known(gs[0]))]
-
-
-def abs_(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = |x|: g sign(x)."""
-    return [b.mul(known(gs[0]), b.sign(operands(node)[0]))]
-
-
-def sqrt(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = square root of x: g / (2 y)."""
-    return [b.div(b.mul(known(gs[0]), 0.5), node.outputs[0])]
-
-
-def reciprocal(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = 1 / x: -g y^2."""
-    return [b.neg(b.mul(known(gs[0]), b.square(node.outputs[0])))]
-
-
-def exp(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = e^x: g y."""
-    return [b.mul(known(gs[0]), node.outputs[0])]
-
-
-def log(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = ln x: g / x."""
-    return [b.div(known(gs[0]), operands(node)[0])]
-
-
 def sum_(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = sum of the x_i: g for each."""
     return [gs[0]] * len(node.inputs)
@@ -164,6 +134,11 @@ def operands(node: ir.Node) -> list[ir.Value]:
     return [v for v in node.inputs if v is not None]
 
 
+def of_one(gradient: Callable[[Builder, ir.Value, ir.Value, ir.Value], ir.Value]) -> Rule:
+    """Return the rule of a function y of one variable x: `gradient(b, g, x, y)` is that of x."""
+    return lambda node, gs, b: [gradient(b, known(gs[0]), operands(node)[0], node.outputs[0])]
+
+
 def rank_of(node: ir.Node, b: Builder, x: ir.Value) -> int:
     """Return the rank of an input, without which a rule cannot work."""
     rank = b.rank(x)
@@ -184,21 +159,27 @@ def known(gradient: ir.Value | None) -> ir.Value:
 
 
 RULES: Rules = {
-    "Abs": abs_,
+    # y = |x|: g sign(x).
+    "Abs": of_one(lambda b, g, x, y: b.mul(g, b.sign(x))),
     "Add": add,
     "Clip": clip,
     "Div": div,
-    "Exp": exp,
-    "Log": log,
+    # y = e^x: g y.
+    "Exp": of_one(lambda b, g, x, y: b.mul(g, y)),
+    # y = ln x: g / x.
+    "Log": of_one(lambda b, g, x, y: b.div(g, x)),
     "Max": extremum,
     "Mean": mean,
     "Min": extremum,
     "Mod": mod,
     "Mul": mul,
-    "Neg": neg,
+    # y = -x: -g.
+    "Neg": of_one(lambda b, g, x, y: b.neg(g)),
     "Pow": pow_,
-    "Reciprocal": reciprocal,
-    "Sqrt": sqrt,
+    # y = 1 / x: -g y^2.
+    "Reciprocal": of_one(lambda b, g, x, y: b.neg(b.mul(g, b.square(y)))),
+    # y = square root of x: g / (2 y).
+    "Sqrt": of_one(lambda b, g, x, y: b.div(b.mul(g, 0.5), y)),
     "Sub": sub,
     "Sum": sum_,
     "Where": where,

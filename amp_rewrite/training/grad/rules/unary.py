@@ -11,19 +11,13 @@ import onnx_ir as ir
 
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.grad.rule import Gradients, Rules
-from amp_rewrite.training.grad.rules.arithmetic import Received, known, operands
+from amp_rewrite.training.grad.rules.arithmetic import Received, known, of_one, operands
 
 # The defaults of Selu in the standard (Klambauer et al., "Self-Normalizing Neural Networks",
 # https://arxiv.org/abs/1706.02515).
 _SELU_ALPHA = 1.67326319217681884765625
 _SELU_GAMMA = 1.05070102214813232421875
 _TANH_CUBIC = 0.044715  # Hendrycks and Gimpel, https://arxiv.org/abs/1606.08415
-
-
-def sigmoid(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = 1 / (1 + e^-x): g y (1 - y)."""
-    y = node.outputs[0]
-    return [b.mul(known(gs[0]), b.mul(y, b.sub(1, y)))]
 
 
 def relu(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -81,16 +75,6 @@ def celu(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     alpha = node.attributes.get_float("alpha", 1.0)
     negative = b.add(b.mul(node.outputs[0], 1 / alpha), 1)
     return [b.where(b.greater(x, 0), g, b.mul(g, negative))]
-
-
-def softplus(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = ln(1 + e^x): g sigmoid(x)."""
-    return [b.mul(known(gs[0]), b.sigmoid(operands(node)[0]))]
-
-
-def softsign(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = x / (1 + |x|): g / (1 + |x|)^2."""
-    return [b.div(known(gs[0]), b.square(b.add(b.abs(operands(node)[0]), 1)))]
 
 
 def hard_sigmoid(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -167,84 +151,29 @@ def shrink(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     return [b.where(b.greater(b.abs(operands(node)[0]), limit), known(gs[0]), 0)]
 
 
-def sin(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = sin x: g cos x."""
-    return [b.mul(known(gs[0]), b.op("Cos", operands(node)[0]))]
-
-
-def cos(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = cos x: -g sin x."""
-    return [b.neg(b.mul(known(gs[0]), b.op("Sin", operands(node)[0])))]
-
-
-def tan(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = tan x: g (1 + y^2)."""
-    return [b.mul(known(gs[0]), b.add(b.square(node.outputs[0]), 1))]
-
-
-def asin(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = asin x: g / sqrt(1 - x^2)."""
-    return [b.div(known(gs[0]), b.sqrt(b.sub(1, b.square(operands(node)[0]))))]
-
-
-def acos(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = acos x: -g / sqrt(1 - x^2)."""
-    return [b.neg(b.div(known(gs[0]), b.sqrt(b.sub(1, b.square(operands(node)[0])))))]
-
-
-def atan(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = atan x: g / (1 + x^2)."""
-    return [b.div(known(gs[0]), b.add(b.square(operands(node)[0]), 1))]
-
-
-def sinh(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = sinh x: g cosh x."""
-    return [b.mul(known(gs[0]), b.op("Cosh", operands(node)[0]))]
-
-
-def cosh(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = cosh x: g sinh x."""
-    return [b.mul(known(gs[0]), b.op("Sinh", operands(node)[0]))]
-
-
-def tanh(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = tanh x: g (1 - y^2)."""
-    return [b.mul(known(gs[0]), b.sub(1, b.square(node.outputs[0])))]
-
-
-def asinh(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = asinh x: g / sqrt(x^2 + 1)."""
-    return [b.div(known(gs[0]), b.sqrt(b.add(b.square(operands(node)[0]), 1)))]
-
-
-def acosh(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = acosh x: g / sqrt(x^2 - 1)."""
-    return [b.div(known(gs[0]), b.sqrt(b.sub(b.square(operands(node)[0]), 1)))]
-
-
-def atanh(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = atanh x: g / (1 - x^2)."""
-    return [b.div(known(gs[0]), b.sub(1, b.square(operands(node)[0])))]
-
-
-def erf(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-    """y = erf x: g (2 / sqrt(pi)) exp(-x^2) = g exp(ln(2 / sqrt(pi)) - x^2), one pass less."""
-    density = b.exp(b.sub(math.log(2 / math.sqrt(math.pi)), b.square(operands(node)[0])))
-    return [b.mul(known(gs[0]), density)]
-
-
 RULES: Rules = {
-    "Acos": acos,
-    "Acosh": acosh,
-    "Asin": asin,
-    "Asinh": asinh,
-    "Atan": atan,
-    "Atanh": atanh,
+    # y = acos x: -g / sqrt(1 - x^2).
+    "Acos": of_one(lambda b, g, x, y: b.neg(b.div(g, b.sqrt(b.sub(1, b.square(x)))))),
+    # y = acosh x: g / sqrt(x^2 - 1).
+    "Acosh": of_one(lambda b, g, x, y: b.div(g, b.sqrt(b.sub(b.square(x), 1)))),
+    # y = asin x: g / sqrt(1 - x^2).
+    "Asin": of_one(lambda b, g, x, y: b.div(g, b.sqrt(b.sub(1, b.square(x))))),
+    # y = asinh x: g / sqrt(x^2 + 1).
+    "Asinh": of_one(lambda b, g, x, y: b.div(g, b.sqrt(b.add(b.square(x), 1)))),
+    # y = atan x: g / (1 + x^2).
+    "Atan": of_one(lambda b, g, x, y: b.div(g, b.add(b.square(x), 1))),
+    # y = atanh x: g / (1 - x^2).
+    "Atanh": of_one(lambda b, g, x, y: b.div(g, b.sub(1, b.square(x)))),
     "Celu": celu,
-    "Cos": cos,
-    "Cosh": cosh,
+    # y = cos x: -g sin x.
+    "Cos": of_one(lambda b, g, x, y: b.neg(b.mul(g, b.op("Sin", x)))),
+    # y = cosh x: g sinh x.
+    "Cosh": of_one(lambda b, g, x, y: b.mul(g, b.op("Sinh", x))),
     "Elu": elu,
-    "Erf": erf,
+    # y = erf x: g (2 / sqrt(pi)) exp(-x^2) = g exp(ln(2 / sqrt(pi)) - x^2), one pass less.
+    "Erf": of_one(
+        lambda b, g, x, y: b.mul(g, b.exp(b.sub(math.log(2 / math.sqrt(math.pi)), b.square(x))))
+    ),
     "Gelu": gelu,
     "HardSigmoid": hard_sigmoid,
     "HardSwish": hard_swish,
@@ -254,13 +183,20 @@ RULES: Rules = {
     "Relu": relu,
     "Selu": selu,
     "Shrink": shrink,
-    "Sigmoid": sigmoid,
-    "Sin": sin,
-    "Sinh": sinh,
-    "Softplus": softplus,
-    "Softsign": softsign,
+    # y = 1 / (1 + e^-x): g y (1 - y).
+    "Sigmoid": of_one(lambda b, g, x, y: b.mul(g, b.mul(y, b.sub(1, y)))),
+    # y = sin x: g cos x.
+    "Sin": of_one(lambda b, g, x, y: b.mul(g, b.op("Cos", x))),
+    # y = sinh x: g cosh x.
+    "Sinh": of_one(lambda b, g, x, y: b.mul(g, b.op("Cosh", x))),
+    # y = ln(1 + e^x): g sigmoid(x).
+    "Softplus": of_one(lambda b, g, x, y: b.mul(g, b.sigmoid(x))),
+    # y = x / (1 + |x|): g / (1 + |x|)^2.
+    "Softsign": of_one(lambda b, g, x, y: b.div(g, b.square(b.add(b.abs(x), 1)))),
     "Swish": swish,
-    "Tan": tan,
-    "Tanh": tanh,
+    # y = tan x: g (1 + y^2).
+    "Tan": of_one(lambda b, g, x, y: b.mul(g, b.add(b.square(y), 1))),
+    # y = tanh x: g (1 - y^2).
+    "Tanh": of_one(lambda b, g, x, y: b.mul(g, b.sub(1, b.square(y)))),
     "ThresholdedRelu": thresholded_relu,
 }
