@@ -119,15 +119,13 @@ def _as_json(row: Mapping[str, Any], path: Path) -> str:
     """Return a row as one line; numbers of numpy are numbers."""
     plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in row.items()}
     try:
-        return json.dumps({k: v for k, v in plain.items() if v is not None and not _is_empty(v)})
+        return json.dumps(
+            {k: v for k, v in plain.items() if v is not None and not (isinstance(v, str) and not v)}
+        )
     except (TypeError, ValueError) as error:
         raise OptionError(
             "a row of metrics holds what JSON cannot", where=path, found=error
         ) from error
-
-
-def _is_empty(value: object) -> bool:
-    return isinstance(value, str) and not value
 
 
 def _rows(path: Path, is_csv: bool, after: int) -> list[dict[str, Any]]:

@@ -80,7 +80,7 @@ def search_rate(
             for rate, feeds in zip(rates, islice(batches, len(rates)), strict=False):
                 session.learning_rate = rate
                 loss = _loss(session, feeds)
-                mean = loss if not smoothed else _mean(smoothed[-1], loss)
+                mean = loss if not smoothed else _SMOOTHING * smoothed[-1] + (1 - _SMOOTHING) * loss
                 if not math.isfinite(mean) or (smoothed and mean > _EXPLODED * min(smoothed)):
                     break
                 losses.append(loss)
@@ -129,10 +129,6 @@ def _loss(session: TrainingSession, feeds: dict[str, object]) -> float:
         return float(session.run(feeds, LOSS)[LOSS])
     except LossScaleError:
         return math.inf
-
-
-def _mean(before: float, loss: float) -> float:
-    return _SMOOTHING * before + (1 - _SMOOTHING) * loss
 
 
 def _rates(low: float, high: float, steps: int) -> list[float]:

@@ -122,7 +122,8 @@ class Best(Callback):
     def on_evaluation(self, run: Run) -> None:
         """Compare with the best so far."""
         value = (run.at.evaluation or {})[self.monitor]
-        if not math.isnan(value) and self._is_better(value):
+        is_better = self.best is None or self._sign * (value - self.best) > self._least
+        if is_better and not math.isnan(value):
             self.best, self.step = value, run.at.step
             self.improved(run)
         else:
@@ -133,9 +134,6 @@ class Best(Callback):
 
     def stayed(self, run: Run) -> None:
         """Is called when it is not."""
-
-    def _is_better(self, value: float) -> bool:
-        return self.best is None or self._sign * (value - self.best) > self._least
 
     def state(self) -> dict[str, Any]:
         """Return the best so far; see `Callback`."""

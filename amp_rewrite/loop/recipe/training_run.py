@@ -112,7 +112,9 @@ class TrainingRun:
         """
         self._options, self._plan = options, options.plan()
         _check(options)
-        self.resumes = options.resume and (options.checkpoint is None or _exists(options))
+        self.resumes = options.resume and (
+            options.checkpoint is None or options.checkpoint.exists()
+        )
         self._metrics = None if options.metric is None else [get(name) for name in options.metric]
         self._watching = _watching_callbacks(options)
         self.restored: Restored | None = None
@@ -229,10 +231,6 @@ def _check(options: RunOptions) -> None:
             found=", ".join(map(str, outputs)),
             remedy="name different files",
         )
-
-
-def _exists(options: RunOptions) -> bool:
-    return options.checkpoint is not None and options.checkpoint.exists()
 
 
 def _session(options: RunOptions, group: Shards | None) -> TrainingSession:

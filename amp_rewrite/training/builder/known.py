@@ -41,6 +41,22 @@ def symbolic_dims(value: ir.Value) -> tuple[Length, ...] | None:
     return tuple(d if isinstance(d, int) else d.value for d in value.shape.dims)
 
 
+def is_float(value: ir.Value, *, unknown: bool = False) -> bool:
+    """Return whether a value is floating-point; `unknown` is the answer if it has no known type."""
+    return unknown if value.dtype is None else value.dtype.is_floating_point()
+
+
+def copied(shape: ir.Shape | None) -> ir.Shape | None:
+    """Return a shape of its own for another value, which may change it."""
+    return None if shape is None else shape.copy()
+
+
+def may_have(value: ir.Value, shape: Sequence[int]) -> bool:
+    """Return whether a value has a shape, as far as its own is known."""
+    lengths = dims(value)
+    return lengths is None or not differ(lengths, shape)
+
+
 def rank(value: ir.Value) -> int | None:
     """Return a value's rank if it is known."""
     return None if value.shape is None else len(value.shape.dims)

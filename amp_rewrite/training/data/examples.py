@@ -231,7 +231,7 @@ class ChunkedExamples(Examples):
         batch = epoch.batch
         for arrays in self._in_order(epoch.number, epoch.seed, epoch.start * batch):
             joined = self._joined(held, arrays)
-            rows = _rows(joined)
+            rows = len(next(iter(joined.values())))
             whole = rows - rows % batch
             for first in range(0, whole, batch):
                 yield {name: array[first : first + batch] for name, array in joined.items()}
@@ -272,7 +272,3 @@ class ChunkedExamples(Examples):
 
 def _generator(*seeds: int) -> np.random.Generator:
     return np.random.default_rng(seeds)
-
-
-def _rows(arrays: dict[str, Array]) -> int:
-    return len(next(iter(arrays.values())))

@@ -185,11 +185,8 @@ class CrossShardOptimizer(OptimizerWrapper):
         for following in graph.assigned.values():
             means = graph.averaged.setdefault(following, {})
             if self._groups not in means:  # of groups in a hierarchy each averages once
-                means[self._groups] = self._mean(b, graph.averaged_of(following))
-
-    def _mean(self, b: Builder, value: ir.Value) -> ir.Value:
-        """Return the mean over the shards; scaled before it is summed, as gradients are."""
-        return cross_replica_sum(b, self._share(b, value), self._groups)
+                share = self._share(b, graph.averaged_of(following))  # as gradients are scaled
+                means[self._groups] = cross_replica_sum(b, share, self._groups)
 
     def _share(self, b: Builder, value: ir.Value) -> ir.Value:
         share = b.cast_like(b.reciprocal(replica_count(b, self._groups)), value)

@@ -146,7 +146,7 @@ class MpiCollective:
             while not request.Test():
                 waited = time.monotonic() - start
                 if waited > self._timeout:
-                    self._end_all_at_exit()
+                    atexit.register(_abort, self._mpi, 1)  # the end of MPI would wait for ever
                     raise self._late()
                 time.sleep(0 if waited < _SPIN else _NAP)
         except self._mpi.Exception as error:
@@ -156,10 +156,6 @@ class MpiCollective:
                 found=error,
                 remedy="look for the error of the other shard, and resume from the checkpoint",
             ) from error
-
-    def _end_all_at_exit(self) -> None:
-        """End all processes when this one ends: the end of MPI would wait for them for ever."""
-        atexit.register(_abort, self._mpi, 1)
 
     def _late(self) -> ShardError:
         return ShardError(

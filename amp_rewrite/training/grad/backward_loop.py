@@ -14,6 +14,7 @@ from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.graph.traverse import remove_unused_nodes, subgraphs
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.known import copied
 
 
 def repeated(b: Builder, graph: ir.Graph) -> ir.Graph:
@@ -106,7 +107,7 @@ class BackwardLoop:
     def carry(self, first: ir.Value, stem: str) -> Carried:
         """Return a state, whose `after` has to be set."""
         name = self.inner.free_name(f"{self.body.name}/{stem}")
-        before = ir.Value(name=name, type=first.type, shape=_copied(first.shape))
+        before = ir.Value(name=name, type=first.type, shape=copied(first.shape))
         self._carried.append(Carried(first, before))
         return self._carried[-1]
 
@@ -152,17 +153,13 @@ class BackwardLoop:
 
     def _hand_out(self, outputs: Sequence[ir.Value]) -> None:
         for carried, output in zip(self._carried, outputs, strict=False):
-            output.type, output.shape = carried.first.type, _copied(carried.first.shape)
+            output.type, output.shape = carried.first.type, copied(carried.first.shape)
             carried.last = output
         for stacked, output in zip(self._stacked, outputs[len(self._carried) :], strict=True):
             lengths = self._b.symbolic_dims(stacked.part)
             output.type = stacked.part.type
             output.shape = None if lengths is None else ir.Shape([None, *lengths])
             stacked.whole = output
-
-
-def _copied(shape: ir.Shape | None) -> ir.Shape | None:
-    return None if shape is None else ir.Shape(shape.dims)
 
 
 def settled(value: ir.Value | None) -> ir.Value:
@@ -230,7 +227,8 @@ def drop_unused_history(graph: ir.Graph) -> None:
 def _drop(node: ir.Node) -> None:
     body, count = node.attributes["body"].as_graph(), len(node.outputs)
     states = len(body.inputs) - 2
-    while count > max(states, 1) and _is_unread(node.outputs[count - 1]):
+    unread = [not value.uses() and not value.is_graph_output() for value in node.outputs]
+    while count > max(states, 1) and unread[count - 1]:
         count -= 1
     if count < len(node.outputs):
         node.resize_outputs(count)
@@ -238,7 +236,3 @@ def _drop(node: ir.Node) -> None:
         body.outputs.clear()
         body.outputs.extend(kept)
         remove_unused_nodes(body)
-
-
-def _is_unread(value: ir.Value) -> bool:
-    return not value.uses() and not value.is_graph_output()

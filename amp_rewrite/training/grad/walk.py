@@ -12,6 +12,7 @@ from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.graph.traverse import captured, inputs_of, remove_unused_nodes
 from amp_rewrite.training.builder.broadcasting import sum_to
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.known import is_float
 from amp_rewrite.training.grad.backward_loop import repeated
 from amp_rewrite.training.grad.loop_gradient import loop_gradients
 from amp_rewrite.training.grad.rule import Gradient, Gradients, IndexedSlices
@@ -83,7 +84,7 @@ def depending_on(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Va
         if has(node, Trait.NO_GRADIENT):
             continue
         if any(v in varying for v in inputs_of(node)):
-            varying.update(v for v in node.outputs if _may_vary(v))
+            varying.update(v for v in node.outputs if is_float(v, unknown=True))
     return varying
 
 
@@ -99,10 +100,6 @@ def _is_computed(b: Builder, value: ir.Value) -> bool:
     """Return whether a node of the builder's graph computes a value."""
     node = value.producer()
     return node is not None and node.graph is b.graph
-
-
-def _may_vary(value: ir.Value) -> bool:
-    return value.dtype is None or value.dtype.is_floating_point()
 
 
 def _total(

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import take_place
+from amp_rewrite.training.builder.known import copied, take_place
 
 _INT64_MIN = int(np.iinfo(np.int64).min)
 
@@ -89,7 +89,7 @@ class _Scan:
         states = body.inputs[: self._states]
         for state, initial in zip(states, self._node.inputs, strict=False):
             if initial is not None and state.shape is None:
-                state.type, state.shape = initial.type, _copied(initial.shape)
+                state.type, state.shape = initial.type, copied(initial.shape)
         outputs = [inner.op("Identity", goes_on), *body.outputs]
         body.inputs.clear()
         body.inputs.extend([turn, goes_on, *states])
@@ -113,10 +113,6 @@ class _Scan:
 
 def _scalar(b: Builder, name: str, dtype: ir.DataType) -> ir.Value:
     return ir.Value(name=b.free_name(name), type=ir.TensorType(dtype), shape=ir.Shape([]))
-
-
-def _copied(shape: ir.Shape | None) -> ir.Shape | None:
-    return None if shape is None else ir.Shape(shape.dims)
 
 
 def _to_front(b: Builder, whole: ir.Value, axis: int) -> ir.Value:

@@ -17,7 +17,7 @@ from amp_rewrite.graph.metadata_keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import dims, forget_unknown, type_of
+from amp_rewrite.training.builder.known import dims, forget_unknown, is_float, type_of
 from amp_rewrite.training.graph.adapter import Adapter
 from amp_rewrite.training.graph.assigned import assigned
 from amp_rewrite.training.graph.formula_constants import formula_constants
@@ -369,7 +369,7 @@ class TrainingGraph:
 
     def is_weight(self, value: ir.Value) -> bool:
         """Return whether a value is a floating-point initializer of the model."""
-        return value in self._weights and _is_float(value)
+        return value in self._weights and is_float(value)
 
     def is_frozen(self, name: str) -> bool:
         """Return whether a variable is left out unless a `var_list` names it."""
@@ -525,10 +525,6 @@ def value(model: ir.Model, name: str) -> GraphValue:
         >>> train_op = amp.optimizers.GradientDescent(0.1).minimize(loss)
     """
     return training_graph(model).value(name)
-
-
-def _is_float(value: ir.Value) -> bool:
-    return value.dtype is not None and value.dtype.is_floating_point()
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:

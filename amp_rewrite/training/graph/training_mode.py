@@ -11,7 +11,7 @@ from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.step_part import source_key, source_of
 from amp_rewrite.graph.traits import row_of
-from amp_rewrite.training.builder.known import take_place
+from amp_rewrite.training.builder.known import copied, take_place
 from amp_rewrite.training.grad.walk import depending_on
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 
@@ -104,7 +104,7 @@ def _drop(graph: TrainingGraph, node: ir.Node) -> None:
         node.resize_outputs(2)
     mask = node.outputs[1]
     mask.name = mask.name or graph.free_name(f"{node.outputs[0].name}/mask")
-    mask.type, mask.shape = ir.TensorType(ir.DataType.BOOL), _copied(node.outputs[0].shape)
+    mask.type, mask.shape = ir.TensorType(ir.DataType.BOOL), copied(node.outputs[0].shape)
 
 
 def _let_through(graph: TrainingGraph, node: ir.Node) -> None:
@@ -122,7 +122,7 @@ def _track_statistics(graph: TrainingGraph, node: ir.Node) -> None:
         statistic = node.inputs[index]
         assert statistic is not None, "an input of BatchNormalization that is not optional"
         output.name = output.name or graph.free_name(f"{statistic.name}/running")
-        output.type, output.shape = statistic.type, _copied(statistic.shape)
+        output.type, output.shape = statistic.type, copied(statistic.shape)
         if not statistic.is_initializer():
             continue
         state = graph.track(statistic, "statistic")
@@ -161,7 +161,3 @@ _MODES = {
     "Dropout": (_drop, _let_through),
 }
 """Operator -> what turns a node's training mode on, and off."""
-
-
-def _copied(shape: ir.Shape | None) -> ir.Shape | None:
-    return None if shape is None else shape.copy()

@@ -15,6 +15,7 @@ from amp_rewrite.graph.names import FreeNames, names_in
 from amp_rewrite.graph.step_part import part_of
 from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.graph.traverse import graphs_in
+from amp_rewrite.training.builder.known import rank
 from amp_rewrite.training.graph.adapter import Adapter
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 
@@ -76,7 +77,7 @@ def _product(graph: TrainingGraph, node: ir.Node) -> WeightProduct | None:
     flags = PRODUCTS[operator(node)]
     for index in (1, 0):
         weight, transposed = source_of_factor(node.inputs[index])
-        if weight is None or not graph.is_weight(weight) or not _is_matrix(weight):
+        if weight is None or not graph.is_weight(weight) or rank(weight) != 2:
             continue
         flag = flags[index]
         if flag is not None and node.attributes.get_int(flag, 0):
@@ -99,10 +100,6 @@ def source_of_factor(factor: ir.Value | None) -> tuple[ir.Value | None, bool]:
 def copies_factor(node: ir.Node) -> bool:
     """Return whether a node copies, casts or transposes a matrix."""
     return operator(node) in (_TRANSPOSE, "Identity") or has(node, Trait.CASTS)
-
-
-def _is_matrix(value: ir.Value) -> bool:
-    return value.shape is not None and len(value.shape) == 2
 
 
 def _module_of(name: str | None) -> str | None:

@@ -15,7 +15,7 @@ from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.traits import row_of
 from amp_rewrite.graph.traverse import ancestors, graphs_in, subgraphs
-from amp_rewrite.training.builder.known import constant_tensor
+from amp_rewrite.training.builder.known import constant_tensor, is_float
 
 _OLDEST = 13
 """Gradient rules hold from this opset on."""
@@ -154,4 +154,4 @@ def _is_infinite(value: ir.Value) -> bool:
 
 
 def _is_weight(value: ir.Value) -> bool:
-    return value.is_initializer() and value.dtype is not None and value.dtype.is_floating_point()
+    return value.is_initializer() and is_float(value)

@@ -25,7 +25,7 @@ from amp_rewrite.errors import InjectError
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import Trait, has, operator, row_of
 from amp_rewrite.graph.traverse import captured
-from amp_rewrite.training.builder.known import constant_tensor
+from amp_rewrite.training.builder.known import constant_tensor, is_float
 
 
 def _multiplies_nothing(node: ir.Node) -> bool:
@@ -53,14 +53,9 @@ def proportional(nodes: Iterable[ir.Node], seed: ir.Value) -> tuple[ir.Value, ..
     degree: dict[ir.Value, int] = {seed: 1}
     for node in nodes:
         result = _degree(node, degree)
-        degree.update({v: result for v in node.outputs if _is_float(v)})
+        degree.update({v: result for v in node.outputs if is_float(v, unknown=True)})
     del degree[seed]
     return tuple(v for v, d in degree.items() if d)
-
-
-def _is_float(value: ir.Value) -> bool:
-    """Return whether a value may carry a factor; sequences and what has no known type may."""
-    return value.dtype is None or value.dtype.is_floating_point()
 
 
 def _degree(node: ir.Node, degree: dict[ir.Value, int]) -> int:

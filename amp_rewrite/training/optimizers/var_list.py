@@ -28,7 +28,7 @@ def chosen(graph: TrainingGraph, loss: GraphValue, var_list: object) -> list[Any
     if var_list is None:
         variables: list[Any] = list(graph.variables(loss.value))
     else:
-        references = {_key(v): v for v in (_denoted(graph, v) for v in flat(var_list))}
+        references = {v.value: v for v in (_denoted(graph, v) for v in flat(var_list))}
         variables = list(references.values())
     if not variables:
         raise OptimizerValueError(
@@ -90,7 +90,3 @@ def _denoted(graph: TrainingGraph, reference: State | GraphValue | ir.Value | st
     if isinstance(denoted, GraphValue) and inside and not denoted.value.is_initializer():
         return denoted
     return graph.variable(denoted)
-
-
-def _key(reference: State | GraphValue) -> ir.Value:
-    return reference.value

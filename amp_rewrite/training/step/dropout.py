@@ -48,7 +48,7 @@ def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
     counter = _counter(graph, seed)
     random = RandomNumbers(builder, counter)
     numbers: dict[str, int] = {}
-    for node in sorted(dropouts, key=_is_repeated):
+    for node in sorted(dropouts, key=lambda node: RECOMPUTED_KEY in node.metadata_props):
         name = node.metadata_props.get(RECOMPUTED_KEY, source_key(node))
         number = numbers.setdefault(name, len(numbers))
         _replace(builder, node, _mask(builder, node, random, number))
@@ -56,11 +56,6 @@ def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
     following.name = f"{COUNTER}:next"
     graph.sort()
     return [StateInfo(COUNTER, f"{COUNTER}:next", "random", "int64", ())]
-
-
-def _is_repeated(node: ir.Node) -> bool:
-    """Return whether a Dropout repeats another one, whose mask it has."""
-    return RECOMPUTED_KEY in node.metadata_props
 
 
 def multiply_by_masks(model: ir.Model) -> None:

@@ -33,7 +33,7 @@ from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.graph.traverse import remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import dims, same_shape, take_place
+from amp_rewrite.training.builder.known import dims, is_float, same_shape, take_place
 
 _APART = 6
 """The rank of values (N, C, H, 1, W, 1), of which two make columns and four make blocks."""
@@ -201,10 +201,6 @@ def _counts(value: ir.Value) -> bool:
     return value.dtype is ir.DataType.INT64 and dims(value) == ()
 
 
-def _is_float(value: ir.Value) -> bool:
-    return value.dtype is not None and value.dtype.is_floating_point()
-
-
 def _chain(output: ir.Value) -> set[ir.Node]:
     """Return the nodes that compute a large output of its own elements, for updates alone."""
     lengths = dims(output) or ()
@@ -233,7 +229,7 @@ def _copy(
     for node in chain:
         old = node.outputs[0]
         inputs = [value if value is None else copies.get(value, value) for value in node.inputs]
-        own = [v for v in inputs if v is not None and same_shape(v, old) and _is_float(v)]
+        own = [v for v in inputs if v is not None and same_shape(v, old) and is_float(v)]
         if own and inputs == list(node.inputs):
             inputs[inputs.index(own[0])] = told_apart(own[0])
         new = b.op(node.op_type, *inputs, **{a.name: a.value for a in node.attributes.values()})

@@ -15,6 +15,7 @@ from amp_rewrite.graph import elements
 from amp_rewrite.graph.added import origin
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.graph.step_metadata import check_description, step_description
+from amp_rewrite.training.builder.known import may_have
 from amp_rewrite.training.graph.adapter import Adapter
 from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
@@ -72,7 +73,7 @@ def _types(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
         for key, name in (("name", state.name), ("output", state.output)):
             value, expected = values[name], f"{state.dtype} {list(state.shape)}"
             dtype = None if value.dtype is None else elements.tensor(value.dtype)
-            if dtype not in (None, f"tensor({state.dtype})") or not _may_be(value, state.shape):
+            if dtype not in (None, f"tensor({state.dtype})") or not may_have(value, state.shape):
                 yield Misfit(f"states[{index}].{key}", f"{name!r}, {dtype} {value.shape}", expected)
 
 
@@ -80,7 +81,7 @@ def _scalars(info: StepInfo, graph: ir.Graph) -> Iterator[Misfit]:
     """Find numbers of a loss scale that are tensors."""
     values = values_by_name(graph)
     for name, value in info.fetches.items():
-        if _SCALAR.fullmatch(name) and not _may_be(values[value], ()):
+        if _SCALAR.fullmatch(name) and not may_have(values[value], ()):
             yield Misfit(f"fetches.{name}", repr(value), "the name of a scalar")
 
 
@@ -142,15 +143,6 @@ def _fits(adapter: Adapter, a: _Shape, b: _Shape, weight: _Shape | None) -> bool
         return False
     change = (b[1], a[0]) if adapter.output_first else (a[0], b[1])
     return weight is None or weight == change
-
-
-def _may_be(value: ir.Value, shape: _Shape) -> bool:
-    """Return whether a value has a shape, as far as its own is known."""
-    if value.shape is None:
-        return True
-    return len(value.shape) == len(shape) and all(
-        not isinstance(d, int) or d == n for d, n in zip(value.shape, shape, strict=True)
-    )
 
 
 def _shapes(info: StepInfo) -> dict[str, _Shape]:

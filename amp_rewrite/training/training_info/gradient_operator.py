@@ -65,7 +65,8 @@ def lower_gradient(node: ir.Node, b: Builder) -> list[ir.Value]:
         return _differentiate(b, y, inputs[:differentiated])
     if y.graph is not None:
         b = b.child(y.graph)
-    cut = {v: _stand_in(v) for v in places if v.producer() is not None}
+    computed = [v for v in places if v.producer() is not None]
+    cut = {v: ir.Value(name=v.name, type=v.type, shape=v.shape) for v in computed}
     _exchange(cut)
     wrt = [cut.get(v, v) for v in places[:differentiated]]
     results = _differentiate(b, cut.get(y, y), wrt)
@@ -78,11 +79,6 @@ def _differentiate(b: Builder, y: ir.Value, wrt: Sequence[ir.Value]) -> list[ir.
     derivatives = gradients(b, {y: b.ones_like(y)}, wrt, sparse=False)
     pairs = zip(derivatives, wrt, strict=True)
     return [g if isinstance(g, ir.Value) else b.zeros_like(x) for g, x in pairs]
-
-
-def _stand_in(value: ir.Value) -> ir.Value:
-    """Return an independent value of the same type and shape."""
-    return ir.Value(name=value.name, type=value.type, shape=value.shape)
 
 
 def _exchange(values: Mapping[ir.Value, ir.Value]) -> None:

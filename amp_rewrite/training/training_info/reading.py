@@ -13,7 +13,7 @@ from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.metadata_keys import ROLES_KEY
-from amp_rewrite.training.graph.training_graph import TrainingGraph, training_graph
+from amp_rewrite.training.graph.training_graph import training_graph
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.training_info.combine import combine_all
@@ -163,14 +163,10 @@ def _train_op(
             graph.track(values[name], role, trainable=role == "variable")
     return TrainOp(
         graph=graph,
-        loss=_loss(graph, roles.loss, values),
+        loss=graph.value(roles.loss) if roles.loss in values else None,
         updates={name: values[value] for name, value in updates.items()},
         global_step=next((n for n, role in roles.states.items() if role == "global_step"), None),
         fetches={name: values[value] for name, value in roles.fetches.items() if value in values},
         loss_scale=roles.loss_scale,
         loss_scales=roles.loss_scales,
     )
-
-
-def _loss(graph: TrainingGraph, name: str | None, values: dict[str, ir.Value]):
-    return None if name is None or name not in values else graph.value(name)

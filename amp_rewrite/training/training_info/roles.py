@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import TrainingInfoError
 from amp_rewrite.graph.metadata_keys import ROLES_KEY
+from amp_rewrite.training.builder.known import is_float
 from amp_rewrite.training.training_info.lower import is_gradient, is_optimizer
 
 _SCALARS = 2  # R and T
@@ -72,8 +73,7 @@ def find_roles(graph: ir.Graph, updates: Mapping[str, str], own: Collection[str]
             _of_optimizer(node, states, updated, graph)
     for name in updates:
         value = graph.initializers[name]
-        floating = value.dtype is not None and value.dtype.is_floating_point()
-        states.setdefault(name, "variable" if floating else "slot")
+        states.setdefault(name, "variable" if is_float(value) else "slot")
     if not losses:
         outputs = {v.name: v for v in graph.outputs}
         losses = dict.fromkeys(name for name in own if _may_be_loss(outputs.get(name)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import onnx_ir as ir
 
@@ -131,6 +131,9 @@ class Momentum(Optimizer):
         >>> optimizer = amp.optimizers.Momentum(0.1, 0.9, use_nesterov=True)
     """
 
+    _rule: ClassVar[type[MomentumRule]] = MomentumRule
+    """What says how a step changes a variable."""
+
     momentum = Hyperparameter[float]()
     use_nesterov = Hyperparameter[bool]()
     weight_decay = Hyperparameter[float]()
@@ -147,5 +150,5 @@ class Momentum(Optimizer):
         **clipping: Any,
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
-        rule = MomentumRule(momentum=momentum, use_nesterov=use_nesterov, weight_decay=weight_decay)
+        rule = self._rule(momentum=momentum, use_nesterov=use_nesterov, weight_decay=weight_decay)
         super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)

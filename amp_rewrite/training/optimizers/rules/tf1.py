@@ -195,30 +195,7 @@ class RatedMomentumRule(MomentumRule):
 class RatedMomentum(Momentum):
     """`Momentum` with the learning rate in the velocity; see `RatedMomentumRule`."""
 
-    def __init__(
-        self,
-        learning_rate: Rate = 0.01,
-        momentum: float = 0.9,
-        use_nesterov: bool = False,
-        use_locking: bool = False,
-        name: str = "Momentum",
-        *,
-        weight_decay: float = 0.0,
-        **options: Any,
-    ) -> None:
-        """Make the rule; `Momentum` says what the arguments are."""
-        super().__init__(
-            learning_rate,
-            momentum,
-            use_nesterov,
-            use_locking,
-            name,
-            weight_decay=weight_decay,
-            **options,
-        )
-        self.rule = RatedMomentumRule(
-            momentum=self.momentum, use_nesterov=self.use_nesterov, weight_decay=self.weight_decay
-        )
+    _rule = RatedMomentumRule
 
 
 def SGD(  # noqa: N802 Keras's name, whose class is two classes here
