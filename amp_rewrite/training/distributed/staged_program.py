@@ -16,8 +16,12 @@ from amp_rewrite.runtimes.ort.ort_values import copy_of
 from amp_rewrite.training.distributed.collective import Collective
 from amp_rewrite.training.distributed.memory import Bucket, Memory, buckets_of, memory_of
 from amp_rewrite.training.graph.replicas import Groups, is_collective
-from amp_rewrite.training.session.compiled_program import CompiledProgram, StateTensors
-from amp_rewrite.training.session.engine_stages import StageRunner, stage_runner
+from amp_rewrite.training.session.compiled_program import (
+    CompiledProgram,
+    StageProgram,
+    StateTensors,
+)
+from amp_rewrite.training.session.engine_stages import OpenVinoStages, stage_runner
 from amp_rewrite.training.step.cut_step import Stage, declare_types, stage_of
 from amp_rewrite.training.step.step_info import StepInfo
 
@@ -86,7 +90,7 @@ class ShardedProgram(CompiledProgram):
         _check_stages(stages, buckets, info.fetches.values())
         self._memories: list[Memory] = [memory_of(b, groups[b.groups], device) for b in buckets]
         targets = {name: v for memory in self._memories for name, v in memory.targets().items()}
-        self._stages: list[StageRunner | None] = []
+        self._stages: list[StageProgram | OpenVinoStages | None] = []
         for stage in stages:
             own = {name: targets[name] for name in stage.leaves if name in targets}
             self._stages.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -53,18 +53,6 @@ those of evaluation have one each, but texts of any length have many."""
 Lengths = tuple[int, ...]
 
 
-class StageRunner(Protocol):
-    """What runs a stage, on whatever engine."""
-
-    def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
-        """Do what `StageProgram.compute` does."""
-        ...
-
-    def end_profiling(self) -> str:
-        """End profiling; return the path of the profile."""
-        ...
-
-
 def is_openvino(providers: Sequence[Provider]) -> bool:
     """Return whether OpenVINO is the preferred provider, an engine of its own."""
     return name_and_options(providers[0])[0] == OPENVINO
@@ -101,7 +89,7 @@ def stage_runner(
     *,
     providers: Sequence[Provider],
     **options: Any,
-) -> StageRunner:
+) -> StageProgram | OpenVinoStages:
     """Return what runs a stage on the preferred provider; the arguments are `StageProgram`'s."""
     runner = OpenVinoStages if is_openvino(providers) else StageProgram
     return runner(stage, info, sets, targets, providers=providers, **options)

@@ -30,8 +30,11 @@ _SETTABLE = (LEARNING_RATE, SCALE_ROLES[0], *_WHOLE)
 """Roles of states that are numbers which users may want to change."""
 
 
-class StateAccess:
-    """The present states of a step, as long as its session is open.
+_SCALE = "loss_scale"
+
+
+class Inspection:
+    """The present states of a step, as long as its session is open, and what it tells of the step.
 
     Attributes:
         info: The description of the step.
@@ -40,6 +43,9 @@ class StateAccess:
     info: StepInfo
     _states: States
     _open: bool
+    _step: Step
+    _programs: ProgramCache
+    _inputs: Inputs
 
     def state_dict(self) -> dict[str, Array]:
         """Return a copy of every state tensor, by name."""
@@ -152,18 +158,6 @@ class StateAccess:
                 remedy="build it with an optimizer that has one and no schedule",
             )
         return state
-
-
-_SCALE = "loss_scale"
-
-
-class Inspection(StateAccess):
-    """What a session tells of its step without changing a state."""
-
-    _states: States
-    _step: Step
-    _programs: ProgramCache
-    _inputs: Inputs
 
     def gradients(self, feeds: Feeds) -> dict[str, Array]:
         """Compute the gradients of a batch, and update nothing.
