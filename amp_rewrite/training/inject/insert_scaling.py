@@ -15,6 +15,7 @@ from amp_rewrite.errors import DataError, InjectError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.known import may_have
 from amp_rewrite.training.inject.regions import Regions
 from amp_rewrite.training.inject.resolve_names import NamedValues
 from amp_rewrite.training.loss_scaling.gradients import finite_and_norm, unscaled
@@ -49,13 +50,12 @@ def make_inputs(graph: ir.Graph, step_values: NamedValues, initial: Mapping[str,
 def _set_default(graph: ir.Graph, value: ir.Value, initial: Array) -> None:
     dtype = value.dtype or ir.DataType.from_numpy(initial.dtype)
     array = _as_type(value, initial, dtype)
-    declared = None if value.shape is None else tuple(value.shape)
-    if declared is not None and not _fits(array.shape, declared):
+    if not may_have(value, array.shape):
         raise InjectError(
             "an initial value has another shape than its state",
             where=value.name,
             found=array.shape,
-            expected=declared,
+            expected=tuple(value.shape or ()),
         )
     value.const_value = ir.tensor(array, dtype=dtype, name=value.name)
     value.type, value.shape = ir.TensorType(dtype), ir.Shape(array.shape)
@@ -71,12 +71,6 @@ def _as_type(value: ir.Value, initial: Array, dtype: ir.DataType) -> Array:
             expected=dtype_name(dtype),
         )
     return np.asarray(initial, dtype.numpy())
-
-
-def _fits(shape: tuple[int, ...], declared: tuple[Any, ...]) -> bool:
-    return len(shape) == len(declared) and all(
-        not isinstance(d, int) or d == n for d, n in zip(declared, shape, strict=True)
-    )
 
 
 def add_scale(b: Builder, loss_scale: LossScale) -> LossScaleState:

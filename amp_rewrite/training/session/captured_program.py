@@ -17,6 +17,7 @@ from amp_rewrite.runtimes.ort.ort_values import empty, is_ort_value, to_array
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CUDA
 from amp_rewrite.training.session.compiled_program import CompiledProgram, StateTensors
+from amp_rewrite.training.session.feeds import feed_shape
 from amp_rewrite.training.step.step_info import StepInfo
 
 
@@ -140,14 +141,6 @@ class _OneShape(CompiledProgram):
             self._feeds[name].update_inplace(tensor)
         self.bindings[current].run("ONNX Runtime cannot run the step as a CUDA graph")
         return {name: to_array(v, self._types[name]) for name, v in self._fetches.items()}
-
-
-def feed_shape(feed: Any) -> tuple[int, ...]:
-    """Return the lengths of a feed; `shape` of an OrtValue is a method."""
-    lengths: Any = feed.shape
-    if callable(lengths):
-        lengths = lengths()
-    return tuple(int(n) for n in lengths)
 
 
 def _dtype(value: ir.Value) -> ir.DataType:

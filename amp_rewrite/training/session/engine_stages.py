@@ -26,9 +26,10 @@ from amp_rewrite.targets import CPU, OPENVINO, provider_named
 from amp_rewrite.training.builder.known import dims
 from amp_rewrite.training.grad.rules.window import static
 from amp_rewrite.training.graph.prepare import record_types
-from amp_rewrite.training.session.captured_program import feed_shape, make_static
+from amp_rewrite.training.session.captured_program import make_static
 from amp_rewrite.training.session.compiled_program import WHAT, StageProgram, StateTensors
 from amp_rewrite.training.session.device_limits import check_fed_integers
+from amp_rewrite.training.session.feeds import feed_shape
 from amp_rewrite.training.step.convolved_gradients import convolve_gradients
 from amp_rewrite.training.step.cut_step import Stage
 from amp_rewrite.training.step.exact_arithmetic import (

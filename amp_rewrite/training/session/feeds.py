@@ -12,7 +12,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import FeedError
 from amp_rewrite.graph import elements
 from amp_rewrite.runtimes.ort.ort_values import from_dlpack, is_ort_value
-from amp_rewrite.training.builder.known import symbolic_dims
+from amp_rewrite.training.builder.known import may_have, symbolic_dims
 from amp_rewrite.training.session.input_checks import InputChecks
 
 Feeds = Mapping[str, Any]
@@ -80,7 +80,7 @@ class Inputs:
         fed: dict[str, Any] = {}
         for name, content in feeds.items():
             tensor = self._tensor(name, content)
-            self._check_dims(name, _shape(tensor), lengths)
+            self._check_dims(name, feed_shape(tensor), lengths)
             if name in needed:
                 fed[name] = tensor
         self._check_filled(fed)
@@ -92,7 +92,7 @@ class Inputs:
 
     def _check_filled(self, fed: Mapping[str, Any]) -> None:
         """Refuse a batch without an example: the mean over it is NaN."""
-        batches = {name: _shape(fed[name]) for name in fed if self._has_open_batch(name)}
+        batches = {name: feed_shape(fed[name]) for name in fed if self._has_open_batch(name)}
         if batches and all(shape[0] == 0 for shape in batches.values()):
             raise FeedError(
                 "the feeds hold no examples",
@@ -192,10 +192,7 @@ class Inputs:
         declared = self.declared[name].shape
         if declared is None:
             return
-        fits = len(shape) == len(declared) and all(
-            not isinstance(d, int) or d == n for d, n in zip(declared, shape, strict=True)
-        )
-        if not fits:
+        if not may_have(self.declared[name], shape):
             raise FeedError(
                 f"the feed {name!r} has the wrong shape",
                 found=list(shape),
@@ -233,6 +230,9 @@ def _dims(shape: ir.Shape | None) -> str:
     return f"[{', '.join(dims)}]"
 
 
-def _shape(tensor: Any) -> tuple[int, ...]:
-    """Return the dimensions; `shape` of an OrtValue is a method."""
-    return tensor.shape if isinstance(tensor, np.ndarray) else tuple(tensor.shape())
+def feed_shape(feed: Any) -> tuple[int, ...]:
+    """Return the lengths of a feed; `shape` of an OrtValue is a method."""
+    lengths: Any = feed.shape
+    if callable(lengths):
+        lengths = lengths()
+    return tuple(int(n) for n in lengths)
