@@ -183,3 +183,8 @@ def test_impossible_limits_are_refused(dense_model: Make, case: str) -> None:
     gradient = pairs_of(dense_model(np.zeros_like(G)))[0][0]
     with pytest.raises(ValueError, match=message):
         call(gradient)
+
+
+def test_an_argument_of_other_libraries_is_told_its_name_here() -> None:
+    with pytest.raises(TypeError, match="max_grad_norm is called global_clipnorm here"):
+        GradientDescent(1.0, max_grad_norm=1.0)

@@ -226,3 +226,78 @@ def test_the_shape_of_a_repeated_number_is_seen_behind_identities() -> None:
       y = Conv(x, v) }"""
     found = intervals(parse(text), {"x": np.array([0.0, 1.0], np.float32)})
     assert found["y"].high == pytest.approx(4 * 3 * 3 * 3.0, rel=1e-3)
+
+
+INF = math.inf
+ONE = np.ones(1)
+# A graph's node, its inputs, the ranges of some, and the ends of y.
+BOUNDS: dict[str, tuple[str, str, dict[str, Any], tuple[float, float]]] = {
+    "lengths": ("Shape(x)", "float[2,3] x", {}, (2, 3)),
+    "padding does not count": (
+        "AveragePool<kernel_shape = [2,2], pads = [1,1,1,1]>(x)",
+        "float[1,1,4,4] x",
+        {"x": [1, 2]},
+        (1, 2),
+    ),
+    "padding counts": (
+        "AveragePool<kernel_shape = [2,2], pads = [1,1,1,1], count_include_pad = 1>(x)",
+        "float[1,1,4,4] x",
+        {"x": [1, 2]},
+        (0, 2),
+    ),
+    "states": (
+        "RNN<hidden_size = 2>(x, w, r)",
+        "float[3,1,2] x, float[1,2,2] w, float[1,2,2] r",
+        {"x": [5, 9]},
+        (-1, 1),
+    ),
+    "states that begin": (
+        "RNN<hidden_size = 2>(x, w, r, , , h)",
+        "float[3,1,2] x, float[1,2,2] w, float[1,2,2] r, float[1,1,2] h",
+        {"h": [2, 7]},
+        (-1, 7),
+    ),
+    "a spread": ("MeanVarianceNormalization(x)", "float[1,3,2,2] x", {}, (-2.002, 2.002)),
+    "a logarithm of what may be negative": (
+        "ReduceLogSum(x)",
+        "float[2] x",
+        {"x": [-0.25, 2]},
+        (-INF, math.log(4)),
+    ),
+    "a negative variance": (
+        "BatchNormalization(x, s, s, s, v)",
+        "float[1,1,2] x, float[1] s, float[1] v",
+        {"x": [0, 1], "s": ONE, "v": -ONE},
+        (-INF, INF),
+    ),
+    "a variance": (
+        "BatchNormalization<epsilon = 0.0>(x, s, s, s, v)",
+        "float[1,1,2] x, float[1] s, float[1] v",
+        {"x": [0, 3], "s": ONE, "v": 4 * ONE},
+        (0.5, 2),
+    ),
+    "a product of negative numbers": (
+        "MatMul(x, w)",
+        "float[1,2] x",
+        {"x": [-2, -1]},
+        (-6, -1),
+    ),
+    "a transposed convolution": (
+        "ConvTranspose(x, k)",
+        "float[1,1,2,2] x",
+        {"x": [1, 1]},
+        (0, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_an_interval_ends_where_the_result_may(name: str) -> None:
+    node, inputs, feeds, ends = BOUNDS[name]
+    kind = "int64" if node.startswith("Shape") else "float"
+    model = parse(
+        f"""g ({inputs}) => ({kind}[] y)
+        <float[2,2] w = {{0.5, 1, 0.5, 2}}, float[1,2,1,1] k = {{1, 2}}> {{ y = {node} }}"""
+    )
+    found = intervals(model, {n: np.asarray(a, np.float64) for n, a in feeds.items()})["y"]
+    assert (found.low, found.high) == pytest.approx(ends, rel=1e-3, abs=1e-3)
