@@ -1,7 +1,9 @@
-"""Mutants: what is drawn, which tests try them."""
+"""Mutants: what is drawn, which tests try them, and how many survive."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import pytest
 from code_changes import changed_code
 from mutants import Mutant, sample
 from trials import Trace
+
+ROOT = Path(__file__).resolve().parents[2]
 
 needs_operators = pytest.mark.skipif(
     find_spec("cosmic_ray") is None, reason="cosmic-ray, which the extra dev brings, is not here"
@@ -92,3 +96,15 @@ def test_the_tests_that_come_past_a_line_try_it_the_files_own_first() -> None:
     assert trace.tests_of(mutant, "/box.py", 1.0) == ["tests/test_box.py::test_slow"]
     trace.imported.add(("/box.py", 11))  # what the module makes of it, any test of it may read
     assert "tests/test_box.py::test_other" in trace.tests_of(mutant, "/box.py", 5.0)
+
+
+@pytest.mark.slow  # half a minute for each file
+@needs_operators
+@pytest.mark.parametrize("part", ["amp_rewrite/training/optimizers/clipping.py"])
+def test_at_most_a_tenth_of_a_sample_survives(part: str) -> None:
+    command = [sys.executable, "-P", "tools/mutation/mutate.py", part, "--number", "30"]
+    done = subprocess.run(
+        [*command, "--seed", "3"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert part in done.stdout
