@@ -70,6 +70,7 @@ def pytest_collection_finish() -> None:
     find(booleans(), bool, settings=settings(database=None))
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 50)  # `_collect_what_has_grown` looks at what is held
 
 
 _kept = 0

@@ -62,10 +62,11 @@ def steps(workers: str, slow: bool, pytest_arguments: list[str]) -> dict[str, Co
     tests = [*PYTHON, "-m", "pytest", "-q", "-n", workers, "--dist", "worksteal"]
     if not slow:
         tests += ["-m", "not slow"]
+    threads = ["--threads", workers] if workers.isdigit() else ["--threads"]
     return {
         "lint": (*PYTHON, "-m", "ruff", "check", "."),
         "format": (*PYTHON, "-m", "ruff", "format", "--check", "."),
-        "types": (*PYTHON, "-m", "pyright", "--pythonpath", sys.executable),
+        "types": (*PYTHON, "-m", "pyright", "--pythonpath", sys.executable, *threads),
         "lists": (*PYTHON, str(ROOT / "tools" / "check_lists.py")),
         "tests": (*tests, *pytest_arguments),
     }
@@ -120,7 +121,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--base", metavar="REV", help=f"{CHANGED}: since this revision")
     parser.add_argument("--skip", action="append", default=[], metavar="STEP", choices=names)
-    parser.add_argument("--workers", default="2", help="pytest processes (default: 2)")
+    parser.add_argument(
+        "--workers", default="2", help="processes of pytest, threads of pyright (default: 2)"
+    )
     parser.add_argument("--slow", action="store_true", help="also the tests marked slow")
     options = parser.parse_args(own)
     if CHANGED in options.chosen and len(options.chosen) > 1:

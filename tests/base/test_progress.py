@@ -115,7 +115,7 @@ def test_the_bar_goes_when_the_work_fails(cell: Cell) -> None:
     ],
 )
 def test_every_function_s_progress_is_understood(given: tuple[Any, ...], expected: room.At) -> None:
-    assert room._after(room.At("w", "", 1, 2), given) == expected
+    assert room._advance(room.At("w", "", 1, 2), given) == expected
 
 
 def test_nothing_is_drawn_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:

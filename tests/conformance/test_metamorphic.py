@@ -141,6 +141,7 @@ def check_random(change: str, steps: Any, assigned: dict[str, str], seed: int) -
     assert differences(painted(model, **options), painted(changed, **options)) == {}
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("change", CHANGES)
 @given(**ARGUMENTS)
 @settings(max_examples=12, suppress_health_check=QUIET, derandomize=True)

@@ -52,7 +52,7 @@ JUNK: dict[str, Any] = {
     "a set": {1, 2},
 }
 
-PARTS = 4
+PARTS = 11
 """Of what is no argument, the fast suite tries one part on each parameter, another on the next."""
 
 _KEYWORDS = ("clipnorm", "rounding", "slot_dtype")

@@ -76,9 +76,9 @@ class Chunk:
 
 CHUNK_NAME = "{0[0]}-{0[1]}".format
 EVERY = list(itertools.product(PRECISIONS, range(CHUNKS)))
-SHARE = {"float16": 3, "bfloat16": 6}
+SHARE = {"float16": 4, "bfloat16": 12}
 CONVERTED = thinned([(part,) for part in EVERY], lambda one: one[0][1] % SHARE[one[0][0]] > 0)
-"""Of each operator's cases, which stand side by side, the fast suite has a third."""
+"""Of each operator's cases, which stand side by side, the fast suite has a quarter."""
 CHECKED = thinned([(part,) for part in EVERY], lambda one: one[0][0] != "float16" or one[0][1] % 6)
 
 

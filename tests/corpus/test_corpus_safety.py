@@ -29,7 +29,7 @@ SMALL = ("magika", "minilm_l3", "silero_v6", "oww_melspec", "ppocrv4_rec")
 EXPORTED = {model.name: model.path for model in exported.exported()}
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(7)
 @pytest.mark.parametrize(
     ("name", "form"),
     [

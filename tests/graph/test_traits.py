@@ -122,12 +122,18 @@ def cases() -> list[tuple[str, onnx.ModelProto, Any]]:
     ]
 
 
+POOLS = ("AveragePool", "LpPool")
+"""Of which three cases each do: onnx's evaluator takes half a second to pool an image."""
+
+
 def runs(trait: Trait) -> Iterator[tuple[str, list[int], Arrays, Run]]:
     """Yield, for each case of an operator with a trait: its name, where data are, inputs, run."""
+    seen = Counter[str]()
     for name, model, data_sets in cases():
         row = TABLE.get(name, Row())
-        if trait not in row.traits or name in TRAINING:
+        if trait not in row.traits or name in TRAINING or (name in POOLS and seen[name] == 3):
             continue
+        seen[name] += 1
         inputs = [name for name in model.graph.node[0].input if name]
         present = [i for i, name in enumerate(model.graph.node[0].input) if name]
         data = [k for k, i in enumerate(present) if row.data is None or i in row.data]
@@ -221,7 +227,7 @@ def test_what_is_homogeneous_doubles_with_its_data():
         )
 
     count, wrong = checked(Trait.HOMOGENEOUS, check)
-    assert count > 200
+    assert count > 180
     assert wrong == set()
 
 

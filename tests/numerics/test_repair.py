@@ -223,6 +223,7 @@ def test_made_up_inputs_show_what_to_scale_and_a_second_time_nothing_changes() -
     assert not again.changed
 
 
+@pytest.mark.slow
 def test_a_scaled_file_is_written_and_verified_against_the_original(tmp_path: Path) -> None:
     model = low_models.gemma_decoder()
     made = amp.repair(model, inputs("gemma"), output=tmp_path / "low.onnx")

@@ -66,7 +66,7 @@ def feeds_of(name: str, size: int = 4, seed: int = 0) -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.share(3, each="name")
+@pytest.mark.share(4)
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_node_of_a_step_with_static_shapes_has_a_cuda_kernel(
@@ -128,6 +128,7 @@ def captured(step: ir.Model, names: list[str]) -> tuple[CapturedProgram, Any, An
     return program, sets, info
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", ["mlp", "digits_cnn", "transformer"])
 def test_a_captured_program_computes_what_an_ordinary_one_does(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -48,6 +48,7 @@ def test_what_no_arithmetic_can_hold_is_judged_against_the_original_itself() -> 
     assert report.to_dict()["verdict"] == report.verdict
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("count", [4, 10])
 def test_few_numbers_are_as_far_off_as_chance_has_it(count: int) -> None:
     for seed in range(6):

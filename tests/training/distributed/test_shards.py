@@ -76,6 +76,7 @@ def linear_gradient(feeds):
     return float((d**2).mean()), 2 * feeds["x"].T @ d / len(d)
 
 
+@pytest.mark.share(2)
 def test_losses_are_those_of_one_process_with_the_global_batch(results, reference):
     expected = reference(
         "float32", lambda: programs.losses(None, models.plain_cnn(), models.momentum())
@@ -277,6 +278,7 @@ def test_shards_may_fetch_different_values(results):
             assert states == [states[0]] * len(states)
 
 
+@pytest.mark.share(2)
 def test_initial_states_are_those_of_shard_0(results):
     assert all(shard["w"] == [[1], [2], [3]] for shard in results["initial"])
 

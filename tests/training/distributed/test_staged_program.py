@@ -73,7 +73,7 @@ def run(op, feeds, fetches=("loss",), steps=3, **options):
         return session.run(feeds, list(fetches)), session.state_dict()
 
 
-@pytest.mark.share(5, each="name")
+@pytest.mark.share(5)
 @pytest.mark.parametrize("bucket_bytes", [1, 2000, 25 << 20])
 @pytest.mark.parametrize("name", MODELS)
 def test_equal_shards_compute_what_one_does(name, bucket_bytes):
@@ -89,7 +89,7 @@ def test_equal_shards_compute_what_one_does(name, bucket_bytes):
         np.testing.assert_allclose(array, states[key], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.share(5, each="precision")
+@pytest.mark.share(7)
 @pytest.mark.parametrize("conditional", ["if", "select"])
 @pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
 def test_loss_scales_and_low_precision_are_those_of_one(conditional, precision):
@@ -144,7 +144,7 @@ WAYS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.share(5, each="way")
+@pytest.mark.share(5)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["linear", "normalised", "transformer"])
 def test_a_sum_of_sums_of_equal_shards_is_what_one_computes(name, way):

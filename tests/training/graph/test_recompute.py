@@ -108,6 +108,7 @@ def dropout_model() -> ir.Model:
     return with_weights(text)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("which", ["every block", "every 2 blocks", lambda _: True])
 def test_dropout_drops_the_same_again(which: Any) -> None:
     found = []

@@ -31,6 +31,7 @@ def backward(row: Any, *, static: bool) -> ir.Model:
     return model
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     "static", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["static", "open"]
 )

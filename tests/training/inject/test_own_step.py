@@ -51,7 +51,7 @@ def batch(session: Any, seed: int = 0) -> dict[str, np.ndarray]:
     return found
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(11)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_it_trains_as_the_step_that_the_loss_scale_optimizer_builds(name: str, mode: str):

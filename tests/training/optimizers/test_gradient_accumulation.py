@@ -199,6 +199,7 @@ def test_running_statistics_move_with_every_batch(mode: str) -> None:
             compare(session.state_dict(), {"mean": mean, "var": var})
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("mode", ["if", "select"])
 @pytest.mark.parametrize("bad", range(BATCHES))
 def test_running_statistics_stay_finite(mode: str, bad: int) -> None:

@@ -221,8 +221,9 @@ def test_a_configuration_makes_the_same_groups() -> None:
     config = json.loads(json.dumps(optimizer.get_config()))
     other = get({"class_name": "ParameterGroups", "config": config})
     assert json.loads(json.dumps(other.get_config())) == config
+    expected = trained(other)
     for name, array in trained(optimizer).items():
-        np.testing.assert_array_equal(trained(other)[name], array)
+        np.testing.assert_array_equal(expected[name], array)
 
 
 def test_weights_and_iterations_are_those_of_all_members() -> None:

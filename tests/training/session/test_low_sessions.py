@@ -83,6 +83,7 @@ def test_dropout_is_removed_where_it_reads_float32_and_writes_float16():
     np.testing.assert_allclose(found["c"], np.exp(feeds["x"] @ w) @ w, rtol=2e-3)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("precision", LOW)
 def test_checkpoints_of_one_precision_restore_in_another(precision, tmp_path):
     with TrainingSession(train_op("cnn", "if")) as exact:
@@ -188,6 +189,7 @@ def embedding_op(optimizer):
     return optimizer.minimize(amp.value(loaded, "loss"))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("conditional", ["if", "select"])
 @pytest.mark.parametrize("name", ["GradientDescent", "Momentum", "Adam", "Adagrad"])
 def test_sparse_updates_and_branches_are_emulated(name, conditional):
@@ -217,6 +219,7 @@ def test_sparse_updates_and_branches_are_emulated(name, conditional):
     np.testing.assert_array_equal(found["table"][[0, 2, 4, 5]], start[[0, 2, 4, 5]])
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("network", ["cnn", "transformer"])
 def test_emulating_a_float32_step_changes_nothing(network):
     feeds = batch(network)
@@ -241,6 +244,7 @@ def test_convert_and_explain_take_a_step_file(tmp_path):
     assert "stays float32: float32 by construction: the loss" in " ".join(result.output.split())
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("network", ["cnn", "transformer"])
 def test_every_value_of_a_low_step_can_be_fetched(network):
     feeds = batch(network)

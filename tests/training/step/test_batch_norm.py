@@ -212,7 +212,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.share(3, each="kind")
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("kind", "momentum", "options"),
     [

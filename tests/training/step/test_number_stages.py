@@ -46,7 +46,7 @@ def in_stages(stages: Sequence[Stage | None], feeds: dict[str, Any]) -> dict[str
     return known
 
 
-@pytest.mark.share(7, each="kind")
+@pytest.mark.share(4)
 @pytest.mark.parametrize("kind", STEPS)
 @pytest.mark.parametrize("network", ["mlp", "cnn"])
 def test_stages_compute_the_step_bit_for_bit(network: str, kind: str) -> None:

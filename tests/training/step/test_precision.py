@@ -28,7 +28,7 @@ from amp_rewrite.training.step.step import read_step, whole_step
 pytestmark = pytest.mark.filterwarnings("ignore:a float16 step without a loss scale")
 
 
-@pytest.mark.share(3, each="network")
+@pytest.mark.share(5)
 @pytest.mark.parametrize("precision", LOW)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_rewritten_step_file_holds_every_invariant_and_does_not_change_again(network, precision):
@@ -38,7 +38,7 @@ def test_a_rewritten_step_file_holds_every_invariant_and_does_not_change_again(n
     assert not result.report.boundaries
 
 
-@pytest.mark.share(5, each="network")
+@pytest.mark.share(7)
 @pytest.mark.parametrize("optimizer", ADAM)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_float16_step_is_ordinary_onnx_that_a_plain_runtime_runs(network, optimizer):
@@ -53,6 +53,7 @@ def test_a_float16_step_is_ordinary_onnx_that_a_plain_runtime_runs(network, opti
     assert all(array.dtype != np.float16 for array in found.values())
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("precision", LOW)
 def test_states_inputs_and_outputs_of_a_low_step_are_those_of_the_float32_step(precision):
     first = to_proto(build_step(train_op("cnn", "if"))).graph
@@ -84,6 +85,7 @@ def test_each_master_weight_is_cast_once_for_forward_and_backward(network):
     assert max(reads[name] for name in weights) == 1
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("network", "weight"), [("mlp", "last"), ("cnn", "conv2"), ("resnet", "block0.conv2")]
 )
@@ -97,7 +99,7 @@ def test_the_low_copy_of_a_weight_is_read_by_forward_and_backward(network, weigh
     assert {part_of(use.node) for use in cast.outputs[0].uses()} == {None, Part.GRADIENT}
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(11)
 @pytest.mark.parametrize("precision", LOW)
 @pytest.mark.parametrize("optimizer", ADAM)
 @pytest.mark.parametrize("network", NETWORKS)
@@ -191,7 +193,7 @@ def test_gradients_that_arrive_at_one_variable_are_added_in_float32():
     assert {v.producer().op_type for v in total.inputs} == {"Cast"}
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(7)
 @pytest.mark.parametrize("precision", LOW)
 @pytest.mark.parametrize(("network", "near", "far"), [("mlp", 0.0, 0.0), ("cnn", 0.01, 0.05)])
 def test_a_step_file_rewritten_later_computes_what_precision_computes(

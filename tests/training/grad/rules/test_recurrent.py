@@ -108,7 +108,7 @@ def _differentiated(
     return Differentiated(runner(model, row, dtype), floats, row.fed(), names, seeds)
 
 
-@pytest.mark.share(4, each="row.op")
+@pytest.mark.share(7)
 @pytest.mark.parametrize(("row", "steps"), every(FORMS, 2), ids=str)
 def test_the_gradient_of_a_recurrent_operator_equals_the_difference_quotient(
     row: Row, steps: int | None
