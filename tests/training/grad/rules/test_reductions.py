@@ -55,6 +55,7 @@ def _rows(op: str) -> list[Row]:
 ROWS = [
     *(row for op in KINDS for row in _rows(op)),
     Row("ReduceSum", ((2, 3),), {"noop_with_empty_axes": 1}),
+    Row("ReduceMean", ((3, 1), Constant([1])), note="of one number"),
     Row("ReduceProd", ((2, 3), Constant([1])), generate=lambda r, s: [[0.0, 2, 3], [1, 0, 0]]),
     Row("ReduceProd", ((2, 3),), generate=lambda r, s: [[0.0, 2, 3], [1, 4, 5]], note="one zero"),
     *(
