@@ -22,6 +22,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, TypeVar
@@ -117,6 +118,8 @@ class Trials:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Trace the tests in a fork, then try each mutant in one; run nothing here."""
+        for mutant in self.mutants:  # some are loaded when they are first used, which is too late
+            import_module(mutant.path[:-3].removesuffix("/__init__").replace("/", "."))
         sys.settrace(None)
         items = {item.nodeid: item for item in session.items}
         imported = self.trace.imported
