@@ -144,15 +144,15 @@ def low_dtype(name: object) -> DType:
     Raises:
         OptionError: It is neither float16 nor bfloat16.
     """
-    known = LOW.get(type_name(name) or "")
-    if known is None:
+    low = LOW.get(type_name(name) or "")
+    if low is None:
         raise OptionError(
             "unknown precision",
             found=repr(name),
             expected=" or ".join(LOW),
             remedy="pass precision='float16' or precision='bfloat16'",
         )
-    return known
+    return low
 
 
 def may_leave_range(low: DType) -> bool:
@@ -167,5 +167,5 @@ def of(number: int) -> DType | None:
 
 def dtype_name(number: int) -> str:
     """Return the name of a data type as reports spell it: "float32", "int64", "bool"."""
-    known = _BY_NUMBER.get(number)
-    return known.name if known else TensorProto.DataType.Name(number).lower()
+    dtype = _BY_NUMBER.get(number)
+    return dtype.name if dtype else TensorProto.DataType.Name(number).lower()

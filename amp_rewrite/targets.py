@@ -350,8 +350,8 @@ def _of_table(path: str) -> Target:
             found=f"{type(error).__name__}: {error}",
             remedy="make one with `amp-rewrite kernels PROVIDER -o table.json`",
         ) from error
-    known = of_provider(provider) or replace(_one(SCHEMA), provider=provider)
-    return replace(known, name=path, kernels=path)
+    target = of_provider(provider) or replace(_one(SCHEMA), provider=provider)
+    return replace(target, name=path, kernels=path)
 
 
 def _together(name: str, parts: tuple[Target, ...]) -> Target:

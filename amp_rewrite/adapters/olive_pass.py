@@ -27,13 +27,13 @@ def package_config() -> dict[str, Any]:
 
     It is what `package_config` of `olive.run` takes, and as JSON `olive run --package-config`.
     """
-    known = json.loads(Path(OlivePackageConfig.get_default_config_path()).read_text("utf-8"))
+    description = json.loads(Path(OlivePackageConfig.get_default_config_path()).read_text("utf-8"))
     ours = {
         "module_path": f"{__name__}.{AmpRewrite.__name__}",
         **_ANY,
         "supported_precisions": ["fp16", "bf16"],
     }
-    return {**known, "passes": {**known["passes"], AmpRewrite.__name__: ours}}
+    return {**description, "passes": {**description["passes"], AmpRewrite.__name__: ours}}
 
 
 class AmpRewrite(Pass):  # pyright: ignore[reportUntypedBaseClass] no types without Olive
@@ -54,8 +54,8 @@ class AmpRewrite(Pass):  # pyright: ignore[reportUntypedBaseClass] no types with
     def _run_for_config(
         self, model: ONNXModelHandler, config: Any, output_model_path: str
     ) -> ONNXModelHandler:
-        given = config.model_dump()
-        options = RewriteOptions(**{f.name: given[f.name] for f in COMMAND_LINE})
+        settings = config.model_dump()
+        options = RewriteOptions(**{f.name: settings[f.name] for f in COMMAND_LINE})
         output = Path(resolve_onnx_path(output_model_path, Path(model.model_path).name))
         rewrite(model.model_path, options).save(output)
         # A folder, for large weights lie in a file beside the model.

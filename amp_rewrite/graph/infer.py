@@ -254,12 +254,12 @@ class _Inference:
 def _output_type(ports: Ports, name: str, bound: Mapping[str, str]) -> str | None:
     if is_fixed(name):
         return name
-    found = bound.get(name)
-    if found is None and ports.schema is not None:
+    bound_type = bound.get(name)
+    if bound_type is None and ports.schema is not None:
         admitted = ports.schema.variables.get(name, ())
         if len(admitted) == 1:
             return next(iter(admitted))
-    return found
+    return bound_type
 
 
 _CONTROL_FLOW = {

@@ -113,8 +113,8 @@ def with_folded_factors(raised: RaisedModel, low: DType) -> RaisedModel:
             model would give other outputs or cannot be run.
         low: The type that it is to get.
     """
-    made = _changed(raised.model, AROUND, partial(fold_factors, low=low), _TOLERANCE)
-    return raised if made is None else replace(raised, model=made[0], folded=made[1])
+    folded = _changed(raised.model, AROUND, partial(fold_factors, low=low), _TOLERANCE)
+    return raised if folded is None else replace(raised, model=folded[0], folded=folded[1])
 
 
 def with_products(raised: RaisedModel) -> RaisedModel:
@@ -124,8 +124,8 @@ def with_products(raised: RaisedModel) -> RaisedModel:
         raised: The model; never modified. It is returned if it has no such Einsum, or another model
             would give other outputs or cannot be run.
     """
-    made = _changed(raised.model, (EINSUM,), spell_einsums, 0.0)
-    return raised if made is None else replace(raised, model=made[0], spelled=made[1])
+    spelled = _changed(raised.model, (EINSUM,), spell_einsums, 0.0)
+    return raised if spelled is None else replace(raised, model=spelled[0], spelled=spelled[1])
 
 
 def _changed(

@@ -175,21 +175,21 @@ class RewriteResult(Planned):
     def _sizes(self, shapes: Mapping[str, Shape], renamed: Mapping[int, str]) -> Sizes:
         """Return the sizes of values by shapes of the main graph's; `renamed` are other names."""
         names = ((v, renamed.get(v, name)) for v, name in enumerate(self.flat.value_names))
-        known = {v: shapes[n] for v, n in names if self.flat.home[v] == MAIN and n in shapes}
-        return Sizes(self.flat, known)
+        sizes = {v: shapes[n] for v, n in names if self.flat.home[v] == MAIN and n in shapes}
+        return Sizes(self.flat, sizes)
 
     def _reported(self, sizes: Sizes | None = None) -> Report:
         from amp_rewrite.rewriting.report.build_report import build_report
         from amp_rewrite.rewriting.report.scaling_record import scaling_record
 
         with paused_gc():
-            found = build_report(
+            report = build_report(
                 self.context, self.painting, self.plan, self.options, len(self.removed), sizes
             )
-            added = found.summary.casts_added + self.end_casts
-            summary = replace(found.summary, casts_added=added)
+            added = report.summary.casts_added + self.end_casts
+            summary = replace(report.summary, casts_added=added)
             return replace(
-                found, summary=summary, scaling=scaling_record(self.scaling, self.refused)
+                report, summary=summary, scaling=scaling_record(self.scaling, self.refused)
             )
 
 
@@ -323,16 +323,16 @@ def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Cha
     """
     from amp_rewrite.rewriting.report.explain import explain as told
 
-    given: Any = result
-    if isinstance(given, str | os.PathLike | bytes | onnx.ModelProto) or is_object(given):
-        given = rewrite(given, **changes)
+    rewritten: Any = result
+    if isinstance(rewritten, str | os.PathLike | bytes | onnx.ModelProto) or is_object(rewritten):
+        rewritten = rewrite(rewritten, **changes)
     elif changes:
         raise OptionError(
             "a result was made with its options already",
             found=", ".join(changes),
             remedy="explain the model instead, or give them to rewrite",
         )
-    return told(given, node)
+    return told(rewritten, node)
 
 
 def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> RewriteResult:
@@ -401,11 +401,11 @@ def _scaled(before: RewriteResult, clock: _Clock) -> RewriteResult:
     from amp_rewrite.rewriting.scaling.scale_model import NO_SAVING, saved_by_scaling
 
     like = None if scaling.added else needs.fitting
-    made = _planned(scaling.flat, before.options, clock, like)
-    saved = saved_by_scaling(scaling, before.painted, made.painted)
+    planned = _planned(scaling.flat, before.options, clock, like)
+    saved = saved_by_scaling(scaling, before.painted, planned.painted)
     if saved is None:
         return replace(before, refused=scaling.refused(NO_SAVING))
-    return replace(made, scaling=saved)
+    return replace(planned, scaling=saved)
 
 
 def _warn(result: RewriteResult) -> None:
@@ -421,10 +421,10 @@ def _warn(result: RewriteResult) -> None:
     growth = growth_warning(result.flat, result.plan)
     if growth is not None:
         warnings.warn(growth, AmpWarning, stacklevel=5)
-    found = first_likely_overflow(result.context, result.painting)
-    if found is not None:
+    overflow = first_likely_overflow(result.context, result.painting)
+    if overflow is not None:
         remedy = "give --input-range NAME=LOW:HIGH, or calibrate on your data"
-        warnings.warn(f"by an estimate, {found}; {remedy}", AmpWarning, stacklevel=5)
+        warnings.warn(f"by an estimate, {overflow}; {remedy}", AmpWarning, stacklevel=5)
 
 
 def _check_strict(result: RewriteResult) -> None:

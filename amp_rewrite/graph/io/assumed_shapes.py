@@ -59,20 +59,20 @@ def assumed_shapes(flat: FlatGraph) -> dict[int, Shape]:
     inside nodes are among them; what inference does not find, or all if it fails, is left out.
     """
     recorded = [flat.recorded_shape(value) for value in range(flat.n_values)]
-    known = {v: shape for v, shape in enumerate(recorded) if shape is not None}
-    known = {v: s for v, s in known.items() if all(d is not None and d >= 0 for d in s)}
-    if len(known) == len(recorded):
-        return known
+    shapes = {v: shape for v, shape in enumerate(recorded) if shape is not None}
+    shapes = {v: s for v, s in shapes.items() if all(d is not None and d >= 0 for d in s)}
+    if len(shapes) == len(recorded):
+        return shapes
     try:
-        graph, found = _inferred(flat)
+        graph, new_shapes = _inferred(flat)
     except FAILURES:
-        return known
+        return shapes
     if len(flat.bodies) > 1:
-        found |= _inner_shapes(graph)
+        new_shapes |= _inner_shapes(graph)
     for value, name in enumerate(flat.value_names):
-        if value not in known and name in found:
-            known[value] = found[name]
-    return known
+        if value not in shapes and name in new_shapes:
+            shapes[value] = new_shapes[name]
+    return shapes
 
 
 def _inferred(flat: FlatGraph) -> tuple[onnx.GraphProto, dict[str, Shape]]:
@@ -101,15 +101,15 @@ def _compute_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> bool
     graph = model.graph
     if all(output in shapes for node in graph.node for output in node.output):
         return False
-    made = [_shape_of(n, shapes) for n in graph.node if n.op_type == "Shape"]
-    made = [tensor for tensor in made if tensor is not None]
-    known = {tensor.name for tensor in (*graph.initializer, *made)}
+    constants = [_shape_of(n, shapes) for n in graph.node if n.op_type == "Shape"]
+    constants = [tensor for tensor in constants if tensor is not None]
+    computable = {tensor.name for tensor in (*graph.initializer, *constants)}
     steps, kinds = list[onnx.NodeProto](), frozenset(_OF_SHAPES.split())
     for node in graph.node:
-        given = {name for name in node.input if name}
+        input_names = {name for name in node.input if name}
         if is_elsewhere(node):
             continue  # the evaluator would look for a file of that name in the current folder
-        if node.domain or node.op_type not in kinds or not known.issuperset(given):
+        if node.domain or node.op_type not in kinds or not computable.issuperset(input_names):
             continue
         if node.op_type in _GROWING:  # known from the round before, or in the next
             shape = shapes.get(node.output[0], (_LARGEST + 1,))
@@ -117,23 +117,23 @@ def _compute_shapes(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> bool
             if size > _LARGEST:
                 continue
         steps.append(node)
-        known |= {*node.output}
+        computable |= {*node.output}
     names = [name for node in steps if node.op_type != "Constant" for name in node.output]
     if names:
         # imported here: it is slow to import, and most models need it for nothing
         from onnx.reference import ReferenceEvaluator
 
         wanted = [onnx.ValueInfoProto(name=name) for name in names]
-        part = onnx.helper.make_graph(steps, "shapes", [], wanted, [*graph.initializer, *made])
+        part = onnx.helper.make_graph(steps, "shapes", [], wanted, [*graph.initializer, *constants])
         runner = ReferenceEvaluator(onnx.helper.make_model(part, opset_imports=model.opset_import))
-        found = zip(names, runner.run(None, {}), strict=True)
-        made += [onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in found]
-    done = {tensor.name for tensor in made}
+        results = zip(names, runner.run(None, {}), strict=True)
+        constants += [onnx.numpy_helper.from_array(np.asarray(a), name) for name, a in results]
+    done = {tensor.name for tensor in constants}
     left = [node for node in graph.node if done.isdisjoint(node.output)]
     del graph.node[:]
     graph.node.extend(left)
-    graph.initializer.extend(made)
-    return bool(made)
+    graph.initializer.extend(constants)
+    return bool(constants)
 
 
 def _shape_of(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> onnx.TensorProto | None:
@@ -171,10 +171,10 @@ def _guess(flat: FlatGraph, node: int, counts: Sequence[int], stored: Collection
 
     Products make rows as long as their weights', look-ups as long as those of their table.
     """
-    given = [v for v in flat.inputs_of(node) if v != ABSENT]
-    computed = [v for v in given if v not in stored] or given
+    inputs = [v for v in flat.inputs_of(node) if v != ABSENT]
+    computed = [v for v in inputs if v not in stored] or inputs
     most = max((counts[v] for v in computed), default=1)
-    tables = [flat.shape(v) or () for v in given if v in stored]
+    tables = [flat.shape(v) or () for v in inputs if v in stored]
     matrices = [(s[0] or 0, s[1] or 0) for s in tables if len(s) == 2]
     op_type = flat.called(node).op_type
     # operators: those that look rows up.
@@ -228,7 +228,7 @@ def _shapes(graph: onnx.GraphProto) -> tuple[dict[str, Shape], bool]:
     types, of which there are few, are read once.
     """
     read: dict[bytes, Shape | None] = {}
-    found = dict[str, Shape]()
+    shapes = dict[str, Shape]()
     too_short = False
     for info in (*graph.input, *graph.output, *graph.value_info):
         spelled = info.type.SerializeToString()
@@ -237,16 +237,16 @@ def _shapes(graph: onnx.GraphProto) -> tuple[dict[str, Shape], bool]:
             too_short |= any(dim.dim_value < 0 for dim in info.type.tensor_type.shape.dim)
         shape = read[spelled]
         if shape is not None:
-            found[info.name] = shape
-    return found, too_short
+            shapes[info.name] = shape
+    return shapes, too_short
 
 
 def _inner_shapes(graph: onnx.GraphProto) -> dict[str, Shape]:
     """Return the known shapes of the values of all graphs inside a graph's nodes."""
-    found = dict[str, Shape]()
+    shapes = dict[str, Shape]()
     for body in (body for node in graph.node for body in graphs_of(node)):
-        found |= _shapes(body)[0] | _inner_shapes(body)
-    return found
+        shapes |= _shapes(body)[0] | _inner_shapes(body)
+    return shapes
 
 
 def _static(type_: onnx.TypeProto) -> Shape | None:

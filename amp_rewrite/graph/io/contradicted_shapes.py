@@ -39,8 +39,8 @@ def mend_shapes(model: ir.Model) -> tuple[str, ...]:
 def _forget(graph: onnx.GraphProto) -> None:
     """Take away the declared shapes of a graph and its bodies, but those of what is given."""
     del graph.value_info[:]
-    given = {value.name for value in (*graph.initializer, *graph.input)}
-    for info in (info for info in graph.output if info.name not in given):
+    declared = {value.name for value in (*graph.initializer, *graph.input)}
+    for info in (info for info in graph.output if info.name not in declared):
         info.type.tensor_type.ClearField("shape")
     for body in (body for node in graph.node for body in graphs_of(node)):
         _forget(body)
@@ -56,11 +56,15 @@ def _mend(graph: ir.Graph, proto: onnx.GraphProto, inferred: onnx.GraphProto) ->
     """
     infos = (*proto.output, *proto.value_info)
     declared = {info.name: shape for info in infos if (shape := shape_of(info)) is not None}
-    found = {info.name: info for info in (*inferred.value_info, *inferred.output)}
+    inferred_infos = {info.name: info for info in (*inferred.value_info, *inferred.output)}
     values = {value.name: value for node in graph for value in node.outputs}
     for name, shape in declared.items():
-        if name in found and name in values and _contradict(shape, shape_of(found[name])):
-            values[name].shape = _shape(found[name])
+        if (
+            name in inferred_infos
+            and name in values
+            and _contradict(shape, shape_of(inferred_infos[name]))
+        ):
+            values[name].shape = _shape(inferred_infos[name])
             yield name
     own, known = _bodies(proto), _bodies(inferred)
     for number, node in enumerate(graph):
@@ -84,9 +88,9 @@ def _contradict(one: Sequence[int | None], other: Sequence[int | None] | None) -
     """Tell whether no tensor has both shapes."""
     if other is None:
         return False
-    known = zip(one, other, strict=False)
+    lengths = zip(one, other, strict=False)
     return len(one) != len(other) or any(
-        a != b for a, b in known if a is not None and b is not None
+        a != b for a, b in lengths if a is not None and b is not None
     )
 
 

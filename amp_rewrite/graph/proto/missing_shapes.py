@@ -63,12 +63,12 @@ def _found(
 
     Equal types, of which there are few, are read once.
     """
-    known, read = values.get(body, {}), dict[bytes, Shape | None]()
+    shapes, read = values.get(body, {}), dict[bytes, Shape | None]()
     for info in (*graph.value_info, *graph.input, *graph.output):
         spelled = info.type.SerializeToString()
         if spelled not in read:
             read[spelled] = shape_of(info)
-        shape, value = read[spelled], known.get(info.name)
+        shape, value = read[spelled], shapes.get(info.name)
         if shape is not None and value is not None:
             yield value, shape
     holders = [n for n in flat.bodies[body].nodes if flat.bodies_in(n)]
@@ -86,10 +86,10 @@ def without_weights(flat: FlatProto) -> onnx.ModelProto:
 
     It has no value_info, and of the main graph nothing but what inference needs.
     """
-    given = flat.proto
-    proto = onnx.ModelProto(ir_version=given.ir_version, opset_import=given.opset_import)
-    proto.functions.extend(given.functions)
-    graph, known = proto.graph, set[str]()
+    original = flat.proto
+    proto = onnx.ModelProto(ir_version=original.ir_version, opset_import=original.opset_import)
+    proto.functions.extend(original.functions)
+    graph, names = proto.graph, set[str]()
     numbers = _numbers_elsewhere(flat)
     for number in flat.main.nodes:
         custom = flat.customs.get(flat.called(number)[:2]) if flat.customs else None
@@ -108,13 +108,13 @@ def without_weights(flat: FlatProto) -> onnx.ModelProto:
         name, tensor = flat.value_names[value], flat.tensors.get(value)
         if tensor is None:
             continue
-        known.add(name)
+        names.add(name)
         if tensor.dtype in READ and tensor.size <= MOST_NUMBERS:
             graph.initializer.append(onnx.numpy_helper.from_array(tensor.numpy(), name))
         else:
             graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.dtype, tensor.dims))
-    graph.input.extend(info for info in given.graph.input if info.name not in known)
-    graph.output.extend(given.graph.output)
+    graph.input.extend(info for info in original.graph.input if info.name not in names)
+    graph.output.extend(original.graph.output)
     return proto
 
 
@@ -138,14 +138,14 @@ def is_elsewhere(node: onnx.NodeProto) -> bool:
 
 def _numbers_elsewhere(flat: FlatProto) -> dict[int, onnx.NodeProto]:
     """Return the Constants of short tensors whose data are elsewhere, with the numbers in them."""
-    found: dict[int, onnx.NodeProto] = {}
+    makers: dict[int, onnx.NodeProto] = {}
     for node in flat.nodes_of("Constant") if flat.external_attributes or flat.files.held else ():
         held = flat.held(node) if is_elsewhere(flat.nodes[node]) else None
         if held is not None and held.dtype in READ and held.size <= MOST_NUMBERS:
             name = flat.value_names[flat.outputs_of(node)[0]]
             tensor = onnx.numpy_helper.from_array(held.numpy())
-            found[node] = onnx.helper.make_node("Constant", [], [name], value=tensor)
-    return found
+            makers[node] = onnx.helper.make_node("Constant", [], [name], value=tensor)
+    return makers
 
 
 def _long_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:

@@ -133,17 +133,17 @@ class ToldModels:
         told = {s.told: original[s.index] for s in self.selections}
         told = {name: value for name, value in told.items() if name in evaluator.inputs}
         own = [s.own for s in self.selections if s.told in told]
-        found = _attempt(lambda: evaluator.run({**fitted, **told}, [*wanted, *own]))
-        if found is None:
+        results = _attempt(lambda: evaluator.run({**fitted, **told}, [*wanted, *own]))
+        if results is None:
             return None
-        chosen = {s.index: found[s.own if s.told in told else s.index] for s in self.selections}
+        chosen = {s.index: results[s.own if s.told in told else s.index] for s in self.selections}
         agreed = self.agreement(original, chosen, feeds)
-        runs_alike = all(np.array_equal(original[name], found[name]) for name in self._decisions)
+        runs_alike = all(np.array_equal(original[name], results[name]) for name in self._decisions)
         if not runs_alike or not all(each.ok for each in agreed):
             return None, agreed
         agreed = tuple(replace(each, told=True) for each in agreed)
         outputs_told, expected = (
-            {name: each[name] for name in outputs} for each in (found, original)
+            {name: each[name] for name in outputs} for each in (results, original)
         )
         return Told(told, outputs_told, expected, self), agreed
 

@@ -169,8 +169,8 @@ def known_shape(value: ir.Value) -> list[int] | None:
         shape = None if tensor is None else tensor.as_tensor().shape
     if shape is None:
         return None
-    known = [length for length in shape if isinstance(length, int)]
-    return known if len(known) == len(shape) else None
+    lengths = [length for length in shape if isinstance(length, int)]
+    return lengths if len(lengths) == len(shape) else None
 
 
 def length_of(value: ir.Value, axis: int) -> int | None:

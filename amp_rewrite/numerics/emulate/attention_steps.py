@@ -80,8 +80,8 @@ class _Attention:
             for term in terms:
                 scores = self._add("Add", scores, term, type_=self.wide)
             shares = self._cast(self._softmax(scores, self.wide), self.dtype, self.low)
-        found = self._moved(self._add("MatMul", shares, v))
-        result = self._add("Reshape", found, self.nodes.ints(0, 0, width))
+        product = self._moved(self._add("MatMul", shares, v))
+        result = self._add("Reshape", product, self.nodes.ints(0, 0, width))
         self.insert.replace_node(self.node, self.nodes.made, result)
 
     def _is_plain(self) -> bool:
@@ -108,9 +108,9 @@ class _Attention:
         attributes: list[ir.Attr] | None = None,
         type_: str | None = None,
     ) -> ir.Value:
-        made = self.nodes.add(op, inputs, attributes or [])
-        self.types[made] = type_ or self.low
-        return made
+        value = self.nodes.add(op, inputs, attributes or [])
+        self.types[value] = type_ or self.low
+        return value
 
     def _cast(self, value: ir.Value, dtype: DType, type_: str) -> ir.Value:
         to = ir.AttrInt64("to", dtype.ir.value)

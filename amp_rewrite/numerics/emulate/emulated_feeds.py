@@ -88,8 +88,8 @@ def check_feeds(specs: Mapping[str, FeedSpec], feeds: Mapping[str, Any]) -> dict
             raise OptionError(f"unknown feed {name!r}", expected=names)
     for name, spec in specs.items():
         if name not in feeds and not spec.optional:
-            found = ", ".join(map(repr, feeds)) or "none"
-            raise OptionError(f"feed {name!r} is missing", found=found, expected=names)
+            feed_names = ", ".join(map(repr, feeds)) or "none"
+            raise OptionError(f"feed {name!r} is missing", found=feed_names, expected=names)
     return {name: _check_feed(specs[name], value) for name, value in feeds.items()}
 
 

@@ -42,11 +42,11 @@ def choose_outputs(model: ir.Model, types: Types, names: Iterable[str] | None) -
     if names is None:
         wanted = list(graph.outputs)
     else:
-        known = _values(graph)
+        values = _values(graph)
         listed = isinstance(names, Iterable) and not isinstance(names, str)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         if not listed:
             raise OptionError("outputs must be a list of names", found=repr(names))
-        wanted = [_find(known, name) for name in names]
+        wanted = [_find(values, name) for name in names]
     wanted = list(dict.fromkeys(wanted))
     free = AddedNames.of(model.graph)
     graph.outputs[:] = []

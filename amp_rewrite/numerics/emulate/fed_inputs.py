@@ -89,10 +89,10 @@ class FedInputs:
                 expected=", ".join(self.needed),
                 remedy=f"name the arrays as the inputs: numpy.savez({str(file)!r}, **{{{arrays}}})",
             )
-        found = {name: self._fitted(name, value) for name, value in named.items()}
-        for name, value in found.items():
+        feeds = {name: self._fitted(name, value) for name, value in named.items()}
+        for name, value in feeds.items():
             self._check_shape(name, value, file)
-        return found
+        return feeds
 
     def _check_shape(self, name: str, value: Any, file: object) -> None:
         declared = self.shapes.get(name)
@@ -156,14 +156,14 @@ def _is_stored(array: Array, wanted: np.dtype[Any]) -> bool:
     return is_bytes and wanted.kind == "V" and array.dtype.itemsize == wanted.itemsize
 
 
-def _plain(name: str, given: object) -> Array:
+def _plain(name: str, detached: object) -> Array:
     """Return a tensor of another package as an array; one that has a gradient without it."""
-    if not isinstance(given, np.ndarray | np.generic) and hasattr(given, "detach"):
-        tensor: Any = given
-        given = tensor.detach()
-        if hasattr(given, "cpu"):
-            given = cast("Any", given).cpu()
-    return arguments.array(name, given)
+    if not isinstance(detached, np.ndarray | np.generic) and hasattr(detached, "detach"):
+        tensor: Any = detached
+        detached = tensor.detach()
+        if hasattr(detached, "cpu"):
+            detached = cast("Any", detached).cpu()
+    return arguments.array(name, detached)
 
 
 def _dimensions(shape: ir.Shape) -> tuple[int | str | None, ...]:

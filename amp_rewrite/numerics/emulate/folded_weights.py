@@ -178,16 +178,16 @@ def _step(
             return None
         scale, mean, term = numbers
         before = 0.0 if bias is None else bias
-        made = cut_half(cut_half(cut_half(before - mean) * scale) + term)
-        return _scaled(head, weights, scale), made
+        rounded = cut_half(cut_half(cut_half(before - mean) * scale) + term)
+        return _scaled(head, weights, scale), rounded
     other = next((c for v in node.inputs if (c := constant_of(v)) is not None), None)
     if other is None or other.size not in (1, channels):
         return None
     flat = other.reshape(-1)
     if node.op_type in _TERMS:
         term = flat if node.op_type == "Add" else -flat
-        made = np.broadcast_to(term, (channels,)) if bias is None else cut_half(bias + term)
-        return weights, made
+        rounded = np.broadcast_to(term, (channels,)) if bias is None else cut_half(bias + term)
+        return weights, rounded
     if node.op_type not in _FACTORS or constant_of(node.inputs[0]) is not None:
         return None
     factor = flat if node.op_type == "Mul" else cut_half(1 / flat)
@@ -226,9 +226,9 @@ def _product(head: ir.Node, weights: Array, bias: Array | None, nodes: NodeColle
     """Add a product with other weights, and the bias behind it."""
     attributes = [a for a in head.attributes.values() if a.name not in ("alpha", "beta")]
     inputs = [head.inputs[0], nodes.array(weights)]
-    made = nodes.add(head.op_type, inputs, attributes, FLOAT32.ir)
+    product = nodes.add(head.op_type, inputs, attributes, FLOAT32.ir)
     if bias is None:
-        return made
+        return product
     rest = (1,) * (weights.ndim - 2) if head.op_type in _CONVOLUTIONS else ()
     term = nodes.array(np.asarray(bias).reshape(-1, *rest))
-    return nodes.add("Add", [made, term], type_=FLOAT32.ir)
+    return nodes.add("Add", [product, term], type_=FLOAT32.ir)

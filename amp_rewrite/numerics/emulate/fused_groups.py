@@ -104,8 +104,8 @@ class _Finder:
         self.order = {node: index for index, node in enumerate(self.graph)}
         self.ends = set(self.graph.outputs)
         values = (v for node in self.graph for v in node.inputs if v in self.low)
-        found = {value: self._spelled(value) for value in dict.fromkeys(values) if value}
-        self.spelled = {value: one for value, one in found.items() if one is not None}
+        names = {value: self._spelled(value) for value in dict.fromkeys(values) if value}
+        self.spelled = {value: one for value, one in names.items() if one is not None}
 
     def find(self) -> None:
         """Find values and readers, of chains first."""
@@ -204,12 +204,12 @@ class _Finder:
 
     def _spelled(self, value: ir.Value) -> tuple[str, list[ir.Node]] | None:
         """Return the function of a value that its readers spell out, and these."""
-        found = spelled_at(value, self._users, self._is_constant, self.table.spelled)
-        if found is None or any(
-            node.domain != "" or node.outputs[0] not in self.low for node in found[1]
+        name = spelled_at(value, self._users, self._is_constant, self.table.spelled)
+        if name is None or any(
+            node.domain != "" or node.outputs[0] not in self.low for node in name[1]
         ):
             return None
-        return None if any(node.outputs[0] in self.ends for node in found[1][:-1]) else found
+        return None if any(node.outputs[0] in self.ends for node in name[1][:-1]) else name
 
     def _join(self, node: ir.Node) -> None:
         """Put an operator of one element into the groups of what it reads, or into a new one."""
@@ -243,11 +243,11 @@ class _Finder:
         """Tell whether a value needs a group by way of nodes outside of it."""
         pending, seen = [value], set[ir.Node]()
         while pending:
-            maker = (found := pending.pop()) and found.producer()
+            maker = (value_read := pending.pop()) and value_read.producer()
             if maker is None or maker in seen or self.order.get(maker, -1) < first:
                 continue
             if maker in members:
-                if found is not value:
+                if value_read is not value:
                     return True
                 continue
             seen.add(maker)
@@ -258,8 +258,8 @@ class _Finder:
         return operator(node) in self.table.together
 
     def _users(self, value: ir.Value) -> list[ir.Node]:
-        found = dict.fromkeys(node for node, _ in value.uses())
-        return [n for n in found if n not in self.left and n.op_type not in _NO_NUMBERS]
+        users = dict.fromkeys(node for node, _ in value.uses())
+        return [n for n in users if n not in self.left and n.op_type not in _NO_NUMBERS]
 
     def _is_constant(self, value: ir.Value | None) -> bool:
         if value is None or value in self.defaults:

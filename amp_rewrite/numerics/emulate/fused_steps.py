@@ -65,10 +65,10 @@ def _reciprocal(value: Array) -> Array:
     fraction, exponent = np.frexp(value.astype(np.float64))
     cell = np.floor(fraction * 512).astype(np.int64)  # 256 to 511
     estimate = (2**19 // (2 * cell + 1) + 1) // 2
-    found = _round(estimate / 256 * 2.0**-exponent)
+    quotient = _round(estimate / 256 * 2.0**-exponent)
     for _ in range(2):
-        found = found * _fused(-value, found, 2)
-    return found
+        quotient = quotient * _fused(-value, quotient, 2)
+    return quotient
 
 
 def _polynomial(x: Array, coefficients: tuple[np.float16, ...]) -> Array:
@@ -99,8 +99,8 @@ def erf(x: Array) -> Array:
     for coefficient in _TERMS[1:]:
         power = power * t
         total = _fused(_low(coefficient), power, total)
-    found = np.clip(sign * _fused(-total, _exp_of_negative(size * size), 1), _low(-1), _low(1))
-    return np.where(np.isnan(x), x, np.where(np.abs(x) < _LARGEST_ERF, found, sign))
+    values = np.clip(sign * _fused(-total, _exp_of_negative(size * size), 1), _low(-1), _low(1))
+    return np.where(np.isnan(x), x, np.where(np.abs(x) < _LARGEST_ERF, values, sign))
 
 
 def last_erf(x: Array) -> Array:
@@ -113,8 +113,8 @@ def last_erf(x: Array) -> Array:
     for coefficient in terms[1:]:
         power = power * t
         total = _fused_wide(coefficient * power, t, total)
-    found = sign * _fused_wide(-total, np.exp(-size * size), np.float32(1))
-    return np.where(size > _LARGEST_ERF, sign, np.clip(found, -1, 1)).astype(np.float16)
+    values = sign * _fused_wide(-total, np.exp(-size * size), np.float32(1))
+    return np.where(size > _LARGEST_ERF, sign, np.clip(values, -1, 1)).astype(np.float16)
 
 
 def _fused_wide(a: Any, b: Array, c: Any) -> Array:
@@ -190,8 +190,8 @@ def looked_up(nodes: NodeCollector, node: ir.Node) -> ir.Value:
     table = nodes.array(_table(node.op_type, approximate), FLOAT16)
     flat = nodes.add("Reshape", [data, nodes.ints(-1)])
     place = nodes.add("Add", [_bits(nodes, flat), _offset(nodes, flat)])
-    found = nodes.cast(nodes.add("Gather", [table, place]), FLOAT32.ir)
-    return nodes.add("Reshape", [found, nodes.add("Shape", [data])])
+    row = nodes.cast(nodes.add("Gather", [table, place]), FLOAT32.ir)
+    return nodes.add("Reshape", [row, nodes.add("Shape", [data])])
 
 
 def _offset(nodes: NodeCollector, flat: ir.Value) -> ir.Value:

@@ -74,10 +74,10 @@ class _Ranks:
             return len(value.shape)
         if self._inferred is None:
             try:
-                found = inferred_shapes(self._model, {})
+                shapes = inferred_shapes(self._model, {})
             except OptionError:  # inference refuses the model, and so tells nothing
-                found = {}
-            self._inferred = {name: len(shape) for name, shape in found.items()}
+                shapes = {}
+            self._inferred = {name: len(shape) for name, shape in shapes.items()}
         return self._inferred.get(value.name or "")
 
 
@@ -98,11 +98,11 @@ def _join(
     flat = nodes.add("Reshape", [bias, nodes.ints(-1)])
     flat.shape = ir.Shape([math.prod(shape)])
     types[flat] = types[add.outputs[0]]
-    made = nodes.add(
+    joined = nodes.add(
         _JOINED[node.op_type], [*node.inputs[:2], flat], list(node.attributes.values())
     )
-    types[made] = types[add.outputs[0]]
-    insert.replace_node(add, nodes.made, made)
+    types[joined] = types[add.outputs[0]]
+    insert.replace_node(add, nodes.made, joined)
     return [node]
 
 
@@ -139,5 +139,5 @@ def _shape_of_constant(value: ir.Value) -> tuple[int, ...] | None:
 
 
 def _lengths(value: ir.Value | None) -> tuple[int, ...] | None:
-    known = None if value is None else known_shape(value)
-    return None if known is None else tuple(known)
+    lengths = None if value is None else known_shape(value)
+    return None if lengths is None else tuple(lengths)

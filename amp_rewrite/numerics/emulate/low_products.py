@@ -138,9 +138,9 @@ def filter_sizes(node: ir.Node) -> list[int] | None:
     but the data and the attribute kernel_shape tell as much.
     """
     data, weight = operands_of(node)
-    known = known_shape(weight)
-    if known is not None:
-        return known[1:]
+    lengths = known_shape(weight)
+    if lengths is not None:
+        return lengths[1:]
     window, channels = node.attributes.get("kernel_shape"), length_of(data, 1)
     if window is None or channels is None:
         return None

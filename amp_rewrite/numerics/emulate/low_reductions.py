@@ -42,8 +42,8 @@ def average_pool(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     if node.attributes.get_int("count_include_pad", 0) == 0:
         one = nodes.add("Concat", [nodes.ints(1, 1), places], ends)
         ones = nodes.add("Expand", [nodes.number(1), one])
-        found = windows(nodes, node, ones, 1, sizes)
-        count = nodes.add("ReduceSum", [found, nodes.ints(1)])
+        sums = windows(nodes, node, ones, 1, sizes)
+        count = nodes.add("ReduceSum", [sums, nodes.ints(1)])
     mean = adder.round(nodes, nodes.add("Div", [total, count]))
     first = nodes.add("Slice", [lengths, nodes.ints(0), nodes.ints(2)])
     rest = _from(nodes, nodes.add("Shape", [mean]), 2)

@@ -43,8 +43,8 @@ def _batch_normalization(nodes: NodeCollector, node: ir.Node, dtype: DType) -> i
 def _leaky_relu(nodes: NodeCollector, node: ir.Node, dtype: DType) -> ir.Value:
     """x, or x times alpha where it is negative; alpha has the low type."""
     alpha = np.float32(node.attributes.get_float("alpha", _ALPHA)).astype(dtype.numpy)
-    made = nodes.add("LeakyRelu", [node.inputs[0]], [ir.AttrFloat32("alpha", float(alpha))])
-    return nodes.round(made, dtype)
+    activated = nodes.add("LeakyRelu", [node.inputs[0]], [ir.AttrFloat32("alpha", float(alpha))])
+    return nodes.round(activated, dtype)
 
 
 def _cut(value: float, dtype: DType) -> float:

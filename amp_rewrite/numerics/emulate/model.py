@@ -86,8 +86,10 @@ def emulate_typed(
 
 def low_values(types: Types) -> dict[ir.Value | None, DType]:
     """Return the values of a low type, and which it is."""
-    known = {value: dtypes.of(elements.element(t) or FLOAT32.number) for value, t in types.items()}
-    return {value: t for value, t in known.items() if t is not None and t is not FLOAT32}
+    dtypes_of = {
+        value: dtypes.of(elements.element(t) or FLOAT32.number) for value, t in types.items()
+    }
+    return {value: t for value, t in dtypes_of.items() if t is not None and t is not FLOAT32}
 
 
 @dataclass

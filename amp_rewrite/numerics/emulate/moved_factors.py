@@ -58,13 +58,15 @@ def _move(
     nodes = NodeCollector(scaled.outputs[0].name or "", insert.names)
     passed = _passed(second, insert)
     source = passed[-1].inputs[0] if passed else second
-    made = nodes.add("Mul", [source, nodes.number(float(number.reshape(-1)[0]))])
+    product = nodes.add("Mul", [source, nodes.number(float(number.reshape(-1)[0]))])
     factors.add(nodes.made[-1])
-    types[made] = types[second]
+    types[product] = types[second]
     for moved in reversed(passed):
-        made = nodes.add(moved.op_type, [made, *moved.inputs[1:]], list(moved.attributes.values()))
-        types[made] = types[second]
-    result = nodes.add(node.op_type, [first, made], list(node.attributes.values()))
+        product = nodes.add(
+            moved.op_type, [product, *moved.inputs[1:]], list(moved.attributes.values())
+        )
+        types[product] = types[second]
+    result = nodes.add(node.op_type, [first, product], list(node.attributes.values()))
     types[result] = types[scaled.outputs[0]]
     left.update((node, *passed))
     insert.replace_node(scaled, nodes.made, result)
@@ -72,12 +74,12 @@ def _move(
 
 def _passed(value: ir.Value, insert: Inserter) -> list[ir.Node]:
     """Return the nodes before a value that only change its shape and that it alone needs."""
-    found: list[ir.Node] = []
+    nodes: list[ir.Node] = []
     while (maker := value.producer()) is not None and maker.op_type in MOVES:
         if maker.domain != "" or len(value.uses()) != 1 or insert.is_end(value):
             break
-        found.append(maker)
+        nodes.append(maker)
         if (before := maker.inputs[0]) is None:
             break
         value = before
-    return found
+    return nodes

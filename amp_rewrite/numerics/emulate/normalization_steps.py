@@ -24,6 +24,6 @@ def normalization_steps(node: ir.Node, dtype: DType, nodes: NodeCollector) -> ir
         return None
     attributes = [a for a in node.attributes.values() if a.name in _KEPT]
     ones = nodes.array(np.ones_like(numbers))
-    made = nodes.round(nodes.add("LayerNormalization", [data, ones], attributes), dtype)
-    result = nodes.add("Mul", [made, scale])
+    normalized = nodes.round(nodes.add("LayerNormalization", [data, ones], attributes), dtype)
+    result = nodes.add("Mul", [normalized, scale])
     return result if bias is None else nodes.add("Add", [result, bias])

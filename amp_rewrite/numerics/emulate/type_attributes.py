@@ -51,9 +51,9 @@ def widen(tensor: ir.TensorProtocol) -> ConvertedTensor:
 
 
 def _retype_attribute(node: ir.Node, name: str, value: ir.TypeAndShape) -> None:
-    found = elements.from_ir(value.type)
-    if found is None or elements.element(found) not in LOW_MEMBERS:
+    dtype = elements.from_ir(value.type)
+    if dtype is None or elements.element(dtype) not in LOW_MEMBERS:
         return
-    type_ = elements.to_ir(elements.with_element(found, FLOAT32))
-    given = ir.TypeAndShape(type_, value.shape)  # pyright: ignore[reportArgumentType] a low type is a known one
-    node.attributes[name] = ir.Attr(name, ir.AttributeType.TYPE_PROTO, given)
+    type_ = elements.to_ir(elements.with_element(dtype, FLOAT32))
+    type_and_shape = ir.TypeAndShape(type_, value.shape)  # pyright: ignore[reportArgumentType] a low type is a known one
+    node.attributes[name] = ir.Attr(name, ir.AttributeType.TYPE_PROTO, type_and_shape)

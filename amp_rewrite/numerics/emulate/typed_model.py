@@ -54,8 +54,8 @@ class TypedModel:
 
     def copy(self) -> TypedModel:
         """Return a copy that is spare, with the types of this one."""
-        copied, known = clone(self.model), self.types
+        copied, types = clone(self.model), self.types
         pairs = value_pairs(self.model, copied)
-        made = TypedModel(copied, spare=True)
-        made.__dict__["types"] = {new: known[old] for old, new in pairs if old in known}
-        return made
+        model = TypedModel(copied, spare=True)
+        model.__dict__["types"] = {new: types[old] for old, new in pairs if old in types}
+        return model

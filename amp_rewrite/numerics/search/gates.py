@@ -116,8 +116,8 @@ class GatedModel:
             feeds = {**feeds, _GATES: gates}
         if fetch is not None:
             return self._session.run(feeds, fetch)
-        found = self._session.run(feeds, self.outputs)
-        return self._rounded(found) if rounds_ends else found
+        arrays = self._session.run(feeds, self.outputs)
+        return self._rounded(arrays) if rounds_ends else arrays
 
     def _rounded(self, arrays: Feeds) -> dict[str, Array]:
         return {
@@ -221,16 +221,16 @@ class _Builder:
         if not self.slots:
             return
         shape = ir.Shape([len(self.slots)])
-        given = ir.Value(name=_GATES, type=ir.TensorType(ir.DataType.BOOL), shape=shape)
-        made: list[ir.Node] = []
+        gates = ir.Value(name=_GATES, type=ir.TensorType(ir.DataType.BOOL), shape=shape)
+        added: list[ir.Node] = []
         for i, slot in enumerate(self.slots):
             index = ir.AttrTensor("value", ir.Tensor(np.array(i, np.int64)))
             constant = ir.Node("", "Constant", [], [index], outputs=[self._value()])
-            gate = ir.Node("", "Gather", [given, constant.outputs[0]], outputs=[self._value()])
+            gate = ir.Node("", "Gather", [gates, constant.outputs[0]], outputs=[self._value()])
             self.gates[slot] = gate.outputs[0]
-            made += [constant, gate]
-        _prepend(self.model.graph, made)
-        self.model.graph.inputs.append(given)
+            added += [constant, gate]
+        _prepend(self.model.graph, added)
+        self.model.graph.inputs.append(gates)
 
     def _round_read(self, node: ir.Node, index: int, slot: Slot) -> None:
         value, graph = node.inputs[index], node.graph
@@ -271,8 +271,8 @@ class _Builder:
 
     def _is_tensor(self, value: ir.Value) -> bool:
         number = self.flat.number.get(value)
-        known = None if number is None else self.type_graph.types[number]
-        return known is None or known == f"tensor({FLOAT32.onnx})"
+        type_ = None if number is None else self.type_graph.types[number]
+        return type_ is None or type_ == f"tensor({FLOAT32.onnx})"
 
     def _gated(
         self,
@@ -297,10 +297,10 @@ class _Builder:
     def _pair(self, value: ir.Value) -> ir.Node:
         """Return the last node of the rounding of a value that a node makes."""
         self._rounded(value)
-        made = self.rounded[value].producer()
-        if made is None:
+        maker = self.rounded[value].producer()
+        if maker is None:
             raise GraphError("a result without a node", where=value.name)
-        return made
+        return maker
 
     def _rounded(self, value: ir.Value) -> ir.Value:
         if value not in self.rounded:
@@ -312,13 +312,13 @@ class _Builder:
         number = self.flat.number.get(value)
         tensor = None if number is None else constant_tensor(self.type_graph, number)
         held = cast("ir.TensorProtocol | None", tensor)
-        made = self._casts(value) if held is None else [self._constant(value, held)]
+        nodes = self._casts(value) if held is None else [self._constant(value, held)]
         producer, home = value.producer(), value.graph
         if producer is not None and isinstance(producer.graph, ir.Graph):
-            producer.graph.insert_after(producer, made)
+            producer.graph.insert_after(producer, nodes)
         elif isinstance(home, ir.Graph):
-            _prepend(home, made)
-        return made[-1].outputs[0]
+            _prepend(home, nodes)
+        return nodes[-1].outputs[0]
 
     def _casts(self, value: ir.Value) -> list[ir.Node]:
         to_low = ir.AttrInt64("to", self.low.ir.value)

@@ -50,13 +50,13 @@ class Nodes(NamedTuple):
 
     def without_constants(self, kept: Collection[str]) -> tuple[bytes, list[onnx.ValueInfoProto]]:
         """Return the nodes without the long Constants, and what those make, but for some values."""
-        left, start, made = list[bytes](), 0, list[onnx.ValueInfoProto]()
+        left, start, infos = list[bytes](), 0, list[onnx.ValueInfoProto]()
         for place, info in self.constants:
             if info.name not in kept:
                 left.append(self.content[start : place.start])
                 start = place.stop
-                made.append(info)
-        return b"".join([*left, self.content[start:]]), made
+                infos.append(info)
+        return b"".join([*left, self.content[start:]]), infos
 
 
 def fault_of(
@@ -76,8 +76,8 @@ def fault_of(
         samples: The nodes that inference of types is to be tried on, if not all.
     """
     more, fed = onnx.GraphProto(), {info.name for info in rest.input}
-    content, made = nodes.without_constants({info.name for info in rest.output})
-    more.input.extend(made)
+    content, infos = nodes.without_constants({info.name for info in rest.output})
+    more.input.extend(infos)
     for weight in weights:
         message = weight.message
         is_elsewhere = message.data_location == TensorProto.EXTERNAL
@@ -108,30 +108,30 @@ def fault_of_source(flat: FlatProto, type_graph: TypeGraph, header: bytes) -> st
     """Return what the checker says against a model as it was read; None for nothing."""
     graph = RewrittenGraph(flat, type_graph, _NOTHING, (), _unplanned)
     weights = [list(graph.weights(number)) for number in range(len(flat.bodies))]
-    made = list(graph.nodes(MAIN, weights))
-    rest = graph.without_nodes(MAIN, [read for _, outputs in made for read in outputs])
-    return fault_of(header, serialized(node for node, _ in made), rest, weights[MAIN])
+    nodes = list(graph.nodes(MAIN, weights))
+    rest = graph.without_nodes(MAIN, [read for _, outputs in nodes for read in outputs])
+    return fault_of(header, serialized(node for node, _ in nodes), rest, weights[MAIN])
 
 
 def serialized(nodes: Iterable[onnx.NodeProto]) -> Nodes:
     """Return the nodes of a graph as its message holds them."""
-    found, count, constants = bytearray(), 0, list[tuple[slice, onnx.ValueInfoProto]]()
+    content, count, constants = bytearray(), 0, list[tuple[slice, onnx.ValueInfoProto]]()
     for message in nodes:
         node = message.SerializeToString(deterministic=True)
-        start = len(found)
-        found += _NODE + varint(len(node)) + node
+        start = len(content)
+        content += _NODE + varint(len(node)) + node
         count += 1
         if len(node) > _READ:
             info = _long_constant(message)
             if info is not None:
-                constants.append((slice(start, len(found)), info))
-    return Nodes(bytes(found), count, constants)
+                constants.append((slice(start, len(content)), info))
+    return Nodes(bytes(content), count, constants)
 
 
 def _take_out_constants(graph: onnx.GraphProto) -> None:
     """Make graph inputs of what Constants of many elements make, in place."""
-    found = [(node, info) for node in graph.node if (info := _long_constant(node)) is not None]
-    for node, info in found:
+    constants = [(node, info) for node in graph.node if (info := _long_constant(node)) is not None]
+    for node, info in constants:
         graph.node.remove(node)
         graph.input.append(info)
 

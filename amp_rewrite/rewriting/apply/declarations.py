@@ -66,24 +66,24 @@ class Declarations:
         if isinstance(source, FunctionProto) or not source.quantization_annotation:
             return
         numbers = {flat.value_names[v]: v for v, home in enumerate(flat.home) if home == number}
-        found: dict[Read, dict[str, str]] = {}
+        metadata: dict[Read, dict[str, str]] = {}
         for entry in source.quantization_annotation:
             value = numbers.get(entry.tensor_name)
             if value is None:
                 yield entry
             else:
-                found[value] = props(entry.quant_parameter_tensor_names)
+                metadata[value] = props(entry.quant_parameter_tensor_names)
         for value in dict.fromkeys((*body.inputs, *body.initializers, *made)):
-            if found.get(value):
+            if metadata.get(value):
                 annotation = TensorAnnotation(tensor_name=self._wiring.name(value))
-                for key, name in found[value].items():
+                for key, name in metadata[value].items():
                     annotation.quant_parameter_tensor_names.add(key=key, value=name)
                 yield annotation
 
     def _type(self, value: int) -> TypeProto | None:
         """Return the type that the file gives a value, or None."""
-        found = [info.type for info in self._flat.messages_of(value)]
-        return next((t for t in reversed(found) if t.WhichOneof("value") is not None), None)
+        types = [info.type for info in self._flat.messages_of(value)]
+        return next((t for t in reversed(types) if t.WhichOneof("value") is not None), None)
 
     def _is_typed(self, value: int) -> bool:
         return self._type(value) is not None
@@ -92,8 +92,8 @@ class Declarations:
         """Tell whether the type that the file gives a value becomes another one."""
         if value not in self._low and value not in self._wiring.weights:
             return False
-        given = self._type(value)
-        return given is not None and type_string(given, self._wiring.name(value)) is not None
+        before = self._type(value)
+        return before is not None and type_string(before, self._wiring.name(value)) is not None
 
     def _new_type(self, value: int) -> DType:
         """Return the type of a value that `_changed` tells to get another one."""

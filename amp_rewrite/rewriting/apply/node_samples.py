@@ -70,7 +70,7 @@ class NodeSamples:
             The graph; None if a touched node reads or makes what is no tensor of a known type.
         """
         said = {info.name: info.type.tensor_type.elem_type for info in infos}
-        found, kinds = onnx.GraphProto(name="samples"), set[tuple[object, ...]]()
+        graph, kinds = onnx.GraphProto(name="samples"), set[tuple[object, ...]]()
         for item, call, read, made in self._calls():
             types = self._declared(item, made, said) if said else made
             kind = (call, read, types)
@@ -78,8 +78,8 @@ class NodeSamples:
                 kinds.add(kind)
                 if _UNKNOWN in read or _UNKNOWN in types:
                     return None
-                _add(found, f"{len(kinds)}", message_of(item), read, types)
-        return found
+                _add(graph, f"{len(kinds)}", message_of(item), read, types)
+        return graph
 
     def _calls(self) -> Iterator[tuple[Item, object, tuple[int, ...], tuple[int, ...]]]:
         """Yield the touched nodes, what tells their calls, and the types of their ends."""
@@ -116,8 +116,8 @@ class NodeSamples:
 
 def _number(type_: str | None) -> int:
     """Return the element type of a tensor as a number of TensorProto.DataType."""
-    known = element(type_) if type_ is not None and type_.startswith("tensor(") else None
-    return _UNKNOWN if known is None else known
+    number = element(type_) if type_ is not None and type_.startswith("tensor(") else None
+    return _UNKNOWN if number is None else number
 
 
 def _add(

@@ -83,19 +83,19 @@ def noop_casts(type_graph: TypeGraph, plan: CastPlan) -> tuple[int, ...]:
     flat = type_graph.flat
     low_values = {*plan.retyped, *(v for v in plan.ends if flat.is_input(v))}
     low = tensor(plan.low.number)
-    found: list[int] = []
+    nodes: list[int] = []
     for node in flat.nodes_of("Cast"):
         source, output = flat.inputs_of(node)[0], flat.outputs_of(node)[0]
         was_low = type_graph.types[source] == low
         casts_to_low = attribute_type(flat.attributes(node), "to") == low
         writes_low = output in low_values or (casts_to_low and not was_low)
         if (source in low_values or was_low) and writes_low and not flat.is_output(output):
-            found.append(node)
+            nodes.append(node)
     widened = {cast.value for cast in plan.casts if cast.to is not plan.low}
     for node in flat.idle_casts:
         output = flat.outputs_of(node)[0]
         if output in widened:
             continue  # the Cast back would follow another, or do what another does
         if output in low_values and flat.uses(output) and not flat.is_output(output):
-            found.append(node)
-    return tuple(found)
+            nodes.append(node)
+    return tuple(nodes)

@@ -131,12 +131,12 @@ class Rewiring:
         else:
             clamp = self._clamp(cast) if cast.limit else []
             read = self.added[clamp[-1]] if clamp else cast.value
-            made = self._add(cast.name, "Cast", [read], cast.value, cast.to, to=cast.to.number)
+            node = self._add(cast.name, "Cast", [read], cast.value, cast.to, to=cast.to.number)
             chain = [*clamp, cast.name]
             self._insert(chain[0], cast.value)
             for before, item in pairwise(chain):
                 self._behind.setdefault(before, []).append(item)
-            self._redirect(cast.uses, cast.value, made)
+            self._redirect(cast.uses, cast.value, node)
 
     def _add(
         self,
@@ -229,10 +229,10 @@ class Rewiring:
     def touched(self) -> set[int]:
         """Return the nodes whose edges change, or whose constant does."""
         flat = self.flat
-        found = {flat.reader(slot) for slot in self.redirected}
+        nodes = {flat.reader(slot) for slot in self.redirected}
         for value in (*self._renamed, *self._instead):
-            found |= {*flat.readers(value), flat.producer[value]}
-        return found | {flat.producer[v] for v in self.weights if flat.producer[v] != ABSENT}
+            nodes |= {*flat.readers(value), flat.producer[value]}
+        return nodes | {flat.producer[v] for v in self.weights if flat.producer[v] != ABSENT}
 
     def read(self, slot: int) -> Read:
         """Return what is read at a position in `flat.inputs` now."""

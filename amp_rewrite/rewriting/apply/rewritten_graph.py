@@ -89,8 +89,8 @@ class RewrittenGraph:
             return None
 
         def message_of(item: Item) -> NodeProto:
-            made = self._addition(item) if isinstance(item, str) else self._node(item, weights)
-            return made[0]
+            message = self._addition(item) if isinstance(item, str) else self._node(item, weights)
+            return message[0]
 
         touched, retyped = self._touched, self._attributes
         samples = NodeSamples(self._wiring, self._type_graph, touched, retyped)
@@ -99,13 +99,13 @@ class RewrittenGraph:
     def _addition(self, name: str) -> Made:
         """Return a node that is added: a Cast, what stands in front of it, or a low Constant."""
         wiring = self._wiring
-        planned, made = wiring.planned[name], wiring.made_by(name)
+        planned, result = wiring.planned[name], wiring.made_by(name)
         if isinstance(planned, PlannedWeight):
             tensor = with_data(self._convert(planned))
-            return make_node("Constant", [], [wiring.name(made)], name, value=tensor), [made]
+            return make_node("Constant", [], [wiring.name(result)], name, value=tensor), [result]
         read = [wiring.name(wiring.left_of(value)) for value in planned.inputs]
-        node = make_node(planned.op_type, read, [wiring.name(made)], name, **planned.attributes)
-        return node, [made]
+        node = make_node(planned.op_type, read, [wiring.name(result)], name, **planned.attributes)
+        return node, [result]
 
     def _node(self, node: int, weights: Sequence[Sequence[Weight]]) -> Made:
         flat = self._flat
@@ -144,9 +144,9 @@ class RewrittenGraph:
 
     def body(self, number: int, weights: Sequence[Sequence[Weight]]) -> GraphProto:
         """Return the message of a graph; `weights` are the dense initializers by graph."""
-        made = list(self.nodes(number, weights))
-        graph = self.without_nodes(number, [read for _, outputs in made for read in outputs])
-        graph.node.extend(message for message, _ in made)
+        nodes = list(self.nodes(number, weights))
+        graph = self.without_nodes(number, [read for _, outputs in nodes for read in outputs])
+        graph.node.extend(message for message, _ in nodes)
         graph.initializer.extend(with_data(weight) for weight in weights[number])
         return graph
 
@@ -173,29 +173,29 @@ def retyped_attributes(
 ) -> dict[int, list[AttributeProto]]:
     """Return, by node, the attributes that become others."""
     low = plan.low
-    allowed, found = graph.mask(plan.vertices), dict[int, list[AttributeProto]]()
+    allowed, attributes = graph.mask(plan.vertices), dict[int, list[AttributeProto]]()
     typed = graph.where(lambda kind: bool(typed_attributes(kind)))
     for vertex in vertices_in(allowed & typed):
         names = typed_attributes(graph.kind_of(vertex))
         entries = [make_attribute(name, low.number) for name in names]
-        found.setdefault(graph.nodes[vertex], []).extend(entries)
+        attributes.setdefault(graph.nodes[vertex], []).extend(entries)
     for node in flat.idle_casts:
         if any(allowed[vertex] for vertex in graph.vertices_of(node)):
-            found[node] = [make_attribute("to", low.number)]
+            attributes[node] = [make_attribute("to", low.number)]
     for vertex, saturate in plan.fills.items():
         node = graph.nodes[vertex]
-        given = flat.attributes(node).get("value")
-        fill = np.zeros(1, np.float32) if given is None else given.value.numpy()
+        attribute = flat.attributes(node).get("value")
+        fill = np.zeros(1, np.float32) if attribute is None else attribute.value.numpy()
         tensor = TensorProto(data_type=low.number, dims=fill.shape)
         tensor.raw_data = to_low(np.asarray(fill), low, saturate=saturate).tobytes()
-        found.setdefault(node, []).append(make_attribute("value", tensor))
+        attributes.setdefault(node, []).append(make_attribute("value", tensor))
     for vertex in vertices_in(allowed & graph.having(Trait.TYPED_LIKE_FIRST)):
         node = graph.nodes[vertex]
-        names = [*flat.attributes(node), *(a.name for a in found.get(node, ()))]
+        names = [*flat.attributes(node), *(a.name for a in attributes.get(node, ()))]
         if "dtype" not in names:
             base = graph.base(flat.outputs_of(node)[0])
-            found.setdefault(node, []).append(make_attribute("dtype", base.number))
-    return found
+            attributes.setdefault(node, []).append(make_attribute("dtype", base.number))
+    return attributes
 
 
 def set_attribute(node: NodeProto, entry: AttributeProto) -> None:

@@ -79,9 +79,9 @@ def save_rewritten(
         left = iter(places)
         placed = [[_placed(w, left) for w in body] for body in weights]
         head = header(flat, plan, metadata).SerializeToString(deterministic=True)
-        made = list[Read]()
-        nodes = serialized(_noted(graph.nodes(MAIN, placed), made))
-        rest = graph.without_nodes(MAIN, made)
+        outputs_read = list[Read]()
+        nodes = serialized(_noted(graph.nodes(MAIN, placed), outputs_read))
+        rest = graph.without_nodes(MAIN, outputs_read)
         if not plan.is_empty:
             of_source = partial(fault_of_source, flat, type_graph, head)
             samples = graph.samples(rest, placed) if nodes.total > MANY_NODES else None

@@ -25,11 +25,11 @@ def written_metadata(model: Described, plan: CastPlan, target: str) -> dict[str,
 
 def recorded_target(model: Described) -> str | None:
     """Return what a model was rewritten for, as it says itself; None if it says nothing known."""
-    found = model.metadata_props.get(TARGET_KEY)
-    known = {target.name for target in targets.TARGETS}
-    if found == targets.ANY:
-        return found
-    return found if found and all(part.strip() in known for part in found.split(",")) else None
+    name = model.metadata_props.get(TARGET_KEY)
+    names = {target.name for target in targets.TARGETS}
+    if name == targets.ANY:
+        return name
+    return name if name and all(part.strip() in names for part in name.split(",")) else None
 
 
 def for_model(options: RewriteOptions, model: Described) -> RewriteOptions:

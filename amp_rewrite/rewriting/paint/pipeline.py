@@ -191,11 +191,11 @@ def _followed(context: PaintContext, like: Course) -> PaintResult:
     context = context.excluding(always)
     if _ground(context) != _ground(like.context) or always != like.always:
         return _finished(context, always, rounds)
-    for known in like.rounds:
-        kept = _by_pass(context, known.painting, KEEPING)
-        rounds.append(Round(known.painting, kept))
+    for earlier in like.rounds:
+        kept = _by_pass(context, earlier.painting, KEEPING)
+        rounds.append(Round(earlier.painting, kept))
         new = _new(context, kept.values())
-        if new != _new(context, known.kept.values()):
+        if new != _new(context, earlier.kept.values()):
             return _finished(_without(context, new), always, rounds)
         context = _without(context, new)
     return _result(context, Course(context, always, (*rounds,), like.saved))
@@ -285,12 +285,12 @@ def _without(context: PaintContext, kept: Mapping[int, Mark]) -> PaintContext:
 
 def _new(context: PaintContext, marks: Iterable[Mapping[int, Mark]]) -> dict[int, Mark]:
     """Return the marks that are neither excluded nor joined already; the last one wins."""
-    found: dict[int, Mark] = {}
+    new_marks: dict[int, Mark] = {}
     for each in marks:
-        found |= each
+        new_marks |= each
     return {
         vertex: mark
-        for vertex, mark in found.items()
+        for vertex, mark in new_marks.items()
         if vertex not in context.excluded
         and (mark.color is not Color.ALLOW or vertex not in context.joined)
     }

@@ -160,10 +160,10 @@ class ValueFacts:
 
     def fitting(self) -> ValueFacts:
         """Return the facts of which all numbers are taken to be in the range."""
-        found = replace(self, fits=True)
-        known = {n: getattr(self, n) for n in ("intervals", "estimates", "outliers")}
-        vars(found).update(known)
-        return found
+        facts = replace(self, fits=True)
+        fields = {n: getattr(self, n) for n in ("intervals", "estimates", "outliers")}
+        vars(facts).update(fields)
+        return facts
 
     def magnitude(self, value: int) -> float:
         """Return what no element of a value exceeds; a constant is measured, not read again."""

@@ -477,9 +477,9 @@ class RewriteOptions:
                         ),
                         remedy=f"{hint(pattern.text)}; `amp-rewrite explain MODEL` lists the names",
                     )
-        known = {name for called in model.operators for name in names_of(called)}
-        _require_known("deny_ops", self.deny_ops, known, "an operator of the model")
-        _require_known("allow_ops", self.allow_ops, known, "an operator of the model")
+        names = {name for called in model.operators for name in names_of(called)}
+        _require_known("deny_ops", self.deny_ops, names, "an operator of the model")
+        _require_known("allow_ops", self.allow_ops, names, "an operator of the model")
         check_input_names(self.ranges, model)
         check_dimensions(self.lengths, model)
         inputs = {model.value_names[v] for v in model.main.inputs}
@@ -549,11 +549,11 @@ def changed(options: RewriteOptions | None, **changes: Unpack[Changes]) -> Rewri
     if not _SYNONYMS.keys().isdisjoint(changes):
         renamed: Any = {_SYNONYMS.get(name, name): v for name, v in changes.items()}
         return changed(options, **renamed)
-    known = [option.name for option in fields(RewriteOptions)]
+    names = [option.name for option in fields(RewriteOptions)]
     for name in changes:
-        if name not in known:
-            close = [_ELSEWHERE[name]] if name in _ELSEWHERE else get_close_matches(name, known)
-            expected = " or ".join(close) or ", ".join(known)
+        if name not in names:
+            close = [_ELSEWHERE[name]] if name in _ELSEWHERE else get_close_matches(name, names)
+            expected = " or ".join(close) or ", ".join(names)
             raise OptionError("unknown option", found=name, expected=expected)
     # Editors complete the names of options where they can follow them to the class.
     return RewriteOptions(**changes) if options is None else replace(options, **changes)  # pyright: ignore[reportArgumentType] it is spelled there
@@ -574,8 +574,8 @@ AUTO, KEEP, SCALE = "auto", "keep", "scale"
 
 def with_option_names(function: Function) -> Function:
     """Give a function of `**changes` a signature that names them all, for notebooks and `help`."""
-    given = inspect.signature(function)
-    own = [p for p in given.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    signature = inspect.signature(function)
+    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     named = [
         inspect.Parameter(
             option.name,
@@ -584,9 +584,9 @@ def with_option_names(function: Function) -> Function:
             annotation=option.type,
         )
         for option in fields(RewriteOptions)
-        if option.name not in given.parameters
+        if option.name not in signature.parameters
     ]
-    function.__signature__ = given.replace(parameters=[*own, *named])  # pyright: ignore[reportFunctionMemberAccess] PEP 362
+    function.__signature__ = signature.replace(parameters=[*own, *named])  # pyright: ignore[reportFunctionMemberAccess] PEP 362
     return function
 
 

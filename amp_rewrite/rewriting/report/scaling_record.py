@@ -45,9 +45,9 @@ class ScalingRecord(Record):
         border = next((b for b in self.borders if b.node == node), None)
         if border is not None:
             return _border_phrase(border)
-        found = next((s for s in self.sets if s.nodes.get(node)), None)
-        if found is not None:
-            return _set_phrase(found, node)
+        scaled_set = next((s for s in self.sets if s.nodes.get(node)), None)
+        if scaled_set is not None:
+            return _set_phrase(scaled_set, node)
         left = next((u for u in self.unscaled if node in u.nodes), None)
         told = "it belongs to values that leave the range and are not scaled"
         return "" if left is None else f"{told}: {left.why}"
@@ -55,7 +55,7 @@ class ScalingRecord(Record):
     def lines(self, *, every: bool = False) -> Iterator[str]:
         """Yield what was scaled and what was not, in words; a few of them, or every one."""
         most = max(len(self.sets), len(self.unscaled)) if every else _MOST
-        yield from (_set_line(found) for found in self.sets[:most])
+        yield from (_set_line(scaled_set) for scaled_set in self.sets[:most])
         if len(self.sets) > most:
             yield f"scaled: {len(self.sets) - most} more sets of values"
         saved = counted(self.casts_saved, "cast")

@@ -46,18 +46,18 @@ def solve_with_borders(
             summed from need not fit there; None if it is the same.
         roof: As for `solve`.
     """
-    given = limits if of_read is None else of_read
-    of_reads = {read: given[value] for value, read in system.links if value in given}
+    read_limits = limits if of_read is None else of_read
+    of_reads = {read: read_limits[value] for value, read in system.links if value in read_limits}
     solver = Solver(system, {**of_reads, **limits}, roof)
     parts = _Parts(solver)
     numbers = parts.numbers()
     pinned = system.exponents.pinned
     left = solver.needed - numbers.keys()
     refused = {root: pinned.get(root, "no exponent lets all of it fit") for root in left}
-    found = solver.solution(numbers, refused)
-    if any(factor not in _FACTORS for _, _, factor in borders(system, found.exponents)):
+    solution = solver.solution(numbers, refused)
+    if any(factor not in _FACTORS for _, _, factor in borders(system, solution.exponents)):
         return solver.solution({}, dict.fromkeys(numbers, "no Mul can have its factor") | refused)
-    return replace(found, chosen=_joined(system, found))
+    return replace(solution, chosen=_joined(system, solution))
 
 
 def _joined(system: System, found: Solution) -> dict[int, list[int]]:
@@ -75,8 +75,8 @@ def _joined(system: System, found: Solution) -> dict[int, list[int]]:
 def borders(system: System, exponents: Mapping[int, int]) -> list[tuple[int, int, int]]:
     """Return the value, the element that reads it and the factor's exponent, by Mul and reader."""
     get = exponents.get
-    found = ((v, read, get(read, 0) - get(v, 0)) for v, read in system.links)
-    return [(value, read, factor) for value, read, factor in found if factor]
+    ratios = ((v, read, get(read, 0) - get(v, 0)) for v, read in system.links)
+    return [(value, read, factor) for value, read, factor in ratios if factor]
 
 
 class _Link(NamedTuple):
@@ -112,12 +112,12 @@ class _Parts:
 
     def _units(self) -> dict[int, int]:
         """Return, by root, the number of which the exponent of a set has to be a multiple."""
-        found: dict[int, int] = {}
+        units: dict[int, int] = {}
         for element in self.solver.elements:
             root, ratio = self.exponents.find(element)
             if isinstance(ratio, Fraction):
-                found[root] = math.lcm(found.get(root, 1), ratio.denominator)
-        return found
+                units[root] = math.lcm(units.get(root, 1), ratio.denominator)
+        return units
 
     def numbers(self) -> dict[int, int | Fraction]:
         """Return the number of every set that is scaled."""
@@ -131,14 +131,14 @@ class _Parts:
 
     def _reached(self, root: int) -> dict[int, Fraction]:
         """Return what is linked to a set -> how many times its number; first seen, first served."""
-        found, left = {root: Fraction(1)}, [root]
+        ratios, left = {root: Fraction(1)}, [root]
         while left:
             at = left.pop()
             for other, ratio in self.next_to.get(at, ()):
-                if other not in found and other not in self.exponents.pinned:
-                    found[other] = found[at] * ratio
+                if other not in ratios and other not in self.exponents.pinned:
+                    ratios[other] = ratios[at] * ratio
                     left.append(other)
-        return found
+        return ratios
 
     def _chosen(self, root: int, ratios: Mapping[int, Fraction]) -> dict[int, int | Fraction]:
         """Return the numbers of the sets around one that are scaled, by the cheapest cut."""
@@ -188,8 +188,8 @@ def _arcs(parts: Sequence[int], values: Sequence[int], links: Sequence[_Link]) -
     place = {part: number for number, part in enumerate(parts)}
     of_value = {value: len(parts) + 1 + 2 * number for number, value in enumerate(values)}
     rows: list[tuple[int, int, int]] = []
-    for value, made, read in links:
-        giver, reader = place.get(made, len(parts)), place.get(read, len(parts))
+    for value, produced, read in links:
+        giver, reader = place.get(produced, len(parts)), place.get(read, len(parts))
         down = of_value[value]
         rows += [(down, reader, _NEVER), (reader, down + 1, _NEVER)]
         rows += [(giver, down, _MUL), (down + 1, giver, _MUL)]

@@ -89,10 +89,10 @@ class Needs:
 
     def _look_at(self, value: int) -> None:
         """Note the largest magnitude of a value, if it is known."""
-        known = self._known(value)
-        if known is not None and known:
-            self._own[value] = known
-            self.largest[value] = max(known, self._summed(value))
+        magnitude = self._known(value)
+        if magnitude is not None and magnitude:
+            self._own[value] = magnitude
+            self.largest[value] = max(magnitude, self._summed(value))
 
     def roof(self, value: int) -> float:
         """Return the largest exponent of a value that fits as it is; of others `limits` tell.

@@ -77,10 +77,10 @@ def _numbers(noted: Any) -> dict[str, dict[int, int]]:
 
 def _elements(flat: FlatProto, reads: Mapping[str, Mapping[int, int]]) -> dict[int, int]:
     """Return the elements that nodes read -> their exponents."""
-    found: dict[int, int] = {}
+    elements: dict[int, int] = {}
     for node, name in enumerate(flat.node_names):
         for index, exponent in reads.get(name, {}).items():
             slot = flat.input_start[node] + index
             if slot < flat.input_start[node + 1]:
-                found[flat.n_values + slot] = exponent
-    return found
+                elements[flat.n_values + slot] = exponent
+    return elements

@@ -84,8 +84,8 @@ def scale_given(
     """
     needs, facts = Needs(form, measured), ValueFacts(own, form.low)
     of_form = form.type_graph.flat.value_names
-    known = {name: value for value, name in enumerate(flat.value_names) if name}
-    numbers = {v: known[name] for v, name in enumerate(of_form) if name in known}
+    by_name = {name: value for value, name in enumerate(flat.value_names) if name}
+    numbers = {v: by_name[name] for v, name in enumerate(of_form) if name in by_name}
     choice = _Choice(flat, own, facts, form.low, [], adds_nodes)
     choice.limits = {numbers[v]: k for v, k in needs.limits_of_results().items() if v in numbers}
     choice.read_limits = {numbers[v]: k for v, k in needs.limits().items() if v in numbers}
@@ -122,14 +122,14 @@ def _with_savings(
     numbers: dict[str, list[int]] = {}
     for value, name in enumerate(names):
         numbers.setdefault(name, []).append(value)
-    for found in sets:
-        values = [value for name in found.values for value in numbers.get(name, ())]
-        made = (flat.outputs_of(node) for value in values for node in flat.readers(value))
-        around = {*values, *chain.from_iterable(made)}
+    for scaled_set in sets:
+        values = [value for name in scaled_set.values for value in numbers.get(name, ())]
+        outputs = (flat.outputs_of(node) for value in values for node in flat.readers(value))
+        around = {*values, *chain.from_iterable(outputs)}
         yield replace(
-            found,
+            scaled_set,
             casts_saved=sum(casts[names[value]] for value in around),
-            nodes_saved=len(nodes & found.nodes.keys()),
+            nodes_saved=len(nodes & scaled_set.nodes.keys()),
         )
 
 
@@ -175,8 +175,8 @@ class _Choice:
     roof: Roof | None = None
 
     def made(self) -> Scaling | None:
-        found = self._best()
-        return found if found is not None and (found.sets or found.unscaled) else None
+        best = self._best()
+        return best if best is not None and (best.sets or best.unscaled) else None
 
     def _best(self) -> Scaling | None:
         plain = self._made(adds_nodes=False)
@@ -200,12 +200,12 @@ class _Choice:
             held = self._limits_of_constants(system)
             limits = {**self.limits, **held}
             if adds_nodes:
-                found = solve_with_borders(system, limits, self.read_limits, self.roof)
+                solution = solve_with_borders(system, limits, self.read_limits, self.roof)
             else:
-                found = solve(system, limits, self.roof)
-            unfit = self._unfit(system, found, spares_numbers=spares_numbers)
+                solution = solve(system, limits, self.roof)
+            unfit = self._unfit(system, solution, spares_numbers=spares_numbers)
             if not unfit:
-                return self._scaling(system, found)
+                return self._scaling(system, solution)
             given_up |= unfit
         return self.given_up(next(iter(given_up.values())))
 
@@ -273,15 +273,17 @@ class _Choice:
             return Scaling(self.flat, "", (), self._unscaled(system, found))
         scaled = scaled_flat(system, found.exponents)
         taken = Counter(found.derived.values())  # by result
-        made = (self._set(system, found, members, taken) for members in found.chosen.values())
-        sets = tuple(each for each in made if each.values or not system.links)
+        scaled_sets = (
+            self._set(system, found, members, taken) for members in found.chosen.values()
+        )
+        sets = tuple(each for each in scaled_sets if each.values or not system.links)
         note, left = exponents_noted(system, found.exponents), self._unscaled(system, found)
         lost = self._subnormal(system, found)
         return Scaling(scaled, note, sets, left, lost, borders=self._borders(scaled, found))
 
     def _borders(self, scaled: FlatProto, found: Solution) -> tuple[Border, ...]:
         """Return the Muls that a scaled model has and this one has not."""
-        own, made = {*self.flat.node_names}, list[Border]()
+        own, borders_added = {*self.flat.node_names}, list[Border]()
         numbers = {name: value for value, name in enumerate(self.flat.value_names) if name}
         for node in scaled.nodes_of("Mul"):
             if scaled.node_names[node] in own:
@@ -294,8 +296,8 @@ class _Choice:
             after = before + round(math.log2(np.asarray(held.numpy()).astype(np.float64).item()))
             slots = scaled.uses(scaled.outputs_of(node)[0])
             readers = dict.fromkeys(scaled.node_names[scaled.reader(slot)] for slot in slots)
-            made.append(Border(scaled.node_names[node], name, before, after, (*readers,)))
-        return (*made,)
+            borders_added.append(Border(scaled.node_names[node], name, before, after, (*readers,)))
+        return (*borders_added,)
 
     def _set(
         self, system: System, found: Solution, members: list[int], taken: Mapping[int, int]
@@ -309,8 +311,8 @@ class _Choice:
         own = system.constants & {*members}
         first = names[values[0]] if values else names[system.value_of(members[0])]
         told = {names[v]: found.exponents[v] for v in values}
-        made = {self.flat.producer[v]: found.exponents[v] for v in reversed(values)}
-        nodes = {self.flat.node_names[n]: made[n] for n in sorted(made) if n != ABSENT}
+        exponents = {self.flat.producer[v]: found.exponents[v] for v in reversed(values)}
+        nodes = {self.flat.node_names[n]: exponents[n] for n in sorted(exponents) if n != ABSENT}
         after = math.ldexp(reached, exponent)
         taken_in = len(own) + sum(taken.get(member, 0) for member in {*members})
         return ScaledSet(
@@ -333,8 +335,8 @@ class _Choice:
 
     def _makers(self, values: Iterable[int]) -> tuple[str, ...]:
         """Return the names of the nodes that make some values."""
-        made = {self.flat.producer[value] for value in values} - {ABSENT}
-        return tuple(self.flat.node_names[node] for node in sorted(made))
+        makers = {self.flat.producer[value] for value in values} - {ABSENT}
+        return tuple(self.flat.node_names[node] for node in sorted(makers))
 
     def _subnormal(self, system: System, found: Solution) -> int:
         """Return how many constants have elements below the smallest normal number now only."""

@@ -94,13 +94,13 @@ class _Scaled:
         self._add_borders()
         self._drop()
         names = self._place_added()
-        made = number_model(self.proto, self.flat.files.holding(self.held))
-        made.keep_names(names)
-        return made
+        model = number_model(self.proto, self.flat.files.holding(self.held))
+        model.keep_names(names)
+        return model
 
     def _slots(self) -> dict[int, dict[int, int]]:
         """Return, by constant, the exponent at each position in `inputs` that reads it."""
-        found: dict[int, dict[int, int]] = {}
+        slots: dict[int, dict[int, int]] = {}
         for read, exponent in self.exponents.items():
             if read not in self.system.constants or not exponent:
                 continue
@@ -108,10 +108,10 @@ class _Scaled:
             if stored_tensor(self.flat, value) is None:
                 continue  # what a ConstantOfShape repeats: an attribute
             uses = [read - self.flat.n_values] if read != value else self.flat.uses(value)
-            found.setdefault(value, {}).update(dict.fromkeys(uses, exponent))
+            slots.setdefault(value, {}).update(dict.fromkeys(uses, exponent))
             if read == value and not uses:
-                found[value] = {-1: exponent}
-        return found
+                slots[value] = {-1: exponent}
+        return slots
 
     def _scale(self, value: int, slots: Mapping[int, int]) -> None:
         """Scale a constant in its place for one exponent, and in copies for others."""
@@ -137,9 +137,9 @@ class _Scaled:
         message = self._message(tensor, exponent, own, wide=is_wide)
         if node >= 0:
             constant = make_node("Constant", [], [own], value=message)
-            made = self.messages[node]
-            del made.attribute[:], made.output[:]
-            made.MergeFrom(constant)
+            node_message = self.messages[node]
+            del node_message.attribute[:], node_message.output[:]
+            node_message.MergeFrom(constant)
         elif is_wide:
             self.dropped.setdefault(home, set()).add(name)
             self._append(self.graphs[home], message)
@@ -185,25 +185,25 @@ class _Scaled:
 
         A Mul stands in front of the first of them.
         """
-        flat, found = self.flat, borders(self.system, self.exponents)
+        flat, border_list = self.flat, borders(self.system, self.exponents)
         places = self._places
         readers: dict[tuple[int, int, int], list[int]] = {}
-        for value, read, factor in found:
+        for value, read, factor in border_list:
             slot = read - flat.n_values
             home, _ = places[flat.reader(slot)]
             readers.setdefault((value, factor, home), []).append(slot)
         for (value, factor, home), slots in readers.items():
             name, number = flat.value_names[value], element(self.system.types[value] or "")
-            own, made = self.names.part(name, "Factor"), self.names.part(name, "Scaled")
+            own, scaled = self.names.part(name, "Factor"), self.names.part(name, "Scaled")
             array = np.array(math.ldexp(1.0, factor)).astype(_DTYPES[number or 0].numpy)
             self._append(self.graphs[home], numpy_helper.from_array(array, own))
-            mul = make_node("Mul", [name, own], [made], self.names.part(made, "Mul"))
+            mul = make_node("Mul", [name, own], [scaled], self.names.part(scaled, "Mul"))
             first = min(places[flat.reader(slot)][1] for slot in slots)
             self.added.setdefault(home, []).append((first, mul))
             for node in (flat.reader(slot) for slot in slots):
                 for index, read in enumerate(flat.inputs_of(node)):
                     if read == value:
-                        self.messages[node].input[index] = made
+                        self.messages[node].input[index] = scaled
 
     @cached_property
     def _places(self) -> Mapping[int, tuple[int, int]]:
@@ -247,10 +247,10 @@ class _Scaled:
             return numpy_helper.from_array(to_low(scaled, dtype), name)
         assert isinstance(tensor, StoredTensor)
         source = tensor_of(tensor)
-        made = ConvertedTensor(source, dtype, exponent=exponent, name=name)
+        converted = ConvertedTensor(source, dtype, exponent=exponent, name=name)
         message = TensorProto(name=name, data_type=dtype.number, dims=tensor.dims)
-        refer(message, Place(HELD, len(self.flat.files.held) + len(self.held), made.nbytes))
-        self.held.append(Held(stored(made), made))
+        refer(message, Place(HELD, len(self.flat.files.held) + len(self.held), converted.nbytes))
+        self.held.append(Held(stored(converted), converted))
         return message
 
     def _place_added(self) -> list[str]:

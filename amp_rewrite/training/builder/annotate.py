@@ -35,9 +35,9 @@ def annotate(node: ir.Node, opsets: Mapping[str, int]) -> None:
     schema = _schema(node, opsets) if _is_told(node) else None
     if schema is None:
         return
-    found = _inferred(node, schema, opsets)
+    types = _inferred(node, schema, opsets)
     for value in node.outputs:
-        proto = found.get(value.name or "")
+        proto = types.get(value.name or "")
         if proto is not None:
             value.type = value.type or ir.serde.deserialize_type_proto_for_type(proto)
             shape = ir.serde.deserialize_type_proto_for_shape(proto)

@@ -91,17 +91,17 @@ class Builder(NodeBuilder):
         if axes is None:
             return self.op(op, x, keepdims=keep)
         if self.opset >= _AXES_INPUT or op == "ReduceSum":
-            given = axes if isinstance(axes, ir.Value) else self.constant(list(axes))
+            axes_value = axes if isinstance(axes, ir.Value) else self.constant(list(axes))
             noop = 1 if isinstance(axes, ir.Value) else None
-            return self.op(op, x, given, keepdims=keep, noop_with_empty_axes=noop)
-        known = self.ints(axes) if isinstance(axes, ir.Value) else list(axes)
-        if known is None:
+            return self.op(op, x, axes_value, keepdims=keep, noop_with_empty_axes=noop)
+        numbers = self.ints(axes) if isinstance(axes, ir.Value) else list(axes)
+        if numbers is None:
             raise GradientError(
                 f"{op} takes no computed axes before opset {_AXES_INPUT}",
                 where=f"value {x.name!r}",
                 remedy="convert the model with onnx.version_converter",
             )
-        return self.op(op, x, axes=known, keepdims=keep) if known else x
+        return self.op(op, x, axes=numbers, keepdims=keep) if numbers else x
 
     def reduce_sum(self, x: ir.Value, axes: Axes = None, *, keepdims: bool = True) -> ir.Value:
         """Return the sum over axes."""

@@ -153,15 +153,15 @@ def solve_reshape(node: ir.Node) -> None:
     if data is None or data.shape is None or tensor is None or output.shape is None:
         return
     wanted = [int(n) for n in tensor.numpy().reshape(-1)]
-    given = list(data.shape.dims)
-    if wanted.count(-1) != 1 or any(n == 0 and i >= len(given) for i, n in enumerate(wanted)):
+    lengths = list(data.shape.dims)
+    if wanted.count(-1) != 1 or any(n == 0 and i >= len(lengths) for i, n in enumerate(wanted)):
         return
-    made: list[Dim] = [given[i] if n == 0 else n for i, n in enumerate(wanted)]
+    result: list[Dim] = [lengths[i] if n == 0 else n for i, n in enumerate(wanted)]
     position = wanted.index(-1)
-    found = _quotient(given, made[:position] + made[position + 1 :])
-    if found is not None:
-        made[position] = found
-        output.shape = better_shape(output.shape, ir.Shape(made))
+    quotient = _quotient(lengths, result[:position] + result[position + 1 :])
+    if quotient is not None:
+        result[position] = quotient
+        output.shape = better_shape(output.shape, ir.Shape(result))
 
 
 def _quotient(over: list[Dim], under: list[Dim]) -> Dim | None:

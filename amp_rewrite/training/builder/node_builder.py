@@ -93,14 +93,16 @@ class NodeBuilder:
         """
         stem = f"{self._scope}/{op_type}"
         name = self._names.number(stem) if name is None else self.free_name(name)
-        given = {key: _attribute(value) for key, value in attributes.items() if value is not None}
+        attributes_set = {
+            key: _attribute(value) for key, value in attributes.items() if value is not None
+        }
         # Nodes and values have name spaces of their own.
         names = [name] if outputs == 1 else [self.free_name(f"{name}:{k}") for k in range(outputs)]
         node = ir.Node(
             domain,
             op_type,
             inputs,
-            ir.convenience.convert_attributes(given),
+            ir.convenience.convert_attributes(attributes_set),
             outputs=[ir.Value(name=n) for n in names],
             name=name,
             metadata_props=self._origin(),

@@ -128,8 +128,8 @@ def warn_if_slow(precision: str, device: Device) -> None:
     """Warn, once per process, of a `reason_against`; the CUDA driver tells the capability."""
     capability = None
     if device.kind == "cuda" and precision in LOW:
-        found = cuda_device(device.index)
-        capability = None if found is None else found.capability
+        device_facts = cuda_device(device.index)
+        capability = None if device_facts is None else device_facts.capability
     reason = reason_against(precision, device, capability)
     if reason is not None:
         advice = f"it pays on CUDA devices of compute capability {_PAYS} or more"

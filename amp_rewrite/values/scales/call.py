@@ -102,8 +102,8 @@ class Call:
 
     def attribute(self, name: str, default: Any) -> Any:
         """Return the value of an attribute."""
-        found = self.attributes.get(name)
-        return default if found is None or found.reference else found.value
+        attribute = self.attributes.get(name)
+        return default if attribute is None or attribute.reference else attribute.value
 
     def input(self, index: int) -> int:
         """Return the element of an input, ABSENT for one that is not there."""
@@ -141,8 +141,8 @@ class Call:
         if ABSENT in (result, *factors):
             self.pin(result, *factors)
             return
-        given = powers or (1,) * len(factors)
-        self.system.products.append(Product(result, tuple(zip(factors, given, strict=True))))
+        exponents = powers or (1,) * len(factors)
+        self.system.products.append(Product(result, tuple(zip(factors, exponents, strict=True))))
 
     def pin(self, *elements: int) -> None:
         """Let elements have exponent 0, for what the node computes does not scale."""
@@ -160,8 +160,8 @@ class Call:
     def scale_attribute(self, name: str, default: float, element: int, ratio: int = 1) -> None:
         """Let an attribute be multiplied with an element."""
         if element != ABSENT:
-            found = ScaledAttribute(self.node, name, default, element, ratio)
-            self.system.attributes.append(found)
+            scaled = ScaledAttribute(self.node, name, default, element, ratio)
+            self.system.attributes.append(scaled)
 
 
 Rule = Callable[[Call], None]

@@ -97,22 +97,22 @@ class _Builder:
         read = flat.inputs_of(node)
         if not self._borders and held.isdisjoint(read):  # nearly always
             return [v if v != ABSENT and floats[v] else ABSENT for v in read]
-        values, found, known = flat.inputs, list[int](), dict[int, int]()
+        values, inputs, elements = flat.inputs, list[int](), dict[int, int]()
         for slot in range(flat.input_start[node], flat.input_start[node + 1]):
             value = values[slot]
             if value == ABSENT or not floats[value]:
-                found.append(ABSENT)
+                inputs.append(ABSENT)
             elif value in held and self._is_own(value):
-                found.append(flat.n_values + slot)
-                self.system.constants.add(found[-1])
+                inputs.append(flat.n_values + slot)
+                self.system.constants.add(inputs[-1])
             elif self._borders:
-                if value not in known:
-                    known[value] = flat.n_values + slot
-                    self.system.links.append((value, known[value]))
-                found.append(known[value])
+                if value not in elements:
+                    elements[value] = flat.n_values + slot
+                    self.system.links.append((value, elements[value]))
+                inputs.append(elements[value])
             else:
-                found.append(value)
-        return found
+                inputs.append(value)
+        return inputs
 
     def _is_own(self, value: int) -> bool:
         """Tell whether each reader of a value may have another one: it is a constant."""

@@ -81,10 +81,10 @@ def solve(system: System, limits: Mapping[int, float], roof: Roof | None = None)
 
 def is_solution(system: System, exponents: Mapping[int, int]) -> bool:
     """Tell whether exponents meet every equation of a system; elements without one have 0."""
-    found, get = system.exponents, exponents.get
-    for element in range(len(found)):
-        root, ratio = found.find(element)
-        if get(element, 0) != ratio * get(root, 0) or (root in found.pinned and get(element, 0)):
+    union, get = system.exponents, exponents.get
+    for element in range(len(union)):
+        root, ratio = union.find(element)
+        if get(element, 0) != ratio * get(root, 0) or (root in union.pinned and get(element, 0)):
             return False
     return all(
         get(product.result, 0) == sum(power * get(e, 0) for e, power in product.factors)
@@ -128,21 +128,21 @@ class Solver:
 
         By negative ones grows what has a negative ratio, a reciprocal: few roofs are asked for.
         """
-        found = self.rooms.get(root, Room())
+        room = self.rooms.get(root, Room())
         if self._roof is not None:
             for element, ratio in self._growing(sign > 0).get(root, ()):
-                found = found.joined(Room(high=self._roof_of(element)), ratio)
-        return found
+                room = room.joined(Room(high=self._roof_of(element)), ratio)
+        return room
 
     def _growing(self, is_positive: bool) -> dict[int, list[tuple[int, Ratio]]]:
         """Return, by root, the elements that grow with its number, if that is of this sign."""
         if is_positive not in self._of_sign:
-            made: dict[int, list[tuple[int, Ratio]]] = {}
+            links: dict[int, list[tuple[int, Ratio]]] = {}
             for element in self.elements:
                 root, ratio = self.exponents.find(element)
                 if (ratio > 0) == is_positive:
-                    made.setdefault(root, []).append((element, ratio))
-            self._of_sign[is_positive] = made
+                    links.setdefault(root, []).append((element, ratio))
+            self._of_sign[is_positive] = links
         return self._of_sign[is_positive]
 
     def _roof_of(self, element: int) -> float:
@@ -176,7 +176,7 @@ class Solver:
         Such a constant, with what only moves it, serves no other product, and fits as it is.
         """
         bound = set[int]()
-        made = _made_of_constants(self.system)
+        constants = _made_of_constants(self.system)
         n_values, value_of, find = (
             self.system.flat.n_values,
             self.system.value_of,
@@ -185,11 +185,11 @@ class Solver:
         for element in self.elements:
             root, ratio = find(element)
             value = element if element < n_values else value_of(element)
-            if value not in made or ratio not in (1, -1):
+            if value not in constants or ratio not in (1, -1):
                 bound.add(root)
         bound |= self.needed
         sums = [self._sum(product) for product in products]
-        times = Counter(root for found in sums for root in found)
+        times = Counter(root for of_sum in sums for root in of_sum)
         left: list[Product] = []
         for product, found in zip(products, sums, strict=True):
             roots = [self.exponents.find(element)[0] for element, _ in reversed(product.factors)]
@@ -202,12 +202,12 @@ class Solver:
 
     def _sum(self, product: Product) -> dict[int, Ratio]:
         """Return a product as an equation sum = 0 of free roots, those that cancel left out."""
-        found: dict[int, Ratio] = {}
+        sums: dict[int, Ratio] = {}
         for element, power in ((product.result, -1), *product.factors):
             root, ratio = self.exponents.find(element)
             if root not in self.exponents.pinned:
-                found[root] = found.get(root, 0) + power * ratio
-        return {root: power for root, power in found.items() if power}
+                sums[root] = sums.get(root, 0) + power * ratio
+        return {root: power for root, power in sums.items() if power}
 
     def _tied(self, product: Product) -> bool:
         """Tell whether a product leaves at most two free sets, and tie these."""
@@ -251,10 +251,10 @@ class Solver:
             root, ratio = self.exponents.find(element)
             if root in ratios:
                 ratios[root].add(ratio)
-        for root, found in ratios.items():
+        for root, multiple in ratios.items():
             why = self.exponents.pinned.get(root)
             room = self.rooms[root]
-            number = None if why else smallest_number(self.room(root, room.sign), found)
+            number = None if why else smallest_number(self.room(root, room.sign), multiple)
             if number is None:
                 refused[root] = why or "no exponent lets all of it fit"
             else:
@@ -263,14 +263,14 @@ class Solver:
 
     def solution(self, numbers: Numbers, refused: Mapping[int, str]) -> Solution:
         """Return the exponents of all elements, from those of their sets."""
-        found = Solution(chosen={root: [] for root in numbers}, refused=dict(refused))
+        solution = Solution(chosen={root: [] for root in numbers}, refused=dict(refused))
         for element in self.elements if numbers else ():
             root, ratio = self.exponents.find(element)
             if root in numbers:
-                found.chosen[root].append(element)
-                found.exponents[element] = int(numbers[root] * ratio)
-        self._derive(found, numbers)
-        return found
+                solution.chosen[root].append(element)
+                solution.exponents[element] = int(numbers[root] * ratio)
+        self._derive(solution, numbers)
+        return solution
 
     def _derive(self, found: Solution, numbers: Numbers) -> None:
         """Let the constants that serve one product alone take what it needs."""
@@ -307,11 +307,11 @@ def smallest_number(room: Room, ratios: Iterable[Ratio]) -> int | None:
 def _made_of_constants(system: System) -> set[int]:
     """Return the values that are constants, or are made of constants alone."""
     flat = system.flat
-    found = {system.value_of(constant) for constant in system.constants}
-    found.update(v for body in flat.bodies for v in body.initializers)
-    found.add(ABSENT)
+    values = {system.value_of(constant) for constant in system.constants}
+    values.update(v for body in flat.bodies for v in body.initializers)
+    values.add(ABSENT)
     inputs, starts = flat.inputs, flat.input_start
     for node in range(flat.n_nodes):
-        if found.issuperset(inputs[starts[node] : starts[node + 1]]) and not flat.bodies_in(node):
-            found.update(flat.outputs_of(node))
-    return found - {ABSENT}
+        if values.issuperset(inputs[starts[node] : starts[node + 1]]) and not flat.bodies_in(node):
+            values.update(flat.outputs_of(node))
+    return values - {ABSENT}

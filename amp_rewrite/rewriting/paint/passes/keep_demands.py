@@ -72,8 +72,8 @@ class _Search:
         inputs = _float_inputs(context) if self._demands else {}
         looks = bool(self._demands) or _subtracts_constants(self._graph.flat)
         places = constant_places(self._graph) if looks else {}
-        given = {**inputs, **places}
-        self._counts = Counts(self._graph, self._magnitude, functions.results, given)
+        values = {**inputs, **places}
+        self._counts = Counts(self._graph, self._magnitude, functions.results, values)
         self._places = places
         self._differences = find_differences(self._graph, self._counts)
 
