@@ -276,14 +276,15 @@ def remember_norm(norm: ir.Value, gradients: Sequence[Raw]) -> None:
 
 def known_norm(gradients: Sequence[Raw]) -> ir.Value | None:
     """Return the global norm of exactly these gradients before clipping if it is computed."""
-    norms: list[tuple[ir.Value, ir.Value] | None] = [
+    entries: list[tuple[ir.Value, ir.Value] | None] = [
         values_of(g).meta.get(NORM_KEY) for g in gradients
     ]
-    if norms[0] is None:
+    scaled = [entry for entry in entries if entry is not None]
+    norms = {norm for norm, _ in scaled}
+    if len(scaled) < len(entries) or len(norms) != 1:  # some are not clipped, or by another norm
         return None
-    norm: ir.Value = norms[0][0]
-    sources = {entry[1] for entry in norms if entry is not None and entry[0] is norm}
-    return norm if None not in norms and sources == norm.meta.get(NORM_OF_KEY) else None
+    norm = norms.pop()
+    return norm if {source for _, source in scaled} == norm.meta.get(NORM_OF_KEY) else None
 
 
 def _graph(gradients: Sequence[Gradient]) -> TrainingGraph:

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from amp_rewrite import optimizers
+from amp_rewrite import LossScaleOptimizer, optimizers
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.optimizers import GradientDescent
@@ -72,15 +72,7 @@ forward (float[2] g, float[2] h) => (float loss)
 }"""
 
 
-@pytest.mark.parametrize(
-    "together",
-    [
-        True,
-        pytest.param(
-            False, marks=pytest.mark.xfail(reason="known_norm takes the first group's norm for all")
-        ),
-    ],
-)
+@pytest.mark.parametrize("together", [True, False])
 def test_the_norm_of_a_step_is_that_of_all_gradients(together: bool) -> None:
     pairs = pairs_of(load(onnx.parser.parse_model(TWO_VARIABLES)))
     groups = [[g for g, _ in pairs]] if together else [[g] for g, _ in pairs]
@@ -88,6 +80,19 @@ def test_the_norm_of_a_step_is_that_of_all_gradients(together: bool) -> None:
     feeds = {"g": np.array([3, 4], np.float32), "h": np.array([0, 12], np.float32)}
     _, out = run([(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], feeds)
     assert out["gradient_norm"] == 13.0
+
+
+@pytest.mark.parametrize("name", ["g", "h"])
+def test_an_infinity_in_any_group_that_is_clipped_by_itself_skips_the_step(name: str) -> None:
+    optimizer = LossScaleOptimizer(GradientDescent(1.0))
+    model = load(onnx.parser.parse_model(TWO_VARIABLES))
+    pairs = optimizer.compute_gradients(value(model, "loss"))
+    clipped = [(optimizers.clip_by_global_norm([g], 1.0)[0][0], v) for g, v in pairs]
+    feeds = {"g": np.array([3, 4], np.float32), "h": np.array([0, 12], np.float32)}
+    feeds[name][1] = np.inf
+    with TrainingSession(optimizer.apply_gradients(clipped)) as session:
+        assert not session.run(feeds, ["grads_finite"])["grads_finite"]
+        assert not any(session.state_dict()[variable].any() for variable in ("v", "w"))
 
 
 def test_none_stays_none_and_a_known_norm_is_used(dense_model: Make) -> None:
