@@ -121,10 +121,10 @@ class VerifyReport:
 
     @property
     def holds(self) -> bool | None:
-        """Whether it holds; None where nothing was compared, so that nobody knows."""
-        if self.unjudged is not None and not self.failures:
-            return None
-        return self.ok if self.compared else None
+        """Whether it holds; None where nothing failed and nothing was compared: nobody knows."""
+        if self.failures:
+            return False
+        return True if self.unjudged is None and self.compared else None
 
     @property
     def verdict(self) -> str:
@@ -294,10 +294,9 @@ class VerifyReport:
     @property
     def control_beyond(self) -> str:
         """That the rounded weights alone exceed the tolerance, for who is about to search."""
-        bound = max(self.tolerances.rtol, self.tolerances.atol)
-        limit = f"rtol {bound:.3g}" if self.tolerances.strict else "the tolerance"
+        given = texts.asked_for(self.tolerances)
         return (
-            f"{limit} is below the error of rounding the weights to {self.precision}: "
+            f"{given} is below the error of rounding the weights to {self.precision}: "
             f"{percent(self.control_worst)} of the output's peak. Only float32 weights can meet it"
         )
 

@@ -38,6 +38,15 @@ def test_of(limits: Tolerances) -> str:
     )
 
 
+def asked_for(limits: Tolerances) -> str:
+    """Return the tolerance by its name: what was asked for, or the usual one."""
+    if not limits.strict:
+        return "the tolerance"
+    numbers = {"rtol": limits.rtol, "atol": limits.atol}
+    named = [f"{name} {number:.3g}" for name, number in numbers.items() if number]
+    return " with ".join(named) or "a tolerance of 0"
+
+
 def unsteady_line(output: OutputComparison, moves: Outputs) -> str:
     """Return why an output holds that is beyond the tolerance, as the original's moves are."""
     moved = next(other for other in moves if other.name == output.name)

@@ -1,0 +1,384 @@
+"""What a report of `verify` says, of records made by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from amp_rewrite.errors import OptionError
+from amp_rewrite.numerics.compare.distance import OutputComparison, Tolerances
+from amp_rewrite.numerics.compare.selection_report import SelectionComparison
+from amp_rewrite.numerics.compare.stress_report import Outcome, StressReport, StressResult
+from amp_rewrite.numerics.compare.verify_records import (
+    DeviceComparison,
+    Infinity,
+    Misfit,
+    NodeGrowth,
+)
+from amp_rewrite.numerics.compare.verify_report import VerifyReport, print_verify
+
+LIMITS = Tolerances(0.01, 0.0, strict=False)
+
+GOOD = OutputComparison(
+    *("y", "float32", 8),
+    max_abs=0.25,
+    max_rel=0.5,
+    scaled_error=0.02,
+    cosine=1.0,
+    distance=0.01,
+    within=1.0,
+    nan=0,
+    inf=0,
+    top1=None,
+    shape_differs=False,
+    ok=True,
+)
+BAD = replace(GOOD, name="z", scaled_error=0.12, distance=0.1, ok=False, fault="distance")
+SHAPE = replace(BAD, name="s", fault="shape", shape_differs=True)
+EMPTY = replace(GOOD, name="e", elements=0)
+CONSTANT = replace(GOOD, name="c", constant=2.0)
+AS_ORIGINAL = replace(GOOD, name="m", as_original=True)
+
+OVERFLOW = Infinity("v", "n", "Exp", 3, 0)
+MISFIT = Misfit("v", "n", "Exp", 0.5)
+DEVICE = DeviceComparison(("GPU",), (), error="no memory", asked=True)
+PICKED = SelectionComparison("n", "TopK", "v", chosen=4, same=4)
+
+
+def stress(outcome: Outcome, *outputs: OutputComparison) -> StressReport:
+    result = StressResult("zeros", ("x: 0",), outcome, "it is off", outputs)
+    return StressReport((result,), 1.0, 5.0)
+
+
+def report(*outputs: OutputComparison, **given: Any) -> VerifyReport:
+    facts = {"feeds": 2, "data": "x.npz", "outputs": outputs or (GOOD,)} | given
+    return VerifyReport("float16", tolerances=LIMITS, **facts)
+
+
+FIRST = "output z: error 10 % of its size"
+LEFT = ("feed 1: NaN", "feed 2: NaN")
+OVERFLOWS = (
+    "1 values inside overflow, first v (Exp n): 3 elements are infinite where the original is "
+    "finite"
+)
+CASES = {
+    "passed": (report(), "Passed on 2 batches of your data", (), True),
+    "one batch": (report(feeds=1), "Passed on 1 batch of your data", (), True),
+    "no batch": (report(feeds=0), "Passed on 0 batches of your data", (), True),
+    "made up": (
+        report(feeds=1, data="made-up inputs, seed 0"),
+        "Passed on 1 made-up batch",
+        (),
+        True,
+    ),
+    "many made up": (
+        report(feeds=1000, data="made-up inputs, seed 0"),
+        "Passed on 1,000 made-up batches",
+        (),
+        True,
+    ),
+    "one of two": (report(GOOD, BAD), "FAILED", (FIRST,), False),
+    "two": (report(BAD, SHAPE), "FAILED", (FIRST, "output s has another shape"), False),
+    "refused": (report(refused="no load"), "no load; FAILED", ("no load",), False),
+    "refused and off": (
+        report(BAD, refused="no load"),
+        "no load; FAILED",
+        ("no load", FIRST),
+        False,
+    ),
+    "overflow": (report(BAD, infinities=(OVERFLOW,)), "FAILED", None, False),
+    "absorbed": (
+        report(infinities=(OVERFLOW,)),
+        "FAILED",
+        (f"{OVERFLOWS}; the outputs absorb it",),
+        False,
+    ),
+    "misfit": (report(misfits=(MISFIT,)), "FAILED", (str(MISFIT),), False),
+    "stressed": (
+        report(stress=stress("held", GOOD)),
+        "Passed on 2 batches of your data and on stress inputs",
+        (),
+        True,
+    ),
+    "stress left out": (
+        report(stress=stress("left out", GOOD)),
+        "Passed on 2 batches of your data",
+        (),
+        True,
+    ),
+    "stress fails": (
+        report(stress=stress("failed", BAD)),
+        "FAILED",
+        ("on zeros (x: 0): it is off",),
+        False,
+    ),
+    "device": (report(device=DEVICE), "FAILED", ("GPU could not run the model: no memory",), False),
+    "device nobody asked for": (
+        report(device=replace(DEVICE, asked=False)),
+        "Passed on 2 batches of your data",
+        (),
+        True,
+    ),
+    "no elements": (report(EMPTY), "nothing was compared: no elements", (), None),
+    "constant and refused": (
+        report(CONSTANT, refused="no load"),
+        "no load; FAILED",
+        ("no load",),
+        False,
+    ),
+    "no elements and no feeds": (
+        report(EMPTY, feeds=0),
+        "FAILED",
+        ("nothing was compared: no elements",),
+        False,
+    ),
+    "constant": (
+        report(CONSTANT),
+        "nothing was compared: output c is 2 everywhere in both models",
+        (),
+        None,
+    ),
+    "constant under stress": (
+        report(CONSTANT, stress=stress("held", GOOD)),
+        "Passed on stress inputs; nothing was compared on the others",
+        (),
+        True,
+    ),
+    "constant, and stress left out": (
+        report(CONSTANT, stress=stress("left out", GOOD)),
+        "nothing was compared: output c is 2 everywhere in both models",
+        (),
+        None,
+    ),
+    "left out": (
+        report(EMPTY, feeds=0, left_out=LEFT),
+        "In doubt: nothing was compared: feed 1: NaN",
+        (),
+        None,
+    ),
+    "one left out": (report(left_out=LEFT[:1]), "Passed on 2 batches of your data", (), True),
+    "left out, and stress": (
+        report(EMPTY, feeds=0, left_out=LEFT, stress=stress("held", GOOD)),
+        "Passed on stress inputs; nothing was compared on the others",
+        (),
+        True,
+    ),
+    "unfinished": (report(unfinished="time is over"), "In doubt: time is over", (), None),
+    "unfinished and off": (report(BAD, unfinished="time is over"), "FAILED", (FIRST,), False),
+    "as the original": (
+        report(GOOD, AS_ORIGINAL, moves=(replace(BAD, name="m"),)),
+        "Passed on 2 batches of your data (output m within the original's own changes)",
+        (),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_verdict_follows_from_the_records(name: str) -> None:
+    made, verdict, failures, holds = CASES[name]
+    assert made.verdict == verdict
+    assert made.holds is holds
+    assert made.ok is (not made.failures and made.unjudged is None)
+    assert made.ok is bool(holds) or not made.compared
+    if failures is None:
+        failures = (FIRST, OVERFLOWS + "; the outputs absorb it")
+    assert made.failures == failures
+    said = f"FAILED: {made.failures[0]}" if made.failures else verdict
+    start = f"<VerifyReport: float16 {said}; {made.feeds} feeds ("
+    assert repr(made).startswith(start[:80])
+    assert made.to_text(width=300).startswith(made.headline)
+
+
+@pytest.mark.parametrize(
+    ("made", "headline"),
+    [
+        (report(BAD), f"FAILED: {FIRST}"),
+        (report(BAD, refused="no load"), "no load; FAILED"),
+        (report(misfits=(MISFIT,), refused="no load"), "no load; FAILED"),
+        (report(GOOD, CONSTANT), "Passed on 2 batches of your data: worst error 2 % of "),
+        (report(CONSTANT), "nothing was compared: output c is 2 everywhere in both models"),
+        (report(unfinished="late"), "In doubt: late: worst error so far 2 % of the output's peak"),
+        (
+            report(control=(replace(GOOD, scaled_error=0.03),)),
+            "Passed on 2 batches of your data: worst error 2 % of the output's peak (rounding the "
+            "weights alone: 3 %)",
+        ),
+    ],
+)
+def test_a_headline_has_what_decided(made: VerifyReport, headline: str) -> None:
+    assert made.headline.startswith(headline)
+    assert ("(rounding" in made.headline) == ("(rounding" in headline)
+
+
+CONTROL = "rounding the weights alone to float16 gives the same error: "
+
+
+@pytest.mark.parametrize(
+    ("made", "doubt"),
+    [
+        (report(), None),
+        (report(BAD), None),
+        (report(BAD, control=(BAD,)), CONTROL + FIRST),
+        (report(GOOD, BAD, control=(GOOD, BAD)), CONTROL + FIRST),
+        (report(BAD, control=(replace(BAD, distance=0.01),)), None),
+        (report(BAD, control=(BAD,), refused="no load"), None),
+        (report(BAD, control=(BAD,), misfits=(MISFIT,)), None),
+        (report(BAD, control=(BAD,), stress=stress("failed", BAD)), None),
+        (report(BAD, control=(BAD,), stress=stress("held", GOOD)), CONTROL + FIRST),
+        (report(BAD, control=(BAD,), unfinished="late"), CONTROL + FIRST),
+        (report(control=(GOOD,), unfinished="late"), "late"),
+        (report(control=(BAD,), misfits=(MISFIT,)), None),
+        (
+            report(BAD, untold=("Loop l: two results",)),
+            "nodes inside If, Loop or Scan select by values, and the comparison could not use the "
+            "original's selection: Loop l: two results. A swapped near tie may be the only "
+            "difference",
+        ),
+    ],
+)
+def test_doubt_is_about_outputs_that_nothing_else_speaks_against(
+    made: VerifyReport, doubt: str | None
+) -> None:
+    assert made.doubt == doubt
+    assert made.to_dict()["doubt"] == doubt
+    told, html = made.to_text(width=300).splitlines(), made._repr_html_()
+    assert (f"In doubt: {doubt}" in told) == bool(doubt and made.failures)
+    assert ("in doubt: " in html) == (doubt is not None)
+
+
+FULL = report(
+    *(GOOD, replace(AS_ORIGINAL, apart=5, apart_error=0.5), CONSTANT),
+    stress=stress("doubtful", GOOD),
+    left_out=LEFT,
+    control=(replace(GOOD, scaled_error=0.03), replace(GOOD, scaled_error=0.01)),
+    moves=(replace(BAD, name="m"),),
+    selections=(PICKED,),
+    growth=(NodeGrowth("grower", "Exp", 0.1, 0.2, 2.0),),
+    shapes={"y": (2, 4)},
+    infinities=(Infinity("v", "n", "Exp", 0, 1),),
+)
+WEIGHTS = (
+    "rounding the weights alone to float16 gives a worst error of 3 % of the output's peak; the "
+    "model has 2 %"
+)
+MOVES = (
+    "the float32 original changes by 12 % of the output's peak when its inputs change by one part "
+    "in 1,000,000"
+)
+TRIED = "stress inputs (1.0 s of at most 5 s): zeros"
+
+
+def test_notes_stand_in_their_order() -> None:
+    assert FULL.notes() == (
+        *FULL.stress.lines(),
+        "left out: feed 1: NaN",
+        "left out: feed 2: NaN",
+        "output c is 2 everywhere in both models, so it proves nothing",
+        "output m: 5 elements in fully masked rows do not count; their worst error is 50 % of its "
+        "peak",
+        WEIGHTS,
+        MOVES,
+        str(PICKED),
+        "output m exceeds the tolerance, but so does the float32 original when its inputs change "
+        "by one part in 1,000,000 (output m: error 10 % of its size); up to 2 times that change "
+        "passes",
+    )
+    assert FULL.measures == (TRIED, WEIGHTS, MOVES, str(PICKED))
+    assert (report().notes(), report().measures, report().remarks) == ((), (), ())
+
+
+def test_what_the_headline_says_is_no_remark() -> None:
+    assert FULL.remarks == FULL.notes()  # the headline is the first failure
+    passes = replace(FULL, infinities=())
+    assert passes.remarks == tuple(line for line in passes.notes() if line != WEIGHTS)
+
+
+def test_a_report_as_data_has_its_judgements_and_its_records() -> None:
+    content = FULL.to_dict()
+    judged = ["version", "ok", "verdict", "failures", "doubt", "notes", "test"]
+    assert list(content)[:7] == judged
+    assert [content[key] for key in judged] == [
+        *(1, False, "FAILED", list(FULL.failures), None, list(FULL.notes()), FULL.test)
+    ]
+    assert "shapes" not in content
+    assert content["outputs"][0]["max_abs"] == 0.25
+    assert FULL.shapes == {"y": (2, 4)}
+    endless = report(replace(GOOD, max_rel=float("inf"), cosine=float("nan")))
+    text = endless.to_json()
+    assert text.endswith("\n}\n")
+    assert text.startswith('{\n "version": 1,\n "ok": true,')
+    (output,) = json.loads(text)["outputs"]
+    assert (output["max_rel"], output["cosine"]) == (None, None)
+
+
+def test_a_text_has_every_part_once() -> None:
+    made = replace(FULL, device=DEVICE)
+    lines = [line.strip() for line in made.to_text(width=300).splitlines()]
+    assert lines[0] == made.headline
+    assert lines[1] == "failed: GPU could not run the model: no memory"
+    assert lines[2] == ("float16, emulated for cuda, against the original: 2 feeds (x.npz)")
+    assert any(line.startswith("grower") for line in lines)
+    assert "GPU could not run the model: no memory" in lines
+    for line in (*made.remarks, made.test):
+        assert lines.count(line) == 1
+    html = made._repr_html_()
+    assert all(f"failed: {line}" in html for line in ("1 values", "GPU could"))
+    assert "grower" in html
+
+
+@pytest.mark.parametrize("width", [0, 10_001, 1.5])
+def test_a_width_that_is_none_is_refused(width: Any) -> None:
+    with pytest.raises(OptionError, match="width"):
+        report().to_text(width=width)
+
+
+@pytest.mark.parametrize("width", [1, 10_000])
+def test_the_least_and_the_largest_width_are_widths(width: int) -> None:
+    assert report().to_text(width=width)
+
+
+def test_a_text_has_120_columns_by_default() -> None:
+    assert FULL.to_text() == FULL.to_text(width=120)
+    assert FULL.to_text() != FULL.to_text(width=121)
+
+
+@pytest.mark.parametrize(
+    ("made", "color"),
+    [
+        (report(BAD), "\x1b[31m"),
+        (report(BAD, unfinished="late"), "\x1b[31m"),
+        (report(), "\x1b[32m"),
+        (report(CONSTANT), "\x1b[33m"),
+        (report(unfinished="late"), "\x1b[33m"),
+    ],
+)
+def test_a_headline_is_red_green_or_yellow(made: VerifyReport, color: str) -> None:
+    out = io.StringIO()
+    print_verify(made, Console(file=out, force_terminal=True, color_system="standard", width=300))
+    assert out.getvalue().startswith(color)
+
+
+@pytest.mark.parametrize(
+    ("tolerances", "limit"),
+    [
+        (LIMITS, "the tolerance is"),
+        (Tolerances(1e-5, 0.0, strict=True), "rtol 1e-05 is"),
+        (Tolerances(0.0, 1e-5, strict=True), "atol 1e-05 is"),
+        (Tolerances(1e-4, 1e-5, strict=True), "rtol 0.0001 with atol 1e-05 is"),
+        (Tolerances(0.0, 0.0, strict=True), "a tolerance of 0 is"),
+    ],
+)
+def test_what_the_weights_alone_exceed_is_called_by_its_name(
+    tolerances: Tolerances, limit: str
+) -> None:
+    made = replace(report(control=(BAD,)), tolerances=tolerances)
+    assert made.control_beyond == (
+        f"{limit} below the error of rounding the weights to float16: 12 % of the output's peak. "
+        "Only float32 weights can meet it"
+    )
