@@ -65,7 +65,7 @@ class IndexedSlices(NamedTuple):
 Gradient: TypeAlias = ir.Value | IndexedSlices
 Gradients: TypeAlias = Sequence[Gradient | None]
 Rule: TypeAlias = Callable[[ir.Node, Sequence[ir.Value | None], Builder], Gradients]
-"""(node, gradient of each output, builder) -> one gradient per input; None is no gradient.
+"""(node, gradient of each output, builder) -> gradients of the first inputs; None is no gradient.
 
 A rule emits standard operators of the model's opset, reuses forward values, and does not undo
 broadcasting: the walk sums every gradient to its input's shape. The first input of an operator that

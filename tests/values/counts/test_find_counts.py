@@ -16,6 +16,8 @@ CONSTANTS = """float half = {0.5}, float two = {2}, float[1] low = {-10000}, int
     int64 zero = {0}, int64 one = {1}, float[1,4] row = {1, 0.1, 0.01, 0.001},
     float[2,2] triangle = {1, 1, 0, 1},
     float[4,4] layer = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7.5},
+    float[4,4] sums = {1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 1},
+    float[3,1] turn = {0.5, 0.25, -0.5},
     double wide = {0.5}"""
 
 
@@ -109,6 +111,12 @@ def test_flags_are_counted_by_sums(body: str, kind: Kind | None) -> None:
         ('f = Cast<to = 1>(n) y = Einsum<equation = "ab,cd->abcd">(f, row)', Kind.COUNT),
         ("r = Reshape(n, four) f = Cast<to = 1>(r) y = MatMul(f, layer)", None),
         ("t = Concat<axis = 1>(n, n) f = Cast<to = 1>(t) y = MatMul(f, triangle)", Kind.COUNT),
+        ("t = Concat<axis = 1>(n, n, n) f = Cast<to = 1>(t) y = MatMul(f, turn)", Kind.COUNT),
+        (
+            "t = Concat<axis = 1>(n, n, n, n) f = Cast<to = 1>(t) s = MatMul(f, sums) "
+            "y = MatMul(s, sums)",
+            Kind.COUNT,
+        ),
     ],
 )
 def test_long_products_with_weights_are_layers(body: str, kind: Kind | None) -> None:

@@ -31,7 +31,7 @@ def mul(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = a b: g b, g a."""
     (g,), (x, y) = gs, operands(node)
     if x is y:
-        return [b.mul(known(g), b.mul(x, 2)), None]
+        return [b.mul(known(g), b.mul(x, 2))]
     return [b.mul(known(g), y), b.mul(known(g), x)]
 
 
@@ -57,7 +57,7 @@ def pow_(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     g, y = known(gs[0]), node.outputs[0]
     number = b.array(exponent)
     if number is not None and number.size == 1:
-        return [_power(b, g, base, float(number.reshape(-1)[0]), y), None]
+        return [_power(b, g, base, float(number.reshape(-1)[0]), y)]
     p = b.cast_like(exponent, base)
     slope = b.mul(p, b.pow(base, b.sub(p, 1)))
     by_base = b.mul(g, b.where(b.equal(p, 0), b.operand(0, p), slope))

@@ -24,12 +24,12 @@ def gather(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     if x.producer() is not None and b.rank(indices) == 0:
         single = b.ints(indices)
         if single is not None and rank is not None and axis >= 0:
-            return [_padded(b, g, x, single[0], axis), None]
+            return [_padded(b, g, x, single[0], axis)]
     flat = b.reshape(non_negative(b, indices, b.dim(x, axis)), [-1])
     if axis == 0:
         rest = b.slice(b.shape(x), [1], [2**63 - 1])
         rows = b.reshape(g, b.concat([b.op("Shape", flat), rest], 0))
-        return [IndexedSlices(rows, flat, b.shape(x)), None]
+        return [IndexedSlices(rows, flat, b.shape(x))]
     if rank is None:
         raise GradientError(
             "Gather along an axis needs the rank of its data for its gradient",
@@ -39,7 +39,7 @@ def gather(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     shape = b.shape(x)
     before, behind = b.slice(shape, [0], [axis]), b.slice(shape, [axis + 1], [2**63 - 1])
     lined = b.reshape(g, b.concat([before, b.op("Shape", flat), behind], 0))
-    return [b.shaped_like(scatter_axis(b, lined, flat, axis, b.dim(x, axis)), x), None]
+    return [b.shaped_like(scatter_axis(b, lined, flat, axis, b.dim(x, axis)), x)]
 
 
 def _padded(b: Builder, g: ir.Value, x: ir.Value, index: int, axis: int) -> ir.Value:
@@ -63,7 +63,7 @@ def gather_elements(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y[.., j, ..] = x[.., i[.., j, ..], ..]: g added at i along the axis."""
     x, indices = operands(node)
     axis = node.attributes.get_int("axis", 0)
-    return [scatter_along(b, x, indices, known(gs[0]), axis), None]
+    return [scatter_along(b, x, indices, known(gs[0]), axis)]
 
 
 def gather_nd(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -72,7 +72,7 @@ def gather_nd(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     batch = node.attributes.get_int("batch_dims", 0)
     if batch:
         indices = _with_batch(node, b, indices, batch)
-    return [scatter_nd(b, x, indices, known(gs[0])), None]
+    return [scatter_nd(b, x, indices, known(gs[0]))]
 
 
 def _with_batch(node: ir.Node, b: Builder, indices: ir.Value, batch: int) -> ir.Value:
@@ -104,19 +104,19 @@ def compress(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     if "axis" in node.attributes:
         axis = node.attributes.get_int("axis", 0)
         dense = scatter_axis(b, g, indices, axis, b.dim(x, axis), unique=True)
-        return [b.shaped_like(dense, x), None]
+        return [b.shaped_like(dense, x)]
     length = b.reshape(b.size(x), [1])
-    return [b.reshape_like(scatter_axis(b, g, indices, 0, length, unique=True), x), None]
+    return [b.reshape_like(scatter_axis(b, g, indices, 0, length, unique=True), x)]
 
 
 def top_k(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y, i = the k largest (smallest) x along an axis and where they are: g at i."""
     if gs[0] is None:
-        return [None, None]
+        return [None]
     x, axis = operands(node)[0], node.attributes.get_int("axis", -1)
     indices = node.outputs[1]
     zeros = b.zeros_like(x)
-    return [b.shaped_like(b.op("ScatterElements", zeros, indices, gs[0], axis=axis), x), None]
+    return [b.shaped_like(b.op("ScatterElements", zeros, indices, gs[0], axis=axis), x)]
 
 
 RULES: Rules = {

@@ -173,7 +173,7 @@ def _batch_training(node: ir.Node, b: Builder, g: ir.Value) -> Gradients:
     inner = b.sub(b.sub(g, b.mul(total, fraction)), b.mul(centred, slope))
     by_x = b.mul(inner, b.mul(r, b.cast(_per_channel(b, scale, rank), wide)))
     by_scale = b.reshape_like(b.mul(moment, r), scale)
-    return [b.shaped_like(by_x, x), by_scale, b.reshape_like(total, bias), None, None]
+    return [b.shaped_like(by_x, x), by_scale, b.reshape_like(total, bias)]
 
 
 def lp_normalization(node: ir.Node, gs: Received, b: Builder) -> Gradients:

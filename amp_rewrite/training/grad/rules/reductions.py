@@ -17,14 +17,14 @@ from amp_rewrite.training.grad.rules.arithmetic import Received, known, operands
 
 def reduce_sum(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = sum of x: g."""
-    return _passed(node, b.expand_like(_kept(b, node, known(gs[0])), operands(node)[0]))
+    return [b.expand_like(_kept(b, node, known(gs[0])), operands(node)[0])]
 
 
 def reduce_mean(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = mean of n x: g / n."""
     g, x = known(gs[0]), operands(node)[0]
     share = _share(b, node, x)
-    return _passed(node, b.expand_like(_kept(b, node, b.mul(g, share)), x))
+    return [b.expand_like(_kept(b, node, b.mul(g, share)), x)]
 
 
 def _share(b: Builder, node: ir.Node, x: ir.Value) -> ir.Value | float:
@@ -49,7 +49,7 @@ def reduce_extremum(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     equal = b.cast_like(b.equal(x, y), g)
     axes = _axes(node, b)
     count = b.reduce_sum(equal, axes) if not _is_noop(node, b) else equal
-    return _passed(node, b.mul(equal, b.div(g, count)))
+    return [b.mul(equal, b.div(g, count))]
 
 
 def reduce_prod(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -71,12 +71,12 @@ def reduce_prod(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     none, one = b.equal(zeros, 0), b.equal(zeros, 1)
     of_others = b.where(b.logical_and(is_zero, one), product, 0)
     of_others = b.where(none, b.div(product, safe), of_others)
-    return _passed(node, b.mul(g, of_others))
+    return [b.mul(g, of_others)]
 
 
 def reduce_l1(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = sum of |x|: g sign(x)."""
-    return _passed(node, b.mul(_kept(b, node, known(gs[0])), b.sign(operands(node)[0])))
+    return [b.mul(_kept(b, node, known(gs[0])), b.sign(operands(node)[0]))]
 
 
 def reduce_l2(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -84,26 +84,26 @@ def reduce_l2(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     x = operands(node)[0]
     g, y = known(gs[0]), node.outputs[0]
     ratio = b.where(b.greater(y, 0), b.div(g, y), 0)
-    return _passed(node, b.mul(_kept(b, node, ratio), x))
+    return [b.mul(_kept(b, node, ratio), x)]
 
 
 def reduce_sum_square(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = sum of x^2: 2 g x."""
     x = operands(node)[0]
-    return _passed(node, b.mul(_kept(b, node, b.mul(known(gs[0]), 2)), x))
+    return [b.mul(_kept(b, node, b.mul(known(gs[0]), 2)), x)]
 
 
 def reduce_log_sum(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = ln of the sum of x: g e^-y."""
     by_sum = b.mul(known(gs[0]), b.exp(b.neg(node.outputs[0])))
-    return _passed(node, b.expand_like(_kept(b, node, by_sum), operands(node)[0]))
+    return [b.expand_like(_kept(b, node, by_sum), operands(node)[0])]
 
 
 def reduce_log_sum_exp(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = ln of the sum of e^x: g e^(x - y)."""
     x = operands(node)[0]
     g, y = _kept(b, node, known(gs[0])), _kept(b, node, node.outputs[0])
-    return _passed(node, b.mul(g, b.exp(b.sub(x, y))))
+    return [b.mul(g, b.exp(b.sub(x, y)))]
 
 
 def cum_sum(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -111,7 +111,7 @@ def cum_sum(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     g, axis = known(gs[0]), operands(node)[1]
     reverse = 1 - node.attributes.get_int("reverse", 0)
     exclusive = node.attributes.get_int("exclusive", 0)
-    return [b.op("CumSum", g, axis, exclusive=exclusive, reverse=reverse), None]
+    return [b.op("CumSum", g, axis, exclusive=exclusive, reverse=reverse)]
 
 
 def _axes(node: ir.Node, b: Builder) -> ir.Value | list[int] | None:
@@ -134,11 +134,6 @@ def _kept(b: Builder, node: ir.Node, value: ir.Value) -> ir.Value:
     if axes is None or node.attributes.get_int("keepdims", 1):
         return value
     return b.unsqueeze(value, axes)
-
-
-def _passed(node: ir.Node, gradient: ir.Value) -> Gradients:
-    """Return the gradient of the data; the axes have none."""
-    return [gradient, None][: len(node.inputs)]
 
 
 RULES: Rules = {

@@ -49,7 +49,7 @@ def resize(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     for position, axis in enumerate(axes):
         if not _is_kept(node, b, x, axis, position):
             g = _applied(b, g, _matrix(node, b, x, axis, position), axis, rank)
-    return [b.shaped_like(g, x), *[None] * (len(node.inputs) - 1)]
+    return [b.shaped_like(g, x)]
 
 
 def _input(node: ir.Node, index: int) -> ir.Value | None:

@@ -18,12 +18,12 @@ def identity(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 
 def cast(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = x in another type: g in the type of x."""
-    return [b.cast_like(known(gs[0]), operands(node)[0]), None][: len(node.inputs)]
+    return [b.cast_like(known(gs[0]), operands(node)[0])]
 
 
 def reshape(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = x in another shape (Reshape, Squeeze, Unsqueeze, Flatten): g in the shape of x."""
-    return [b.reshape_like(known(gs[0]), operands(node)[0]), None][: len(node.inputs)]
+    return [b.reshape_like(known(gs[0]), operands(node)[0])]
 
 
 def transpose(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -37,7 +37,7 @@ def transpose(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 
 def expand(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = x broadcast to a shape: g, summed by the walk."""
-    return [gs[0], None]
+    return [gs[0]]
 
 
 def tile(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -54,7 +54,7 @@ def tile(node: ir.Node, gs: Received, b: Builder) -> Gradients:
         axes: ir.Value | list[int] = b.range(0, last, 2)
     else:
         axes = list(range(0, 2 * rank, 2))
-    return [b.shaped_like(b.reduce_sum(split, axes, keepdims=False), x), None]
+    return [b.shaped_like(b.reduce_sum(split, axes, keepdims=False), x)]
 
 
 def concat(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -75,7 +75,7 @@ def split(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """Y_i = pieces of x: their gradients one behind the other, zeros where there is none."""
     pieces = [b.zeros_like(y) if g is None else g for y, g in zip(node.outputs, gs, strict=True)]
     joined = b.concat(pieces, node.attributes.get_int("axis", 0))
-    return [b.shaped_like(joined, operands(node)[0]), None][: len(node.inputs)]
+    return [b.shaped_like(joined, operands(node)[0])]
 
 
 def dropout(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -86,13 +86,12 @@ def dropout(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     g = known(gs[0])
     _, ratio, training = (*node.inputs, None, None)[:3]
     mode = b.ints(training) if training is not None else [0]
-    none = [None] * (len(node.inputs) - 1)
     if mode == [0]:
-        return [g, *none]
+        return [g]
     scale = _dropout_scale(b, g, ratio)
     if mode is None and training is not None:
         scale = b.where(training, scale, b.operand(1, g))
-    return [b.where(_mask(node, b), b.mul(g, scale), 0), *none]
+    return [b.where(_mask(node, b), b.mul(g, scale), 0)]
 
 
 def _dropout_scale(b: Builder, g: ir.Value, ratio: ir.Value | None) -> ir.Value:
@@ -139,7 +138,7 @@ def space_to_depth(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 def trilu(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = a triangle of x: the same triangle of g."""
     upper = node.attributes.get_int("upper", 1)
-    return [b.op("Trilu", known(gs[0]), *node.inputs[1:], upper=upper), None][: len(node.inputs)]
+    return [b.op("Trilu", known(gs[0]), *node.inputs[1:], upper=upper)]
 
 
 def reverse_sequence(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -148,7 +147,7 @@ def reverse_sequence(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     time = node.attributes.get_int("time_axis", 0)
     lengths = operands(node)[1]
     by_x = b.op("ReverseSequence", known(gs[0]), lengths, batch_axis=batch, time_axis=time)
-    return [by_x, None]
+    return [by_x]
 
 
 def sequence(node: ir.Node, gs: Received, b: Builder) -> Gradients:

@@ -20,15 +20,14 @@ def slice_(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     which are what the same Slice takes out of 0, 1, 2, ...
     """
     g, x = known(gs[0]), operands(node)[0]
-    none = [None] * (len(node.inputs) - 1)
     starts, ends = operands(node)[1:3]
     axes, steps = (*node.inputs[3:], None, None)[:2]
     if steps is not None and any(step != 1 for step in b.ints(steps) or [0]):
         bounds, listed = _bounds(node, b, (starts, ends, steps), axes)
-        return [_scattered(b, g, x, bounds, listed), *none]
+        return [_scattered(b, g, x, bounds, listed)]
     static = _static_pads(b, x, starts, ends, axes)
     pads = b.vector(static) if static else _computed_pads(b, g, x, starts, axes)
-    return [b.shaped_like(b.op("Pad", g, pads), x), *none]
+    return [b.shaped_like(b.op("Pad", g, pads), x)]
 
 
 Bounds = tuple[ir.Value, ir.Value, ir.Value]
@@ -125,16 +124,15 @@ def pad(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     summed to the positions that y was read from, which are what the same Pad makes of 0, 1, 2, ...
     """
     g, x = known(gs[0]), operands(node)[0]
-    none: list[ir.Value | None] = [None] * (len(node.inputs) - 1)
     pads = _pads(node, b, x)
     mode = node.attributes.get_string("mode", "constant")
     if mode != "constant":
-        return [_folded(node, b, g, x, pads, mode), *none]
+        return [_folded(node, b, g, x, pads, mode)]
     cropped = b.shaped_like(b.op("Pad", g, _negated(b, pads)), x)
-    if len(none) > 1 and node.inputs[2] is not None:
+    if len(node.inputs) > 2 and node.inputs[2] is not None:
         outside = b.sub(b.reduce_sum(g, keepdims=False), b.reduce_sum(cropped, keepdims=False))
-        none[1] = b.reshape_like(outside, node.inputs[2])
-    return [cropped, *none]
+        return [cropped, None, b.reshape_like(outside, node.inputs[2])]
+    return [cropped]
 
 
 def _negated(b: Builder, pads: ir.Value) -> ir.Value:

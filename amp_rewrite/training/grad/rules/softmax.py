@@ -36,7 +36,7 @@ def negative_log_likelihood(node: ir.Node, gs: Received, b: Builder) -> Gradient
     share, index = _shares(node, b, known(gs[0]), x, target)
     at_target = b.unsqueeze(b.neg(share), [1])
     scattered = b.op("ScatterElements", b.zeros_like(x), index, at_target, axis=1)
-    return [b.shaped_like(scattered, x), *[None] * (len(node.inputs) - 1)]
+    return [b.shaped_like(scattered, x)]
 
 
 def softmax_cross_entropy(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -59,7 +59,7 @@ def softmax_cross_entropy(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     if len(gs) > 1 and gs[1] is not None:
         parts.append(_log_softmax(b, gs[1], log_prob, 1))
     total = parts[0] if len(parts) == 1 else b.add(parts[0], parts[1])
-    return [b.shaped_like(total, x), *[None] * (len(node.inputs) - 1)]
+    return [b.shaped_like(total, x)]
 
 
 def _shares(

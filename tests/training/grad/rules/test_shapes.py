@@ -102,6 +102,7 @@ INDEXING = [
     Row("Slice", ((5, 6), Constant([1, 0]), Constant([4, 6]), Constant([0, 1]), Constant([1, 4]))),
     Row("Slice", ((5, 6), Fed([1]), Fed([-1]), Constant([1])), opset=13),
     Row("Slice", ((5, 6), Fed([-2, -4]), Fed([50, 5]), Fed([1, 0]))),
+    Row("Slice", ((5, 6), Constant([1]), Constant([4]), Fed([1]))),
     Row("Slice", ((5, 6), Fed([1]), Fed([4]), Constant([0]), Fed([2])), opset=NEWEST),
     Row("Slice", ((5, 6), Fed([4, 0]), Fed([0, 6]), Constant([1, 0]), Fed([-1, 3]))),
     Row("Slice", ((5, 6), Fed([1, 2]), Fed([3, 4]))),
