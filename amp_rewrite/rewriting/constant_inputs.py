@@ -70,7 +70,8 @@ def replace(node: ir.Node, value: ir.Value) -> None:
     The value has the name, the type and the shape that the result had: a graph output needs them.
     """
     old = node.outputs[0]
-    value.type, value.shape = old.type or value.type, old.shape or value.shape
+    value.type = old.type or value.type
+    value.shape = value.shape if old.shape is None else old.shape
     ir.convenience.replace_all_uses_with(old, value, replace_graph_outputs=True)
     name, old.name = old.name, f"{old.name}:folded"
     value.name = name

@@ -117,6 +117,7 @@ OPTIONS: dict[str, tuple[list[str], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_an_option_means_what_the_keyword_of_rewrite_means(
     name: str, capsys: pytest.CaptureFixture[str], folder: Path
@@ -497,6 +498,7 @@ def test_a_provider_called_cpu_is_this_machines_processor(
     assert "its target is cpu-arm64" in said
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("command", ["run", "verify", "check", "convert", "kernels"])
 def test_other_names_of_arm_are_a_hint_where_a_provider_is_named(
     capsys: pytest.CaptureFixture[str], folder: Path, command: str

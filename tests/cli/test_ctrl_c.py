@@ -53,6 +53,7 @@ def status(line: str) -> int:
     return int(done.value.code or 0)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("call", [1, 2])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_interrupted_command_says_so_and_leaves_nothing(

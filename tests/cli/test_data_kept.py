@@ -13,6 +13,7 @@ from amp_rewrite.cli.main import main
 TEXT = "g (float[2,2] x) => (float[2,2] y) { h = MatMul(x, x) y = Exp(h) }"
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("place", ["in.npz", "batches", "./link.npz"])
 @pytest.mark.parametrize(
     "arguments",

@@ -104,6 +104,7 @@ def is_taken(name: str, option: Any, flag: str) -> bool:
     return False
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_that_is_shown_is_taken(name: str) -> None:
     options = [option for option in options_of(name) if not option.is_eager]  # --help ends it

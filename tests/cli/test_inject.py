@@ -72,6 +72,7 @@ def test_a_foreign_graph_is_described_by_options(tmp_path: Path, capsys: Any):
     assert info.having("loss_scale") is None
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -44,7 +44,7 @@ def build(run: Any, *options: str) -> tuple[int, str, str]:
     return run("train-step", "forward.onnx", "-o", "step.onnx", "--loss", "loss", *options)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(5)
 @pytest.mark.parametrize(
     ("options", "precision", "scale"),
     [

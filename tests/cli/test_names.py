@@ -106,7 +106,7 @@ def test_errors_name_a_node_in_one_line(
     assert len(deny[1].splitlines()) == 1
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(7)
 def test_checks_and_searches_give_the_names_back(
     capsys: pytest.CaptureFixture[str], folder: Path, name: str
 ) -> None:

@@ -46,6 +46,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])
 def test_a_recorded_target_is_taken_and_named_unless_one_is_given(
     files: Path,

@@ -38,6 +38,7 @@ def printed(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
     return captured.out, captured.err
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "line",
     [

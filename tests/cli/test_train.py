@@ -79,6 +79,7 @@ def test_quiet_prints_nothing(folder):
     assert command("--quiet").output == ""
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

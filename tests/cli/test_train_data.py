@@ -106,6 +106,7 @@ def test_data_come_from_standard_input_in_the_form_that_they_have(tmp_path: Path
     onnx.checker.check_model(onnx.load_from_string(trained[0]))
 
 
+@pytest.mark.slow
 def test_a_batch_comes_from_standard_input(tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(TABLE), tmp_path / "m.onnx")
     stream = io.BytesIO()

@@ -140,7 +140,7 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(7)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_words_give_the_optimizer_that_they_say(name):
     arguments, optimizer = OPTIMIZERS[name]
@@ -163,6 +163,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("text", LOSSES)
 def test_a_loss_is_added_and_its_labels_become_an_input(text):
     function, labels = LOSSES[text]
@@ -188,6 +189,7 @@ LOSS_OPTIONS = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("text", LOSS_OPTIONS)
 def test_options_of_a_loss(text):
     loss = "softmax-cross-entropy:logits:t"
@@ -340,6 +342,7 @@ WRONG = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("case", WRONG)
 def test_what_cannot_be_done_is_an_error_in_one_line_and_writes_nothing(case, folder):
     arguments, message = WRONG[case]

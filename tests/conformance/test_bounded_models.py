@@ -99,7 +99,7 @@ def check(number: int) -> None:
         assert same(within, outputs(inlined, made, **options))
 
 
-@pytest.mark.share(7)
+@pytest.mark.share(15)
 @pytest.mark.parametrize("number", range(FAST))
 def test_a_random_model_differs_by_no_more_than_rounding(number: int) -> None:
     check(number)

@@ -223,6 +223,7 @@ READERS = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("way", ["float16", "bfloat16"])
 @pytest.mark.parametrize("reader", READERS)
 def test_what_reads_places_stays_float32(reader: str, way: str) -> None:

@@ -136,7 +136,7 @@ def test_what_onnx_runtime_does_not_load_in_float16_is_never_forced(node: str) -
     )
 
 
-@pytest.mark.share(4, each="way")
+@pytest.mark.share(9, each="way")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("n_inputs", [0, 1])
 def test_a_node_without_its_inputs_is_no_stumbling_block(n_inputs: int, way: str) -> None:

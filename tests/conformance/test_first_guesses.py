@@ -384,6 +384,7 @@ def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Given]:
         yield Given(stack)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("guess", WORKS)
 def test_a_first_guess_works(guess: str, given: Given) -> None:
     does, holds = WORKS[guess]

@@ -68,7 +68,7 @@ def _low(result: amp.RewriteResult, op: str) -> bool:
     return node.variables["T"].dtype != "float32"
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(11)
 @pytest.mark.parametrize("fill", FILLS)
 @pytest.mark.parametrize("mask", [ONE_MASK, TWO_MASKS, SUM_OF_MASKS, PRODUCT, DIFFERENCE, INSTEAD])
 @pytest.mark.parametrize(("precision", "target"), TARGETS)
@@ -208,7 +208,7 @@ def _padded(model: onnx.ModelProto) -> dict[str, Array]:
     return {v.name: feeds[v.name] for v in model.graph.input}
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(7)
 @pytest.mark.parametrize("mask", SPELLINGS.values(), ids=SPELLINGS)
 @pytest.mark.parametrize(("precision", "target"), TARGETS)
 def test_the_lowest_number_masks_in_every_spelling(
@@ -258,6 +258,7 @@ def test_masks_of_the_caller_that_are_added_in_turn_stay_low() -> None:
     np.testing.assert_allclose(found, expected, atol=atol, rtol=0)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("mask", ["input", "Min", "Neg", "Clip", "Where of Where"])
 @pytest.mark.parametrize(("precision", "target"), TARGETS)
 def test_a_softmax_that_is_written_out_masks_as_well(

@@ -82,7 +82,7 @@ def differences(before: Types, after: Types) -> dict[str, Any]:
     }
 
 
-@pytest.mark.share(7, each="change")
+@pytest.mark.share(15, each="change")
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("seed", range(6))

@@ -51,6 +51,7 @@ def differences(model: Any, lists: OpLists, precision: str, target: str, **optio
     return sorted(map(name, found - expected)), sorted(map(name, expected - found))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_both_painters_agree_on_the_cases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[name]

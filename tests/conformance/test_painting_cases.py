@@ -62,6 +62,7 @@ FAR_IN_FLOAT16 = 0.02
 """How far from float32 a case may be, as a share of its size, where kernels add in float16."""
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_every_variable_has_the_expected_type(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[name]
@@ -83,6 +84,7 @@ def test_a_read_of_what_is_no_variable_is_painted(
         assert found.get(variable, found.get(variable.replace("/T", "/V"))) == expected
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_exactly_the_expected_casts_are_added(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[name]
@@ -124,7 +126,7 @@ def test_an_impossible_case_is_an_error(name: str, monkeypatch: pytest.MonkeyPat
         rewritten(CASES[name], monkeypatch)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(5)
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_the_result_is_valid_and_computes_the_same(
     name: str, monkeypatch: pytest.MonkeyPatch

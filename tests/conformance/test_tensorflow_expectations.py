@@ -186,7 +186,7 @@ def test_slots_and_weights_begin_with_what_a_function_returns() -> None:
 # errors at the call
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(7)
 @pytest.mark.parametrize(
     "call",
     [

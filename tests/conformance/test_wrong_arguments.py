@@ -8,7 +8,6 @@ AttributeErrors, KeyErrors and the like never come out, and an error is one line
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import training_calls
 from thinned import every
 
 from amp_rewrite import optimizers as opt
-from amp_rewrite.errors import AmpError, AmpWarning
+from amp_rewrite.errors import AmpError
 from amp_rewrite.training.optimizers import registry
 
 TABLE = {**training_calls.TABLE, **model_calls.TABLE}
@@ -114,20 +113,10 @@ def test_what_is_no_argument_is_an_amp_error_in_one_line(name: str, step: int) -
     assert found == {}
 
 
-def test_the_calls_of_the_table_work() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AmpWarning)
-        for name, make in TABLE.items():
-            if name in ("started", "restore", "read"):
-                continue  # there are no shards, and no files
-            function, known = make()
-            function(**known)
-
-
 INSIDE_A_LAMBDA = {
     "loop.metrics_file:MetricsFile",
     "loop.metrics_file:MetricsFile.add",
-    "training.distributed.shard_data:ShardedData.batches",
+    "training.data.data_set:DataSet.batches",
     "training.graph.value_arithmetic:Arithmetic.reshape",
     "training.optimizers.group:group",
     "training.optimizers.parameter_groups:ParameterGroup",

@@ -79,7 +79,7 @@ EVERY = list(itertools.product(PRECISIONS, range(CHUNKS)))
 SHARE = {"float16": 4, "bfloat16": 12}
 CONVERTED = thinned([(part,) for part in EVERY], lambda one: one[0][1] % SHARE[one[0][0]] > 0)
 """Of each operator's cases, which stand side by side, the fast suite has a quarter."""
-CHECKED = thinned([(part,) for part in EVERY], lambda one: one[0][0] != "float16" or one[0][1] % 6)
+CHECKED = thinned([(part,) for part in EVERY], lambda one: one[0][0] != "float16" or one[0][1] % 12)
 
 
 @pytest.fixture(scope="module", params=CONVERTED, ids=CHUNK_NAME)

@@ -41,7 +41,7 @@ def check(path: Path, change: Change, precision: Any, target: Any) -> None:
         assert {n: pair for n, pair in found.items() if pair[0] != pair[1]} == {}
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(11)
 @pytest.mark.parametrize("change", WITH_SCALES)
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_model_written_another_way_is_painted_the_same(

@@ -34,7 +34,7 @@ NOTHING_LOW = ("ort_mul_1", "oww_melspec")
 """No product, and the transform of a sound whose range nobody has given."""
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(7)
 @pytest.mark.parametrize("name", thinned(REAL, lambda name: name in (*LARGE, *HEAVY)))
 def test_every_model_holds_and_says_what_it_needed(corpus, name):
     if name == "ppocrv4_rec":

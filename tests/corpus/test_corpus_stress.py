@@ -51,7 +51,7 @@ def options_of(name: str) -> Any:
     return options
 
 
-@pytest.mark.share(7)
+@pytest.mark.share(15)
 @pytest.mark.parametrize("name", thinned(REAL, lambda name: name in LARGE))
 def test_the_original_runs_on_every_kind_that_concerns_it(corpus: Any, name: str) -> None:
     model = amp.load(corpus.path(name))

@@ -61,7 +61,7 @@ def problems(case: Any, options: dict[str, Any]) -> list[str]:
     return [*lines, f"{case.name}: a second rewrite changes it"] if again.changed else lines
 
 
-@pytest.mark.share(9)
+@pytest.mark.share(19)
 @pytest.mark.parametrize("index", range(len(COMBINATIONS)))
 def test_each_combination_converts_its_share_of_the_models(index: int) -> None:
     found = [problems(c, COMBINATIONS[index]) for c in all_cases()[index :: 4 * len(COMBINATIONS)]]

@@ -80,6 +80,7 @@ def test_the_example_in_mixed_precision_trains_saves_and_exports(digits, monkeyp
     assert saved["conv1"].dtype == np.float32
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_documentation_train_digits(digits, monkeypatch, capsys):
     monkeypatch.chdir(digits)
     text = (ROOT / "docs" / "training.md").read_text("utf-8")

@@ -76,7 +76,7 @@ def runs(shards: int, program: Any) -> list[Any]:
     return [program(None)] if shards == 1 else on_threads(shards, program)
 
 
-@pytest.mark.share(5, each="batches")
+@pytest.mark.share(11, each="batches")
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize(
     ("accumulate", "batches"), [(4, 3), (3, 4), (2, 5), (3, 3), (3, 1), (4, 6)]
@@ -104,7 +104,7 @@ def test_the_last_update_of_an_epoch_is_of_the_batches_that_are_left(
         assert applied == [f"applied: {accumulate} batches"] * (batches // accumulate) + last
 
 
-@pytest.mark.share(3, each="stop")
+@pytest.mark.share(7, each="stop")
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize("stop", [1, 4, 5, 7])
 def test_a_run_that_is_stopped_ends_after_its_update_and_goes_on_bit_for_bit(

@@ -29,8 +29,9 @@ def inputs(name: str) -> list[dict[str, low_models.Array]]:
     return [low_models.feeds(name, seed) for seed in range(2)]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
-    ("name", "target"), every(product(low_models.WRONG, ("cuda", "webgpu")), 3)
+    ("name", "target"), every(product(low_models.WRONG, ("cuda", "webgpu")), 5)
 )
 def test_a_wrong_model_is_right_afterwards(name: str, target: str) -> None:
     model = low_models.MODELS[name]()
@@ -142,6 +143,7 @@ def test_what_made_up_inputs_show_is_raised_as_what_data_show_is() -> None:
     assert seen.nodes_raised > unseen.nodes_raised
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("target", ["cuda", "webgpu", "cpu"])
 @pytest.mark.parametrize("name", ["whisper", "twice_masked"])
 def test_a_repaired_normalization_stays_one_that_the_runtime_has_a_kernel_for(

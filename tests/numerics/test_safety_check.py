@@ -14,7 +14,7 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.targets import CPU, TargetName
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(5)
 @pytest.mark.parametrize("name", low_models.WRONG)
 def test_models_that_are_wrong_are_found_by_a_run_and_by_the_rules(name: str) -> None:
     report = amp.check(low_models.MODELS[name](), [low_models.feeds(name)], target="webgpu")
@@ -52,7 +52,7 @@ def test_a_rewritten_model_of_this_package_is_safe() -> None:
             assert amp.check(made.model, target=target, run=False).dangers == ()
 
 
-@pytest.mark.share(3, each="name")
+@pytest.mark.share(7, each="name")
 @pytest.mark.parametrize("target", ["cuda", "webgpu"])
 @pytest.mark.parametrize("name", FORMS)
 def test_a_group_is_safe_where_a_rewrite_makes_it_low(name: str, target: TargetName) -> None:

@@ -397,6 +397,7 @@ BAD = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_speaks_against_scaling_is_in_the_report(name: str):

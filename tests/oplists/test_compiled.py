@@ -128,6 +128,7 @@ def test_all_lists_of_a_folder_are_compiled_and_no_others_left(checkout: Path) -
 READ = "import sys; from amp_rewrite.oplists import load_lists; print(len(load_lists().entries))"
 
 
+@pytest.mark.slow
 def test_several_processes_that_find_nothing_kept_all_read_the_same(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     for name, other in (("amp_rewrite", "lists"), ("lists", compiled.FOLDER)):

@@ -122,6 +122,7 @@ def test_a_node_is_named_exactly_and_a_reason_in_one_line(tmp_path: Path) -> Non
     assert (rule.node, rule.why) == ("a\n  b", "much too large")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -66,6 +66,7 @@ def nodes_in(group: Group) -> Iterator[int]:
             yield member
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("count", [MOST, MOST + 1, 3 * MOST + 1, MOST * MOST + 1])
 def test_no_folder_holds_more_than_a_reader_takes_in_and_no_node_is_lost(count: int) -> None:
     root = tree(chain([f"n{i}" for i in range(count)]))

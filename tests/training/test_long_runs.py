@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.parametrize(
     ("kind", "count"),
     [
-        ("steps", 300),
+        pytest.param("steps", 300, marks=pytest.mark.slow),
         pytest.param("steps", 5000, marks=LONG),
         pytest.param("sessions", 15, marks=pytest.mark.slow),
         pytest.param("sessions", 200, marks=LONG),

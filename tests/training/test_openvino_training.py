@@ -134,7 +134,7 @@ def agree(found: TrainingSession, expected: TrainingSession, tolerance: float = 
         near(states[name], array, name, tolerance)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(7)
 @pytest.mark.parametrize("feature", FEATURES)
 def test_what_a_session_does_is_what_it_does_on_onnx_runtime(feature: str) -> None:
     build = FEATURES[feature]

@@ -27,7 +27,7 @@ def check(names: Iterable[str], seeds: range, folder: Path) -> None:
 
 
 def test_mutants_of_small_models_give_nothing_but_amp_errors(tmp_path):
-    check(mutation_models.SMALL, range(150), tmp_path)
+    check(mutation_models.SMALL, range(75), tmp_path)
 
 
 @pytest.mark.slow

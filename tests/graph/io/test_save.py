@@ -395,7 +395,7 @@ def check_kills(tmp_path: Path, rounds: int) -> None:
 
 
 def test_a_kill_leaves_the_old_model_or_the_new_one(tmp_path):
-    check_kills(tmp_path, 5)
+    check_kills(tmp_path, 2)
 
 
 @pytest.mark.slow

@@ -132,6 +132,7 @@ LEFT_ALONE = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", LEFT_ALONE)
 @pytest.mark.parametrize("low", [10, 16])
 def test_numbers_that_are_small_by_chance_fail_no_good_model(kind: str, low: int) -> None:

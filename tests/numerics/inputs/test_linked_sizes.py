@@ -91,6 +91,7 @@ GRAPH = """g (float[{nodes}, 8] x, int64[2, {edges}] edge_index, float[{edges}, 
     s = ScatterElements <axis = 0, reduction = "add"> (z, i, m) y = Tanh(s) }}"""
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("nodes", "edges"), [("num_nodes", "num_edges"), ("n", "e"), ("N", "16"), ("5", "7")]
 )

@@ -91,6 +91,7 @@ def error(original: Model, made: Any, feeds: dict[str, Any]) -> float:
     return float(np.abs(after - before).max() / np.abs(before).max())
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("with_data", [False, True], ids=["made up", "data"])
 @pytest.mark.parametrize("made", MENDED, ids=lambda made: made.__name__)
 def test_what_reads_a_constant_that_rounding_spoils_stays_float32(

@@ -69,7 +69,7 @@ def test_calibrate_repairs_the_model(fault, tmp_path):
     assert loss(fault, lists=str(tmp_path / "overlay.yaml")) <= TOLERANCE.limit
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(7)
 @each_fault
 def test_tune_finds_a_smallest_set(fault):
     tuning = tune(fault.model, fault.data, TOLERANCE, target="schema")

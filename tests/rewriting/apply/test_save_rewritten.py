@@ -203,7 +203,7 @@ STEP = f"""g (float[8,4] x, float[8,4] t) => (float loss) <{W}, float[4] b = {{1
       loss = ReduceMean<keepdims = 0>(s) }}"""
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(5)
 @pytest.mark.parametrize("name", TEXTS)
 def test_handmade_models(name: str) -> None:
     check(parse(TEXTS[name]), seed=list(TEXTS).index(name))
@@ -308,6 +308,7 @@ def _move_out(tensor: TensorProto, name: str, contents: dict[str, bytes]) -> Non
     contents[name] += data
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "name",
     ["three deep", "a constant in both types", "nothing in an initializer", "nothing to convert"],
@@ -335,6 +336,7 @@ def small_constants_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_constants, "LEAST_ELEMENTS", 1)
 
 
+@pytest.mark.share(2)
 @pytest.mark.usefixtures("small_constants_stored")
 @pytest.mark.parametrize("name", list(TEXTS)[::4])
 def test_stored_constants(name: str) -> None:

@@ -52,6 +52,7 @@ def feeds(scale: float = 1.0) -> dict[str, Any]:
     return {"x": x.astype(np.float32), "keep": np.array([1, 1, 1, 0], np.float32)}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_calibration_leaves_a_mask_as_the_default_has_it(mask: str, precision: Any):

@@ -49,7 +49,7 @@ def test_the_form_is_fused_before(name: str, opset: int, tmp_path: Path) -> None
     assert fused(model_around(FORMS[name], opset), tmp_path)[FORMS[name].operator] == 1
 
 
-@pytest.mark.share(5, each="name")
+@pytest.mark.share(11, each="name")
 @pytest.mark.parametrize("opset", [17, 18, 21])
 @pytest.mark.parametrize("name", [name for name in FORMS if name not in NOT_BEHIND_A_CAST])
 def test_a_group_that_the_user_keeps_float32_between_low_products_stays_fused(
@@ -59,6 +59,7 @@ def test_a_group_that_the_user_keeps_float32_between_low_products_stays_fused(
     assert_stays_fused(model, tmp_path, target="cuda", deny_nodes=members(FORMS[name]))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("opset", [17, 18, 21])
 @pytest.mark.parametrize("name", NORMALIZATIONS)
 def test_a_normalization_between_low_products_stays_fused(
@@ -76,7 +77,7 @@ def between_clips(form: Form, opset: int) -> onnx.ModelProto:
     )
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(7)
 @pytest.mark.parametrize("opset", [13, 17, 18, 21])
 @pytest.mark.parametrize("name", [name for name in FORMS if name not in NOT_BEHIND_A_CAST])
 def test_a_group_between_what_a_cpu_runs_in_float16_stays_fused(

@@ -64,6 +64,7 @@ def by_networkx(costs: Array, arcs: Arcs) -> int:
     return int(nx.maximum_flow_value(graph, "s", "t")) + int(costs[costs < 0].sum())
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("rounds", [0, 64])
 @pytest.mark.parametrize("seed", range(6))
 def test_large_ones_cost_what_networkx_says(

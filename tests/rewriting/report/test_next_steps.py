@@ -149,6 +149,7 @@ def test_estimates_are_to_be_replaced_by_measurements() -> None:
         assert any(step.startswith(f"amp-rewrite {said}") for step in found)
 
 
+@pytest.mark.share(2)
 @pytest.mark.filterwarnings("ignore::amp_rewrite.AmpWarning")
 @pytest.mark.parametrize("holds", [None, True, False])
 @pytest.mark.parametrize("text", [FUNCTION, CONV, LIKELY])

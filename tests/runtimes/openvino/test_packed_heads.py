@@ -46,6 +46,7 @@ def attended(kind: str, x: np.ndarray, weight: np.ndarray, heads: int) -> np.nda
     return found.swapaxes(1, 2).reshape(x.shape)
 
 
+@pytest.mark.share(2)
 @pytest.mark.openvino
 @pytest.mark.usefixtures("openvino")
 @pytest.mark.parametrize("kind", PACKED)

@@ -38,6 +38,7 @@ def model(nodes: str, length: int) -> tuple[ir.Model, np.ndarray]:
     return amp.load(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9)), weight
 
 
+@pytest.mark.share(2)
 @pytest.mark.openvino
 @pytest.mark.usefixtures("openvino")
 @pytest.mark.parametrize("length", [24, 256])

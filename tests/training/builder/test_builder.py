@@ -9,6 +9,7 @@ import pytest
 
 from amp_rewrite import to_proto
 from amp_rewrite.training.builder.broadcasting import sum_to
+from amp_rewrite.training.builder.known import take_place
 from amp_rewrite.training.grad import Builder, GradientError
 
 FLOAT, INT64 = ir.DataType.FLOAT, ir.DataType.INT64
@@ -53,6 +54,7 @@ def _known(shape: tuple[int, ...], how: str) -> Any:
     return {"lengths": shape, "rank": [None] * len(shape), "nothing": None}[how]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("how", ["lengths", "rank", "nothing"])
 @pytest.mark.parametrize(("outer", "inner"), SHAPES, ids=str)
 @pytest.mark.parametrize("opset", [13, 18])
@@ -190,3 +192,13 @@ def test_an_unknown_type_is_reported_with_its_value():
     unknown = b.op("Mystery", model.graph.inputs[0], domain="somewhere")
     with pytest.raises(GradientError, match=r"value 'gradient/Mystery_0'.*type.*not known"):
         b.type_of(unknown)
+
+
+@pytest.mark.parametrize("lengths", [(), (2, 3), None])
+def test_what_takes_a_place_has_the_shape_that_was_there_even_of_a_scalar(lengths):
+    shape = None if lengths is None else ir.Shape(lengths)
+    old = ir.Value(name="y", type=ir.TensorType(ir.DataType.FLOAT), shape=shape)
+    new = ir.Value(name="z", shape=ir.Shape([7]))
+    take_place(new, old)
+    assert (new.name, new.dtype) == ("y", ir.DataType.FLOAT)
+    assert new.shape.dims == ((7,) if lengths is None else lengths)

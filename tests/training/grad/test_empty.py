@@ -60,6 +60,7 @@ SUMMED = ("MatMul", "Gemm", "ScatterND", "ScatterElements")
 """Whose gradients are sums over the axes that the run finds, which may be none."""
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_gradient_of_an_empty_tensor_equals_the_difference_quotient(row: Row):
     check_difference(row, static=True)

@@ -213,7 +213,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(9)
 @pytest.mark.parametrize("row", FUNCTIONS, ids=str)
 @pytest.mark.parametrize("static", [True, False])
 def test_an_operator_without_a_rule_is_differentiated_through_its_definition(

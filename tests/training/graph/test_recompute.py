@@ -61,6 +61,7 @@ def repeated(model: ir.Model) -> dict[str, ir.Node]:
     return {name: node for name, node in found.items() if name is not None}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "which", ["every block", "every 2 blocks", "every 3 blocks", lambda node: node.op_type != "Add"]
 )

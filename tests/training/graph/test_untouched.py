@@ -179,6 +179,7 @@ def momentum() -> Any:
     return amp.LossScaleOptimizer(amp.optimizers.Momentum(0.1, 0.9))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", [name for name in MODELS if "pools" not in name])
 def test_an_optimizer_that_has_failed_trains_as_one_that_has_not(name: str) -> None:
     expected = trained(amp.load(parsed(name)), momentum())

@@ -113,6 +113,7 @@ def first_moments(optimizer: Optimizer, model: ir.Model, feeds: Feeds) -> np.nda
     return state["matrix/Adam"]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("scale", [8.0, "dynamic"])
 @pytest.mark.parametrize("make", [Doubled, patched, lambda: Plain(Doubled())])
 def test_an_optimizer_that_changes_gradients_itself_gets_them_unscaled(

@@ -102,7 +102,7 @@ def test_finite_steps_are_those_of_the_sum_without_a_scale(mode: str) -> None:
         np.testing.assert_array_equal(state[name], reference[name])
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(11)
 @pytest.mark.parametrize("mode", ["if", "select"])
 @pytest.mark.parametrize("where", ["m", "s", "mr", "sr"])
 @pytest.mark.parametrize("bad", BAD)

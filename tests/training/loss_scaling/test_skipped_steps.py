@@ -37,7 +37,7 @@ def kept(state: dict[str, np.ndarray]) -> dict[str, bytes]:
     return {k: v.tobytes() for k, v in state.items() if not k.startswith("loss_scale/")}
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(9)
 @pytest.mark.parametrize("mode", ["if", "select"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_training_goes_on_as_if_the_bad_batch_had_not_been(
@@ -225,7 +225,7 @@ BETWEEN: dict[str, Callable[[list], list]] = {
 }
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(11)
 @pytest.mark.parametrize("mode", ["if", "select"])
 @pytest.mark.parametrize("between", BETWEEN)
 @pytest.mark.parametrize("name", ["Adam", "Momentum"])

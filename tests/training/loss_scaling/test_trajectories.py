@@ -91,6 +91,7 @@ def ours(weight: float, sequence: str, loss_scale: amp.LossScale) -> Trajectory:
 ROWS = [(2.0**16, 2.0, 0.5, 3), (2.0**10, 2.0, 0.5, 1), (64.0, 4.0, 0.25, 2), (3.0, 1.5, 0.75, 4)]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", SEQUENCES)
 @pytest.mark.parametrize(("scale", "growth", "backoff", "interval"), ROWS)
 def test_the_scale_goes_where_gradscaler_s_goes(
@@ -107,6 +108,7 @@ def test_the_scale_goes_where_gradscaler_s_goes(
     assert found == grad_scaler(SEQUENCES[name], scale, growth, backoff, interval)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", SEQUENCES)
 @pytest.mark.parametrize(("scale", "interval"), [(2.0**15, 2), (2.0**15, 3), (8.0, 1)])
 def test_the_scale_goes_where_keras_s_goes(name: str, scale: float, interval: int) -> None:

@@ -136,6 +136,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("spatial", [False, True])

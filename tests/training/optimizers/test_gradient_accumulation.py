@@ -149,7 +149,7 @@ def test_an_update_of_fewer_batches_is_the_mean_of_these(name: str, precision: s
             np.testing.assert_allclose(one, other, rtol=near, atol=near, err_msg=variable)
 
 
-@pytest.mark.share(5, each="name")
+@pytest.mark.share(11, each="name")
 @pytest.mark.parametrize("name", [n for n in OPTIMIZERS if n.startswith("scaled")])
 @pytest.mark.parametrize("bad", range(BATCHES))
 def test_one_batch_that_is_not_finite_skips_the_update_of_all(name: str, bad: int) -> None:
@@ -356,6 +356,7 @@ def labelled(update: int, number: int | None = None) -> Arrays:
     return {"x": x, "t": labels[rows]}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("name", "of"),
     [

@@ -111,6 +111,7 @@ def scale() -> DynamicLossScale:
 STEPS = [(1, 1), (np.inf, 1), (1, 1), (1, np.nan), (2, 3), (1, 1), (np.nan, np.inf), (1, 2)]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("mode", ["if", "select"])
 @pytest.mark.parametrize("fetches", [["grads_finite"], ["grads_finite", "gradient_norm"]])
 def test_gradients_of_either_that_are_not_finite_skip_both(mode: str, fetches: list[str]) -> None:

@@ -140,6 +140,7 @@ def _check(
         np.testing.assert_allclose(found[slot.name], expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("rule", RULES)
 def test_dense_gradients_follow_the_formula(
@@ -161,7 +162,7 @@ def test_dense_gradients_follow_the_formula(
             _check(session, optimizer, w, slots, TOLERANCE[dtype])
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(7)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("rule", RULES)
 def test_sparse_gradients_sum_equal_indices_and_touch_what_the_rule_allows(
@@ -194,6 +195,7 @@ def test_sparse_gradients_sum_equal_indices_and_touch_what_the_rule_allows(
             np.testing.assert_array_equal(session.state_dict()["w"][-1], initial[-1])
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ def test_a_sparse_gradient_changes_its_rows_alone(sparse_model: Any, rounding: s
         np.testing.assert_allclose(rows[[1, 3]], [1.2, 1.4], rtol=0, atol=0.01)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e4])
 def test_moments_of_half_the_size_follow_those_of_float32(
@@ -99,6 +100,7 @@ def test_slots_of_float64_and_of_nothing_stay_as_they_are(dense_model: Any) -> N
             assert session.state_dict()["w/Momentum"].dtype == dtype
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("slot_dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("conditional", ["if", "select"])
 def test_a_skipped_step_changes_no_low_state(

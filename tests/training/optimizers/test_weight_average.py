@@ -78,6 +78,7 @@ CASES = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("case", CASES)
 def test_averages_follow_the_formula_and_change_no_weight(case: str) -> None:
     arguments, reference = CASES[case]
@@ -124,6 +125,7 @@ def scaled(mode: str, inner: Optimizer) -> Optimizer:
     return amp.LossScaleOptimizer(inner, amp.DynamicLossScale(8.0), conditional=mode)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("mode", ["if", "select"])
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_a_skipped_step_averages_nothing(mode: str, accumulate: int) -> None:

@@ -83,6 +83,7 @@ def test_members_take_the_same_arguments(name: str) -> None:
         assert list(inspect.signature(one).parameters) == list(inspect.signature(other).parameters)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("wrap", WRAPS.values(), ids=WRAPS)
 def test_apply_gradients_of_the_users_own_is_called(
     wrap: Wrap, dense_model: Callable[..., ir.Model]
@@ -97,6 +98,7 @@ def test_apply_gradients_of_the_users_own_is_called(
     np.testing.assert_allclose(2 * states[0], states[2], rtol=1e-6)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("wrap", WRAPS.values(), ids=WRAPS)
 def test_get_gradients_of_the_users_own_is_called(
     wrap: Wrap, dense_model: Callable[..., ir.Model]

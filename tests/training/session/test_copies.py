@@ -35,6 +35,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("precision", "emulate"),
     [("float32", False), ("float16", False), ("float16", True), ("bfloat16", True)],

@@ -75,6 +75,7 @@ def assert_joined(model: ir.Model, before: dict[str, int], after: dict[str, int]
         np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_vectors_are_updated_by_one_call(name: str) -> None:
     assert_joined(step_of(getattr(amp.optimizers, name)()), {name: 5}, {name: 3})

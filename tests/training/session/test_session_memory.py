@@ -57,6 +57,7 @@ def dense(path: Path, width: int) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 @pytest.mark.parametrize(
     "engine",

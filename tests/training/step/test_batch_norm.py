@@ -139,6 +139,7 @@ def test_one_of_unknown_rank_stays() -> None:
     assert [node.op_type for node in model.graph] == ["BatchNormalization"]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "note", ["{", "[]", json.dumps(["n", ["gone"], ["n"], 1e-5, 0.9]), "7", "[1, 2, 3, 4, 5]"]
 )

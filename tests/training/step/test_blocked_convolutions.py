@@ -83,7 +83,7 @@ def trained(
     return [session.state_dict()[name] for name in ("w", "v", "c")]
 
 
-@pytest.mark.share(5)
+@pytest.mark.share(11)
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("scale", [None, "dynamic"])
 @pytest.mark.parametrize("batch", ["N", 4])

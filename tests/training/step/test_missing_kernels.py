@@ -149,6 +149,7 @@ def test_other_steps_are_given_out(name: str) -> None:
     assert step(*FINE[name]).graph
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize("command", ["train-step", "inject"])
 def test_commands_write_no_such_step(

@@ -128,7 +128,7 @@ def test_a_description_has_everything_that_is_changed_here() -> None:
     use(onnx.ModelProto.FromString(step()))
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(9)
 @pytest.mark.parametrize("key", sorted(json.loads(description())))
 def test_every_key_of_every_other_kind_is_refused_when_it_is_read_or_does_no_harm(key: str) -> None:
     content = json.loads(description())

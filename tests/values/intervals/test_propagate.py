@@ -60,6 +60,7 @@ def outside(array: np.ndarray, interval: Interval, tolerance: float = 2e-6) -> n
     return numbers_[bad]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("share", range(SHARES))
 def test_the_results_of_the_standard_lie_within_their_intervals(share: int) -> None:
     some = sorted(cases())[::6][share::SHARES]

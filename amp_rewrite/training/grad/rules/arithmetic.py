@@ -136,7 +136,12 @@ def operands(node: ir.Node) -> list[ir.Value]:
 
 def of_one(gradient: Callable[[Builder, ir.Value, ir.Value, ir.Value], ir.Value]) -> Rule:
     """Return the rule of a function y of one variable x: `gradient(b, g, x, y)` is that of x."""
-    return lambda node, gs, b: [gradient(b, known(gs[0]), operands(node)[0], node.outputs[0])]
+
+    def rule(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+        """y = f(x): what its row in the table says, of g, x and y."""
+        return [gradient(b, known(gs[0]), operands(node)[0], node.outputs[0])]
+
+    return rule
 
 
 def rank_of(node: ir.Node, b: Builder, x: ir.Value) -> int:

@@ -18,6 +18,7 @@ def kept(body: str, **options: object) -> set[str]:
     return {n.op for n in nodes if "constant-cut" in {v.reason for v in n.variables.values()}}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("body", "op"),
     [

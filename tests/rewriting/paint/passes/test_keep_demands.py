@@ -44,7 +44,7 @@ def error(
     return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
-@pytest.mark.share(3, each="way")
+@pytest.mark.share(7, each="way")
 @pytest.mark.parametrize("precision", LOW)
 @pytest.mark.parametrize("way", ANGLES)
 def test_rotary_scores_agree_at_every_position(way: str, precision: str) -> None:

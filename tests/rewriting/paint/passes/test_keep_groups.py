@@ -57,7 +57,7 @@ def test_what_follows_a_low_tail_is_no_longer_denied() -> None:
     assert len(result.report.casts) == 4
 
 
-@pytest.mark.share(3, each="name")
+@pytest.mark.share(7, each="name")
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", [n for n in FORMS if "normalization" not in n])
 def test_an_activation_has_one_type(name: str, precision: str) -> None:

@@ -154,7 +154,7 @@ GIVEN = (
 )
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(7)
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_quotient_of_zeros_is_finite_however_its_epsilon_is_spelt(spelling: str) -> None:
     text = (

@@ -72,6 +72,7 @@ ROWS = [*_rows("Conv", CONV), *_rows("ConvTranspose", TRANSPOSE)]
 STATIC = [*_rows("Conv", CONV_STATIC), *_rows("ConvTranspose", TRANSPOSE_STATIC)]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("row", [*ROWS, *STATIC], ids=str)
 def test_the_gradient_of_a_convolution_equals_the_difference_quotient(row: Row) -> None:
     check_difference(row, static=True)

@@ -117,18 +117,19 @@ ACTIVATIONS = [
 ROWS = ARITHMETIC + FUNCTIONS + ACTIVATIONS
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_an_elementwise_gradient_equals_the_difference_quotient(row: Row):
     check_difference(row, static=True)
 
 
-@pytest.mark.share(3, each="row.op")
+@pytest.mark.share(7, each="row.op")
 @pytest.mark.parametrize("row", second_views(row for row in ROWS if not row.lengths), ids=str)
 def test_an_elementwise_gradient_needs_no_static_lengths(row: Row):
     check_difference(row, static=False)
 
 
-@pytest.mark.share(3, each="row.op")
+@pytest.mark.share(7, each="row.op")
 @pytest.mark.parametrize("row", second_views(row for row in ROWS if row.kernel), ids=str)
 def test_an_elementwise_gradient_runs_in_float32(row: Row):
     check_float32(row)

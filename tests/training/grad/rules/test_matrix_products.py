@@ -56,7 +56,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.share(3, each="row.op")
+@pytest.mark.share(7, each="row.op")
 @pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_product_gradients_agree_with_differences(row: Row, static: bool) -> None:

@@ -105,14 +105,14 @@ ROWS = [
 ]
 
 
-@pytest.mark.share(3, each="row.op")
+@pytest.mark.share(7, each="row.op")
 @pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_normalization_gradients_agree_with_differences(row: Row, static: bool) -> None:
     check_difference(row, static=static)
 
 
-@pytest.mark.share(4, each="row.op")
+@pytest.mark.share(9, each="row.op")
 @pytest.mark.parametrize("row", second_views(row for row in ROWS if row.kernel), ids=str)
 def test_normalization_gradients_run_in_float32(row: Row) -> None:
     check_float32(row)

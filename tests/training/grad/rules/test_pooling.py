@@ -82,6 +82,7 @@ def _needs_lengths(row: Row) -> bool:
     return same and row.op != "MaxPool" and "strides" in row.attributes
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_gradient_of_pooling_equals_the_difference_quotient(row: Row) -> None:
     check_difference(row, static=True)
@@ -95,7 +96,7 @@ def test_the_gradient_of_pooling_needs_no_static_lengths(row: Row) -> None:
     check_difference(row, static=False)
 
 
-@pytest.mark.share(3, each="row.op")
+@pytest.mark.share(7, each="row.op")
 @pytest.mark.parametrize(
     "row", [row for row in ROWS if row.kernel and not _needs_lengths(row)], ids=str
 )

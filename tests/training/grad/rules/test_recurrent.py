@@ -125,7 +125,7 @@ def test_the_gradient_of_a_recurrent_operator_equals_the_difference_quotient(
         assert abs(numeric - exact) <= FLOAT32.rtol * scale + FLOAT32.atol, name
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(9)
 @pytest.mark.parametrize(("row", "steps"), FORMS[::5], ids=str)
 def test_a_recurrent_operator_takes_a_batch_of_any_size(row: Row, steps: int | None) -> None:
     exact = _differentiated(row, ir.DataType.DOUBLE).gradients()
@@ -144,7 +144,7 @@ def test_an_unrolled_model_consists_of_operators_of_the_standard() -> None:
     onnx.checker.check_model(to_proto(model), full_check=True)
 
 
-@pytest.mark.share(4, each="row.op")
+@pytest.mark.share(9, each="row.op")
 @pytest.mark.parametrize(("row", "steps"), [f for f in FORMS if f[0].kernel][::4], ids=str)
 def test_the_plain_form_computes_what_the_kernel_computes(row: Row, steps: int | None) -> None:
     at = _differentiated(row, ir.DataType.FLOAT, steps=steps)

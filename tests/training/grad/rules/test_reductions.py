@@ -73,6 +73,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_the_gradient_of_a_reduction_equals_the_difference_quotient(row: Row):
     check_difference(row, static=True)
@@ -84,7 +85,7 @@ def test_the_gradient_of_a_reduction_needs_no_static_lengths(row: Row):
     check_difference(row, static=False)
 
 
-@pytest.mark.share(4, each="row.op")
+@pytest.mark.share(9, each="row.op")
 @pytest.mark.parametrize("row", second_views(row for row in ROWS if row.kernel), ids=str)
 def test_the_gradient_of_a_reduction_runs_in_float32(row: Row):
     check_float32(row)

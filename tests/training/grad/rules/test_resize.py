@@ -116,18 +116,19 @@ def test_the_gradient_of_a_resize_needs_no_static_lengths(row: Row) -> None:
     check_difference(row, static=False)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("row", second_views(ROWS), ids=str)
 def test_the_gradient_of_a_resize_runs_in_float32(row: Row) -> None:
     check_float32(row)
 
 
-@pytest.mark.share(3, each="row.op")
+@pytest.mark.share(7, each="row.op")
 @pytest.mark.parametrize("row", GRID, ids=str)
 def test_every_mode_of_resize_has_a_gradient(row: Row) -> None:
     check_difference(row, static=True)
 
 
-@pytest.mark.share(3, each="row.op")
+@pytest.mark.share(7, each="row.op")
 @pytest.mark.parametrize("row", second_views(GRID), ids=str)
 def test_every_mode_of_resize_needs_no_static_lengths(row: Row) -> None:
     check_difference(row, static=False)

@@ -8,7 +8,7 @@ from window_grid import AUTO_PADDED, CONVOLUTIONS, POOLS
 ROWS = [case.row for case in (*CONVOLUTIONS, *POOLS)]
 
 
-@pytest.mark.share(3, each="row.op")
+@pytest.mark.share(7, each="row.op")
 @pytest.mark.parametrize("row", [*ROWS, *AUTO_PADDED], ids=str)
 def test_every_window_has_the_gradient_of_the_difference_quotient(row: Row) -> None:
     check_difference(row, static=True)
