@@ -12,9 +12,6 @@ from amp_rewrite.values.intervals import interval as i
 from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.intervals.operation import Operation, Rule
 
-_FIRST_TRAINING_INPUT = 12
-"""Since this opset an input, not an attribute, says whether Dropout drops anything."""
-
 
 def _rearranged(op: Operation) -> Interval:
     return op.of(0)
@@ -64,7 +61,7 @@ def _cast(op: Operation) -> Interval:
 
 def _dropout(op: Operation) -> Interval:
     """Return the data where nothing is dropped: outside training."""
-    if op.opset >= _FIRST_TRAINING_INPUT and op.has(2):
+    if op.has(2):  # since opset 12
         return op.of(0) if op.of(2) == i.ZERO else i.ANY
     in_use = op.opset >= 7 or op.attribute("is_test", 0)
     return op.of(0) if in_use else i.ANY
@@ -104,9 +101,8 @@ def numbers(array: Array) -> Interval:
     """Return the interval of the elements of an array; NaN does not count."""
     if array.dtype.kind in "cOUS":
         return i.ANY
-    elements = (
-        array[~np.isnan(array)] if array.dtype.kind == "f" and np.isnan(array).any() else array
-    )
+    may_be_nan = array.dtype.kind in "fV"  # V: bfloat16 and others of ml_dtypes
+    elements = array[~np.isnan(array)] if may_be_nan and np.isnan(array).any() else array
     if not elements.size:
         return i.ANY if array.size else i.ZERO
     interval = i.between(float(elements.min()), float(elements.max()))

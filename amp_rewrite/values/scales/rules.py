@@ -75,19 +75,13 @@ def _matmul_n_bits(call: Call) -> None:
     call.pin(call.input(3))
 
 
-def _dequantized(scale: int, *others: int) -> Rule:
-    """Make the rule of what multiplies integers by a scale."""
-
-    def rule(call: Call) -> None:
-        call.same(call.output(0), call.input(scale))
-        call.pin(*map(call.input, others))
-
-    return rule
+def _dequantized(scale: int) -> Rule:
+    """Make the rule of what multiplies integers, which have no exponent, by a scale."""
+    return lambda call: call.same(call.output(0), call.input(scale))
 
 
 def _quantize(call: Call) -> None:
     call.same(call.input(0), call.input(1))
-    call.pin(call.output(0), call.input(2))
 
 
 def _by_first(call: Call) -> None:
@@ -220,7 +214,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("Div", _product(powers=(1, -1))),
     ("Conv ConvTranspose Gemm MatMul", _contract),
     ("Einsum", lambda call: call.product(call.output(0), *call.inputs)),
-    ("DequantizeLinear", _dequantized(1, 0, 2)),
+    ("DequantizeLinear", _dequantized(1)),
     ("QuantizeLinear", _quantize),
     ("DynamicQuantizeLinear", lambda call: call.same(call.input(0), call.output(1))),
     ("PRelu RotaryEmbedding", _by_first),
@@ -246,8 +240,8 @@ _CONTRIBUTED: tuple[tuple[str, Rule], ...] = (
     ("FusedMatMul TransposeMatMul", _contract),
     ("FusedConv FusedGemm", _activated),
     ("MatMulNBits", _matmul_n_bits),
-    ("GatherBlockQuantized", _dequantized(2, 3)),
-    ("DequantizeLinear", _dequantized(1, 0, 2)),
+    ("GatherBlockQuantized", _dequantized(2)),
+    ("DequantizeLinear", _dequantized(1)),
     ("QuantizeLinear", _quantize),
     ("RotaryEmbedding", _by_first),
     ("BiasAdd", homogeneous),

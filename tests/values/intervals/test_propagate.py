@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -179,6 +181,18 @@ def test_shapes_are_not_inferred_where_nothing_that_is_asked_for_depends_on_them
     assert inferred == [flat.n_nodes]
 
 
+@pytest.mark.parametrize(
+    "type_", [np.float64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
+)
+def test_a_nan_among_constants_of_any_type_does_not_count(type_: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = numbers(np.array([-1, np.nan, 2]).astype(type_))
+        nothing = numbers(np.array([np.nan]).astype(type_))
+    assert found == Interval(-1, 2, 1, 2)
+    assert (nothing.low, nothing.high) == (-INF, INF)
+
+
 @pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000, 0x7FA00001])
 def test_weights_that_are_not_finite_bound_nothing_and_warn_of_nothing(bits: int) -> None:
     model = onnx.parser.parse_model(
@@ -257,6 +271,76 @@ BOUNDS: dict[str, tuple[str, str, dict[str, Any], tuple[float, float]]] = {
         "float[3,1,2] x, float[1,2,2] w, float[1,2,2] r, float[1,1,2] h",
         {"h": [2, 7]},
         (-1, 7),
+    ),
+    "one scale for all": (
+        "LayerNormalization(x, s)",
+        "float[2,4] x, float[1] s",
+        {"s": 3 * ONE},
+        (-6.006, 6.006),
+    ),
+    "a scale that tells the length": (
+        "LayerNormalization(x, s)",
+        "float[2,N] x, float[4] s",
+        {"s": np.ones(4)},
+        (-2.002, 2.002),
+    ),
+    "channels by themselves": (
+        "InstanceNormalization(x, s, s)",
+        "float[1,1,2,2] x, float[1] s",
+        {"x": [-9, 9], "s": 3 * ONE},
+        (-3.006, 9.006),
+    ),
+    "groups": (
+        "GroupNormalization<num_groups = 2>(x, s, s)",
+        "float[1,4,2,1] x, float[4] s",
+        {"x": [-9, 9], "s": np.ones(4)},
+        (-1.002, 3.002),
+    ),
+    "neighbouring channels": (
+        "LRN<size = 3, bias = 4.0, beta = 0.5>(x)",
+        "float[1,3,2] x",
+        {"x": [2, 6]},
+        (0, 3),
+    ),
+    "what is dropped in training alone": ("Dropout(x)", "float[2] x", {"x": [2, 6]}, (2, 6)),
+    "what is dropped": (
+        "Dropout(x, s, t)",
+        "float[2] x, float s, bool t",
+        {"x": [2, 6], "t": [1]},
+        (-INF, INF),
+    ),
+    "what surrounds": ("Pad(x, p)", "float[2] x, int64[2] p", {"x": [2, 6]}, (0, 6)),
+    "what surrounds, given": (
+        "Pad(x, p, c)",
+        "float[2] x, int64[2] p, float c",
+        {"x": [2, 6], "c": [-1]},
+        (-1, 6),
+    ),
+    "its own elements around": (
+        'Pad<mode = "edge">(x, p)',
+        "float[2] x, int64[2] p",
+        {"x": [2, 6]},
+        (2, 6),
+    ),
+    "updates": (
+        "ScatterND(x, n, u)",
+        "float[3] x, int64[1,1] n, float[1] u",
+        {"x": [2, 6], "u": [9]},
+        (2, 9),
+    ),
+    "updates that are added": (
+        'ScatterND<reduction = "add">(x, n, u)',
+        "float[3] x, int64[1,1] n, float[1] u",
+        {"x": [2, 6], "u": [9]},
+        (-INF, INF),
+    ),
+    "one of two": ("OneHot(n, d, u)", "int64[3] n, int64 d, float[2] u", {"u": [2, 9]}, (2, 9)),
+    "a triangle": ("Trilu(x)", "float[2,2] x", {"x": [2, 6]}, (0, 6)),
+    "levels": (
+        "DequantizeLinear(n, s, z)",
+        "uint8[3] n, float s, uint8 z",
+        {"n": [3, 9], "s": [0.5], "z": [1]},
+        (1, 4),
     ),
     "a spread": ("MeanVarianceNormalization(x)", "float[1,3,2,2] x", {}, (-2.002, 2.002)),
     "a logarithm of what may be negative": (

@@ -56,6 +56,7 @@ def exponents_of(
         "y = Concat<axis = 0>(v, v)",
         "b = Greater(v, v) y = Where(b, v, v)",
         "d = Cast<to = 11>(v) y = Cast<to = 1>(d)",
+        "y = CastLike(v, x)",
         "y = Dropout(v)",
         "k = Constant<value_ints = [0]>() y = CumSum(v, k)",
     ],
@@ -129,6 +130,63 @@ def test_constants_that_are_added_or_compared_move_along(body: str, more: dict[s
     found = exponents_of(body)
     assert found["y"] == -2
     assert {name: found[name] for name in more} == more
+
+
+B, C, D, E = (
+    f"{name} = Constant<value_floats = [{number}, 2.0, 3.0, 4.0]>() "
+    for name, number in zip("bcde", (1.0, 5.0, 6.0, 7.0), strict=True)
+)
+FOUR = B + C + D + E
+SHARES = "f = LpNormalization(v) t = Transpose<perm = [1, 0]>(f)"
+
+
+@pytest.mark.parametrize(
+    ("body", "more"),
+    [
+        (f"{B} {SHARES} y = Gemm(v, t, b)", {"b": -2}),
+        (f"{B} {SHARES} y = com.microsoft.FusedGemm(v, t, b)", {"b": -2}),
+        (f'{B} {SHARES} y = com.microsoft.FusedGemm<activation = "Relu">(v, t, b)', {"b": -2}),
+        (f"{B} {C} q = QuantizeLinear(v, b) r = DequantizeLinear(q, c) y = Add(r, v)",
+         {"b": -2, "c": -2}),
+        (f"{B} {C} q, s, o = DynamicQuantizeLinear(v) r = DequantizeLinear(q, s) y = Add(r, v)",
+         {"s": -2}),
+        (f"{C} r = com.microsoft.GatherBlockQuantized(n, n, c) y = Add(r, v)", {"c": -2}),
+        (f"{B} {C} r = com.microsoft.MatMulNBits<K = 4, N = 4>(v, n, c, , , b) y = Add(r, v)",
+         {"b": -2, "c": 0}),
+        (f"{FOUR} r = BatchNormalization(v, b, c, d, e) y = Add(r, v)",
+         {"b": -2, "c": -2, "d": -2, "e": -4}),
+        (f"{FOUR} r, o, p, y = com.microsoft.SkipLayerNormalization(v, b, c, d, e)",
+         {"b": -2, "c": 0, "d": 0, "e": -2}),
+        (f"{FOUR} r, o, p, q = com.microsoft.SkipLayerNormalization(v, b, c, d, e) "
+         "y = Add(r, v)", {"b": -2, "c": -2, "d": -2, "e": -2}),
+        (f"{FOUR} r, o, p, q = "
+         "com.microsoft.SkipSimplifiedLayerNormalization(v, b, c, d) y = Add(r, v)",
+         {"b": -2, "c": -2, "d": -2}),
+        (f"{B} r = com.microsoft.BiasAdd(v, b, v) y = Identity(r)", {"b": -2}),
+        (f"{B} {C} r = GroupNormalization<num_groups = 1>(v, b, c) y = Add(r, v)",
+         {"b": -2, "c": -2}),
+    ],
+)  # fmt: skip
+def test_what_goes_with_data_moves_along(body: str, more: dict[str, int]):
+    found = exponents_of(body, "float[2,4] x, uint8[4,4] n", "float[] z")
+    assert found["y"] == -2
+    assert {name: found.get(name, 0) for name in more} == more
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f'{B} {SHARES} y = com.microsoft.FusedGemm<activation = "Tanh">(v, t, b)',
+        f"{B} y = com.microsoft.GroupNorm<activation = 1>(v, b, b)",
+        f"{B} h, y = com.microsoft.SkipLayerNormalization(v, v, b, b)",
+        f"{B} y, m, o = BatchNormalization<training_mode = 1>(v, b, b, b, b)",
+        'y = ScatterND<reduction = "mul">(v, n, v)',
+        'y = Resize<coordinate_transformation_mode = "tf_crop_and_resize">(v, r, r)',
+    ],
+)
+def test_what_one_attribute_or_reader_makes_nonlinear_keeps_its_input(body: str):
+    given = "float[2,4] x, int64[2,1] n, float[4] r"
+    assert exponents_of(body, given, "float[] z") == {}
 
 
 def test_a_comparison_with_two_data_leaves_them_one_exponent_and_the_truth_none():
