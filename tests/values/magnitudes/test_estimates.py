@@ -134,3 +134,80 @@ def test_a_square_is_one_through_identity() -> None:
     assert bounds[names.index("y")].low == 0.0
     assert bounds[names.index("v")].low < 0.0
     assert bounds[names.index("w")].magnitude == 0.0
+
+
+# A node, the shapes of its inputs, and mean, deviation and degree of y. Numbers of x are spread
+# evenly from 0 to 2, those of n are normalised ones of an unknown scale.
+RULES: dict[str, tuple[str, str, tuple[float, ...]]] = {
+    "a square": ("Pow(n, two)", "float[4] n", (1, 2**0.5, 2)),
+    "another power": ("Pow(n, three)", "float[4] n", (0.5, 0.5, 3)),
+    "a sum": ("ReduceSum(n, last)", "float[2,4] n", (0, 10**0.5 / 2, 1)),
+    "a sum of squares": ("ReduceSumSquare(n, last)", "float[2,4] n", (4, 5**0.5, 2)),
+    "a sum without end": ("ReduceSum(n, last)", "float[2,N] n", ()),
+    "groups": ("GroupNormalization<num_groups = 1>(n, three, two)", "float[1,1,4] n", (2, 3, 0)),
+    "channels": ("InstanceNormalization(n, three, two)", "float[1,1,4] n", (2, 3, 0)),
+    "rows": ("LayerNormalization(n, three, two)", "float[2,1] n", (2, 3, 0)),
+    "a quotient": ("Div(x, two)", "float[4] x", (0.5, 12**-0.5, 0)),
+    "a root": ("Sqrt(x)", "float[4] x", (1.0746, 0.5373, 0)),
+    "shares": ("Softmax(n)", "float[2,4] n", (0.25, 0.25, 0)),
+    "a layer": (
+        "Gemm<alpha = 2.0, transB = 1>(x, ones, two)",
+        "float[2,4] x",
+        (10, 10**0.5 / 3**0.5, 0),
+    ),
+    "a product": ("MatMul(n, m)", "float[2,4] n, float[4,3] m", (0, 1, 1)),
+    "a product in words": (
+        'Einsum<equation = "ij,jk->ik">(n, m)',
+        "float[2,4] n, float[4,3] m",
+        (0, 1, 1),
+    ),
+    "a window": ("Conv(x, kernel)", "float[1,1,4,4] x", (4, (10 / 3) ** 0.5 / 2, 0)),
+    "a window that grows": (
+        "ConvTranspose<strides = [2, 2]>(x, kernel)",
+        "float[1,1,4,4] x",
+        (2, (10 / 3) ** 0.5 / 4, 0),
+    ),
+    "neighbours": (
+        "LRN<size = 1, alpha = 9.0, beta = 0.5, bias = 4.0>(x)",
+        "float[1,1,4,4] x",
+        (0.25, 0.1443, 0),
+    ),
+    "several": ("Concat<axis = 0>(n, two)", "float[4] n", (1, 3**0.5, 0.8749)),
+    "one of two, within their bounds": ("Where(b, x, two)", "float[4] x, bool[4] b", (1.5, 1, 0)),
+    "the largest": ("MaxPool<kernel_shape = [2]>(x)", "float[1,1,4] x", (1.5774, 0.5774, 0)),
+    "a magnitude": ("Abs(n)", "float[4] n", (0.7979, 0.6028, 1)),
+    "a difference": ("Sub(x, three)", "float[4] x", (-2, 0.5774, 0)),
+    "twice": ("Add(x, x)", "float[4] x", (2, 1.1547, 0)),
+    "several sums": ("Sum(x, x, three)", "float[4] x", (5, 0.8165, 0)),
+    "the other sign": ("Neg(x)", "float[4] x", (-1, 0.5774, 0)),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_follows_independent_numbers(name: str) -> None:
+    node, inputs, expected = RULES[name]
+    found = estimates(
+        f"g ({inputs}) => (float[] y) <float[1] two = {{2}}, float[1] three = {{3}}, "
+        "int64[1] last = {-1}, float[2,4] ones = {1, 1, 1, 1, 1, 1, 1, 1}, "
+        f"float[1,1,2,2] kernel = {{1, 1, 1, 1}}> {{ y = {node} }}",
+        **({"x": (0.0, 2.0)} if " x" in inputs else {}),
+    )["y"]
+    assert (found or ())[:3] == pytest.approx(expected, rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("perm", "is_turned"), [("[0, 2, 1]", True), ("[1, 0, 2]", False), ("[2, 1, 0]", False)]
+)
+def test_the_largest_row_is_a_column_where_the_last_axes_change_places(
+    perm: str, is_turned: bool
+) -> None:
+    found = estimates(
+        "g (float[2,3,2] x) => (float[a,b,c] y) <float[2,2] w = {1, 1, 5, 5}> "
+        f"{{ s = MatMul(x, w) y = Transpose<perm = {perm}>(s) }}",
+        x=(0, 2),
+    )
+    before, behind = found["s"], found["y"]
+    assert before is not None
+    assert behind is not None
+    assert (before.row, before.column) == (0, 6)
+    assert (behind.row, behind.column) == ((6, 0) if is_turned else (0, 6))

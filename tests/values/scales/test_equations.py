@@ -163,6 +163,7 @@ SHARES = "f = LpNormalization(v) t = Transpose<perm = [1, 0]>(f)"
          "com.microsoft.SkipSimplifiedLayerNormalization(v, b, c, d) y = Add(r, v)",
          {"b": -2, "c": -2, "d": -2}),
         (f"{B} r = com.microsoft.BiasAdd(v, b, v) y = Identity(r)", {"b": -2}),
+        (f"{B} {C} r = com.microsoft.GroupNorm(v, b, c) y = Add(r, v)", {"b": -2, "c": -2}),
         (f"{B} {C} r = GroupNormalization<num_groups = 1>(v, b, c) y = Add(r, v)",
          {"b": -2, "c": -2}),
     ],
@@ -180,6 +181,7 @@ def test_what_goes_with_data_moves_along(body: str, more: dict[str, int]):
         f"{B} y = com.microsoft.GroupNorm<activation = 1>(v, b, b)",
         f"{B} h, y = com.microsoft.SkipLayerNormalization(v, v, b, b)",
         f"{B} y, m, o = BatchNormalization<training_mode = 1>(v, b, b, b, b)",
+        f"{B} y, m = BatchNormalization(v, b, b, b, b)",
         'y = ScatterND<reduction = "mul">(v, n, v)',
         'y = Resize<coordinate_transformation_mode = "tf_crop_and_resize">(v, r, r)',
     ],
@@ -222,6 +224,30 @@ def test_the_epsilon_of_a_fused_norm_is_an_attribute_that_moves_along():
     (attribute,) = system.attributes
     assert (attribute.name, attribute.ratio) == ("epsilon", 2)
     assert attribute.default == pytest.approx(1e-5)
+
+
+@pytest.mark.parametrize(
+    ("opset", "body", "names"),
+    [
+        (10, "y = Clip<min = -1.0, max = 2.0>(v)", {"min", "max"}),
+        (10, "y = Clip<max = 2.0>(v)", {"max"}),
+        (18, "y = Clip(v)", set()),
+        (10, "y = Pad<pads = [0, 1, 0, 1], value = 3.0>(v)", {"value"}),
+        (10, "y = Pad<pads = [0, 1, 0, 1]>(v)", set()),
+        (18, "y = ThresholdedRelu(v)", {"alpha"}),
+        (18, "y = Shrink(v)", {"lambd", "bias"}),
+    ],
+)
+def test_thresholds_and_bounds_that_are_attributes_move_along(
+    opset: int, body: str, names: set[str]
+):
+    text = f"{HEAD} m (float[2,4] x) => (float[] z) {{ {FRONT}{body}{BEHIND} }}"
+    text = text.replace("18", str(opset)).replace("value_float = 2.0", "value = float {2.0}")
+    system = system_of(text)
+    assert {(a.name, a.ratio) for a in system.attributes} == {(name, 1) for name in names}
+    find, number = system.exponents.find, system.flat.value_names.index
+    assert {find(a.element) for a in system.attributes} <= {find(number("v"))}
+    assert find(number("y")) == find(number("v"))
 
 
 def test_who_reads_the_deviation_of_a_norm_keeps_its_input_as_it_is():

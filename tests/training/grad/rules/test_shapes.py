@@ -13,6 +13,7 @@ from gradient_table import (
     second_views,
     spread,
 )
+from loop_models import check
 
 BOTH = (13, NEWEST)
 MASK = [[True, False, True], [False, True, True]]
@@ -208,3 +209,14 @@ def test_the_gradient_of_a_copy_needs_no_static_lengths(row: Row):
 @pytest.mark.parametrize("row", second_views(row for row in ROWS if row.kernel), ids=str)
 def test_the_gradient_of_a_copy_runs_in_float32(row: Row):
     check_float32(row)
+
+
+@pytest.mark.parametrize("shape", ["2,3,4", "N,M,K"])
+@pytest.mark.parametrize(("axis", "index"), [(0, 1), (1, -1), (1, 0), (2, -3), (-1, 2)])
+def test_the_gradient_of_one_slice_is_padded(shape: str, axis: int, index: int):
+    text = (
+        f"(float[{shape}] x) => (float[a,b] y) <int64 i = {{{index}}}> "
+        f"{{ h = Sin(x) y = Gather<axis = {axis}>(h, i) }}"
+    )
+    model = check(text, {"x": spread(np.random.default_rng(0), (2, 3, 4))})
+    assert "Pad" in {node.op_type for node in model.graph}
