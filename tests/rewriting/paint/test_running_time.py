@@ -189,6 +189,7 @@ def test_flows_lead_past_what_is_idle() -> None:
         *("p: p > a", "a: a > r", "a: a > float32", "r: r > q", "q: q > s"),
         *("s: s > u", "t: s > u", "u: u > y", "y: y > float32"),
     ]
+    assert Named(SPLIT).time.flows.group.tolist() == [0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10, 11]
     assert Named(SPLIT).idle() == ["r i"]
     assert Named(BRANCHES).flows() == [
         *("x: float32 > a", "a: a > y", "a: a > m", "y: y > float32", "m: m > y")
@@ -206,9 +207,11 @@ def test_what_casts_of_the_model_read_ends_low_and_what_they_make_is_saved() -> 
 
 def test_casts_among_other_types_are_no_flows_and_a_cast_that_casts_nothing_is_idle() -> None:
     named = Named(
-        """g (float[2,4] x, double[2,4] d) => (int64[2,4] k, float16[2,4] h, float[2,4] y) {
-          a = Relu(x) i = Cast<to = 7>(a) j = Identity(i) k = Identity(j) h = Cast<to = 10>(d)
-          f = Cast<to = 1>(j) c = Cast<to = 1>(a) b = Identity(c) y = Relu(b) }"""
+        """g (float[2,4] x, double[2,4] d) => (int64[2,4] k, float16[2,4] h, bfloat16[2,4] u,
+          float[2,4] y) {
+          a = Relu(x) u = Cast<to = 16>(a) i = Cast<to = 7>(a) j = Identity(i) k = Identity(j)
+          h = Cast<to = 10>(d) f = Cast<to = 1>(j) c = Cast<to = 1>(a)
+          b = Identity(c) y = Relu(b) }"""
     )
     assert named.idle() == ["a c", "c b"]
     assert named.flows() == ["x: float32 > a", "a: a > y", "y: y > float32"]
@@ -342,8 +345,8 @@ def test_what_was_measured_by_itself_takes_that() -> None:
 
 def test_a_fused_group_takes_what_its_pattern_does() -> None:
     text = f"""{GIVEN} <float one = {{1}}, float half = {{0.5}}, float root = {{1.4142135}}> {{
-      h = Exp(x) a = Div(h, root) e = Erf(a) s = Add(e, one) m = Mul(h, s) g = Mul(m, half)
-      y = Relu(g) }}"""
+      h = Exp(x) i = Identity(h) a = Div(i, root) e = Erf(a) s = Add(e, one)
+      m = Mul(i, s) g = Mul(m, half) y = Relu(g) }}"""
     alone = {"s": (6.25, 3.125), "m": (8.0, 4.0), "g": (6.25, 3.125), "y": (6.0, 3.0)}
     assert Named(text, target="cuda").times() == alone
     families = {**FAMILIES, "plain": [*FAMILIES["plain"], "Gelu"]}

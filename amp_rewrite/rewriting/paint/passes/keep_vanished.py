@@ -7,8 +7,6 @@ hardly ever zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from amp_rewrite.graph.constants import constant_tensor
@@ -47,7 +45,7 @@ class KeepVanished(PaintPass):
             zero = next((v for v in flat.inputs_of(node) if _is_zero(graph, v)), None)
             if zero is None:
                 continue
-            way = list(_to_pole(graph, node))
+            way = _to_poles(graph, node)
             if way:
                 detail = f"{flat.value_names[zero]}, which guards a division, is zero"
                 mark = Mark(Color.NONE, Reason.CONSTANT_UNDERFLOW, None, detail, zero)
@@ -62,24 +60,26 @@ def _is_zero(graph: TypeGraph, value: int) -> bool:
     return tensor is not None and tensor.size == 1 and not np.any(tensor.numpy())
 
 
-def _to_pole(graph: TypeGraph, node: int) -> Iterator[int]:
-    """Yield the nodes from behind a node to the first that divides by its result, or to nothing."""
-    flat, way = graph.flat, list[int]()
-    value = flat.outputs_of(node)[0]
-    while True:
-        slots = flat.uses(value)
-        for slot in slots:
+def _to_poles(graph: TypeGraph, node: int) -> set[int]:
+    """Return the nodes behind a node on the ways to all that divide by its result, these included.
+
+    Nothing else stands on such a way than what leaves zero where it is.
+    """
+    flat, in_front, stack, kept = graph.flat, {node: ABSENT}, [node], set[int]()
+    while stack:
+        front = stack.pop()
+        for slot in (s for value in flat.outputs_of(front) for s in flat.uses(value)):
             reader = flat.reader(slot)
-            way.append(reader)
             if row_of(flat.called(reader)).pole == flat.index(slot):
-                yield from way
-                return
-            way.pop()
-        onward = [r for r in map(flat.reader, slots) if _hands_on(graph, r)]
-        if len(onward) != 1:
-            return
-        way.append(onward[0])
-        value = flat.outputs_of(onward[0])[0]
+                kept.add(reader)
+                passed = front
+                while passed != node and passed not in kept:
+                    kept.add(passed)
+                    passed = in_front[passed]
+            elif reader not in in_front and _hands_on(graph, reader):
+                in_front[reader] = front
+                stack.append(reader)
+    return kept
 
 
 def _hands_on(graph: TypeGraph, node: int) -> bool:
