@@ -21,7 +21,7 @@ _RELU = ("", "Relu")
 def homogeneous(call: Call) -> None:
     """Scale all data and results by one factor; settings and coordinates are not scaled."""
     data = row_of(call.system.flat.called(call.node)).data
-    if data is None or len(call.inputs) == 1:
+    if data is None:
         call.same(*call.inputs, *call.outputs)
         return
     scaled = [call.input(index) for index in data]

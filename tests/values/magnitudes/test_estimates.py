@@ -172,6 +172,12 @@ RULES: dict[str, tuple[str, str, tuple[float, ...]]] = {
         "float[1,1,4,4] x",
         (0.25, 0.1443, 0),
     ),
+    "neighbours as they are by default": (
+        "LRN<size = 1, bias = 4.0>(x)",
+        "float[1,1,4,4] x",
+        (4**-0.75, 4**-0.75 / 3**0.5, 0),
+    ),
+    "products of one number": ("MatMul(x, halves)", "float[2,2,4] x", (2, (10 / 3) ** 0.5 / 4, 0)),
     "several": ("Concat<axis = 0>(n, two)", "float[4] n", (1, 3**0.5, 0.8749)),
     "one of two, within their bounds": ("Where(b, x, two)", "float[4] x, bool[4] b", (1.5, 1, 0)),
     "the largest": ("MaxPool<kernel_shape = [2]>(x)", "float[1,1,4] x", (1.5774, 0.5774, 0)),
@@ -189,7 +195,9 @@ def test_a_rule_follows_independent_numbers(name: str) -> None:
     found = estimates(
         f"g ({inputs}) => (float[] y) <float[1] two = {{2}}, float[1] three = {{3}}, "
         "int64[1] last = {-1}, float[2,4] ones = {1, 1, 1, 1, 1, 1, 1, 1}, "
-        f"float[1,1,2,2] kernel = {{1, 1, 1, 1}}> {{ y = {node} }}",
+        f"float[1,1,2,2] kernel = {{1, 1, 1, 1}}> "
+        "{ lengths = Constant<value_ints = [2, 4, 3]>() "
+        f"halves = ConstantOfShape<value = float[1] {{0.5}}>(lengths) y = {node} }}",
         **({"x": (0.0, 2.0)} if " x" in inputs else {}),
     )["y"]
     assert (found or ())[:3] == pytest.approx(expected, rel=1e-3, abs=1e-6)

@@ -70,6 +70,7 @@ def test_what_is_homogeneous_has_one_exponent_on_both_sides(body: str):
     ("body", "exponent"),
     [
         ("y = Mul(v, v)", -4),
+        ('y = Einsum<equation = "ij,ij->ij">(v, v)', -4),
         ("p = Constant<value_float = 2.0>() y = Pow(v, p)", -4),
         ("p = Constant<value_float = 3.0>() y = Pow(v, p)", -6),
         ("p = Constant<value_float = 0.5>() y = Pow(v, p)", -1),
@@ -181,6 +182,7 @@ def test_what_goes_with_data_moves_along(body: str, more: dict[str, int]):
         f"{B} y = com.microsoft.GroupNorm<activation = 1>(v, b, b)",
         f"{B} h, y = com.microsoft.SkipLayerNormalization(v, v, b, b)",
         f"{B} y, m, o = BatchNormalization<training_mode = 1>(v, b, b, b, b)",
+        "i = CastLike(v, n) y = Cast<to = 1>(i)",
         f"{B} y, m = BatchNormalization(v, b, b, b, b)",
         'y = ScatterND<reduction = "mul">(v, n, v)',
         'y = Resize<coordinate_transformation_mode = "tf_crop_and_resize">(v, r, r)',
@@ -219,11 +221,19 @@ def test_behind_a_norm_nothing_is_scaled(body: str):
     assert (found["v"], found.get("y", 0), found.get("e", -4)) == (-2, 0, -4)
 
 
-def test_the_epsilon_of_a_fused_norm_is_an_attribute_that_moves_along():
-    system = system_of(f"{HEAD} m (float[2,4] x) => (float[2,4] z) {{ {FRONT}{NORMS[0]}{BEHIND} }}")
+@pytest.mark.parametrize(
+    ("body", "default"),
+    [
+        (NORMS[0], 1e-5),
+        (f"{B} {C} y = com.microsoft.SkipLayerNormalization(v, v, b, c)", 1e-12),
+        (f"{FOUR} y = BatchNormalization(v, b, c, d, e)", 1e-5),
+    ],
+)
+def test_the_epsilon_of_a_fused_norm_is_an_attribute_that_moves_along(body: str, default: float):
+    system = system_of(f"{HEAD} m (float[2,4] x) => (float[2,4] z) {{ {FRONT}{body}{BEHIND} }}")
     (attribute,) = system.attributes
     assert (attribute.name, attribute.ratio) == ("epsilon", 2)
-    assert attribute.default == pytest.approx(1e-5)
+    assert attribute.default == pytest.approx(default)
 
 
 @pytest.mark.parametrize(
