@@ -26,6 +26,23 @@ def test_the_quotient_and_its_products_are_kept() -> None:
     assert "kv" not in kept(LINEAR, allow_nodes=["kv"])
 
 
+BETWEEN = {
+    "behind the products": ("n = MatMul(q, kv) [neg] m = Neg(n) [div] o = Div(m, d)", "neg"),
+    "below": ("n = MatMul(q, kv) [sum] e = Add(d, d) [div] o = Div(n, e)", "sum"),
+    "in front of one": ("r = Relu(q) n = MatMul(r, kv) [div] o = Div(n, d)", ""),
+}
+
+
+@pytest.mark.filterwarnings("ignore::amp_rewrite.AmpWarning")
+@pytest.mark.parametrize("name", BETWEEN)
+def test_what_lies_between_products_and_quotient_is_kept(name: str) -> None:
+    body, between = BETWEEN[name]
+    products = "[kv] kv = MatMul(k, v) [den] d = MatMul(q, k) "
+    assert kept(products + body.replace("n = MatMul", "[num] n = MatMul")) == {
+        *("kv", "num", "den", "div", *between.split())
+    }
+
+
 def test_bfloat16_has_the_range() -> None:
     assert not kept(LINEAR, precision="bfloat16")
 

@@ -61,6 +61,7 @@ GUARDS = {
         "Add Sqrt Div Div",
     ),
     "a part": ("e = Add(a, z) p, q = Split<num_outputs = 2>(e) y = Div(x, q)", "Add Split Div"),
+    "behind another sum": ("b = Add(a, a) e = Add(b, z) y = Div(x, e)", "Add Div"),
     "a product": ("e = Mul(a, z) y = Div(x, e)", ""),
     "what is divided": ("e = Add(a, z) y = Div(e, x)", ""),
     "what moves zero": ("e = Add(a, z) t = Relu(e) y = Div(x, t)", ""),
