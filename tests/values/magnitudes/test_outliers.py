@@ -61,6 +61,53 @@ def test_a_large_column_makes_a_large_channel(body: str) -> None:
     assert 0.5 * reached < found.peak < 4 * reached
 
 
+@pytest.mark.parametrize(
+    ("body", "factor"),
+    [
+        ("y = Add(p, p)", 2),
+        ("y = Sum(p, two)", 1),
+        ("y = Sub(two, p)", 1),
+        ("y = Mul(p, two)", 2),
+        ("y = Mul(two, p)", 2),
+        ("y = Div(p, two)", 0.5),
+        ("y = Neg(p)", 1),
+        ("y = Abs(p)", 1),
+        ("y = Max(two, p)", 1),
+        ("y = Where(c, two, p)", 1),
+        ("h = com.microsoft.BiasAdd(p, two, two) y = com.microsoft.Gelu(h)", 1),
+        ("y = com.microsoft.BiasGelu(p, two)", 1),
+        ("h = MatMul(p, square) y = Identity(h)", 3),
+    ],
+)
+def test_what_becomes_of_a_large_channel(body: str, factor: float) -> None:
+    given = "float[4,32] x, bool[4,16] c"
+    once = large("y = MatMul(x, w)")
+    found = large(f"p = MatMul(x, w) {body}", given, square=np.eye(N, dtype=np.float32) * 3)
+    assert once is not None
+    assert found is not None
+    assert found.length == N
+    assert 5 in found.channels
+    assert found.channels[5].peak == pytest.approx(factor * once.channels[5].peak, rel=0.05)
+
+
+def test_a_weight_tells_how_many_terms_a_product_has() -> None:
+    assert large("y = MatMul(x, w)", "float[A,B] x") == large("y = MatMul(x, w)")
+
+
+@pytest.mark.parametrize(("axis", "stays"), [(0, True), (-2, True), (1, False), (-1, False)])
+def test_channels_stay_what_they_are_along_other_axes_alone(axis: int, stays: bool) -> None:
+    shape, length = ("8,16", 4) if stays else ("4,32", 16)
+    found, names = sweep(
+        f"g (float[4,32] x, int64[{length}] i) => (float[4,16] y) "
+        f"<float[4,16] p, float[{shape}] h> {{ p = MatMul(x, w) "
+        f"h = Concat<axis = {axis}>(p, p) y = Gather<axis = {axis}>(p, i) }}"
+    )
+    kept = found[names["p"]] if stays else None
+    assert found[names["p"]] is not None
+    assert found[names["h"]] == kept
+    assert found[names["y"]] == kept
+
+
 @pytest.mark.parametrize("square", ["y = Mul(r, r)", "y = Pow(r, two)"])
 def test_the_square_of_a_channel_has_the_square_of_its_peak(square: str) -> None:
     body = "p = MatMul(x, w) r = Relu(p)"
