@@ -219,3 +219,20 @@ def test_the_largest_row_is_a_column_where_the_last_axes_change_places(
     assert behind is not None
     assert (before.row, before.column) == (0, 6)
     assert (behind.row, behind.column) == ((6, 0) if is_turned else (0, 6))
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [((4, 4.04), (16.08, 4.02 * (10 / 3) ** 0.5 / 2, 0)), ((1, 2), (6, 0.928, 0))],
+)
+def test_weights_that_are_nearly_one_number_add_up_as_one(
+    ends: tuple[float, float], expected: tuple[float, ...]
+) -> None:
+    text = "g (float[2,4] x, float[4,3] r) => (float[2,3] y) { y = MatMul(x, r) }"
+    assert known(text, "y", x=(0, 2), r=ends) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("op", ["Sum", "Add", "Sub", "Mul", "Div"])
+def test_what_is_computed_of_something_unknown_is_unknown(op: str) -> None:
+    text = f"g (float[4] x, int64[4] k) => (float[4] y) {{ f = Cast<to = 1>(k) y = {op}(x, f) }}"
+    assert estimates(text)["y"] is None

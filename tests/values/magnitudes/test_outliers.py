@@ -131,6 +131,21 @@ def test_a_norm_takes_outliers_away() -> None:
     assert large(body, "float[4,16] x", one=scale) is None
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = LayerNormalization(x, b)",
+        "y = com.microsoft.SkipLayerNormalization(x, x, b)",
+        "y = com.microsoft.SkipSimplifiedLayerNormalization(x, x, b)",
+    ],
+)
+def test_a_norm_has_the_outliers_of_its_scale(body: str) -> None:
+    found = large(body, "float[4,16] x")
+    assert found is not None
+    assert list(found.channels) == [3]
+    assert found.peak == pytest.approx(15**0.5 * 3e4, rel=0.6)
+
+
 def test_the_sum_inside_a_skip_norm_has_the_outliers_of_its_terms() -> None:
     body = (
         "p = Add(x, b) "
