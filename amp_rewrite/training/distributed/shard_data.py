@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from amp_rewrite.base import arguments
@@ -50,6 +50,22 @@ class ShardedData(DataSet):
         _check_divides(batch, self._shards)
         whole, rest = divmod(self.size, batch)
         return whole + (rest >= self._shards and not drop_last)
+
+    def batches(
+        self,
+        batch: int,
+        *,
+        order: Sequence[int] | Array | None = None,
+        start: int = 0,
+        drop_last: bool = False,
+    ) -> Iterator[Batch]:
+        """Yield this shard's part of each batch; `order` is the same on all shards.
+
+        Raises:
+            DataError: The batch is not a multiple of the number of shards.
+        """
+        _check_divides(batch, self._shards)
+        return super().batches(batch, order=order, start=start, drop_last=drop_last)
 
     def _own(self, first: int, stop: int) -> tuple[int, int]:
         own = (stop - first) // self._shards

@@ -175,6 +175,7 @@ def _lower(node: ir.Node, b: Builder) -> None:
         if new in taken or not fresh:
             new = inner.op("Identity", new)
         taken.add(new)
+        old.type = new.type or old.type  # what is computed, whatever the file declares
         take_place(new, old)
     if is_gradient(node):
         b.graph.sort()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from backend_cases import all_cases
 from onnx import parser
@@ -401,3 +402,16 @@ def test_an_operator_without_a_gradient_is_named():
     model.opset_import.add(domain="local", version=1)
     with pytest.raises(GradientError, match=r"local::Strange"):
         lower_training_operators(model)
+
+
+def test_what_is_computed_has_its_type_whatever_the_file_declares():
+    source = model_of("""g (double[3] x, double[3] w) => (double[3] twice)
+    <float[3] dw> {
+        p = Mul(x, w)
+        loss = ReduceSum<keepdims=0>(p)
+        dw = ai.onnx.preview.training.Gradient<xs=["w"], y="loss">(w)
+        twice = Add(dw, dw)
+    }""")
+    graph = lower_training_operators(source).graph
+    (dw,) = [v for node in graph for v in node.outputs if v.name == "dw"]
+    assert dw.dtype == ir.DataType.DOUBLE
