@@ -9,6 +9,7 @@ it was at first or what a turn makes of it: the body is swept until that is sett
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
@@ -188,7 +189,7 @@ def table_of(rows: Iterable[tuple[str, Rule]]) -> Mapping[str, Rule]:
         ValueError: Two rows are about one operator.
     """
     pairs = list(rows)
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        raise ValueError("two rules for one operator")
-    return MappingProxyType(table)
+    twice = [name for name, rows_of in Counter(name for name, _ in pairs).items() if rows_of > 1]
+    if twice:
+        raise ValueError(f"two rules for one operator: {', '.join(twice)}")
+    return MappingProxyType(dict(pairs))

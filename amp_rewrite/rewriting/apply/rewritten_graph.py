@@ -104,7 +104,9 @@ class RewrittenGraph:
             tensor = with_data(self._convert(planned))
             return make_node("Constant", [], [wiring.name(result)], name, value=tensor), [result]
         read = [wiring.name(wiring.left_of(value)) for value in planned.inputs]
-        node = make_node(planned.op_type, read, [wiring.name(result)], name, **planned.attributes)
+        node = make_node(planned.op_type, read, [wiring.name(result)], name)
+        attributes = planned.attributes.items()  # make_node would sort them
+        node.attribute.extend(make_attribute(key, value) for key, value in attributes)
         return node, [result]
 
     def _node(self, node: int, weights: Sequence[Sequence[Weight]]) -> Made:

@@ -162,14 +162,18 @@ class _Loop(Formulas):
 
     def _depends(self, value: int) -> bool:
         """Tell whether a value depends on anything but constants."""
+        found = False
 
         def before(v: int) -> Iterable[int]:
+            nonlocal found
+            if found or self.is_constant(v):
+                return ()
             node = self.flat.producer[v]
-            ends = node == ABSENT or self.is_constant(v)
-            return () if ends else (v for v in self.flat.inputs_of(node) if v != ABSENT)
+            found = node == ABSENT
+            return () if found else (w for w in self.flat.inputs_of(node) if w != ABSENT)
 
-        reached = (v for v in walk([value], before) if self.flat.producer[v] == ABSENT)
-        return any(not self.is_constant(v) for v in reached)
+        walk([value], before)
+        return found
 
     def _is_of_state(self, value: int) -> bool:
         """Tell whether a divisor is made of a state: the quotient is then normalised."""

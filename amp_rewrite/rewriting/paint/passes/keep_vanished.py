@@ -12,6 +12,7 @@ import numpy as np
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
@@ -65,21 +66,19 @@ def _to_poles(graph: TypeGraph, node: int) -> set[int]:
 
     Nothing else stands on such a way than what leaves zero where it is.
     """
-    flat, in_front, stack, kept = graph.flat, {node: ABSENT}, [node], set[int]()
+    flat, fronts, stack = graph.flat, {node: list[int]()}, [node]
+    poles: dict[int, list[int]] = {}
     while stack:
         front = stack.pop()
         for slot in (s for value in flat.outputs_of(front) for s in flat.uses(value)):
             reader = flat.reader(slot)
             if row_of(flat.called(reader)).pole == flat.index(slot):
-                kept.add(reader)
-                passed = front
-                while passed != node and passed not in kept:
-                    kept.add(passed)
-                    passed = in_front[passed]
-            elif reader not in in_front and _hands_on(graph, reader):
-                in_front[reader] = front
-                stack.append(reader)
-    return kept
+                poles.setdefault(reader, []).append(front)
+            elif _hands_on(graph, reader):
+                if reader not in fronts:
+                    stack.append(reader)
+                fronts.setdefault(reader, []).append(front)
+    return walk(poles, (fronts | poles).__getitem__).keys() - {node}
 
 
 def _hands_on(graph: TypeGraph, node: int) -> bool:

@@ -60,6 +60,11 @@ GUARDS = {
         "e = Add(a, z) s = Sqrt(e) d = Div(x, s) y = Div(d, e)",
         "Add Sqrt Div Div",
     ),
+    "roots that join": (
+        "e = Add(a, z) s = Sqrt(e) t = Sqrt(e) c = Concat<axis = 1>(s, t)"
+        " p, q = Split<axis = 1, num_outputs = 2>(c) y = Div(x, q)",
+        "Add Sqrt Sqrt Concat Split Div",
+    ),
     "a part": ("e = Add(a, z) p, q = Split<num_outputs = 2>(e) y = Div(x, q)", "Add Split Div"),
     "behind another sum": ("b = Add(a, a) e = Add(b, z) y = Div(x, e)", "Add Div"),
     "a product": ("e = Mul(a, z) y = Div(x, e)", ""),
