@@ -15,7 +15,8 @@ from amp_rewrite.loop.evaluation import evaluate, rehearse
 from amp_rewrite.loop.metrics.metric import Metric, number_of_examples
 from amp_rewrite.loop.plan_and_progress import SCALE, Plan, Progress, check_begin, is_due, read_back
 from amp_rewrite.loop.run_with_callbacks import Callback, Run
-from amp_rewrite.training.data.examples import Examples, prefetched, with_last
+from amp_rewrite.training.data.examples import Examples
+from amp_rewrite.training.data.prefetch import prefetched, with_last
 from amp_rewrite.training.graph.training_graph import TRAINED_ROLES
 from amp_rewrite.training.session.input_checks import non_finite
 from amp_rewrite.training.session.training_session import TrainingSession

@@ -1,13 +1,13 @@
 """Change lines of the package at random and say which changes no test notices.
 
-    python tools/mutation/mutate.py                                what issue 45 asks for, 20 each
+    python tools/mutation/mutate.py        20 mutants of each file or folder of PARTS
     python tools/mutation/mutate.py amp_rewrite/values --number 50 --seed 3
 
 Takes files and folders of the package, draws mutants of each with cosmic-ray's operators, and runs
 the fast tests that bear the file's name and come past the changed line; where no tests bear it, or
 with --wide, those of its folder (tools/changed.py). A mutant has --seconds of processor time.
-Prints what survives, and a table; the exit status is 1 if
-more than --most of them do. What equivalent.txt names computes the same: it is drawn and not tried.
+Prints what survives, and a table; the exit status is 1 if more than --most of them do. What
+equivalent.txt names computes the same: it is drawn and not tried.
 """
 
 from __future__ import annotations

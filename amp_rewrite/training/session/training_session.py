@@ -23,9 +23,9 @@ from amp_rewrite.runtimes.ort.sessions import check_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.global_state import global_state
+from amp_rewrite.training.graph.merge_adapters import merge
 from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.graph.training_graph import StateStore, TrainingGraph
-from amp_rewrite.training.graph.weight_products import merge
 from amp_rewrite.training.optimizers.train_op import states_table
 from amp_rewrite.training.session.adapter_files import write_adapters
 from amp_rewrite.training.session.checkpoint import (
@@ -38,10 +38,10 @@ from amp_rewrite.training.session.cpu_comparison import cpu_comparison
 from amp_rewrite.training.session.device_limits import check_openvino, on_arm, warn_if_slow
 from amp_rewrite.training.session.engine_stages import is_openvino, named
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
+from amp_rewrite.training.session.frozen_tensors import FrozenTensors
 from amp_rewrite.training.session.input_checks import ALLOW, InputChecks, input_limits
 from amp_rewrite.training.session.inspection import Inspection
 from amp_rewrite.training.session.partial_restore import (
-    FrozenTensors,
     Restored,
     begun_averages,
     fitted,

@@ -14,7 +14,8 @@ import pytest
 from amp_rewrite.errors import DataError
 from amp_rewrite.training.data.as_examples import as_examples
 from amp_rewrite.training.data.data_set import DataSet
-from amp_rewrite.training.data.examples import Examples, prefetched
+from amp_rewrite.training.data.examples import Examples
+from amp_rewrite.training.data.prefetch import prefetched
 from amp_rewrite.training.data.stream import Stream
 
 pa = pytest.importorskip("pyarrow")
