@@ -6,7 +6,8 @@ A new target is a row of TARGETS, its name in TargetName, its op lists and its k
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from importlib.util import find_spec
@@ -78,8 +79,9 @@ class Target:
         bytes_per_mac: How many bytes its memory moves in the time that a multiply-accumulate takes
             longer in float32 than in 16 bits: what the largest of its devices saves. None if that
             is not known; no region is then left out for what its casts cost.
-        costs: Whose table says what operators and casts take, lists/costs/<costs>.json, so that
-            least time decides what becomes low; None if nobody measured it.
+        costs: Instructions of a processor -> whose table says what operators and casts take with
+            them, lists/costs/<table>.json, so that least time decides what becomes low; the first
+            that the processor at hand has, else the last. Empty if nobody measured it.
         opset: The opset of ai.onnx to which an older model is moved where that gives it more
             kernels of the low type; None if models stay as they are.
         parts: The targets that it stands for together, if it is several; then its kernels are
@@ -99,7 +101,7 @@ class Target:
     precisions: tuple[str, ...] = tuple(LOW)
     accumulates_in: DType = FLOAT32
     bytes_per_mac: float | None = None
-    costs: str | None = None
+    costs: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     opset: int | None = None
     parts: tuple[Target, ...] = ()
 
@@ -212,7 +214,10 @@ TARGETS: tuple[Target, ...] = (
         kernels=OPENVINO,
         rounding="openvino_2026.4",
         precisions=(BFLOAT16.name,),
-        costs="openvino_2026.4",
+        costs={
+            "amx_bf16": "openvino_2026.4_amx",
+            "avx512_bf16": "openvino_2026.4_avx512_bf16",
+        },
     ),
     Target("schema", "cuda", tensor_cores=True),
 )
@@ -369,7 +374,7 @@ def _together(name: str, parts: tuple[Target, ...]) -> Target:
         precisions=tuple(p for p in LOW if all(p in part.precisions for part in parts)),
         accumulates_in=next(adding_low, FLOAT32),
         bytes_per_mac=None,
-        costs=None,
+        costs={},
         opset=None,
         parts=parts,
     )

@@ -13,12 +13,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from amp_rewrite.base.processor import onednn_instructions, processor_name
+
 RESULTS = Path(__file__).resolve().parent / "results"
 PACKAGES = (
     *("amp-rewrite", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxconverter-common", "openvino"),
 )
-INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16")
-"""The instruction sets, of those that /proc/cpuinfo may name, that speed depends on."""
 _VERSION = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
 
 Row = dict[str, Any]
@@ -65,13 +65,9 @@ class Results:
 
 def machine() -> dict[str, Any]:
     """Describe what the figures were measured on."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text("utf-8").splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    flags = next((line.split() for line in lines if line.startswith("flags")), [])
     return {
-        "cpu": names[0] if names else platform.processor(),
-        "instructions": [name for name in INSTRUCTIONS if name in flags],
+        "cpu": processor_name(),
+        "instructions": list(onednn_instructions()),
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": platform.platform(),

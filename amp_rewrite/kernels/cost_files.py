@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from amp_rewrite import targets
+from amp_rewrite.base.processor import onednn_instructions
 from amp_rewrite.dtypes import FLOAT32, LOW, DType
 from amp_rewrite.errors import KernelTableError, OptionError
 from amp_rewrite.graph.flat import FlatGraph
@@ -28,10 +29,15 @@ _DIGITS = 16
 def of_target(target: targets.Target, low: DType) -> CostTable | None:
     """Return what is known of a target's costs in a low type; None if nothing is.
 
+    Of several processors it is the table of the one at hand; of one that none was measured on, the
+    last.
+
     Raises:
         KernelTableError: The table cannot be read.
     """
-    table = None if target.costs is None else load(target.costs)
+    there = [name for flag, name in target.costs.items() if flag in onednn_instructions()]
+    name = next(iter([*there, *[*target.costs.values()][-1:]]), None)
+    table = None if name is None else load(name)
     return table if table is not None and table.takes_low(low) else None
 
 
@@ -48,7 +54,7 @@ def chosen_table(
         return of_target(target, low)
     if costs is UNKNOWN:
         return None
-    table = costs if isinstance(costs, CostTable) else read_costs(str(costs))
+    table = costs if isinstance(costs, CostTable) else _table_named(str(costs))
     place = table.name or "costs"
     if target.provider not in (None, table.provider):
         raise OptionError(
@@ -65,6 +71,12 @@ def chosen_table(
             remedy=f"measure them: `amp-rewrite measure-costs --precision {low.name}`",
         )
     return table if table.takes_low(low) else None
+
+
+def _table_named(name: str) -> CostTable:
+    """Return a table that the package brings, or else the one in a user's file."""
+    shipped_names = {table for target in targets.TARGETS for table in target.costs.values()}
+    return load(name) if name in shipped_names else read_costs(name)
 
 
 def check_model(table: CostTable, flat: FlatGraph) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import platform
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
+from amp_rewrite.base.processor import instructions, onednn_instructions, processor_name
 from amp_rewrite.runtimes.openvino.package import runtime_in_words
 from amp_rewrite.runtimes.ort.cuda_driver import cuda_device
 from amp_rewrite.runtimes.ort.device import device_of
 from amp_rewrite.runtimes.ort.plugins import devices_of, is_plugin
 from amp_rewrite.runtimes.ort.runtime import version_in_words
 from amp_rewrite.targets import ARM64, OPENVINO
-
-# what /proc/cpuinfo says of instructions for 16-bit types
-_INSTRUCTIONS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ def facts_of(provider: str) -> EngineFacts:
         AmpError: The engine is not installed, or has no device.
     """
     if provider == OPENVINO:
-        return EngineFacts(runtime_in_words(), processor())
+        return EngineFacts(runtime_in_words(), _processor(onednn_instructions()))
     runtime = version_in_words()
     if is_plugin(provider):
         return EngineFacts(runtime, *_plugin(provider))
@@ -48,17 +45,12 @@ def facts_of(provider: str) -> EngineFacts:
         if gpu is not None:
             device = f"{gpu.name}, compute capability {gpu.capability:g}"
             return EngineFacts(runtime, device, f"CUDA {gpu.driver}")
-    return EngineFacts(runtime, processor())
+    return EngineFacts(runtime, _processor(instructions()))
 
 
-def processor() -> str:
-    """Return the processor in words, with its instructions for 16-bit types."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text("utf-8").splitlines() if cpuinfo.exists() else []
-    told = {key.strip(): value.strip() for key, _, value in (x.partition(":") for x in lines)}
-    flags = (told.get("flags") or told.get("Features") or "").split()
-    name = told.get("model name") or platform.processor() or platform.machine()
-    return ", ".join((name, *(flag for flag in _INSTRUCTIONS if flag in flags)))
+def _processor(has: Iterable[str]) -> str:
+    """Return the processor in words, with instructions that it has for 16-bit types."""
+    return ", ".join((processor_name(), *has))
 
 
 def _plugin(provider: str) -> tuple[str, str]:

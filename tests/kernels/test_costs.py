@@ -97,6 +97,28 @@ def test_targets_without_a_table_have_no_costs() -> None:
     assert costs.of_target(targets.find("cuda"), BFLOAT16) is None
 
 
+@pytest.mark.parametrize(
+    ("instructions", "name"),
+    [
+        (("avx512_bf16", "amx_bf16"), "openvino_2026.4_amx"),
+        (("avx512f", "avx512_bf16"), "openvino_2026.4_avx512_bf16"),
+        (("bf16",), "openvino_2026.4_avx512_bf16"),
+        ((), "openvino_2026.4_avx512_bf16"),
+    ],
+)
+def test_the_table_is_that_of_the_processor(
+    instructions: tuple[str, ...], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs, "onednn_instructions", lambda: instructions)
+    table = costs.of_target(targets.find("openvino"), BFLOAT16)
+    assert table is not None
+    assert table.name == name
+    options = RewriteOptions(target="openvino", precision="bfloat16", costs="openvino_2026.4_amx")
+    chosen = options.cost_table
+    assert chosen is not None
+    assert chosen.name == "openvino_2026.4_amx", "a table of the package can be named"
+
+
 def written(folder: Path, **change: Any) -> Path:
     path = folder / "costs.json"
     path.write_text(json.dumps({**TABLE, **change}), "utf-8")

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from amp_rewrite.base.processor import onednn_instructions
+
 
 @dataclass(frozen=True)
 class Held:
@@ -51,5 +53,4 @@ def peak_memory() -> int:
 
 def has_amx() -> bool:
     """Return whether the processor multiplies tiles of bfloat16."""
-    path = Path("/proc/cpuinfo")
-    return path.exists() and "amx_bf16" in path.read_text("utf-8", "replace")
+    return "amx_bf16" in onednn_instructions()
