@@ -224,7 +224,7 @@ class _Job:
 
         None if the time for that was over before one batch was seen.
         """
-        lenient = replace(self.options, strict=False)
+        lenient = replace(self.options.of_any_form, strict=False)
         try:
             with time_limit(self.started + self.budget * _CALIBRATION_SHARE):
                 calibration = calibrate(self.model, data, lenient)

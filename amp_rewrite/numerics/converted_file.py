@@ -313,7 +313,7 @@ def _advised_opset(model: Path, options: RewriteOptions) -> int | None:
     if not _may_move(options) or options.chosen_target == SCHEMA:
         return None
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # the rewrite says it all
-        result = rewrite_freely(model, replace(options, strict=False))
+        result = rewrite_freely(model, replace(options.of_any_form, strict=False))
     flat = result.flat
     if flat.files.total > _LARGEST:
         return None
@@ -369,7 +369,7 @@ def _share(raised: RaisedModel, options: RewriteOptions) -> float:
     """
     with warnings.catch_warnings(action="ignore", category=AmpWarning):
         try:
-            result = rewrite_freely(raised.model, replace(options, strict=False))
+            result = rewrite_freely(raised.model, replace(options.of_any_form, strict=False))
         except OptionError:
             return 0.0
     return result.report.summary.compute_converted

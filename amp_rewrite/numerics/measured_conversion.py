@@ -46,6 +46,9 @@ _TRACED_RUNS = 3
 _DEARER = 3.0
 """How many times as long casts take where fewer of them are tried."""
 
+_AS_FAST = 1.02
+"""How many times as long as the fastest a form may take that is chosen since it is more exact."""
+
 _MOST_OTHERWISE = 5
 
 
@@ -113,7 +116,8 @@ class Measurement:
         costs = self._prepare()
         self._load_others()
         self._budget.left -= 1  # what is chosen may have to run once more, with its nodes timed
-        times = timed_in_turn(self._runs, self._budget, ORIGINAL)
+        beside = [name for name in self._runs if name not in {ORIGINAL, *self._results}]
+        times = timed_in_turn(self._runs, self._budget, ORIGINAL, beside)
         self._runs.clear()  # and their sessions with them
         return self._choose_fastest(times, costs)
 
@@ -202,12 +206,13 @@ class Measurement:
         full = times[ORIGINAL].median
         fastest, says, chosen = self.first, dict[str, str](), None
         ranked = sorted((t.median, name) for name, t in times.items() if name in self._results)
-        for _, name in ranked:
+        for median, name in ranked:
+            if chosen is not None and not self._may_be_better(name, chosen, median, times):
+                continue
             conversion = self.first if name == DEFAULT else self.judge(self._results[name])
             says[name] = "holds" if conversion.writable else conversion.verdict
-            if conversion.writable:
+            if conversion.writable and (chosen is None or _error(conversion) < _error(fastest)):
                 fastest, chosen = conversion, name
-                break
         saved = 0.0 if chosen is None else 1 - times[chosen].median / full
         if chosen is not None and saved >= LEAST_FASTER:
             says[chosen] = "holds, chosen"
@@ -227,6 +232,14 @@ class Measurement:
         )
         return replace(fastest, choice=choice)
 
+    def _may_be_better(
+        self, name: str, chosen: str, median: float, times: Mapping[str, Times]
+    ) -> bool:
+        """Tell whether a form is as fast as the chosen one, as far as can be told, and rounds less.
+        """
+        low, least = (self._results[n].report.summary.nodes_converted for n in (name, chosen))
+        return median <= _AS_FAST * times[chosen].median and low < least
+
     def _form(self, name: str, taken: Times, says: Mapping[str, str]) -> Form:
         result = self._results.get(name)
         if result is None:
@@ -245,6 +258,13 @@ class Measurement:
             self._budget.take(lambda: model.run(feeds))
             self._traces[name] = model.traced()
         return computed_otherwise(result, self._traces[name])
+
+
+def _error(conversion: Conversion) -> float:
+    """Return the largest error of an output, on the device where it was compared there."""
+    report = conversion.verification
+    on_device = None if report.device is None else report.device.original
+    return max((output.scaled_error for output in on_device or report.outputs), default=0.0)
 
 
 def computed_otherwise(result: RewriteResult, run: TracedRun) -> tuple[str, ...]:

@@ -151,7 +151,8 @@ def with_gain(
     raised: RaisedModel, report: Report, source: Source, options: RewriteOptions
 ) -> Report:
     """Return a raised model's report with what a rewrite of the model before gives."""
-    before = rewrite(source, replace(options, strict=False)).report.summary.compute_converted
+    lenient = replace(options.of_any_form, strict=False)
+    before = rewrite(source, lenient).report.summary.compute_converted
     facts = (raised.before, before, raised.unverified, raised.folded, raised.mended, raised.spelled)
     record = RaisedOpset(*facts)
     return replace(report, opset_raised=record)

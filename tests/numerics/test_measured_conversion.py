@@ -36,9 +36,11 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
     def with_times(times: Mapping[str, float]) -> list[str]:
         ran: list[str] = []
 
-        def timed(forms: Mapping[str, Any], budget: Budget, always: str) -> dict[str, Times]:
+        def timed(
+            forms: Mapping[str, Any], budget: Budget, full: str, _beside: object
+        ) -> dict[str, Times]:
             ran.extend(forms)
-            assert always == "float32"
+            assert full == "float32"
             assert budget.left > len(forms)
             for run in forms.values():
                 budget.take(run)

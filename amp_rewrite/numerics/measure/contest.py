@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 RUNS = 40
@@ -13,6 +13,9 @@ RUNS = 40
 _FIRST_ROUNDS = 2
 _FAR = 1.08
 """How many times as long as the fastest a form may take after the first rounds to stay in."""
+
+_CERTAIN = 1.25
+"""From how many times as long on it is certain that what the forms are compared with is slower."""
 
 Run = Callable[[], object]
 
@@ -68,11 +71,18 @@ class Budget:
         return time.perf_counter() - start
 
 
-def timed_in_turn(forms: Mapping[str, Run], budget: Budget, always: str) -> dict[str, Times]:
+def timed_in_turn(
+    forms: Mapping[str, Run], budget: Budget, full: str, beside: Collection[str] = ()
+) -> dict[str, Times]:
     """Run forms one after the other, in rounds, each of which begins with another one.
 
-    What is clearly slower than the fastest after two rounds is left out of the later ones; `always`
-    stays in, and the fastest of the others. All have run before.
+    After two rounds those stay that may yet be the fastest. All have run before.
+
+    Args:
+        forms: Name -> what runs it.
+        budget: How many runs are left.
+        full: The form in float32, which stays unless it is certainly slower.
+        beside: Forms that cannot be chosen, and are timed in the first rounds only.
     """
     taken: dict[str, list[float]] = {name: [] for name in forms}
     running, number = [*forms], 0
@@ -82,9 +92,16 @@ def timed_in_turn(forms: Mapping[str, Run], budget: Budget, always: str) -> dict
             taken[name].append(budget.take(forms[name]))
         number += 1
         if number >= _FIRST_ROUNDS:
-            medians = {name: statistics.median(taken[name]) for name in running}
-            least = min(medians.values())
-            others = [name for name in running if name != always]
-            stay = {always, min(others, key=medians.__getitem__, default=always)}
-            running = [n for n in running if n in stay or medians[n] <= _FAR * least]
+            running = _still_running(taken, [n for n in running if n not in beside], full)
     return {name: Times(tuple(times)) for name, times in taken.items()}
+
+
+def _still_running(
+    taken: Mapping[str, Sequence[float]], running: Sequence[str], full: str
+) -> list[str]:
+    """Return which forms run once more; what stood in the way of a run counts for none of them."""
+    least = {name: min(taken[name]) for name in running}
+    chosen = [name for name in running if name != full]
+    best = min((least[name] for name in chosen), default=0.0)
+    allowed = {name: _CERTAIN if name == full else _FAR for name in running}
+    return [name for name in running if not chosen or least[name] <= allowed[name] * best]

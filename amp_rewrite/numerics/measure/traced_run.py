@@ -2,15 +2,16 @@
 
 Engines fuse nodes, drop them, and add casts and changes of layout. A node of the float32 model
 belongs to the engine's node that names it, or gives its result; else to the one to which all that
-reads it belongs.
+reads it belongs. What an engine adds by itself, a change of layout, counts for the next node that
+it runs, in front of which it stands as a rule.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -83,6 +84,7 @@ class TracedRun:
         owners: Node of the float32 model -> the engine's node that computes it.
         casts: What a node that the rewrite added gives -> microseconds, of those that the engine
             ran as nodes of their own.
+        around: The engine's node -> microseconds of what the engine added in front of it.
     """
 
     flat: FlatGraph
@@ -90,6 +92,7 @@ class TracedRun:
     microseconds: tuple[float, ...]
     owners: Mapping[int, int]
     casts: Mapping[str, float]
+    around: Mapping[int, float] = field(default_factory=dict[int, float])
 
     @cached_property
     def groups(self) -> dict[int, tuple[int, ...]]:
@@ -109,8 +112,9 @@ class TracedRun:
         for owner, nodes in self.groups.items():
             called = self.flat.called
             products = [n for n in nodes if has(called(n), Trait.CONTRACTS)] or nodes
+            taken = self.microseconds[owner] + self.around.get(owner, 0.0)
             microseconds_of |= dict.fromkeys(nodes, 0.0)
-            microseconds_of |= dict.fromkeys(products, self.microseconds[owner] / len(products))
+            microseconds_of |= dict.fromkeys(products, taken / len(products))
         return microseconds_of
 
 
@@ -152,7 +156,31 @@ class TracedModel:
             for index, (node, microseconds) in enumerate(zip(nodes, taken, strict=True))
             if node.name in added and index not in owners.values()
         }
-        return TracedRun(self._names.flat, nodes, taken, owners, casts)
+        owned, added_nodes = {*owners.values()}, added.keys()
+        foreign = [
+            microseconds if index not in owned and node.name not in added_nodes else None
+            for index, (node, microseconds) in enumerate(zip(nodes, taken, strict=True))
+        ]
+        around = _counted_behind(foreign, owned)
+        return TracedRun(self._names.flat, nodes, taken, owners, casts, around)
+
+
+def _counted_behind(foreign: Sequence[float | None], owned: Collection[int]) -> dict[int, float]:
+    """Return, by owned node, the time of what stands in front of it; of the last, behind it, too.
+
+    Args:
+        foreign: By node of the engine, what it takes if it is none of the model's, or of a rewrite.
+        owned: The nodes of the engine that are the model's.
+    """
+    around, waiting, last = dict[int, float](), 0.0, None
+    for index, microseconds in enumerate(foreign):
+        waiting += microseconds or 0.0
+        if index in owned:
+            around[index] = around.get(index, 0.0) + waiting
+            waiting, last = 0.0, index
+    if last is not None:
+        around[last] += waiting
+    return around
 
 
 def _median(events: Sequence[RanNode], runs: int) -> float:

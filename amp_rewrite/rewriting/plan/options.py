@@ -25,7 +25,7 @@ from amp_rewrite.dtypes import (
 )
 from amp_rewrite.errors import OptionError
 from amp_rewrite.kernels.cost_files import chosen_table, of_target
-from amp_rewrite.kernels.costs import CostTable
+from amp_rewrite.kernels.costs import UNKNOWN, CostTable
 from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.oplists.environment import names_of, split_name
 from amp_rewrite.rewriting.paint.keep_rules import KeepRule, checked_rules
@@ -391,6 +391,19 @@ class RewriteOptions:
             OptionError: It is of another provider than the target's, or lacks the precision.
         """
         return chosen_table(targets.find(self.chosen_target), self.low, self.costs)
+
+    @property
+    def of_any_form(self) -> RewriteOptions:
+        """The same without what single nodes of one form of the model cost (`--measure`).
+
+        It is for what is rewritten on the way to that form: before the opset is raised, or scaled.
+        """
+        table = self.cost_table if self.makes_low else None
+        if table is None or not table.nodes:
+            return self
+        if not table.rates:
+            return replace(self, costs=UNKNOWN, prefer="default")
+        return replace(self, costs=replace(table, nodes={}, together=(), model=""))
 
     @property
     def low(self) -> DType:

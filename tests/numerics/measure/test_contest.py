@@ -29,14 +29,37 @@ def test_no_more_runs_are_taken_than_there_are(clock: list[float]) -> None:
         return run
 
     said: list[str] = []
-    times = {"float32": 2.0, "fast": 1.0, "near": 1.05, "slow": 3.0}
+    times = {"float32": 1.2, "fast": 1.0, "near": 1.05, "slow": 3.0, "engine": 0.5}
     forms = {name: form(name, seconds) for name, seconds in times.items()}
-    found = timed_in_turn(forms, Budget(RUNS, said.append), "float32")  # pyright: ignore[reportArgumentType]
+    found = timed_in_turn(
+        forms,  # pyright: ignore[reportArgumentType]
+        Budget(RUNS, said.append),
+        "float32",
+        ["engine"],
+    )
     assert RUNS - len(forms) < ran.total() <= RUNS
     assert said[-1] == f"measuring: run {ran.total()} of {RUNS}"
     assert ran["slow"] == 2  # what is clearly slower gets no more than that
-    assert ran["float32"] == ran["fast"] == ran["near"] > 10
+    assert ran["engine"] == 2, "it cannot be chosen, and drives nothing out"
+    assert ran["float32"] == ran["fast"] == ran["near"] > 8
     assert {name: taken.median for name, taken in found.items()} == pytest.approx(times)
+
+
+def test_float32_leaves_where_it_is_certainly_slower(clock: list[float]) -> None:
+    ran = Counter[str]()
+
+    def run(name: str, seconds: float) -> None:
+        ran[name] += 1
+        clock[0] += seconds
+
+    forms = {
+        "float32": lambda: run("float32", 3.0),
+        "low": lambda: run("low", 1.0),
+        "disturbed": lambda: run("disturbed", 9.0 if ran["disturbed"] == 0 else 1.0),
+    }
+    timed_in_turn(forms, Budget(), "float32")
+    assert ran["float32"] == 2
+    assert ran["low"] == ran["disturbed"] > 15, "one slow run drives no form out"
 
 
 def test_one_form_alone_is_timed_twice(clock: list[float]) -> None:
