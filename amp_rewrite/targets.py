@@ -82,6 +82,9 @@ class Target:
         costs: Instructions of a processor -> whose table says what operators and casts take with
             them, lists/costs/<table>.json, so that least time decides what becomes low; the first
             that the processor at hand has, else the last. Empty if nobody measured it.
+        narrow_stash: The operators that it computes in float32 inside, whatever their stash_type
+            says, and for which it casts what they read to that type first: a low type saves these
+            casts.
         opset: The opset of ai.onnx to which an older model is moved where that gives it more
             kernels of the low type; None if models stay as they are.
         parts: The targets that it stands for together, if it is several; then its kernels are
@@ -102,6 +105,7 @@ class Target:
     accumulates_in: DType = FLOAT32
     bytes_per_mac: float | None = None
     costs: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    narrow_stash: tuple[str, ...] = ()
     opset: int | None = None
     parts: tuple[Target, ...] = ()
 
@@ -218,6 +222,7 @@ TARGETS: tuple[Target, ...] = (
             "amx_bf16": "openvino_2026.4_amx",
             "avx512_bf16": "openvino_2026.4_avx512_bf16",
         },
+        narrow_stash=("LayerNormalization", "RMSNormalization"),
     ),
     Target("schema", "cuda", tensor_cores=True),
 )
@@ -375,6 +380,7 @@ def _together(name: str, parts: tuple[Target, ...]) -> Target:
         accumulates_in=next(adding_low, FLOAT32),
         bytes_per_mac=None,
         costs={},
+        narrow_stash=(),
         opset=None,
         parts=parts,
     )

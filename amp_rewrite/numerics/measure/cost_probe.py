@@ -131,7 +131,7 @@ def _rates(
         if family not in wanted:
             continue
         progress(number, len(CALLS), family)
-        models = [model_of(call, dtype) for call in calls for dtype in clock.types]
+        models = [model_of(call, dtype, clock.narrow) for call in calls for dtype in clock.types]
         if family == "convolution":  # in a row, for at the ends of a model layouts change
             took = [_time_per_node(*_in_rows(model, clock)) for model in models]
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import onnx
 
 from amp_rewrite.dtypes import DType
 from amp_rewrite.errors import RunError
-from amp_rewrite.numerics.measure.probes import parsed, weight
+from amp_rewrite.numerics.measure.probes import parsed, weight, with_stash
 from amp_rewrite.numerics.measure.timing import NOT_RUN, Clock, fitted
 
 ENDS = {
@@ -52,16 +52,20 @@ def _shape(n: int) -> list[int]:
     return [1, CHANNELS, n, n]
 
 
-def between(first: str, second: str, types: tuple[DType, DType], n: int) -> onnx.ModelProto:
+def between(
+    first: str, second: str, types: tuple[DType, DType], n: int, narrow: Collection[str] = ()
+) -> onnx.ModelProto:
     """Return a model of two operators, with a Cast between them if their types differ."""
     source, target = types
-    nodes = [f"a = {ENDS[first].format('x')}"] if first != "none" else []
+    nodes = [f"a = {with_stash(ENDS[first], source, narrow).format('x')}"]
+    nodes = nodes if first != "none" else []
     value = "a" if nodes else "x"
     if source is not target:
         nodes.append(f"c = Cast<to = {target.number}>({value})")
         value = "c"
     if second != "none":
-        nodes.append(f"y = {ENDS[second].format(value)}".replace("w)", "v)").replace("k)", "l)"))
+        body = with_stash(ENDS[second], target, narrow).format(value)
+        nodes.append(f"y = {body}".replace("w)", "v)").replace("k)", "l)"))
         nodes[-1] = nodes[-1].replace(", s, s)", ", t, t)").replace(", g" * 4, ", h" * 4)
     else:
         nodes[-1] = "y" + nodes[-1][1:]
@@ -151,7 +155,7 @@ def _measure_parting(
     """
     full, low = clock.types
     kinds = ((full, low), (low, full), (full, full), (low, low))
-    models = [between(first, second, kind, n) for kind in kinds]
+    models = [between(first, second, kind, n, clock.narrow) for kind in kinds]
     taken = clock.microseconds(models, layouts=True)
     if NOT_RUN in taken:
         return math.nan, math.nan, math.nan
@@ -169,7 +173,7 @@ def _measure_parting(
 
 def _measure_alone(family: str, n: int, clock: Clock) -> list[float]:
     """Return what an operator takes alone, by type."""
-    models = [between("none", family, (dtype, dtype), n) for dtype in clock.types]
+    models = [between("none", family, (dtype, dtype), n, clock.narrow) for dtype in clock.types]
     return clock.microseconds(models, layouts=True)
 
 
@@ -182,7 +186,7 @@ def _casts_at_ends(
     for source, target in (clock.types, clock.types[::-1]):
         for family in families:
             for ends, dtype in ((("none", family), target), ((family, "none"), source)):
-                models = [between(*ends, (source, target), n) for n in SIDES]
+                models = [between(*ends, (source, target), n, clock.narrow) for n in SIDES]
                 taken = clock.microseconds(models, layouts=True)
                 if NOT_RUN in taken:
                     continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import prod
 
@@ -10,7 +11,7 @@ import onnx
 import onnx.helper
 import onnx.parser
 
-from amp_rewrite.dtypes import DType
+from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.targets import OPENVINO
 
 Shape = tuple[int, ...]
@@ -195,14 +196,28 @@ CALLS: dict[str, list[Call]] = {
 """Family -> what is measured of it, from small to large."""
 
 
-def model_of(call: Call, dtype: DType) -> onnx.ModelProto:
-    """Return the model of a call in a type."""
+def model_of(call: Call, dtype: DType, narrow: Collection[str] = ()) -> onnx.ModelProto:
+    """Return the model of a call in a type.
+
+    Args:
+        call: The call.
+        dtype: The type of its floats.
+        narrow: The operators whose stash_type is a low type, too, as targets say.
+    """
     values = [f"{dtype.onnx}{list(shape)} {name}" for name, shape in call.inputs.items()]
     text = f"g ({', '.join(values)}) => ({dtype.onnx}{list(call.made)} y)"
     text += f" <{call.fixed}>" if call.fixed else ""
-    model = parsed(f"{text} {{ {call.body} }}")
+    model = parsed(f"{text} {{ {with_stash(call.body, dtype, narrow)} }}")
     model.graph.initializer.extend(weight(n, s, dtype) for n, s in call.weights.items())
     return model
+
+
+def with_stash(body: str, dtype: DType, narrow: Collection[str]) -> str:
+    """Return ONNX text whose normalizations have a low type as their stash_type, if it is one."""
+    if dtype is not FLOAT32:
+        for operator in narrow:
+            body = body.replace(f"{operator}(", f"{operator}<stash_type = {dtype.number}>(")
+    return body
 
 
 def parsed(text: str) -> onnx.ModelProto:

@@ -15,6 +15,7 @@ from amp_rewrite.errors import RunError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.numerics.measure.probes import parsed
 from amp_rewrite.runtimes.engines import bound, open_session
+from amp_rewrite.targets import of_provider
 
 RUNS = 60
 """How often a session runs at most."""
@@ -53,6 +54,12 @@ class Clock:
     def types(self) -> tuple[DType, DType]:
         """The types that are compared."""
         return FLOAT32, self.low
+
+    @property
+    def narrow(self) -> tuple[str, ...]:
+        """The operators that get the low type as their stash_type, as in rewritten models."""
+        target = of_provider(self.provider)
+        return () if target is None else target.narrow_stash
 
     def microseconds(
         self, models: Sequence[onnx.ModelProto], *, layouts: bool = False

@@ -181,6 +181,9 @@ def retyped_attributes(
         names = typed_attributes(graph.kind_of(vertex))
         entries = [make_attribute(name, low.number) for name in names]
         attributes.setdefault(graph.nodes[vertex], []).extend(entries)
+    for node in plan.stashes:
+        entry = make_attribute("stash_type", low.number)
+        attributes.setdefault(node, []).append(entry)
     for node in flat.idle_casts:
         if any(allowed[vertex] for vertex in graph.vertices_of(node)):
             attributes[node] = [make_attribute("to", low.number)]

@@ -7,7 +7,7 @@ decides nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -123,6 +123,7 @@ class CastPlan:
         inner: Value that gives its place as an output, and its name, to another one -> the name
             that it gets instead.
         ranks: Operands of products that get axes, so that ONNX Runtime loads the model.
+        stashes: Nodes that get the low type as their stash_type.
     """
 
     low: DType
@@ -134,6 +135,7 @@ class CastPlan:
     ends: tuple[int, ...] = ()
     inner: Mapping[int, str] = field(default_factory=dict[int, str])
     ranks: tuple[PlannedRank, ...] = ()
+    stashes: tuple[int, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -219,9 +221,22 @@ class _Planner:
             if self.allowed[v]
         }
         ranks = equal_ranks(self.context, self.allowed, names)
+        stashes = tuple(self._narrow_stashes())
         return CastPlan(
-            low, tuple(casts), tuple(weights), vertices, fills, retyped, self.ends, inner, ranks
+            *(low, tuple(casts), tuple(weights), vertices, fills, retyped, self.ends, inner),
+            *(ranks, stashes),
         )
+
+    def _narrow_stashes(self) -> Iterator[int]:
+        """Yield the nodes that become low, and whose target casts for another stash_type.
+
+        What else they give, of that type, nobody may read.
+        """
+        target, flat = self.context.target, self.flat
+        for node in flat.nodes_of(*(() if target is None else target.narrow_stash)):
+            result, *others = flat.outputs_of(node)
+            if self.is_low[result] and all(value == ABSENT for value in others):
+                yield node
 
     def _converted_ends(self) -> tuple[int, ...]:
         """Return the graph inputs and outputs that give up their type; none in a float32 model."""
