@@ -15,7 +15,15 @@ from amp_rewrite.base.processor import onednn_instructions
 from amp_rewrite.dtypes import FLOAT32, LOW, DType
 from amp_rewrite.errors import KernelTableError, OptionError
 from amp_rewrite.graph.flat import FlatGraph
-from amp_rewrite.kernels.costs import ANY, NONE, UNKNOWN, CastRate, CostTable, Rate
+from amp_rewrite.kernels.costs import (
+    ANY,
+    LEAST_ROUNDING,
+    NONE,
+    UNKNOWN,
+    CastRate,
+    CostTable,
+    Rate,
+)
 from amp_rewrite.kernels.kernel_table import check_format, shipped
 
 FORMAT_VERSION = 1
@@ -197,6 +205,7 @@ def parse(data: Mapping[str, Any], name: str) -> CostTable:
             tuple(_text(result, place) for result in row) for place, row in _rows(data, "together")
         ),
         model=_text(data["model"]["digest"], "model") if nodes else "",
+        least_rounding=_number(data.get("least_rounding", LEAST_ROUNDING), "least_rounding"),
     )
 
 
@@ -261,6 +270,7 @@ def to_json(table: CostTable, nodes_of: int = 0) -> dict[str, Any]:
         "source": table.source,
         "with_products": sorted(table.with_products),
         "one_type": sorted(table.one_type),
+        "least_rounding": table.least_rounding,
         "families": families,
         "costs": [
             {

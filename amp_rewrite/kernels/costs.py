@@ -7,6 +7,7 @@ or `convert --measure` wrote. Its JSON, version 1; all times are microseconds:
      "device": "AMD EPYC 9B14, 2 threads", "driver": "", "source": "amp-rewrite measure-costs",
      "families": {"product": ["MatMul", "Gemm"], "elementwise": ["Add", "com.microsoft::Gelu"]},
      "with_products": ["Attention", "Gelu"], "one_type": ["RotaryEmbedding"],
+     "least_rounding": 0.2,
      "costs": [{"family": "product", "type": "float32", "from": 0,
                 "call": 2.5, "element": 1.2e-4, "mac": 1.1e-5}, ...],
      "casts": [{"to": "bfloat16", "producer": "*", "consumer": "*", "call": 2, "element": 1e-4}],
@@ -19,7 +20,9 @@ or `convert --measure` wrote. Its JSON, version 1; all times are microseconds:
 `families` name operators as traits.py does, and groups of lists/fusions and layouts by pattern.
 `with_products`, which may be left out, are patterns of values/patterns whose nodes are computed,
 and rounded, together with the products among them or the one in front; those of `one_type`, which
-may be left out as well, are one operator there if all of their nodes have one type. A row of
+may be left out as well, are one operator there if all of their nodes have one type.
+`least_rounding`, 0.2 if it is left out, is what an operator that rounds has to save in any case, as
+a share of what an operator of the model takes in the mean in float32. A row of
 `costs` is for nodes of a family that compute in a type: what a call takes, plus what each element
 takes that it reads or writes, weights included, plus what each multiply-accumulate takes. Of the
 rows of a family and type the last counts whose `from` is not above the size of the node, its
@@ -43,6 +46,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from amp_rewrite.dtypes import FLOAT32, DType
+
+LEAST_ROUNDING = 0.2
+"""What an operator that rounds has to save in any case, as a share of what such operators of the
+model take in the mean: less is hard to measure, and rounding is certain."""
 
 ANY, NONE = "*", "none"
 """What stands in place of a family: any of them, or none; and an end of the model."""
@@ -113,6 +120,7 @@ class CostTable:
         nodes: First result of a node of the measured model -> name of a type -> microseconds.
         together: The first results of nodes that the engine computed as one.
         model: What tells the model whose nodes these are from others; "" without nodes.
+        least_rounding: What an operator that rounds has to save, as a share of the mean operator.
     """
 
     name: str
@@ -130,6 +138,7 @@ class CostTable:
     nodes: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
     together: tuple[tuple[str, ...], ...] = ()
     model: str = ""
+    least_rounding: float = LEAST_ROUNDING
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""

@@ -12,6 +12,8 @@ convolution in front. In the file the same constants lose one rounding, and the 
    (scale_weights.py).
 6. Mul of both operands of a MatMul by numbers is one behind it: exporters multiply queries and keys
    by the fourth root of 1 / d, and bfloat16 makes all scores of heads of 32 too small by .24 %.
+7. Mul by ones and Add of zeros, which exporters write for normalizations without parameters, go:
+   OpenVINO drops them in float32 only.
 
 A name that stays means the same numbers as before.
 """
@@ -41,6 +43,9 @@ AROUND = ("Conv", "Div", "Mul")
 
 # operators: those whose constants go into weights.
 _LINEAR = ("Add", "Mul")
+
+_IDLE = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0}
+"""Operator -> the constant with which it changes nothing, as its second operand at least."""
 
 _MOST = 2.0**16
 """Factors of operands that are larger, or smaller than one by this, stay in front of products."""
@@ -74,6 +79,7 @@ def _fold(model: ir.Model, low: DType) -> int:
                 count += fold(node, low)
     count += scale_weights(model, low)
     count += sum(_behind_product(node, low) for node in list(graph))
+    count += sum(_drop_idle(node) for node in list(graph))
     if count:
         remove_unused_nodes(graph)  # Constants that nothing reads any more
         for name, value in list(graph.initializers.items()):
@@ -197,6 +203,29 @@ def _behind_product(product: ir.Node, low: DType) -> bool:
     number_ = stored(joined, scaled[0][1] * scaled[1][1], f"{joined.outputs[0].name}:number")
     set_inputs(joined, result, number_)
     return True
+
+
+def _drop_idle(node: ir.Node) -> bool:
+    """Remove an operator whose constant changes nothing of what it is combined with."""
+    if node.domain or node.op_type not in _IDLE or node.outputs[0].is_graph_output():
+        return False
+    pairs = either(node) if node.op_type in _LINEAR else (tuple(node.inputs),)
+    for x, held in pairs:
+        numbers = constant(held)
+        if x is None or numbers is None or not (numbers == _IDLE[node.op_type]).all():
+            continue
+        if _fits(numbers.shape, x.shape):
+            bypass(node, x)
+            return True
+    return False
+
+
+def _fits(constant_shape: tuple[int, ...], shape: ir.Shape | None) -> bool:
+    """Tell whether what is broadcast with a constant keeps its shape, for all that is known."""
+    if shape is None or len(constant_shape) > len(shape):
+        return False
+    behind = shape.dims[len(shape) - len(constant_shape) :]
+    return all(size in (1, dim) for size, dim in zip(constant_shape, behind, strict=True))
 
 
 def _exact_pair(ratio: float, low: DType) -> tuple[float, float]:

@@ -150,3 +150,35 @@ def test_an_output_that_a_convolution_gives_instead_keeps_type_and_shape(op: str
 def test_a_reader_that_goes_is_in_the_way_of_no_factor() -> None:
     left, _ = folded("c = Conv(x, w) m = Mul(c, each) n = Conv(m, v) y = Mul(n, l) dead = Relu(c)")
     assert left == ["Conv", "Conv"]
+
+
+IDLE = """<ir_version: 8, opset_import: ["": 17]> g (float[1,2,4] x, float[n,2,4] z) => (float[1,2,4] y)
+    <float[2,1] ones = {1, 1}, float[4] zeros = {0, 0, 0, 0}, float one = {1},
+     float[3,1,1] more = {1, 1, 1}, float[1,2,1] near = {1, 1.0000001}> { BODY y = Tanh(t) }"""
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("t = Mul(x, ones)", ["Tanh"]),
+        ("t = Mul(ones, x)", ["Tanh"]),
+        ("t = Add(zeros, x)", ["Tanh"]),
+        ("a = Sub(x, zeros) t = Div(a, one)", ["Tanh"]),
+        ("i = Exp(x) a = Mul(i, ones) t = Add(a, zeros)", ["Exp", "Tanh"]),
+        ("t = Div(one, x)", ["Div", "Tanh"]),
+        ("t = Sub(zeros, x)", ["Sub", "Tanh"]),
+        ("t = Mul(x, near)", ["Mul", "Tanh"]),
+        ("t = Mul(x, zeros)", ["Mul", "Tanh"]),
+        ("m = Mul(x, more) t = ReduceSum(m)", ["Mul", "ReduceSum", "Tanh"]),
+        ("m = Mul(z, more) t = ReduceSum(m)", ["Mul", "ReduceSum", "Tanh"]),
+    ],
+)
+def test_what_changes_nothing_goes(body: str, left: list[str]) -> None:
+    proto = onnx.parser.parse_model(IDLE.replace("BODY", body))
+    changed = ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+    fold_factors(changed, BFLOAT16)
+    assert [node.op_type for node in changed.graph] == left
+    x = np.linspace(-2, 2, 8, dtype=np.float32).reshape(1, 2, 4)
+    feeds = {"x": x, "z": np.zeros((3, 2, 4), np.float32)}
+    outputs = [Evaluator(source).run(feeds)["y"] for source in (proto, changed)]
+    np.testing.assert_array_equal(*outputs)

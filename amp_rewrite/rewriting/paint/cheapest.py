@@ -28,7 +28,6 @@ from amp_rewrite.rewriting.paint.region_costs import connected_regions
 from amp_rewrite.rewriting.paint.running_time import UNIT, RunningTime
 from amp_rewrite.rewriting.paint.weighing import (
     LEAST_CALL,
-    LEAST_ROUNDING,
     LEAST_SAVED,
     LEAST_SHARE,
     MICROSECONDS_PER_BYTE,
@@ -216,7 +215,8 @@ class CheapestRegions:
         It is the same in a model that was rewritten already: what is low counts as in float32.
         """
         taken = self._time.of_nodes
-        return LEAST_ROUNDING * int(taken.sum()) / max(int((taken > 0).sum()), 1)
+        share = self._weighing.table.least_rounding
+        return share * int(taken.sum()) / max(int((taken > 0).sum()), 1)
 
     def _rounding(self, prices: Array, rounds: Array) -> Array:
         """Return, by vertex, what rounding its results and the constants that it reads counts."""

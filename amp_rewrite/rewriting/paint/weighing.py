@@ -22,10 +22,6 @@ LEAST_CALL = 1.0
 """How many microseconds have to be saved for each low operator and each Cast, in the mean: so far
 may a call's time be off, of which models of a millisecond or less consist."""
 
-LEAST_ROUNDING = 0.2
-"""What an operator that rounds has to save in any case, as a share of what such operators of the
-model take in the mean: less is hard to measure, and rounding is certain."""
-
 MICROSECONDS_PER_BYTE = 1.0
 """What a byte of the file counts where size is preferred: more than any cast of what it holds."""
 
@@ -36,7 +32,8 @@ class Weighing:
 
     Attributes:
         table: What operators and casts take on the target.
-        prefer: "speed": the least time, but an operator that rounds has to save `LEAST_ROUNDING`.
+        prefer: "speed": the least time, but an operator that rounds has to save the table's
+            `least_rounding`.
             "accuracy": the same, and `LEAST_SAVED` of its time. "size": the fewest bytes of
             constants, then the least time.
         flat: The model.

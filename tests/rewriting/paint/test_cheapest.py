@@ -80,13 +80,12 @@ TABLES = st.lists(st.integers(0, 12), min_size=40, max_size=40).map(lambda n: ta
 @pytest.fixture
 def use(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that gives the target "fast" a table of costs."""
-    fast = targets.Target("fast", "cuda", costs="fast")
+    fast = targets.Target("fast", "cuda", costs={"": "fast"})
     monkeypatch.setattr(targets, "TARGETS", (*targets.TARGETS, fast))
-    for name in ("LEAST_CALL", "LEAST_ROUNDING"):  # time alone, whatever little is saved
-        monkeypatch.setattr(cheapest, name, 0)
+    monkeypatch.setattr(cheapest, "LEAST_CALL", 0)  # time alone, whatever little is saved
 
     def with_table(data: dict[str, Any]) -> CostTable:
-        table = costs.parse(data, "fast")
+        table = costs.parse({"least_rounding": 0, **data}, "fast")
         monkeypatch.setattr(costs, "load", lambda _name: table)
         return table
 
@@ -198,7 +197,7 @@ def test_no_other_part_of_a_painting_is_predicted_to_be_faster(
     steps: Any, data: dict[str, Any], seed: int, dearest: int
 ) -> None:
     model = random_models.build(steps, seed, 2)
-    context, weighing, painting = painted(model, costs.parse(data, "t"))
+    context, weighing, painting = painted(model, costs.parse({**data, "least_rounding": 0}, "t"))
     if dearest:  # rounding counts, too
         values = context.type_graph.flat.n_values
         prices = UNIT * np.random.default_rng(seed).integers(0, dearest, values)
@@ -206,7 +205,7 @@ def test_no_other_part_of_a_painting_is_predicted_to_be_faster(
     may_be = [*painting.allowed()]
     assume(1 <= len(may_be) <= 9)
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("LEAST_SHARE", "LEAST_CALL", "LEAST_ROUNDING"):
+        for name in ("LEAST_SHARE", "LEAST_CALL"):
             patch.setattr(cheapest, name, 0)
         marks = CheapestRegions(context, weighing, painting).marks((), ())
     found = {v for v in may_be if v not in marks}
@@ -225,9 +224,9 @@ def test_every_choice_keeps_the_invariants_and_a_second_one_changes_nothing(
 ) -> None:
     model = random_models.build(steps, seed, 2)
     with pytest.MonkeyPatch.context() as patch:
-        fast = targets.Target("fast", "cuda", costs="fast")
+        fast = targets.Target("fast", "cuda", costs={"": "fast"})
         patch.setattr(targets, "TARGETS", (*targets.TARGETS, fast))
-        table = costs.parse(data, "fast")
+        table = costs.parse({"least_rounding": 0, **data}, "fast")
         patch.setattr(costs, "load", lambda _name: table)
         lists = random_models.lists_from(assigned)
         rewritten(model, target="fast", lists=lists, keep_io_types=keep)
@@ -298,13 +297,13 @@ def test_a_model_that_gains_less_than_three_percent_is_left_as_it_is(use: Any) -
     assert low == ["MatMul", "Relu", "MatMul"]
 
 
-def test_what_rounds_has_to_save_a_fifth_of_what_operators_take(
-    use: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_rounds_has_to_save_a_fifth_of_what_operators_take(use: Any) -> None:
     model = CHAIN.replace("y = Exp(d)", "e = Tanh(d) y = Exp(e)")
-    use(flat_table(product=(30, 10), elementwise=(5, 3)))
+    table = flat_table(product=(30, 10), elementwise=(5, 3))
+    use(table)
     assert low_operators(rewritten(model, target="fast"))[-1] == "Tanh"
-    monkeypatch.setattr(cheapest, "LEAST_ROUNDING", 0.2)
+    assert costs.parse(table, "t").least_rounding == 0.2, "of a table that says nothing"
+    use({**table, "least_rounding": 0.2})
     # Of 17.5 in the mean 3.5 are asked for; Relu, which saves 2, saves two casts as well.
     assert low_operators(rewritten(model, target="fast")) == ["MatMul", "Relu", "MatMul"]
     assert low_operators(rewritten(model, target="fast", prefer="size"))[-1] == "Tanh"
@@ -384,11 +383,9 @@ def test_what_the_user_allows_by_name_stays_low(use: Any) -> None:
     assert low_operators(result) == ["MatMul"]
 
 
-def test_what_is_computed_with_the_product_in_front_is_rounded_once_with_it(
-    use: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cheapest, "LEAST_ROUNDING", 0.5)  # 7 each; products save 14
+def test_what_is_computed_with_the_product_in_front_is_rounded_once_with_it(use: Any) -> None:
     table, model = flat_table(product=(20, 6), elementwise=(2, 1.9)), CHAIN.replace("Relu", "Tanh")
+    table["least_rounding"] = 0.5  # 7 each; products save 14
     use(table)
     assert low_operators(rewritten(model, target="fast")) == ["MatMul", "MatMul"]
     saves = {"float32": {"call": 0.0}, "float16": {"call": 0.05}}
@@ -396,11 +393,9 @@ def test_what_is_computed_with_the_product_in_front_is_rounded_once_with_it(
     assert low_operators(rewritten(model, target="fast")) == ["MatMul", "Tanh", "MatMul"]
 
 
-def test_what_is_a_part_of_a_pattern_with_products_is_rounded_with_them(
-    use: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cheapest, "LEAST_ROUNDING", 0.5)  # 5 each; products save 14, others 0.1
+def test_what_is_a_part_of_a_pattern_with_products_is_rounded_with_them(use: Any) -> None:
     table = flat_table(product=(20, 6), elementwise=(2, 1.9))
+    table["least_rounding"] = 0.5  # 5 each; products save 14, others 0.1
     model = CHAIN.replace("c = Relu(b)", "s = Sigmoid(b) c = Mul(b, s)")
     use(table)
     assert low_operators(rewritten(model, target="fast")) == ["MatMul", "MatMul"]
@@ -477,14 +472,14 @@ def test_a_reshape_of_what_has_channels_last_is_a_transpose(use: Any) -> None:
 def test_what_is_rounded_between_its_steps_has_to_save_more(
     use: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cheapest, "LEAST_ROUNDING", 0.5)  # 10 a rounding; it saves 14 with casts
     table = flat_table(product=(20, 2), softmax=(20, 8))
+    table["least_rounding"] = 0.5  # 10 a rounding; it saves 14 with casts
     table["families"] = {"product": ["MatMul"], "softmax": ["LayerNormalization"]}
     model = """g (float[4,4] x, float[4,4] w, float[4] s) => (float[4,4] y) {
     a = MatMul(x, w) n = LayerNormalization(a, s) y = MatMul(n, w) }"""
     use(table)
     assert "LayerNormalization" in low_operators(rewritten(model, target="fast"))
-    stepwise = targets.Target("fast", "cuda", costs="fast", rounding="openvino_2026.4")
+    stepwise = targets.Target("fast", "cuda", costs={"": "fast"}, rounding="openvino_2026.4")
     monkeypatch.setattr(targets, "TARGETS", (*targets.TARGETS[:-1], stepwise))
     assert low_operators(rewritten(model, target="fast")) == ["MatMul", "MatMul"]
 
@@ -539,7 +534,7 @@ def test_a_fused_group_has_one_type(use: Any, monkeypatch: pytest.MonkeyPatch) -
     slow = [{"family": "slow", "type": t, "call": c} for t, c in (("float32", 1), ("float16", 30))]
     families = {**table["families"], "erf": ["Erf"], "slow": ["Mul", "Div", "Add"]}
     use({**table, "families": families, "costs": [*table["costs"], *rows, *slow]})
-    cuda = replace(targets.find("cuda"), name="fast", costs="fast", bytes_per_mac=None)
+    cuda = replace(targets.find("cuda"), name="fast", costs={"": "fast"}, bytes_per_mac=None)
     monkeypatch.setattr(targets, "TARGETS", (*targets.TARGETS[:-1], cuda))
     result = rewritten(
         """g (float[4,4] x, float[4,4] w) => (float[4,4] y)
