@@ -190,7 +190,7 @@ class Measurement:
             needed = (FULL, tool, *(TORCH[:1] if tool in TORCH else ()))
             if any(self._row(model, other)["error"] for other in needed):
                 continue
-            command, seconds = self._command(model, tool), self._options.process_seconds
+            command, seconds = self.command(model, tool), self._options.process_seconds
             found = measured(model, command, tool, self._folder, seconds)
             row["error"] = found.pop("error")
             if not row["error"]:
@@ -203,7 +203,7 @@ class Measurement:
                 row[figure].append(round(number, 4))
         self._report_progress(model)
 
-    def _command(self, model: Exported, tool: str) -> list[str]:
+    def command(self, model: Exported, tool: str) -> list[str]:
         """Return the interpreter, the script, and what it runs with which tool."""
         if tool in TORCH:
             network = model.network.partition(".")[0]

@@ -161,11 +161,11 @@ class TracedModel:
             microseconds if index not in owned and node.name not in added_nodes else None
             for index, (node, microseconds) in enumerate(zip(nodes, taken, strict=True))
         ]
-        around = _counted_behind(foreign, owned)
+        around = counted_behind(foreign, owned)
         return TracedRun(self._names.flat, nodes, taken, owners, casts, around)
 
 
-def _counted_behind(foreign: Sequence[float | None], owned: Collection[int]) -> dict[int, float]:
+def counted_behind(foreign: Sequence[float | None], owned: Collection[int]) -> dict[int, float]:
     """Return, by owned node, the time of what stands in front of it; of the last, behind it, too.
 
     Args:

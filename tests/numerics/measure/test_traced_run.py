@@ -10,9 +10,15 @@ from rewrite_text import parse
 import amp_rewrite as amp
 from amp_rewrite.kernels.costs import UNKNOWN
 from amp_rewrite.numerics.measure.measured_costs import as_ran, table_of, with_dearer_casts
-from amp_rewrite.numerics.measure.traced_run import TracedRun, traced_original, traced_result
+from amp_rewrite.numerics.measure.traced_run import (
+    TracedRun,
+    counted_behind,
+    traced_original,
+    traced_result,
+)
 from amp_rewrite.numerics.measured_conversion import computed_otherwise
 from amp_rewrite.rewriting.api import RewriteResult
+from amp_rewrite.runtimes.session import RanNode
 from amp_rewrite.targets import CPU
 
 ONES = "{" + ", ".join(["1"] * 64) + "}"
@@ -61,7 +67,20 @@ def test_fused_and_dropped_nodes_belong_to_what_computes_them() -> None:
     assert owned(full).keys() == owned(low).keys() == {*"hacsty"}
     for run in (full, low):
         taken = sum(run.microseconds[owner] for owner in run.groups)
+        taken += sum(run.around.values())
         assert sum(run.times.values()) == pytest.approx(taken)
+
+
+def test_what_an_engine_adds_counts_for_the_node_behind_it() -> None:
+    own = parse("g (float[2] x) => (float[2] y) { h = Exp(x) y = Tanh(h) }")
+    flat = amp.rewrite(own, target="schema").flat
+    ran = [RanNode(name, "", "", 0) for name in ("change", "n0", "change", "cast", "n1", "change")]
+    taken = (1.0, 10.0, 2.0, 4.0, 20.0, 8.0)
+    owners = {0: 1, 1: 4}
+    around = counted_behind([1.0, None, 2.0, None, None, 8.0], {1, 4})
+    run = TracedRun(flat, tuple(ran), taken, owners, {"cast": 4.0}, around)
+    assert run.times == {0: 11.0, 1: 30.0}
+    assert counted_behind([3.0], set()) == {}
 
 
 def test_nodes_of_another_layout_are_found_by_what_they_stand_for() -> None:
