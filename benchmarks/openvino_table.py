@@ -38,7 +38,7 @@ def speed(of: dict[str, Row], tool: str) -> float | None:
 def openvino(rows: Sequence[Row]) -> str:
     """Return the table of times and errors, and what it says of all models together."""
     models = by_model(rows)
-    others = {**{MEASURED: "measured"}, **TORCH}
+    others = {MEASURED: "measured", **TORCH}
     more = {tool: name for tool, name in others.items() if any(tool in m for m in models.values())}
     torch = {tool: name for tool, name in more.items() if tool != MEASURED}
     lines = [_line(name, of, more) for name, of in models.items()]

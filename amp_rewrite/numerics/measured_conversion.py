@@ -235,8 +235,7 @@ class Measurement:
     def _may_be_better(
         self, name: str, chosen: str, median: float, times: Mapping[str, Times]
     ) -> bool:
-        """Tell whether a form is as fast as the chosen one, as far as can be told, and rounds less.
-        """
+        """Tell whether a form is as fast as the chosen one, for all one knows, and rounds less."""
         low, least = (self._results[n].report.summary.nodes_converted for n in (name, chosen))
         return median <= _AS_FAST * times[chosen].median and low < least
 

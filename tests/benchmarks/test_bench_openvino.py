@@ -210,7 +210,9 @@ def test_the_table_says_what_measuring_brought() -> None:
     rows = [*ROWS, row("a", "measured", 4.0, 4.0, distance=2e-3), row("b", "measured", 0.6)]
     text = openvino_table.openvino(rows)
     assert "| measured, ms | ours, speed | hint, speed | measured, speed |" in text
-    assert text.splitlines()[2].endswith("| 4 (4) | 2.00 | 2.75 | 2.75 | 1.0e-03 | 4.0e-03 | 2.0e-03 |")
+    assert text.splitlines()[2].endswith(
+        "| 4 (4) | 2.00 | 2.75 | 2.75 | 1.0e-03 | 4.0e-03 | 2.0e-03 |"
+    )
     assert "With --measure the speed is 2.14 and the hint's 2.35 (2 models)" in text
     assert "the error by the hint's 0.50 (1 models)" in text
     assert "by more than 3 % and 30 us: b." in text

@@ -152,7 +152,8 @@ def test_a_reader_that_goes_is_in_the_way_of_no_factor() -> None:
     assert left == ["Conv", "Conv"]
 
 
-IDLE = """<ir_version: 8, opset_import: ["": 17]> g (float[1,2,4] x, float[n,2,4] z) => (float[1,2,4] y)
+IDLE = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[1,2,4] x, float[n,2,4] z) => (float[1,2,4] y)
     <float[2,1] ones = {1, 1}, float[4] zeros = {0, 0, 0, 0}, float one = {1},
      float[3,1,1] more = {1, 1, 1}, float[1,2,1] near = {1, 1.0000001}> { BODY y = Tanh(t) }"""
 
