@@ -222,6 +222,7 @@ TARGETS: tuple[Target, ...] = (
             "amx_bf16": "openvino_2026.4_amx",
             "avx512_bf16": "openvino_2026.4_avx512_bf16",
         },
+        # operators: those with a stash_type that OpenVINO's frontend casts to.
         narrow_stash=("LayerNormalization", "RMSNormalization"),
     ),
     Target("schema", "cuda", tensor_cores=True),

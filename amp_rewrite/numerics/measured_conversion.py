@@ -42,11 +42,11 @@ from amp_rewrite.targets import find, of_provider
 DEFAULT, LOWEST, CUT = "the default", "as much as rules allow", "cut by measured costs"
 AGAIN, FEWER = "cut again by its own times", "cut with dearer casts"
 
-_TRACED_RUNS = 3
+_TRACED_RUNS = 2
 _DEARER = 3.0
 """How many times as long casts take where fewer of them are tried."""
 
-_AS_FAST = 1.02
+_AS_FAST = 1.01
 """How many times as long as the fastest a form may take that is chosen since it is more exact."""
 
 _MOST_OTHERWISE = 5
@@ -203,17 +203,17 @@ class Measurement:
 
     def _choose_fastest(self, times: Mapping[str, Times], costs: CostTable) -> Conversion:
         """Return the fastest form that holds, or the first conversion if none does."""
-        full = times[ORIGINAL].median
+        full = times[ORIGINAL].typical
         fastest, says, chosen = self.first, dict[str, str](), None
-        ranked = sorted((t.median, name) for name, t in times.items() if name in self._results)
-        for median, name in ranked:
-            if chosen is not None and not self._may_be_better(name, chosen, median, times):
+        ranked = sorted((t.typical, name) for name, t in times.items() if name in self._results)
+        for typical, name in ranked:
+            if chosen is not None and not self._may_be_better(name, chosen, typical, times):
                 continue
             conversion = self.first if name == DEFAULT else self.judge(self._results[name])
             says[name] = "holds" if conversion.writable else conversion.verdict
             if conversion.writable and (chosen is None or _error(conversion) < _error(fastest)):
                 fastest, chosen = conversion, name
-        saved = 0.0 if chosen is None else 1 - times[chosen].median / full
+        saved = 0.0 if chosen is None else 1 - times[chosen].typical / full
         if chosen is not None and saved >= LEAST_FASTER:
             says[chosen] = "holds, chosen"
         facts = facts_of(self.provider)
@@ -233,11 +233,11 @@ class Measurement:
         return replace(fastest, choice=choice)
 
     def _may_be_better(
-        self, name: str, chosen: str, median: float, times: Mapping[str, Times]
+        self, name: str, chosen: str, typical: float, times: Mapping[str, Times]
     ) -> bool:
         """Tell whether a form is as fast as the chosen one, for all one knows, and rounds less."""
         low, least = (self._results[n].report.summary.nodes_converted for n in (name, chosen))
-        return median <= _AS_FAST * times[chosen].median and low < least
+        return typical <= _AS_FAST * times[chosen].typical and low < least
 
     def _form(self, name: str, taken: Times, says: Mapping[str, str]) -> Form:
         result = self._results.get(name)
@@ -296,7 +296,7 @@ def _in_words(result: RewriteResult, nodes: list[int]) -> str:
 
 
 def _by_time(times: Mapping[str, Times]) -> list[tuple[str, Times]]:
-    return sorted(times.items(), key=lambda item: item[1].median)
+    return sorted(times.items(), key=lambda item: item[1].typical)
 
 
 def _runner(evaluator: Evaluator, feeds: Mapping[str, Any]) -> Callable[[], object]:

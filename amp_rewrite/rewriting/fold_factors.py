@@ -44,6 +44,7 @@ AROUND = ("Conv", "Div", "Mul")
 # operators: those whose constants go into weights.
 _LINEAR = ("Add", "Mul")
 
+# operators: those that have a neutral element.
 _IDLE = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0}
 """Operator -> the constant with which it changes nothing, as its second operand at least."""
 

@@ -55,11 +55,14 @@ def test_float32_leaves_where_it_is_certainly_slower(clock: list[float]) -> None
     forms = {
         "float32": lambda: run("float32", 3.0),
         "low": lambda: run("low", 1.0),
-        "disturbed": lambda: run("disturbed", 9.0 if ran["disturbed"] == 0 else 1.0),
+        "disturbed": lambda: run("disturbed", 9.0 if ran["disturbed"] % 2 == 0 else 1.0),
     }
-    timed_in_turn(forms, Budget(), "float32")
+    found = timed_in_turn(forms, Budget(), "float32")
     assert ran["float32"] == 2
     assert ran["low"] == ran["disturbed"] > 15, "one slow run drives no form out"
+    assert found["disturbed"].typical == 1.0 < found["disturbed"].median
+    assert Times((3.0, 1.0, 2.0)).typical == 1.5
+    assert Times((2.0,)).typical == 2.0
 
 
 def test_one_form_alone_is_timed_twice(clock: list[float]) -> None:
@@ -72,8 +75,8 @@ def test_one_form_alone_is_timed_twice(clock: list[float]) -> None:
 def test_rounds_begin_with_another_form_each(clock: list[float]) -> None:
     order: list[str] = []
     forms = {name: lambda name=name: order.append(name) for name in "abc"}
-    timed_in_turn(forms, Budget(9), "a")
-    assert order == [*"abc", *"bca", *"cab"]
+    timed_in_turn(forms, Budget(18), "a")
+    assert order == [*"aabbcc", *"bbccaa", *"ccaabb"]
 
 
 def test_times_are_told_with_their_spread() -> None:
