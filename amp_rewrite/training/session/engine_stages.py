@@ -15,7 +15,7 @@ from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.metadata_keys import PREPARED_KEY
 from amp_rewrite.runtimes.engines import open_session
 from amp_rewrite.runtimes.freed_memory import give_back
-from amp_rewrite.runtimes.openvino.package import computes_in
+from amp_rewrite.runtimes.openvino.package import rounds_to
 from amp_rewrite.runtimes.openvino.wide_arithmetic import FedIntegers
 from amp_rewrite.runtimes.ort.device import HOST, Device
 from amp_rewrite.runtimes.ort.ort_values import copy_of, empty, shared_array, to_ort_value
@@ -158,7 +158,7 @@ class OpenVinoStages:
         model.meta.pop(PREPARED_KEY, None)
         record_types(model)
         wait_by_arithmetic(model)
-        lacking = [dtype for dtype in LOW.values() if not computes_in(dtype.name)]
+        lacking = [dtype for dtype in LOW.values() if not rounds_to(dtype.name)]
         round_by_arithmetic(model, lacking)
         if BFLOAT16 not in lacking:
             choose_rounded_updates(model.graph)
