@@ -6,10 +6,11 @@ divides and compares int32 in float32 loses all digits beyond 24 bits. Here quot
 that float32 holds exactly, and comparisons are with 0.
 
 Rounding: of types that the processor has no instructions for, OpenVINO leaves out Casts to them and
-back, and of float16 on processors with AVX512-FP16 as well: stochastic rounding finds no neighbours there, compensation nothing that was lost, and where a
-state is written in bfloat16, 2026.4.1 cuts off half of what it should round up. Slots in bfloat16
-shrank by .0014 in each step; slots in float16 were rounded to nearest, so that small steps were
-lost. What an update rounds is rounded by float32 arithmetic in front of the Cast.
+back, and of float16 on processors with AVX512-FP16 as well: stochastic rounding finds no neighbours
+there, compensation nothing that was lost, and where a state is written in bfloat16, 2026.4.1 cuts
+off half of what it should round up. Slots in bfloat16 shrank by .0014 in each step; slots in
+float16 were rounded to nearest, so that small steps were lost. What an update rounds is rounded by
+float32 arithmetic in front of the Cast.
 
 Waiting: what is computed again for the gradients waits in a Reshape, whose shape is its own plus 0
 times a gradient (repeat_segments.py). OpenVINO 2026.4 takes all that a shape depends on for
