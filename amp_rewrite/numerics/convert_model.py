@@ -344,20 +344,21 @@ class _Job:
     def _search_and_verify(self, options: RewriteOptions, before: Conversion) -> Conversion:
         """Tune and verify; a trial rounds value by value, the written file by fused groups.
 
-        What the file is further off than its trial is asked of the next search, if there is a limit
-        that both are held against.
+        What the file is further off than its trial is asked of the next search.
         """
         tolerance = self._search_tolerance()
+        limit = tolerance.limit
         conversion = self._tuned_and_verified(options, before, tolerance)
         for _ in range(_MORE_SEARCHES):
             loss = 0.0 if conversion.tuning is None else conversion.tuning.loss
-            error = max(
-                (output.scaled_error for output in conversion.verification.outputs), default=0.0
-            )
-            is_over = self._seconds_left() <= 0
-            if self.rtol is None or not 0 < loss <= self.rtol < error < math.inf or is_over:
+            outputs = conversion.verification.outputs
+            if self.rtol is None:
+                error = 1 - min((o.cosine for o in outputs if o.cosine is not None), default=1.0)
+            else:
+                error = max((output.scaled_error for output in outputs), default=0.0)
+            if not 0 < loss <= limit < error < math.inf or self._seconds_left() <= 0:
                 break
-            tolerance = replace(tolerance, limit=self.rtol * loss / error)
+            tolerance = replace(tolerance, limit=limit * loss / error)
             conversion = self._tuned_and_verified(options, before, tolerance)
         return conversion
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -15,6 +16,9 @@ import amp_rewrite as amp
 from amp_rewrite.errors import DataError, OptionError, OutOfTimeError, StrictError, VerdictError
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify import verified
+from amp_rewrite.numerics.convert_model import (
+    _Job,  # pyright: ignore[reportPrivateUsage]
+)
 from amp_rewrite.numerics.ranges.value_ranges import RangeMeter
 
 TEXT = """<ir_version: 9, opset_import: ["" : 18]>
@@ -342,3 +346,37 @@ def test_batches_that_were_measured_in_time_count(monkeypatch: pytest.MonkeyPatc
     found = amp.convert(model(), batches(4))
     assert found.ok
     assert found.verdict.endswith("calibration on 1 of 4 batches keeps 0 nodes float32")
+
+
+@pytest.mark.parametrize(
+    ("rtol", "found", "limits"),
+    [
+        # (loss of the trial, what the file is off by) of each search; the limit that each is given
+        (None, [(4e-4, 2e-3), (1e-4, 5e-4)], [1e-3, 2e-4]),
+        (None, [(4e-4, 9e-4)], [1e-3]),
+        (None, [(4e-3, 8e-3)], [1e-3]),
+        (0.01, [(8e-3, 0.02), (3e-3, 9e-3)], [0.01, 4e-3]),
+        (0.01, [(8e-3, 0.02), (3e-3, 0.02), (1e-3, 0.02)], [0.01, 4e-3, 1.5e-3]),
+        (None, [(4e-4, None)], [1e-3]),
+    ],
+)
+def test_a_file_that_is_further_off_than_its_trial_is_searched_for_again(
+    rtol: float | None,
+    found: list[tuple[float, float | None]],
+    limits: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[float] = []
+
+    def searched(_: Any, options: Any, before: Any, tolerance: Any) -> Any:
+        loss, off = found[len(given)]
+        given.append(tolerance.limit)
+        output = SimpleNamespace(cosine=None if off is None else 1 - off, scaled_error=off)
+        verification = SimpleNamespace(outputs=[output])
+        return SimpleNamespace(tuning=SimpleNamespace(loss=loss), verification=verification)
+
+    monkeypatch.setattr(_Job, "_tuned_and_verified", searched)
+    options = amp.RewriteOptions(precision="bfloat16", target="schema")
+    job = _Job(model(), batches(), options, rtol, 60.0, False, lambda _: None)
+    job._search_and_verify(options, cast("Any", None))  # pyright: ignore[reportPrivateUsage]
+    assert given == pytest.approx(limits)
