@@ -178,9 +178,10 @@ class CheapestRegions:
     def _with_products(self) -> Array:
         """A mask of the vertices that are computed, and rounded, together with a product.
 
-        That is what stands behind it, a chain from there of what else reads constants only, and the
-        nodes of patterns that the target computes so. What is folded into the weights of a Conv is
-        that Conv: a tensor that is added behind it is added by it.
+        That is what stands behind it and else reads constants only, a chain of it, and the nodes of
+        patterns that the target computes so. What is folded into the weights of a Conv is that
+        Conv: a tensor that is added behind it is added by it. A tensor that is added behind another
+        product is the residual of a transformer, and rounded in each layer: that counts.
         """
         graph, joins = self._graph, self._time.joins
         called, with_product, convolved = graph.flat.called, set[int](), set[int]()
@@ -190,8 +191,8 @@ class CheapestRegions:
             is_convolved = maker_operator.op_type in _CONVOLUTIONS or maker in convolved
             if is_folded and is_convolved:
                 convolved.add(reader)
-            of_product = has(maker_operator, Trait.CONTRACTS) or maker in convolved
-            if of_product or (maker in with_product and self._time.reads_one_value(reader)):
+            of_product = has(maker_operator, Trait.CONTRACTS) or maker in with_product
+            if is_convolved or (of_product and self._time.reads_one_value(reader)):
                 with_product.add(reader)
         for members in self._groups(self._weighing.table.with_products):
             makers = (v for m in members for v in (m, *graph.predecessors(m)))

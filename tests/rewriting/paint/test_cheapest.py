@@ -396,6 +396,23 @@ def test_what_is_computed_with_the_product_in_front_is_rounded_once_with_it(use:
     assert low_operators(rewritten(model, target="fast")) == ["MatMul", "Tanh", "MatMul"]
 
 
+@pytest.mark.parametrize("added", ["r", "ones"])
+@pytest.mark.parametrize("order", ["Add(b, {})", "Add({}, b)"])
+def test_a_residual_is_rounded_in_each_layer_and_a_bias_with_its_product(
+    use: Any, added: str, order: str
+) -> None:
+    """Which of both stands first says nothing; what is added decides."""
+    table = flat_table(product=(20, 6), elementwise=(2, 1.9))
+    table["least_rounding"] = 0.5  # 7 each; products save 14
+    saves = {"float32": {"call": 0.0}, "float16": {"call": 0.05}}
+    use({**table, "joins": [{"producer": "product", "consumer": "elementwise", "saves": saves}]})
+    model = f"""g (float[4,4] x, float[4,4] r, float[4,4] w) => (float[4,4] y)
+        <float[4] ones = {{1, 1, 1, 1}}> {{
+        a = Exp(x) b = MatMul(a, w) c = {order.format(added)} d = MatMul(c, w) y = Exp(d) }}"""
+    expected = ["MatMul", "MatMul"] if added == "r" else ["MatMul", "Add", "MatMul"]
+    assert low_operators(rewritten(model, target="fast")) == expected
+
+
 def test_what_is_a_part_of_a_pattern_with_products_is_rounded_with_them(use: Any) -> None:
     table = flat_table(product=(20, 6), elementwise=(2, 1.9))
     table["least_rounding"] = 0.5  # 5 each; products save 14, others 0.1
