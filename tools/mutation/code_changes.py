@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from inspect import CO_OPTIMIZED
 from types import CodeType, FunctionType
+
+
+def compiled(source: str, path: str) -> CodeType:
+    """Return a module's code; what a change makes odd, as `x is 1`, is no error."""
+    with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
+        return compile(source, path, "exec", dont_inherit=True)
 
 
 def changed_code(old: str, new: str, path: str) -> dict[CodeType, CodeType] | None:
@@ -16,7 +23,7 @@ def changed_code(old: str, new: str, path: str) -> dict[CodeType, CodeType] | No
         path: The file.
     """
     pairs: dict[CodeType, CodeType] = {}
-    before, after = (compile(text, path, "exec", dont_inherit=True) for text in (old, new))
+    before, after = (compiled(text, path) for text in (old, new))
     return pairs if _compare(before, after, True, pairs) else None
 
 

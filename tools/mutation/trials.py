@@ -28,7 +28,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any, TypeVar
 
 import pytest
-from code_changes import changed_code, put_into
+from code_changes import changed_code, compiled, put_into
 from mutants import Mutant
 
 T = TypeVar("T")
@@ -235,7 +235,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         """Compile the changed source."""
-        return compile(self.source, self.path, "exec", dont_inherit=True)
+        return compiled(self.source, self.path)
 
 
 def _range(mutant: Mutant) -> range:
