@@ -69,7 +69,7 @@ def test_the_fastest_form_that_holds_is_taken(made_up: Any) -> None:
     assert found.verdict.endswith("fastest here: the default, 50.0% less time than float32")
     first, *forms = choice.lines
     assert first.startswith(f"measured on {CPU} (onnxruntime ")
-    assert forms[0].startswith("  the default: 5 ms (median of 3, 5 to 5), ")
+    assert forms[0].startswith("  the default: 5 ms (faster half of 3, 5 to 5), ")
     assert "holds, chosen" in forms[0]
     assert any(line.startswith("the file says float16, the engine computed in f") for line in forms)
     assert found.to_dict()["verdict"]["measured"]["chosen"] == DEFAULT

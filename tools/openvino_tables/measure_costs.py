@@ -26,13 +26,6 @@ from amp_rewrite.targets import OPENVINO, find
 
 DEFAULT_OUTPUT = Path(__file__).resolve().parents[2] / "lists" / "costs"
 
-LEAST_ROUNDING = {"amx": 0.1}
-"""Instructions -> what operators have to save where it is not what `kernels/costs.py` says.
-
-With AMX a product takes a fifth of its time or less, so that what is between products counts more:
-five networks were 5 to 8 % slower than OpenVINO's hint with .2, and 2 to 5 % with .1.
-"""
-
 
 def main() -> None:
     """Write the table."""
@@ -61,8 +54,6 @@ def main() -> None:
         )
     except AmpError as error:
         sys.exit(str(error))
-    if isa in LEAST_ROUNDING:
-        table["least_rounding"] = LEAST_ROUNDING[isa]
     options.output.mkdir(exist_ok=True)
     path.write_text(to_text(table), "utf-8")
     print(path)

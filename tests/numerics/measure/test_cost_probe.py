@@ -12,7 +12,7 @@ import amp_rewrite as amp
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import OptionError
 from amp_rewrite.kernels.cost_files import read_costs, to_text
-from amp_rewrite.numerics.measure import timing
+from amp_rewrite.numerics.measure import cost_probe, timing
 from amp_rewrite.numerics.measure.cost_probe import measure_costs
 from amp_rewrite.numerics.measure.probes import parsed
 from amp_rewrite.numerics.measure.timing import NOT_RUN, Clock, fitted
@@ -22,6 +22,21 @@ from amp_rewrite.targets import CPU, OPENVINO
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "RUNS", 2)
+
+
+@pytest.mark.parametrize(
+    ("provider", "instructions", "share"),
+    [
+        ("OpenVINO", ("avx512_bf16", "amx_bf16"), 0.1),
+        ("OpenVINO", ("avx512_bf16",), 0.2),
+        ("CPUExecutionProvider", ("avx512_bf16", "amx_bf16"), 0.2),
+    ],
+)
+def test_with_amx_less_has_to_be_saved(
+    provider: str, instructions: tuple[str, ...], share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost_probe, "onednn_instructions", lambda: instructions)
+    assert cost_probe._least_rounding(provider) == share  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_measured_table_is_one_that_a_rewrite_takes(tmp_path: Path) -> None:
