@@ -85,6 +85,8 @@ class Target:
         narrow_stash: The operators that it computes in float32 inside, whatever their stash_type
             says, and for which it casts what they read to that type first: a low type saves these
             casts.
+        converts_rows: Whether it keeps a table that is stored in 16 bits, behind a Cast, and converts
+            the rows that Gather reads, one after the other, in place of folding the Cast.
         opset: The opset of ai.onnx to which an older model is moved where that gives it more
             kernels of the low type; None if models stay as they are.
         parts: The targets that it stands for together, if it is several; then its kernels are
@@ -106,6 +108,7 @@ class Target:
     bytes_per_mac: float | None = None
     costs: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     narrow_stash: tuple[str, ...] = ()
+    converts_rows: bool = False
     opset: int | None = None
     parts: tuple[Target, ...] = ()
 
@@ -224,6 +227,7 @@ TARGETS: tuple[Target, ...] = (
         },
         # operators: those with a stash_type that OpenVINO's frontend casts to.
         narrow_stash=("LayerNormalization", "RMSNormalization"),
+        converts_rows=True,
     ),
     Target("schema", "cuda", tensor_cores=True),
 )
@@ -382,6 +386,7 @@ def _together(name: str, parts: tuple[Target, ...]) -> Target:
         bytes_per_mac=None,
         costs={},
         narrow_stash=(),
+        converts_rows=False,
         opset=None,
         parts=parts,
     )

@@ -71,10 +71,6 @@ class Rate:
     mac: float = 0.0
     least: int = 0
 
-    def times(self, factor: float) -> Rate:
-        """Return a rate that takes several times as long."""
-        return Rate(self.call * factor, self.element * factor, self.mac * factor, self.least)
-
     def takes(self, elements: int, macs: int = 0) -> float:
         """Return the microseconds for a number of elements and of multiply-accumulates."""
         return self.call + self.element * elements + self.mac * macs

@@ -74,12 +74,6 @@ def as_ran(table: CostTable, result: RewriteResult, run: TracedRun) -> CostTable
     return replace(table, nodes=nodes)
 
 
-def with_dearer_casts(table: CostTable, factor: float) -> CostTable:
-    """Return a table in which casts take several times as long."""
-    casts = tuple(replace(row, rate=row.rate.times(factor)) for row in table.casts)
-    return replace(table, casts=casts)
-
-
 def _with_casts(
     provider: str, result: RewriteResult, full: TracedRun, lowest: TracedRun
 ) -> CostTable:

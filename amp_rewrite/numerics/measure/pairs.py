@@ -45,6 +45,10 @@ PAIRS = (
 SIDES, CHANNELS = (16, 48), 32
 """What is between two operators has the shape (1, CHANNELS, n, n)."""
 
+LOOKUPS, LOOKUP_WIDTH = (64, 512), 512
+"""How many rows of a table are looked up, and their length: embeddings of a short and a long text.
+"""
+
 _FILTER = (CHANNELS, CHANNELS, 1, 1)
 
 
@@ -128,6 +132,7 @@ def pairs(clock: Clock, progress: Callable[..., None]) -> Pairs:
                 }
                 measured.joins.append({"producer": first, "consumer": second, "saves": saves})
     measured.casts.extend(_casts_at_ends(families, alone, clock))
+    measured.casts.extend(lookup_casts(clock))
     measured.casts.extend(other_casts(families, clock))
     return measured
 
@@ -193,6 +198,40 @@ def _casts_at_ends(
                 times = [t - alone[family, dtype, n] for t, n in zip(taken, SIDES, strict=True)]
                 cost = _fit_rates([max(0.0, time_) for time_ in times])
                 yield {"to": target.name, "producer": ends[0], "consumer": ends[1], **cost}
+
+
+def lookup_casts(clock: Clock) -> Iterator[dict[str, Any]]:
+    """Yield the rows of casts behind a look-up in a table.
+
+    OpenVINO takes a Cast to float32 into it, and then converts one number at a time.
+    """
+    sizes = [(count * LOOKUP_WIDTH, 0) for count in LOOKUPS]
+    costs: list[float] = []
+    for count in LOOKUPS:
+        full, low = clock.types
+        kinds = ((full, low), (low, full), (full, full), (low, low))
+        taken = clock.microseconds([_lookup(kind, count) for kind in kinds], layouts=True)
+        if NOT_RUN in taken:
+            return
+        down, up, *together = taken
+        costs.append(max(0.0, down + up - sum(together)) / 2)
+    row = fitted(sizes, costs)
+    for target in clock.types[::-1]:
+        ends = {"producer": "gather", "consumer": "*"}
+        yield {"to": target.name, **ends, "call": row["call"], "element": row["element"]}
+
+
+def _lookup(types: tuple[DType, DType], count: int) -> onnx.ModelProto:
+    """Return a look-up of so many rows and an addition, with a Cast between if types differ."""
+    source, target = types
+    shape, table = [count, LOOKUP_WIDTH], (2 * count, LOOKUP_WIDTH)
+    cast = f"c = Cast<to = {target.number}>(r)" if source is not target else "c = Identity(r)"
+    model = parsed(
+        f"g (int64[{count}] i, {target.onnx}{shape} x) => ({target.onnx}{shape} y) "
+        f"{{ r = Gather(t, i) {cast} y = Add(c, x) }}"
+    )
+    model.graph.initializer.append(weight("t", table, source))
+    return model
 
 
 def other_casts(families: Sequence[str], clock: Clock) -> Iterator[dict[str, Any]]:

@@ -39,7 +39,7 @@ class Call:
 
     @property
     def elements(self) -> int:
-        """What it reads and writes, weights included; of a table, the rows that are read."""
+        """What it reads and writes, weights included."""
         return sum(map(prod, (*self.inputs.values(), *self.weights.values(), self.made)))
 
 
@@ -118,10 +118,10 @@ def attention(rows: int, width: int) -> Call:
 
 
 def gather(rows: int, width: int) -> Call:
-    """Return a look-up of half the rows of a table."""
-    result, table = (rows // 2, width), {"x": (rows, width)}
-    numbers = ", ".join(str(2 * i) for i in range(rows // 2))
-    return Call("y = Gather(x, i)", table, result, fixed=f"int64[{rows // 2}] i = {{{numbers}}}")
+    """Return a look-up of all rows of a table, from the last to the first."""
+    numbers = ", ".join(map(str, range(rows - 1, -1, -1)))
+    fixed = f"int64[{rows}] i = {{{numbers}}}"
+    return Call("y = Gather(x, i)", {"x": (rows, width)}, (rows, width), fixed=fixed)
 
 
 def unary(body: str, shape: Shape, *, channels: tuple[str, ...] = ()) -> Call:

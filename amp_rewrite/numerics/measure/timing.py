@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -119,8 +120,11 @@ class Clock:
 
 
 def _feed(value: onnx.ValueInfoProto) -> np.ndarray[Any, Any]:
+    """Return floats between 0 and 1, or the numbers of rows in any order."""
     tensor_type = value.type.tensor_type
     shape = [dim.dim_value for dim in tensor_type.shape.dim]
+    if tensor_type.elem_type == onnx.TensorProto.INT64:
+        return np.random.default_rng(0).permutation(math.prod(shape)).reshape(shape)
     numbers = np.random.default_rng(0).random(shape, np.float32)
     return numbers.astype(onnx.helper.tensor_dtype_to_np_dtype(tensor_type.elem_type))
 

@@ -35,6 +35,9 @@ _FOLDED = ("Add", "BatchNormalization", "Mul", "Sub")
 # operators: what changes no number and takes no time: casts are taken into what is around it.
 _VIEWS = ("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 
+# operators: what reads of its first input as much as it writes
+_PICKS = ("Gather", "GatherElements", "GatherND", "Slice")
+
 UNIT = 1_000_000
 """How many of what costs are counted in make a microsecond."""
 
@@ -207,6 +210,8 @@ class RunningTime:
         # (outputs of all nodes,): nodes
         makers = np.repeat(np.arange(flat.n_nodes), np.diff(flat.output_start))
         np.add.at(moved, makers, outputs)
+        for node in flat.nodes_of(*_PICKS):
+            moved[node] = 2 * sum(int(elements[value]) for value in flat.outputs_of(node))
         for fused in self._context.groups:
             result = fused.group.nodes[-1]
             if self._group_of.get(result):

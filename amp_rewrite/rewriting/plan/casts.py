@@ -24,7 +24,7 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.mask_casts import MaskCasts
 from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.rewriting.plan.equal_ranks import PlannedRank, equal_ranks
-from amp_rewrite.rewriting.plan.options import Store
+from amp_rewrite.rewriting.plan.options import Stored
 from amp_rewrite.rewriting.plan.saturation import fill_saturation, saturation
 from amp_rewrite.rewriting.plan.stored_constants import (
     StoredConstant,
@@ -148,7 +148,7 @@ class CastPlan:
         return bool(self.vertices)
 
 
-def plan_casts(context: PaintContext, painting: Painting, store: Store = "float32") -> CastPlan:
+def plan_casts(context: PaintContext, painting: Painting, store: Stored = "float32") -> CastPlan:
     """Return the plan for a painting.
 
     `store` are constants to store in 16 bits though they compute as float32.

@@ -43,7 +43,8 @@ Names = Collection[str]
 Ranges = Mapping[str, tuple[float, float]] | Collection[str]
 Dims = Mapping[str, int] | Collection[str]
 Weights = Literal["convert", "cast"]
-Store = Literal["float32", "tables", "half"]
+Store = Literal["default", "float32", "tables", "half"]
+Stored = Literal["float32", "tables", "half"]
 Prefer = Literal["default", "speed", "accuracy", "size"]
 Overflow = Literal["keep", "scale", "auto"]
 Costs = CostTable | str | Path | None
@@ -100,8 +101,9 @@ class RewriteOptions:
         weights: "convert" stores low-precision weights; "cast" keeps float32 ones and adds Casts.
         store: Which constants are stored in 16 bits though they compute as float32, behind a Cast
             that the runtime folds when it loads the model: "tables", those that Gather reads and
-            whose rows end in converted parts; "half", all large ones; "float32", none. What does
-            not survive that stays as it is.
+            whose rows end in converted parts; "half", all large ones; "float32", none; "default",
+            tables, but none on a target that converts their rows at each look-up, unless `prefer`
+            is "size". What does not survive that stays as it is.
         prefer: What is weighed where the costs of the target were measured: "speed", the least
             time, which is the default there; "accuracy", the same, but what rounds has to save a
             third of its time; "size", the smallest file. Other targets take "default" alone.
@@ -207,10 +209,11 @@ class RewriteOptions:
         ),
     )
     store: Store = field(
-        default="tables",
+        default="default",
         metadata=_shown(
             "Constants to store in 16 bits but compute in float32. tables: tables that Gather "
-            "reads; half: all large constants that lose little; float32: none.",
+            "reads, the default on most targets; half: all large constants that lose little; "
+            "float32: none.",
             choices=get_args(Store),
         ),
     )
@@ -381,6 +384,14 @@ class RewriteOptions:
     def preference(self) -> Preference:
         """What is weighed where the target's costs are known."""
         return "speed" if self.prefer == "default" else self.prefer
+
+    @property
+    def stored(self) -> Stored:
+        """Which constants are stored in 16 bits though they compute as float32."""
+        if self.store != "default":
+            return self.store
+        slow = targets.find(self.chosen_target).converts_rows and self.preference != "size"
+        return "float32" if slow else "tables"
 
     @property
     def cost_table(self) -> CostTable | None:

@@ -32,7 +32,7 @@ from amp_rewrite.rewriting.paint.masks import (
     saturates_in_float32,
 )
 from amp_rewrite.rewriting.paint.painting import Painting
-from amp_rewrite.rewriting.plan.options import Store
+from amp_rewrite.rewriting.plan.options import Stored
 from amp_rewrite.rewriting.plan.saturation import saturation
 from amp_rewrite.rewriting.plan.typed_attributes import OPSET_OF_CASTS
 
@@ -74,7 +74,7 @@ class StoredConstant:
 
 
 def stored_constants(
-    context: PaintContext, painting: Painting, store: Store
+    context: PaintContext, painting: Painting, store: Stored
 ) -> dict[int, StoredConstant]:
     """Return, by value, the constants to store in 16 bits of those that something reads as float32.
 

@@ -14,6 +14,7 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.kernels.cost_files import read_costs, to_text
 from amp_rewrite.numerics.measure import cost_probe, timing
 from amp_rewrite.numerics.measure.cost_probe import measure_costs
+from amp_rewrite.numerics.measure.pairs import lookup_casts
 from amp_rewrite.numerics.measure.probes import parsed
 from amp_rewrite.numerics.measure.timing import NOT_RUN, Clock, fitted
 from amp_rewrite.targets import CPU, OPENVINO
@@ -27,7 +28,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("provider", "instructions", "share"),
     [
-        ("OpenVINO", ("avx512_bf16", "amx_bf16"), 0.1),
+        ("OpenVINO", ("avx512_bf16", "amx_bf16"), 0.02),
         ("OpenVINO", ("avx512_bf16",), 0.2),
         ("CPUExecutionProvider", ("avx512_bf16", "amx_bf16"), 0.2),
     ],
@@ -92,3 +93,14 @@ def test_small_models_are_valid() -> None:
     for calls in CALLS.values():
         for call in calls[:1]:
             onnx.checker.check_model(model_of(call, FLOAT16))
+
+
+def test_casts_behind_a_look_up_are_measured_with_rows_in_any_order() -> None:
+    clock = Clock(CPU, FLOAT16, threads=1, sessions=1)
+    rows = [*lookup_casts(clock)]
+    ends = [(row["to"], row["producer"], row["consumer"]) for row in rows]
+    assert ends == [("float16", "gather", "*"), ("float32", "gather", "*")]
+    assert all(row["call"] >= 0 <= row["element"] for row in rows)
+    value = onnx.helper.make_tensor_value_info("i", onnx.TensorProto.INT64, [2, 3])
+    numbers = timing._feed(value)  # pyright: ignore[reportPrivateUsage]
+    assert numbers.shape == (2, 3) and sorted(numbers.ravel().tolist()) == [*range(6)]

@@ -183,6 +183,13 @@ def test_a_node_counts_once_with_what_it_reads_and_writes() -> None:
     assert Named(CAST).of_nodes() == {"a": 8.0, "m": 6.0}  # m is of float16
 
 
+def test_what_picks_some_of_a_tensor_reads_no_more_than_it_writes() -> None:
+    text = """g (float[64,4] x, int64[2] i) => (float[2,4] y, float[3,4] s)
+      <int64[1] b = {0}, int64[1] e = {3}> { y = Gather(x, i) s = Slice(x, b, e, b) }"""
+    picking = table(families={**FAMILIES, "plain": ["Gather", "Slice"]})
+    assert Named(text, data=picking).of_nodes() == {"y": 2 + 16 / 4, "s": 2 + 24 / 4}
+
+
 def test_flows_lead_past_what_is_idle() -> None:
     assert Named(SPLIT).flows() == [
         *("x: float32 > p", "v: float32 > q", "w: float32 > p", "b: float32 > a"),
