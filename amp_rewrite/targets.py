@@ -85,8 +85,8 @@ class Target:
         narrow_stash: The operators that it computes in float32 inside, whatever their stash_type
             says, and for which it casts what they read to that type first: a low type saves these
             casts.
-        converts_rows: Whether it keeps a table that is stored in 16 bits, behind a Cast, and converts
-            the rows that Gather reads, one after the other, in place of folding the Cast.
+        converts_rows: Whether it keeps a table that is stored in 16 bits behind a Cast, and
+            converts the rows that Gather reads, one after the other, in place of folding the Cast.
         opset: The opset of ai.onnx to which an older model is moved where that gives it more
             kernels of the low type; None if models stay as they are.
         parts: The targets that it stands for together, if it is several; then its kernels are

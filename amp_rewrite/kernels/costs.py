@@ -61,7 +61,8 @@ class Rate:
 
     Attributes:
         call: However small it is.
-        element: For each element that it reads or writes; of a cast or join, of the value.
+        element: For each element that it reads or writes; of Gather and Slice, of twice what they
+            write; of a cast or join, of the value.
         mac: For each multiply-accumulate.
         least: The smallest size, in multiply-accumulates or else in elements, that this is true of.
     """

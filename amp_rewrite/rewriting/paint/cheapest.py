@@ -210,7 +210,7 @@ class CheapestRegions:
             of_product = has(maker_operator, Trait.CONTRACTS) or maker in with_product
             if is_convolved or (of_product and self._time.reads_one_value(reader)):
                 with_product.add(reader)
-            elif of_product:
+            elif of_product and has(called(graph.nodes[reader]), Trait.ADDS):
                 residual.add(reader)
         for members in self._groups(self._weighing.table.with_products):
             makers = (v for m in members for v in (m, *graph.predecessors(m)))
