@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,28 @@ def test_a_faster_form_that_does_not_hold_is_passed_over(
     assert asked
     assert found.choice is not None
     assert found.choice.chosen == DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("default", "lowest", "chosen"),
+    [
+        (5.05, 5, DEFAULT),  # ahead by chance, perhaps
+        (5.2, 5, LOWEST),
+        (9.75, 9.6, LOWEST),  # float32 takes 10: the default does not save enough
+    ],
+)
+def test_the_default_is_favoured_if_it_is_fast_enough(
+    default: float, lowest: float, chosen: str, made_up: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_up({"float32": 10, DEFAULT: default, LOWEST: lowest})
+    job = amp.convert(parse(MODEL), [FEEDS], target="schema")
+    search = measured_conversion.Measurement(
+        parse(MODEL), job, FEEDS, CPU, lambda result: replace(job, result=result), lambda _: None
+    )
+    monkeypatch.setattr(search, "_is_new", lambda result: result.plan.computes_low)  # all of them
+    choice = search.fastest().choice
+    assert choice is not None
+    assert choice.chosen == chosen
 
 
 def test_the_costs_that_were_measured_choose_alike_without_the_device(

@@ -103,4 +103,5 @@ def test_casts_behind_a_look_up_are_measured_with_rows_in_any_order() -> None:
     assert all(row["call"] >= 0 <= row["element"] for row in rows)
     value = onnx.helper.make_tensor_value_info("i", onnx.TensorProto.INT64, [2, 3])
     numbers = timing._feed(value)  # pyright: ignore[reportPrivateUsage]
-    assert numbers.shape == (2, 3) and sorted(numbers.ravel().tolist()) == [*range(6)]
+    assert numbers.shape == (2, 3)
+    assert sorted(numbers.ravel().tolist()) == [*range(6)]
