@@ -24,7 +24,8 @@ may be left out as well, are one operator there if all of their nodes have one t
 `least_rounding`, 0.2 if it is left out, is what an operator that rounds has to save in any case, as
 a share of what an operator of the model takes in the mean in float32. A row of
 `costs` is for nodes of a family that compute in a type: what a call takes, plus what each element
-takes that it reads or writes, weights included, plus what each multiply-accumulate takes. Of the
+takes that it reads or writes, weights included (of Gather and Slice, twice what they write), plus
+what each multiply-accumulate takes. Of the
 rows of a family and type the last counts whose `from` is not above the size of the node, its
 multiply-accumulates if it has any, else its elements. An operator of no family, or a family without
 rows for both types, takes as long in either type. The first row of `casts` counts that fits: "*" is

@@ -16,7 +16,7 @@ from amp_rewrite.errors import OptionError, OutOfTimeError, SaveError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.io.read import read_model
-from amp_rewrite.numerics.compare.distance import Tolerances
+from amp_rewrite.numerics.compare.distance import OutputComparison, Tolerances
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify import (
     device_providers,
@@ -344,14 +344,15 @@ class _Job:
     def _search_and_verify(self, options: RewriteOptions, before: Conversion) -> Conversion:
         """Tune and verify; a trial rounds value by value, the written file by fused groups.
 
-        What the file is further off than its trial is asked of the next search.
+        A device rounds in its own way. What the file is further off than its trial is asked of the
+        next search.
         """
         tolerance = self._search_tolerance()
         limit = tolerance.limit
         conversion = self._tuned_and_verified(options, before, tolerance)
         for _ in range(_MORE_SEARCHES):
             loss = 0.0 if conversion.tuning is None else conversion.tuning.loss
-            outputs = conversion.verification.outputs
+            outputs = _compared(conversion.verification)
             if self.rtol is None:
                 error = 1 - min((o.cosine for o in outputs if o.cosine is not None), default=1.0)
             else:
@@ -469,7 +470,18 @@ def _kept_ends(options: RewriteOptions, ends: Iterable[str]) -> bool | tuple[str
 
 def _fails_on_data(report: VerifyReport) -> bool:
     """Tell whether more in float32 could help: tuning looks at the data, not at stress inputs."""
-    return bool(report.infinities) or not all(output.ok for output in report.outputs)
+    return bool(report.infinities) or not all(output.ok for output in _compared(report))
+
+
+def _compared(report: VerifyReport) -> tuple[OutputComparison, ...]:
+    """Return the errors of outputs that more in float32 may make smaller: emulated, and there.
+
+    Those on a device that computes the float32 original wrong as well are none of them.
+    """
+    device = report.device
+    if device is None or not device.asked or any(not output.ok for output in device.itself):
+        return report.outputs
+    return (*report.outputs, *device.original)
 
 
 def _tolerance(rtol: float | None) -> float | None:

@@ -361,7 +361,7 @@ def _planned(
     with clock.step("painting"):
         painted = paint(context, like)
     with clock.step("casts"):
-        plan = plan_casts(painted.context, painted.painting, options.stored)
+        plan = plan_casts(painted.context, painted.painting, options.chosen_store)
         removed = noop_casts(context.type_graph, plan)
         return RewriteResult(
             flat,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,6 +18,7 @@ from amp_rewrite.errors import DataError, OptionError, OutOfTimeError, StrictErr
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify import verified
 from amp_rewrite.numerics.convert_model import (
+    _fails_on_data,  # pyright: ignore[reportPrivateUsage]
     _Job,  # pyright: ignore[reportPrivateUsage]
 )
 from amp_rewrite.numerics.ranges.value_ranges import RangeMeter
@@ -58,6 +60,22 @@ def test_a_model_that_holds_is_neither_changed_by_calibrating_nor_tuned() -> Non
     assert (found.calibration.nodes, found.tuning) == ((), None)
     assert low_nodes(found) == low_nodes(amp.convert(model()))
     assert found.verdict.startswith("Passed on 2 batches of your data: worst error ")
+
+
+def test_what_fails_on_the_device_alone_is_searched_unless_float32_fails_there_too() -> None:
+    report = amp.convert(model(), batches(), providers=["CPUExecutionProvider"]).verification
+    device = report.device
+    assert device is not None
+    wrong = (replace(device.original[0], ok=False, cosine=0.9),)
+
+    def fails(**changes: Any) -> bool:
+        return _fails_on_data(replace(report, device=replace(device, **changes)))
+
+    assert not fails()
+    assert fails(original=wrong)
+    assert not fails(original=wrong, itself=wrong)
+    assert not fails(original=wrong, asked=False)
+    assert not _fails_on_data(replace(report, device=None))
 
 
 @pytest.mark.parametrize("target", ["cuda", "schema"])
@@ -372,7 +390,7 @@ def test_a_file_that_is_further_off_than_its_trial_is_searched_for_again(
         loss, off = found[len(given)]
         given.append(tolerance.limit)
         output = SimpleNamespace(cosine=None if off is None else 1 - off, scaled_error=off)
-        verification = SimpleNamespace(outputs=[output])
+        verification = SimpleNamespace(outputs=[output], device=None)
         return SimpleNamespace(tuning=SimpleNamespace(loss=loss), verification=verification)
 
     monkeypatch.setattr(_Job, "_tuned_and_verified", searched)

@@ -48,7 +48,7 @@ SOURCE = "amp-rewrite measure-costs"
 _TILES, _LEAST_WITH_TILES = "amx_bf16", 0.02
 """With these instructions a product takes a fifth of its time or less on OpenVINO, and what is
 between products counts more: with .2 five networks were 5 to 8 % slower than OpenVINO's own choice,
-with .1 2 to 5 %; clap and PoolFormer 8 and 14 % with .1, 3 and 4 % with .02."""
+with .1 2 to 5 %; clap and PoolFormer 6 and 14 % with .1, 3 and 4 to 10 % with .02."""
 
 
 def measure_costs(

@@ -203,7 +203,8 @@ def _casts_at_ends(
 def lookup_casts(clock: Clock) -> Iterator[dict[str, Any]]:
     """Yield the rows of casts behind a look-up in a table.
 
-    OpenVINO takes a Cast to float32 into it, and then converts one number at a time.
+    OpenVINO takes a Cast to float32 into the look-up, which then takes two to three times as long.
+    As between other operators, half of that counts for the Cast of either direction.
     """
     sizes = [(count * LOOKUP_WIDTH, 0) for count in LOOKUPS]
     costs: list[float] = []

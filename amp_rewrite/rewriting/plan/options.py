@@ -386,7 +386,7 @@ class RewriteOptions:
         return "speed" if self.prefer == "default" else self.prefer
 
     @property
-    def stored(self) -> Stored:
+    def chosen_store(self) -> Stored:
         """Which constants are stored in 16 bits though they compute as float32."""
         if self.store != "default":
             return self.store
