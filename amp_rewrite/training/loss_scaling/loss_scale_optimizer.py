@@ -8,7 +8,7 @@ from typing import Any, Self, Unpack
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.graph.metadata_keys import SCALED_KEY
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
-from amp_rewrite.training.loss_scaling.get import GrowingForm, get, only_one, restored, serialize
+from amp_rewrite.training.loss_scaling.get import get, restored, serialize
 from amp_rewrite.training.loss_scaling.gradients import (
     Pairs,
     finite_and_norm,
@@ -17,6 +17,7 @@ from amp_rewrite.training.loss_scaling.gradients import (
     unscaled,
     without_repeated_indices,
 )
+from amp_rewrite.training.loss_scaling.growing_form import GrowingForm, only_one
 from amp_rewrite.training.loss_scaling.loss_scale import LossScale, LossScaleState
 from amp_rewrite.training.loss_scaling.scaling_optimizer import (
     ScalingOptimizer,

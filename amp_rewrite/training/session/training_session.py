@@ -52,12 +52,8 @@ from amp_rewrite.training.session.program_cache import AnyProgram, ProgramCache,
 from amp_rewrite.training.session.sharding import ShardContext, sharding_of
 from amp_rewrite.training.session.slot_names import by_slot, slots_of, uncertain
 from amp_rewrite.training.session.states import ClosedStates, States
-from amp_rewrite.training.session.step_outcome import (
-    Outcome,
-    WaitingGradients,
-    skip_watches,
-    warn_if_unscaled,
-)
+from amp_rewrite.training.session.step_outcome import Outcome, skip_watches, warn_if_unscaled
+from amp_rewrite.training.session.waiting_gradients import WaitingGradients
 from amp_rewrite.training.step.precision import check_supported, in_precision, low_of
 from amp_rewrite.training.step.step import Step, read_step, whole_step
 from amp_rewrite.training.step.step_arguments import example_count, fetch_names

@@ -16,7 +16,8 @@ from amp_rewrite.graph.metadata_keys import ROLES_KEY
 from amp_rewrite.training.graph.training_graph import training_graph
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.step.cut_step import values_by_name
-from amp_rewrite.training.training_info.combine import combine_all, run_initialization
+from amp_rewrite.training.training_info.combine import combine_all
+from amp_rewrite.training.training_info.initialization import run_initialization
 from amp_rewrite.training.training_info.lower import lower
 from amp_rewrite.training.training_info.roles import Roles, find_roles
 

@@ -23,7 +23,7 @@ from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.dropout import COUNTER
 from amp_rewrite.training.step.step import check_train_op
 from amp_rewrite.training.step.step_info import CONSTANT_UNLESS_UPDATED
-from amp_rewrite.training.training_info.combine import write_initialization
+from amp_rewrite.training.training_info.initialization import write_initialization
 from amp_rewrite.training.training_info.roles import Roles
 
 if TYPE_CHECKING:

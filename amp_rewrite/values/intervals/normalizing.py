@@ -31,11 +31,11 @@ def lengths_from(shape: Sequence[int | None] | None, axis: int) -> Sequence[int 
     return shape[axis % len(shape) :]
 
 
-def normal(op: Operation, together: float, scale: int, bias: int) -> Interval:
+def normal(op: Operation, together: float, scale: int, bias: int | None = None) -> Interval:
     """Bound numbers of mean square 1, normalised `together`, times a scale plus a bias."""
     result = i.symmetric(math.sqrt(together) * _ROOM)
     result = i.multiply(result, op.of(scale)) if op.has(scale) else result
-    return i.add(result, op.of(bias)) if op.has(bias) else result
+    return i.add(result, op.of(bias)) if bias is not None and op.has(bias) else result
 
 
 def _together(op: Operation) -> float:
@@ -108,8 +108,8 @@ RULES: Mapping[str, Rule] = {
     "LayerNormalization": _layer,
     "LpNormalization": lambda op: i.SIGNED_UNIT,
     "MeanVarianceNormalization": _spread,
-    "RMSNormalization": lambda op: normal(op, _together(op), 1, 3),
-    "SimplifiedLayerNormalization": lambda op: normal(op, _together(op), 1, 3),
+    "RMSNormalization": lambda op: normal(op, _together(op), 1),
+    "SimplifiedLayerNormalization": lambda op: normal(op, _together(op), 1),
     "RNN": _recurrent,
 }
 """Operator -> what its result is bound to be."""
