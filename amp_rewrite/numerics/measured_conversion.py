@@ -55,6 +55,9 @@ _AHEAD = 1.02
 """How many times as long as another form the default may take and be chosen: a smaller lead is more
 often chance than not."""
 
+_TICK = 2e-5
+"""Seconds by which two forms of a short model differ by chance: counted as no difference."""
+
 _MOST_OTHERWISE = 5
 
 
@@ -217,7 +220,9 @@ class Measurement:
         enough = full * (1 - LEAST_FASTER)
         ranked = sorted(
             (
-                t.typical / (_AHEAD if name == DEFAULT and t.typical <= enough else 1),
+                (t.typical - _TICK) / _AHEAD
+                if name == DEFAULT and t.typical <= enough
+                else t.typical,
                 t.typical,
                 name,
             )
@@ -254,7 +259,7 @@ class Measurement:
     def _limit(self, fastest: float, full: float) -> float:
         """Return what a form may take that is chosen in place of the fastest: it saves enough."""
         enough = full * (1 - LEAST_FASTER)
-        return max(fastest, min(_AS_FAST * fastest, enough))
+        return max(fastest, min(_AS_FAST * fastest + _TICK, enough))
 
     def _rounds_less(self, name: str, chosen: str) -> bool:
         low, least = (self._results[n].report.summary.nodes_converted for n in (name, chosen))

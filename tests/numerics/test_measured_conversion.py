@@ -110,17 +110,25 @@ def test_a_faster_form_that_does_not_hold_is_passed_over(
 
 
 @pytest.mark.parametrize(
-    ("default", "lowest", "chosen"),
+    ("full", "default", "lowest", "chosen"),
     [
-        (5.05, 5, DEFAULT),  # ahead by chance, perhaps
-        (5.2, 5, LOWEST),
-        (9.75, 9.6, LOWEST),  # float32 takes 10: the default does not save enough
+        (10, 5.05, 5, DEFAULT),  # ahead by chance, perhaps
+        (10, 5.2, 5, LOWEST),
+        (10, 9.75, 9.6, LOWEST),  # the default does not save enough
+        (0.2, 0.115, 0.1, DEFAULT),  # the clock's own differences
+        (0.2, 0.125, 0.1, LOWEST),
+        (0.12, 0.118, 0.1, LOWEST),
     ],
 )
 def test_the_default_is_favoured_if_it_is_fast_enough(
-    default: float, lowest: float, chosen: str, made_up: Any, monkeypatch: pytest.MonkeyPatch
+    full: float,
+    default: float,
+    lowest: float,
+    chosen: str,
+    made_up: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made_up({"float32": 10, DEFAULT: default, LOWEST: lowest})
+    made_up({"float32": full, DEFAULT: default, LOWEST: lowest})
     job = amp.convert(parse(MODEL), [FEEDS], target="schema")
     search = measured_conversion.Measurement(
         parse(MODEL), job, FEEDS, CPU, lambda result: replace(job, result=result), lambda _: None
