@@ -4,10 +4,10 @@
     python tools/mutation/mutate.py amp_rewrite/values --number 50 --seed 3
 
 Takes files and folders of the package, draws mutants of each with cosmic-ray's operators, and runs
-the fast tests that bear the file's name and come past the changed line; where no tests bear it, or
-with --wide, those of its folder (tools/changed.py). A mutant has --seconds of processor time.
-Prints what survives, and a table; the exit status is 1 if more than --most of them do. What
-equivalent.txt names computes the same: it is drawn and not tried.
+the fast tests that bear the file's name and come past the changed line; where these notice nothing,
+those of its folder and of behaviour (tools/changed.py). A mutant has --seconds of processor time,
+each time. Prints what survives, and a table; the exit status is 1 if more than --most of them do.
+What equivalent.txt names computes the same: it is drawn and not tried.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -49,6 +50,7 @@ _BEHAVIOUR = {"rewriting": ("tests/conformance",), "values": ("tests/conformance
 """Room -> tests that bear the name of no file."""
 
 EQUIVALENT = "equivalent"
+_UNNOTICED = (SURVIVED, UNREACHED)
 KNOWN = Path(__file__).with_name("equivalent.txt")
 """Pairs of lines: what stands there and what computes the same; then an empty one."""
 
@@ -91,7 +93,7 @@ def tests_of(path: str, wide: bool) -> list[str]:
     return [test for test in (*own_tests(ROOT, path), *more) if (ROOT / test).exists()]
 
 
-def try_part(part: str, number: int, seed: int, seconds: float, wide: bool) -> list[Verdict]:
+def try_part(part: str, number: int, seed: int, seconds: float) -> list[Verdict]:
     """Return what becomes of mutants of a file or folder.
 
     To be called in a process that has not imported the package. The arguments are options of the
@@ -100,9 +102,21 @@ def try_part(part: str, number: int, seed: int, seconds: float, wide: bool) -> l
     files = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / part).rglob("*.py"))]
     drawn, known = sample(ROOT, files or [part], number, seed), equivalents()
     mutants = [mutant for mutant in drawn if (mutant.before, mutant.after) not in known]
-    verdicts = [Verdict(mutant, EQUIVALENT) for mutant in drawn if mutant not in mutants]
+    outcomes = dict.fromkeys(drawn, EQUIVALENT) | try_mutants(mutants, seconds, wide=False)
+    unnoticed = [mutant for mutant in mutants if outcomes[mutant] in _UNNOTICED]
+    outcomes |= try_mutants(unnoticed, seconds, wide=True)
+    for mutant, outcome in outcomes.items():
+        if outcome in _UNNOTICED:
+            print(f"{mutant}  ({outcome})", flush=True)
+    return [Verdict(*item) for item in outcomes.items()]
+
+
+def try_mutants(mutants: Sequence[Mutant], seconds: float, wide: bool) -> dict[Mutant, str]:
+    """Return what becomes of mutants by the tests of their files, wide or not."""
     traced = {str(ROOT / mutant.path) for mutant in mutants}
     tests = list(dict.fromkeys(test for mutant in mutants for test in tests_of(mutant.path, wide)))
+    if not mutants:
+        return {}
 
     def collect() -> tuple[Trace, list[str | None]]:
         trials = Trials(traced, mutants, ROOT, seconds)
@@ -113,13 +127,11 @@ def try_part(part: str, number: int, seed: int, seconds: float, wide: bool) -> l
 
     trace, results = answer_of_fork(collect, 36000.0, loud=True) or (Trace(), [])
     if len(results) != len(mutants):
-        raise SystemExit(f"{part}: its tests cannot be collected: {' '.join(tests)}")
-    for mutant, result in zip(mutants, results, strict=True):
-        outcome = result or try_anew(mutant, str(ROOT / mutant.path), trace, seconds)
-        if result is None and outcome in (SURVIVED, UNREACHED):
-            print(f"{mutant}  ({outcome})", flush=True)
-        verdicts.append(Verdict(mutant, outcome))
-    return verdicts
+        raise SystemExit(f"the tests cannot be collected: {' '.join(tests)}")
+    return {
+        mutant: result or try_anew(mutant, str(ROOT / mutant.path), trace, seconds)
+        for mutant, result in zip(mutants, results, strict=True)
+    }
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -129,7 +141,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--number", type=int, default=20, help="mutants of each path")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=10.0, help="of tests, for each mutant")
-    parser.add_argument("--wide", action="store_true", help="tests of the folder and of behaviour")
     parser.add_argument("--most", type=float, default=0.1, help="share that may survive")
     options = parser.parse_args(arguments)
     for part in options.parts:
@@ -152,7 +163,7 @@ def main(arguments: list[str]) -> int:
         os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = os.environ["TMPDIR"] = folder
         tempfile.tempdir = None
         for part in options.parts:
-            verdicts = try_part(part, options.number, options.seed, options.seconds, options.wide)
+            verdicts = try_part(part, options.number, options.seed, options.seconds)
             counts = Counter(verdict.outcome for verdict in verdicts)
             counts[SURVIVED] += counts.pop(UNREACHED, 0)
             total += counts

@@ -144,8 +144,6 @@ class Trials:
                 self.results.append(
                     _outcome(lambda c=changes, t=chosen: put_into(functions, c) or self._run(t))
                 )
-            if self.results[-1] in (SURVIVED, UNREACHED):
-                print(f"{mutant}  ({self.results[-1]})", flush=True)
         return True
 
     def _traced(self, items: Iterable[pytest.Item]) -> Trace:
