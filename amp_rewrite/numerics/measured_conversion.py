@@ -48,12 +48,20 @@ _SPARING = 0.3
 """What share of a mean operator's time one that rounds has to save in `SPARING`: of ten networks on
 OpenVINO seven take at most 3.3 % longer with it, and six have a fifth to two fifths less error."""
 
-_AS_FAST = 1.02
-"""How many times as long as the fastest a form may take that is chosen since it is more exact."""
+_AS_FAST, _FAST_ENOUGH = 1.02, 1.06
+"""How many times as long as the fastest a form may take that is chosen since it is more exact: the
+latter if it is no slower than what the engine would choose itself."""
 
-_AHEAD = 1.02
-"""How many times as long as another form the default may take and be chosen: a smaller lead is more
-often chance than not."""
+_WORTH = 0.05
+"""What exactness is worth: the form is chosen whose time, multiplied by this power of its error, is
+least. For half the error a form may take 3.5 % longer, for a third 5.6 %."""
+
+_LEAST_ERROR = 1e-5
+"""An error that is as good as none."""
+
+_AHEAD = 1.04
+"""How many times as long as another form the default may take and be chosen: a smaller lead of
+a handful of runs is more often chance than not."""
 
 _TICK = 2e-5
 """Seconds by which two forms of a short model differ by chance: counted as no difference."""
@@ -126,7 +134,8 @@ class Measurement:
         self._load_others()
         self._budget.left -= 1  # what is chosen may have to run once more, with its nodes timed
         beside = [name for name in self._runs if name not in {ORIGINAL, *self._results}]
-        times = timed_in_turn(self._runs, self._budget, ORIGINAL, beside)
+        favoured = DEFAULT if self.first.writable else ""
+        times = timed_in_turn(self._runs, self._budget, ORIGINAL, beside, favoured)
         self._runs.clear()  # and their sessions with them
         return self._choose_fastest(times, costs)
 
@@ -215,28 +224,20 @@ class Measurement:
 
     def _choose_fastest(self, times: Mapping[str, Times], costs: CostTable) -> Conversion:
         """Return the fastest form that holds, or the first conversion if none does."""
-        full, fastest, says, chosen = times[ORIGINAL].typical, self.first, dict[str, str](), None
+        full, says, held = times[ORIGINAL].typical, dict[str, str](), dict[str, Conversion]()
+        ranks = self._ranks(times)
         limit = math.inf
-        enough = full * (1 - LEAST_FASTER)
-        ranked = sorted(
-            (
-                (t.typical - _TICK) / _AHEAD
-                if name == DEFAULT and t.typical <= enough
-                else t.typical,
-                t.typical,
-                name,
-            )
-            for name, t in times.items()
-            if name in self._results
-        )
-        for _, typical, name in ranked:
-            if chosen is not None and not (typical <= limit and self._rounds_less(name, chosen)):
+        for name in sorted(ranks, key=lambda name: (ranks[name], times[name].typical)):
+            typical, first = times[name].typical, next(iter(held), None)
+            if first is not None and (typical > limit or not self._rounds_less(name, first)):
                 continue
             conversion = self.first if name == DEFAULT else self.judge(self._results[name])
             says[name] = "holds" if conversion.writable else conversion.verdict
-            if conversion.writable and (chosen is None or _error(conversion) < _error(fastest)):
-                limit = self._limit(typical, full) if chosen is None else limit
-                fastest, chosen = conversion, name
+            if conversion.writable:
+                limit = self._limit(typical, times) if first is None else limit
+                held[name] = conversion
+        chosen = min(held, key=lambda name: ranks[name] * _weight(held[name]), default=None)
+        fastest = self.first if chosen is None else held[chosen]
         saved = 0.0 if chosen is None else 1 - times[chosen].typical / full
         if chosen is not None and saved >= LEAST_FASTER:
             says[chosen] = "holds, chosen"
@@ -256,10 +257,19 @@ class Measurement:
         )
         return replace(fastest, choice=choice)
 
-    def _limit(self, fastest: float, full: float) -> float:
+    def _ranks(self, times: Mapping[str, Times]) -> dict[str, float]:
+        """Return form -> its seconds, of the default less than it took, if that is fast enough."""
+        ranks = {name: taken.typical for name, taken in times.items() if name in self._results}
+        if DEFAULT in ranks and ranks[DEFAULT] <= times[ORIGINAL].typical * (1 - LEAST_FASTER):
+            ranks[DEFAULT] = (ranks[DEFAULT] - _TICK) / _AHEAD
+        return ranks
+
+    def _limit(self, fastest: float, times: Mapping[str, Times]) -> float:
         """Return what a form may take that is chosen in place of the fastest: it saves enough."""
-        enough = full * (1 - LEAST_FASTER)
-        return max(fastest, min(_AS_FAST * fastest + _TICK, enough))
+        enough = times[ORIGINAL].typical * (1 - LEAST_FASTER)
+        others = (times[name].typical for name in own_choices(self.provider) if name in times)
+        free = min(_FAST_ENOUGH * fastest, min(others, default=0.0))
+        return max(fastest, min(max(_AS_FAST * fastest + _TICK, free), enough))
 
     def _rounds_less(self, name: str, chosen: str) -> bool:
         low, least = (self._results[n].report.summary.nodes_converted for n in (name, chosen))
@@ -283,6 +293,11 @@ class Measurement:
             self._budget.take(lambda: model.run(feeds))
             self._traces[name] = model.traced()
         return computed_otherwise(result, self._traces[name])
+
+
+def _weight(conversion: Conversion) -> float:
+    """Return by what the time of a form is multiplied for its error."""
+    return float(max(_error(conversion), _LEAST_ERROR) ** _WORTH)
 
 
 def _error(conversion: Conversion) -> float:

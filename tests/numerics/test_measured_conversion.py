@@ -38,7 +38,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
         ran: list[str] = []
 
         def timed(
-            forms: Mapping[str, Any], budget: Budget, full: str, _beside: object
+            forms: Mapping[str, Any], budget: Budget, full: str, *_: object
         ) -> dict[str, Times]:
             ran.extend(forms)
             assert full == "float32"
@@ -112,8 +112,8 @@ def test_a_faster_form_that_does_not_hold_is_passed_over(
 @pytest.mark.parametrize(
     ("full", "default", "lowest", "chosen"),
     [
-        (10, 5.05, 5, DEFAULT),  # ahead by chance, perhaps
-        (10, 5.2, 5, LOWEST),
+        (10, 5.15, 5, DEFAULT),  # ahead by chance, perhaps
+        (10, 5.25, 5, LOWEST),
         (10, 9.75, 9.6, LOWEST),  # the default does not save enough
         (0.2, 0.115, 0.1, DEFAULT),  # the clock's own differences
         (0.2, 0.125, 0.1, LOWEST),
@@ -134,6 +134,36 @@ def test_the_default_is_favoured_if_it_is_fast_enough(
         parse(MODEL), job, FEEDS, CPU, lambda result: replace(job, result=result), lambda _: None
     )
     monkeypatch.setattr(search, "_is_new", lambda result: result.plan.computes_low)  # all of them
+    choice = search.fastest().choice
+    assert choice is not None
+    assert choice.chosen == chosen
+
+
+@pytest.mark.parametrize(
+    ("own", "error", "chosen"),
+    [
+        (5.3, 3.0, DEFAULT),
+        (5.3, 1.2, LOWEST),  # as much is not worth 4 % of the time
+        (5.1, 3.0, LOWEST),  # the engine's own choice would be faster than the default
+        (None, 3.0, LOWEST),
+    ],
+)
+def test_a_third_of_the_error_is_worth_a_little_time_but_none_that_the_engine_would_save(
+    own: float | None, error: float, chosen: str, made_up: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_up({"float32": 10, DEFAULT: 5.27, LOWEST: 5, "its own": own})
+    job = amp.convert(parse(MODEL), [FEEDS], target="schema")
+    monkeypatch.setattr(
+        measured_conversion, "own_choices", lambda _: {} if own is None else {"its own": CPU}
+    )
+    monkeypatch.setattr(
+        measured_conversion, "_error", lambda judged: 0.001 if judged is job else 0.001 * error
+    )
+    search = measured_conversion.Measurement(
+        parse(MODEL), job, FEEDS, CPU, lambda result: replace(job, result=result), lambda _: None
+    )
+    monkeypatch.setattr(search, "_is_new", lambda result: result.plan.computes_low)  # all of them
+    monkeypatch.setattr(search, "_rounds_less", lambda name, _: name == DEFAULT)
     choice = search.fastest().choice
     assert choice is not None
     assert choice.chosen == chosen

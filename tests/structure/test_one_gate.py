@@ -1,4 +1,4 @@
-"""ONNX Runtime is reached through one room, and only when something has to be run."""
+"""ONNX Runtime is reached through one room, and shapes are inferred behind one gate."""
 
 import ast
 import subprocess
@@ -56,6 +56,34 @@ def test_only_the_gate_imports_onnx_runtime():
 )
 def test_every_way_to_import_it_is_seen(text: str):
     assert touches_the_runtime(text)
+
+
+INFERENCE = {"infer_shapes", "infer_shapes_path", "infer_node_outputs", "ShapeInferencePass"}
+"""What infers shapes in onnx and onnx_ir."""
+
+MAY_INFER = {
+    "graph/proto/shape_inference.py": "the gate",
+    "graph/proto/infer_in_place.py": "the gate for models of onnx_ir",
+    "graph/invariants/checker.py": "asks whether types agree, and passes over what ends inference",
+    "training/builder/annotate.py": "one node",
+}
+
+
+def infers_shapes(text: str) -> bool:
+    if not any(name in text for name in INFERENCE):
+        return False
+    nodes = list(ast.walk(ast.parse(text)))
+    return any(isinstance(n, ast.Attribute) and n.attr in INFERENCE for n in nodes) or any(
+        (n.module or "").startswith("onnx") and INFERENCE & {alias.name for alias in n.names}
+        for n in nodes
+        if isinstance(n, ast.ImportFrom)
+    )
+
+
+def test_shapes_are_inferred_behind_one_gate():
+    """An operator may end the process there: the gate keeps it away."""
+    asking = [path for path in PACKAGE.rglob("*.py") if infers_shapes(path.read_text("utf-8"))]
+    assert {path.relative_to(PACKAGE).as_posix() for path in asking} == set(MAY_INFER)
 
 
 WITHOUT = """

@@ -63,9 +63,7 @@ def _took(node: RanNode) -> int:
     return 500 if is_slow and node.type == "float16" else 100 if node.type == "float16" else 400
 
 
-def timed(
-    forms: Mapping[str, Any], budget: Budget, _full: str, _beside: object
-) -> dict[str, Times]:
+def timed(forms: Mapping[str, Any], budget: Budget, *_: object) -> dict[str, Times]:
     """Run all forms once, and make up their times."""
     for run in forms.values():
         budget.take(run)

@@ -1,4 +1,4 @@
-"""onnx's inference of shapes, behind one gate: every part that needs it calls `inferred`."""
+"""onnx's inference of shapes, behind one gate: `inferred`, or `infer_in_place`."""
 
 from __future__ import annotations
 

@@ -119,6 +119,7 @@ _OTHER_FILES = {
     **dict.fromkeys((".csv", ".tsv", ".parquet", ".arrow"), "a table"),
     **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth"), "a pickle"),
     **dict.fromkeys((".png", ".jpg", ".jpeg"), "an image"),
+    ".onnx": "a model",
 }
 """End of a file's name -> what it is, where it is no .npz file."""
 

@@ -18,7 +18,7 @@ _FAR = 1.08
 """How many times as long as the fastest a form may take after the first rounds to stay in."""
 
 _CERTAIN = 1.25
-"""From how many times as long on it is certain that what the forms are compared with is slower."""
+"""From how many times as long on it is certain after two runs that a form is slower."""
 
 Run = Callable[[], object]
 
@@ -75,7 +75,11 @@ class Budget:
 
 
 def timed_in_turn(
-    forms: Mapping[str, Run], budget: Budget, full: str, beside: Collection[str] = ()
+    forms: Mapping[str, Run],
+    budget: Budget,
+    full: str,
+    beside: Collection[str] = (),
+    favoured: str = "",
 ) -> dict[str, Times]:
     """Run forms one after the other, twice each, in rounds that begin with another one each.
 
@@ -86,6 +90,7 @@ def timed_in_turn(
         budget: How many runs are left.
         full: The form in float32, which stays unless it is certainly slower.
         beside: Forms that cannot be chosen, and are timed in the first round only.
+        favoured: A form that stays as well unless it is certainly slower.
     """
     taken: dict[str, list[float]] = {name: [] for name in forms}
     running, number = [*forms], 0
@@ -95,16 +100,17 @@ def timed_in_turn(
             taken[name] += [budget.take(forms[name]) for _ in range(_TURN)]
         number += 1
         if number >= _FIRST_ROUNDS:
-            running = _still_running(taken, [n for n in running if n not in beside], full)
+            running = [name for name in running if name not in beside]
+            running = _still_running(taken, running, full, favoured)
     return {name: Times(tuple(times)) for name, times in taken.items()}
 
 
 def _still_running(
-    taken: Mapping[str, Sequence[float]], running: Sequence[str], full: str
+    taken: Mapping[str, Sequence[float]], running: Sequence[str], full: str, favoured: str
 ) -> list[str]:
     """Return which forms run once more; what stood in the way of a run counts for none of them."""
     least = {name: min(taken[name]) for name in running}
     chosen = [name for name in running if name != full]
     best = min((least[name] for name in chosen), default=0.0)
-    allowed = {name: _CERTAIN if name == full else _FAR for name in running}
+    allowed = {name: _CERTAIN if name in {full, favoured} else _FAR for name in running}
     return [name for name in running if not chosen or least[name] <= allowed[name] * best]

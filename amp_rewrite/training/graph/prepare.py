@@ -11,16 +11,15 @@ import onnx
 import onnx.defs
 import onnx_ir as ir
 from onnx import helper
-from onnx_ir.passes.common import ShapeInferencePass
 
 from amp_rewrite.errors import GradientError, GraphError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.metadata_keys import PREPARED_KEY
-from amp_rewrite.graph.proto.shape_inference import ENDS_INFERENCE, HIDDEN
+from amp_rewrite.graph.proto.infer_in_place import infer_in_place
 from amp_rewrite.graph.traits import Trait, has, having, operator
-from amp_rewrite.graph.traverse import graphs_in, subgraphs
+from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.training.builder.annotate import annotate
 from amp_rewrite.training.builder.known import is_vague
 from amp_rewrite.training.grad.recurrent import function as recurrent
@@ -81,11 +80,11 @@ def record_types(model: ir.Model) -> None:
 
 def _record(model: ir.Model) -> None:
     follow = not _has_long_vector(model)
-    _infer(model, follow=follow)
+    infer_in_place(model, follow=follow)
     while settle_ceil_mode(model):
-        _infer(model, follow=follow)
+        infer_in_place(model, follow=follow)
     while settle_loop_shapes(model):
-        _infer(model, follow=follow)
+        infer_in_place(model, follow=follow)
     for value, type_ in infer_types(model).items():
         if value.type is None:
             value.type = elements.to_ir(type_)
@@ -94,27 +93,6 @@ def _record(model: ir.Model) -> None:
             # What inference over the whole model left open may follow node by node.
             with contextlib.suppress(GradientError):
                 annotate(node, model.graph.opset_imports)
-
-
-def _infer(model: ir.Model, *, follow: bool) -> None:
-    """Infer types and shapes; `follow` follows small data, such as shapes, through the nodes.
-
-    Initializers keep their order: the pass of onnx_ir 1.1.0 puts those above 1,000 bytes last.
-    """
-    initializers = model.graph.initializers
-    order = list(initializers)
-    infer = ShapeInferencePass(check_type=False, strict_mode=False, data_prop=follow)
-    nodes = (node for graph in graphs_in(model.graph) for node in graph)
-    ending = [node for node in nodes if node.op_type == ENDS_INFERENCE and not node.domain]
-    for node in ending:
-        node.op_type = HIDDEN
-    infer(model)
-    for node in ending:
-        node.op_type = ENDS_INFERENCE
-    if ending and all(v is not None and v.type is not None for n in ending for v in n.inputs):
-        infer(model)
-    for name in order:
-        initializers[name] = initializers.pop(name)
 
 
 def _has_long_vector(model: ir.Model) -> bool:
@@ -126,7 +104,7 @@ def _has_long_vector(model: ir.Model) -> bool:
     """
     if not any(math.prod(n for n in dims if isinstance(n, int)) > _LONG for dims in _dims(model)):
         return False
-    _infer(model, follow=False)
+    infer_in_place(model, follow=False)
     return any(len(d) == 1 and isinstance(d[0], int) and d[0] > _LONG for d in _dims(model))
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir.passes.common import ShapeInferencePass
 
 from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.proto.infer_in_place import infer_in_place
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.runtimes.ort.binding import Binding
 from amp_rewrite.runtimes.ort.ort_values import empty, is_ort_value, to_array
@@ -161,7 +161,7 @@ def make_static(model: ir.Model, shapes: Shapes) -> None:
         shape = shapes.get(str(value.name))
         if shape is not None:
             value.shape = ir.Shape(shape)
-    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+    infer_in_place(model)
     for node in list(model.graph):
         # operators: those that depend on nothing but lengths, and that _fold computes.
         if node.op_type in ("Shape", "Size") and node.domain == "":

@@ -68,7 +68,12 @@ def test_an_array_without_a_name_is_that_of_the_only_input(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("data.parquet", "found a table"), ("data.pkl", "found a pickle")]
+    ("name", "said"),
+    [
+        ("data.parquet", "found a table"),
+        ("data.pkl", "found a pickle"),
+        ("m.onnx", "found a model"),
+    ],
 )
 def test_files_of_other_kinds_are_named(tmp_path: Path, name: str, said: str) -> None:
     path = tmp_path / name

@@ -65,6 +65,26 @@ def test_float32_leaves_where_it_is_certainly_slower(clock: list[float]) -> None
     assert Times((2.0,)).typical == 2.0
 
 
+@pytest.mark.parametrize(("favoured", "runs"), [("default", 14), ("", 2)])
+def test_what_is_favoured_leaves_where_it_is_certainly_slower(
+    favoured: str, runs: int, clock: list[float]
+) -> None:
+    ran = Counter[str]()
+
+    def run(name: str, seconds: float) -> None:
+        ran[name] += 1
+        clock[0] += seconds
+
+    forms = {
+        "float32": lambda: run("float32", 3.0),
+        "low": lambda: run("low", 1.0),
+        "default": lambda: run("default", 1.2 if ran["default"] < 2 else 0.95),
+        "slow": lambda: run("slow", 1.3),
+    }
+    timed_in_turn(forms, Budget(34), "float32", favoured=favoured)
+    assert (ran["default"], ran["slow"]) == (runs, 2)
+
+
 def test_one_form_alone_is_timed_twice(clock: list[float]) -> None:
     def run() -> None:
         clock[0] += 1
