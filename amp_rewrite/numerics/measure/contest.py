@@ -20,6 +20,9 @@ _FAR = 1.08
 _CERTAIN = 1.25
 """From how many times as long on it is certain after two runs that a form is slower."""
 
+_SHORT = 0.002
+"""Seconds below which two runs make nothing certain: what is cold takes longer than the model."""
+
 Run = Callable[[], object]
 
 
@@ -112,5 +115,11 @@ def _still_running(
     least = {name: min(taken[name]) for name in running}
     chosen = [name for name in running if name != full]
     best = min((least[name] for name in chosen), default=0.0)
-    allowed = {name: _CERTAIN if name in {full, favoured} else _FAR for name in running}
-    return [name for name in running if not chosen or least[name] <= allowed[name] * best]
+    compared = {full, favoured}
+    return [
+        name
+        for name in running
+        if not chosen
+        or (name in compared and best < _SHORT)
+        or least[name] <= (_CERTAIN if name in compared else _FAR) * best
+    ]
