@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
@@ -105,6 +105,18 @@ CASES = {
         (),
         True,
     ),
+    "stress in doubt": (
+        report(stress=stress("doubtful", GOOD)),
+        "Passed on 2 batches of your data",
+        (),
+        True,
+    ),
+    "constant, and stress in doubt": (
+        report(CONSTANT, stress=stress("doubtful", GOOD)),
+        "Passed on stress inputs; nothing was compared on the others",
+        (),
+        True,
+    ),
     "stress left out": (
         report(stress=stress("left out", GOOD)),
         "Passed on 2 batches of your data",
@@ -170,6 +182,24 @@ CASES = {
     ),
     "unfinished": (report(unfinished="time is over"), "In doubt: time is over", (), None),
     "unfinished and off": (report(BAD, unfinished="time is over"), "FAILED", (FIRST,), False),
+    "unfinished before anything": (
+        report(EMPTY, feeds=0, left_out=LEFT, unfinished="time is over"),
+        "In doubt: time is over",
+        (),
+        None,
+    ),
+    "unfinished without feeds": (
+        report(feeds=0, unfinished="time is over"),
+        "In doubt: time is over",
+        (),
+        None,
+    ),
+    "refused and left out": (
+        report(EMPTY, feeds=0, left_out=LEFT, refused="no load"),
+        "no load; FAILED",
+        ("no load",),
+        False,
+    ),
     "as the original": (
         report(GOOD, AS_ORIGINAL, moves=(replace(BAD, name="m"),)),
         "Passed on 2 batches of your data (output m within the original's own changes)",
@@ -199,6 +229,8 @@ def test_a_verdict_follows_from_the_records(name: str) -> None:
     ("made", "headline"),
     [
         (report(BAD), f"FAILED: {FIRST}"),
+        (report(BAD, SHAPE), f"FAILED: {FIRST}"),
+        (report(SHAPE, BAD), "FAILED: output s has another shape"),
         (report(BAD, refused="no load"), "no load; FAILED"),
         (report(misfits=(MISFIT,), refused="no load"), "no load; FAILED"),
         (report(GOOD, CONSTANT), "Passed on 2 batches of your data: worst error 2 % of "),
@@ -382,3 +414,36 @@ def test_what_the_weights_alone_exceed_is_called_by_its_name(
         f"{limit} below the error of rounding the weights to float16: 12 % of the output's peak. "
         "Only float32 weights can meet it"
     )
+
+
+@pytest.mark.parametrize("name", ["feeds", "outputs", "refused"])
+def test_a_report_stays_as_it_was_made(name: str) -> None:
+    made = report()
+    with pytest.raises(FrozenInstanceError):
+        setattr(made, name, None)
+    assert made.holds
+
+
+def test_reports_that_differ_in_shapes_alone_are_equal() -> None:
+    without = replace(FULL, shapes={})
+    assert without == FULL
+    assert without.to_dict() == FULL.to_dict()
+    assert replace(FULL, feeds=3) != FULL
+
+
+@pytest.mark.parametrize(
+    ("made", "doubt"),
+    [
+        (report(BAD, EMPTY, control=(BAD,)), True),
+        (report(BAD, SHAPE, control=(BAD,)), False),
+        (report(BAD, control=(BAD,), infinities=(OVERFLOW,)), False),
+        (report(BAD, control=(BAD,), device=DEVICE), False),
+        (report(BAD, control=(BAD,), device=replace(DEVICE, asked=False)), True),
+        (report(EMPTY, feeds=0, left_out=LEFT), True),
+        (report(EMPTY, feeds=0, left_out=LEFT, infinities=(OVERFLOW,)), False),
+        (report(EMPTY), False),
+    ],
+)
+def test_a_doubt_is_told_only_where_there_is_one(made: VerifyReport, doubt: bool) -> None:
+    assert (made.doubt is not None) is doubt
+    assert made.to_dict()["ok"] is made.ok

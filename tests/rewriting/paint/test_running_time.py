@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
@@ -67,10 +68,25 @@ class Named:
     Times are microseconds; zeros of vertices are left out.
     """
 
-    def __init__(self, text: str, *, data: dict[str, Any] | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        text: str,
+        *,
+        data: dict[str, Any] | None = None,
+        cut: str = "",
+        kept: tuple[str, ...] = (),
+        **options: Any,
+    ) -> None:
         given: dict[str, Any] = {"target": "schema", **options}
         chosen = RewriteOptions(**given)
         context = paint_context(read_flat(parse(text)), lists_of("float16"), chosen)
+        graph = context.type_graph
+        marks: dict[int, Any] = {
+            int(graph.source[value]): None
+            for value, name in enumerate(graph.flat.value_names)
+            if name in kept
+        }
+        context = replace(context, cut={cut: "factor"} if cut else {}, excluded=marks)
         weighing = Weighing(
             costs.parse(data or table(), "t"), chosen.preference, context.type_graph.flat
         )
@@ -212,6 +228,21 @@ def test_what_casts_of_the_model_read_ends_low_and_what_they_make_is_saved() -> 
     assert named.idle() == []
 
 
+def test_a_value_that_is_cast_ends_low_wherever_it_stands() -> None:
+    named = Named(
+        """g (float[2,4] x) => (float[2,4] y) { a = Relu(x) b = Relu(a) c = Relu(b) d = Relu(c)
+          l = Cast<to = 10>(d) m = Relu(l) y = Cast<to = 1>(m) }"""
+    )
+    assert named.flows()[-3:] == ["c: c > d", "d: d > low", "y: y > float32"]
+
+
+@pytest.mark.parametrize("kept", ["r", "i"])
+def test_what_is_kept_in_float32_is_not_idle(kept: str) -> None:
+    named = Named(SPLIT, kept=(kept,))
+    assert named.idle() == []
+    assert "r: r > i" in named.flows()
+
+
 def test_casts_among_other_types_are_no_flows_and_a_cast_that_casts_nothing_is_idle() -> None:
     named = Named(
         """g (float[2,4] x, double[2,4] d) => (int64[2,4] k, float16[2,4] h, bfloat16[2,4] u,
@@ -297,11 +328,30 @@ def test_a_view_is_cast_as_what_it_shows() -> None:
         ),
         (RANDOM, {"p y": (3.0, 1.5, False)}),
         (
+            f"g (float[2,4] x) => (float[2,4] y, float[4,4] r) <{WEIGHTS}> {{ t = Transpose(w) "
+            "r = RandomNormal<shape = [4, 4]>() p = MatMul(x, t) y = Add(p, b) }",
+            {"p y": (7.0, 3.5, True)},
+        ),
+        (
+            f"{GIVEN} <float[16] f = {{{ONES}}}, int64[2] s = {{4, 4}}, float[4] b = {{1,1,1,1}}> "
+            "{ w = Reshape(f, s) p = MatMul(x, w) y = Add(p, b) }",
+            {"p y": (7.0, 3.5, True)},
+        ),
+        (  # what a caller may override is not the same in every run
+            f"g (float[2,4] x, float[4,4] w) => (float[2,4] y) <{WEIGHTS}> "
+            "{ p = MatMul(x, w) y = Add(p, b) }",
+            {"p y": (3.0, 1.5, False)},
+        ),
+        (
             "g (float[2,4] x, float[4,4] v) => (float[2,4] y) <float[4] b = {1, 1, 1, 1}> "
             "{ p = MatMul(x, v) y = Add(p, b) }",
             {"p y": (3.0, 1.5, False)},
         ),
         (HELD + "{ a = Relu(x) y = Relu(a) }", {"a y": (3.0, 1.5, False)}),
+        (
+            HELD + "{ p = MatMul(x, w) r = Squeeze(p) y = Relu(r) }",
+            {},  # a view is between them
+        ),
         # what was not measured in both types takes nothing, so that there is nothing to save
         (HELD + "{ a = Tanh(x) y = Relu(a) }", {"a y": (0.0, 0.0, False)}),
     ],
@@ -328,6 +378,8 @@ CONVOLVED = """g (float[1,4,2,2] x, float[4,4,1,1] k, float[4,4] w) => (float[1,
         (("Transpose",), (), {"t": (10.0, 5.0)}),
         (("Transpose",), ("ChannelsLast",), {}),
         (("ChannelsFirst",), (), {"r": (10.0, 5.0)}),
+        (("ChannelsLast",), (), {"t": (10.0, 5.0)}),
+        (("ChannelsFirst", "ChannelsLast"), (), {"r": (10.0, 5.0), "t": (10.0, 5.0)}),
         (("ChannelsFirst", "ChannelsLast", "Transpose"), ("ChannelsLast",), {}),
     ],
 )
@@ -359,3 +411,66 @@ def test_a_fused_group_takes_what_its_pattern_does() -> None:
     families = {**FAMILIES, "plain": [*FAMILIES["plain"], "Gelu"]}
     named = Named(text, data=table(families=families), target="cuda")
     assert named.times() == {"g": (6.0, 3.0), "y": (6.0, 3.0)}
+
+
+def test_a_second_result_does_not_name_a_node() -> None:
+    measured = {**MEASURED, "nodes": [{"result": "t", "float32": 3, "float16": 2}], "together": []}
+    named = Named(SPLIT, data=table(**measured))
+    assert named.times() == Named(SPLIT).times()
+    assert named.together() == []
+
+
+def test_what_multiplies_nothing_takes_no_products() -> None:
+    families = {**FAMILIES, "product": ["MatMul", "Exp"]}
+    named = Named(f"{GIVEN} {{ y = Exp(x) }}", data=table(families=families))
+    assert named.times() == {"y": (10.0 + 16, 6.0 + 8)}
+
+
+def test_constants_that_the_target_cuts_off_are_not_folded() -> None:
+    computed = HELD + "{ p = MatMul(x, w) c = Exp(b) a = Mul(p, c) y = Add(a, b) }"
+    folded = {"p a": (7.0, 3.5, True), "a c": (3.0, 1.5, False)}
+    found = Named(CHAIN, cut="Mul").joins()
+    assert {pair: found[pair] for pair in folded} == folded
+    found = Named(computed, cut="Mul").joins()
+    assert [pair for pair, (_, _, is_folded) in found.items() if is_folded] == ["p a", "a y"]
+
+
+def test_a_family_without_operators_is_joined_with_nothing() -> None:
+    row = {"producer": "plain", "consumer": "empty", "saves": SAVES}
+    more = [*table()["joins"], row, {**row, "producer": "empty", "consumer": "plain"}]
+    text = HELD + "{ a = Relu(x) y = Relu(a) }"
+    data = table(joins=more, families={**FAMILIES, "empty": []})
+    assert Named(text, data=data).joins() == Named(text).joins()
+
+
+def test_a_node_of_several_types_counts_where_its_first_result_is_made() -> None:
+    text = """g (float[2] i, float d, float[2] v) => (float[2, n] y) { y = OneHot(i, d, v) }"""
+    named = Named(text, data=table(families={**FAMILIES, "plain": ["OneHot"]}))
+    flows, y = named.time.flows, named.flat.value_names.index("y")
+    assert named.n_vertices > 1
+    counted = named.time.times(FLOAT32).nonzero()[0].tolist()
+    assert counted == flows.makers[flows.values == y].tolist()
+
+
+@pytest.mark.parametrize("name", ["makers", "readers"])
+def test_flows_and_joins_stay_as_they_were_found(name: str) -> None:
+    named = Named(SPLIT)
+    for found in (named.time.flows, named.time.joins):
+        assert found is not None
+        with pytest.raises(FrozenInstanceError):
+            setattr(found, name, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "taken"), [("float16", 6.0), ("double", 4.0), ("int64", 4.0), ("bool", 4.0)]
+)
+def test_only_elements_of_the_two_types_are_counted(kind: str, taken: float) -> None:
+    text = f"g ({kind}[2,4] d) => (float[2,4] y) {{ y = Cast<to = 1>(d) }}"
+    named = Named(text, data=table(families={**FAMILIES, "plain": ["Cast"]}))
+    assert named.of_nodes() == {"y": taken}
+
+
+def test_what_is_computed_of_constants_alone_is_not_folded() -> None:
+    named = Named(HELD + "{ p = MatMul(w, w) a = Add(p, b) y = MatMul(x, a) }")
+    assert named.joins() == {"p a": (5.0, 2.5, False)}
+    assert named.steady() == "y"

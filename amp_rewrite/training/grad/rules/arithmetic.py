@@ -10,7 +10,7 @@ from amp_rewrite.errors import GradientError
 from amp_rewrite.graph.names import place
 from amp_rewrite.training.builder.broadcasting import sum_to
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import Length
+from amp_rewrite.training.builder.known import Length, constant_tensor
 from amp_rewrite.training.grad.rule import Gradients, Rule, Rules
 
 Received = Sequence[ir.Value | None]
@@ -108,11 +108,10 @@ def clip(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """
     g, x = known(gs[0]), operands(node)[0]
     low, high = (*node.inputs[1:], None, None)[:2]
-    gradients: list[ir.Value | None] = [
-        b.mul(g, b.cast_like(b.equal(x, node.outputs[0]), g)),
-        None,
-        None,
-    ]
+    passes = b.equal(x, node.outputs[0])
+    if low is not None and high is not None and not _in_order(low, high):
+        passes = b.logical_and(passes, b.less_or_equal(low, high))
+    gradients: list[ir.Value | None] = [b.mul(g, b.cast_like(passes, g)), None, None]
     if low is not None:
         below = b.less(x, low)
         if high is not None:
@@ -121,6 +120,12 @@ def clip(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     if high is not None:
         gradients[2] = b.where(b.greater(x if low is None else b.maximum(x, low), high), g, 0)
     return gradients[: len(node.inputs)]
+
+
+def _in_order(low: ir.Value, high: ir.Value) -> bool:
+    """Tell whether two limits are constants of which the first is not above the second."""
+    one, other = constant_tensor(low), constant_tensor(high)
+    return one is not None and other is not None and bool((one.numpy() <= other.numpy()).all())
 
 
 def where(node: ir.Node, gs: Received, b: Builder) -> Gradients:

@@ -12,6 +12,7 @@ from amp_rewrite.errors import GradientError
 from amp_rewrite.graph.names import place
 from amp_rewrite.training.builder.broadcasting import sum_to
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.builder.known import Length
 from amp_rewrite.training.grad.rule import Gradients, Rules
 from amp_rewrite.training.grad.rules.arithmetic import Received, known, operands
 
@@ -113,10 +114,27 @@ def _gradient(
         gradient = values[0]
     else:
         gradient = b.op("Einsum", *values, equation=equation)
+        _record_broadcast(b, gradient, present, others, values)
     gradient = b.unsqueeze(gradient, [k for k, c in enumerate(letters) if c not in present])
     if letters == term:
         return gradient if present == term else b.expand(gradient, b.shape(x))
     return _on_diagonal(b, gradient, x, term, letters)
+
+
+def _record_broadcast(
+    b: Builder, product: ir.Value, present: str, terms: Sequence[str], values: Sequence[ir.Value]
+) -> None:
+    """Record the shape of an Einsum in which a letter has length 1 in one operand and not in all.
+
+    onnx 1.23.2 infers the length of the first operand that has the letter.
+    """
+    lengths: dict[str, set[Length]] = {}
+    for term, value in zip(terms, values, strict=True):
+        for letter, length in zip(term, b.symbolic_dims(value) or [None] * len(term), strict=True):
+            lengths.setdefault(letter, set()).add(length)
+    if any(1 in lengths[letter] and len(lengths[letter]) > 1 for letter in present):
+        longer = [lengths[letter] - {1} or {1} for letter in present]
+        product.shape = ir.Shape([next(iter(n)) if len(n) == 1 else None for n in longer])
 
 
 def _on_diagonal(b: Builder, gradient: ir.Value, x: ir.Value, term: str, letters: str) -> ir.Value:

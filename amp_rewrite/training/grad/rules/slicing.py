@@ -75,7 +75,7 @@ def _scattered(
         length = b.dim(x, axis)
         every = b.range(0, b.squeeze(length, [0]))
         first = b.constant([position])
-        start, end, step = (b.gather(bound, first) for bound in bounds)
+        start, end, step = (b.cast(b.gather(v, first), ir.DataType.INT64) for v in bounds)
         indices = b.op("Slice", every, start, end, b.constant([0]), step)
         g = scatter_axis(b, g, indices, axis, length, unique=True)
     return b.shaped_like(g, x)

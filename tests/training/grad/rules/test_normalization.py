@@ -1,16 +1,30 @@
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
 import pytest
+from gradient_nodes import check_opened, check_vjp, counts, differentiated, operators
 from gradient_table import (
     NEWEST,
     Constant,
     Row,
     check_difference,
     check_float32,
+    forward,
     normal,
     positive,
+    runner,
     second_views,
 )
+from loop_models import differentiated as differentiated_text
+from loop_models import model_of
+
+from amp_rewrite.training.grad import Builder, gradients
+from amp_rewrite.training.graph.prepare import prepare
+
+Array = np.ndarray[Any, Any]
 
 BATCH = (normal, normal, normal, normal, positive)
 ROWS = [
@@ -116,3 +130,184 @@ def test_normalization_gradients_agree_with_differences(row: Row, static: bool) 
 @pytest.mark.parametrize("row", second_views(row for row in ROWS if row.kernel), ids=str)
 def test_normalization_gradients_run_in_float32(row: Row) -> None:
     check_float32(row)
+
+
+SHAPE = (2, 3, 4)
+
+
+def _layer(axis: int | None = None, outputs: int = 1, **attributes: Any) -> Row:
+    scale = SHAPE[-1 if axis is None else axis :]
+    given = attributes if axis is None else {"axis": axis, **attributes}
+    inputs = (SHAPE, scale, scale)
+    return Row("LayerNormalization", inputs, given, opset=17, outputs=outputs, differentiable=1)
+
+
+TRAINING: list[tuple[tuple[int, ...], dict[str, float]]] = [
+    ((), {}),
+    ((4,), {"epsilon": 0.1}),
+    ((2, 3), {}),
+]
+FAST = [
+    _layer(),
+    _layer(0),
+    _layer(1, epsilon=0.1),
+    _layer(-2),
+    Row("LayerNormalization", (SHAPE, (4,)), opset=17),
+    Row("LayerNormalization", (SHAPE, (1,), (3, 4)), {"axis": 1}, opset=17),
+    Row("RMSNormalization", (SHAPE, (4,)), opset=24),
+    Row("RMSNormalization", (SHAPE, (3, 4)), {"axis": 1, "epsilon": 0.1}, opset=24),
+    Row("RMSNormalization", (SHAPE, (1,)), {"axis": -1}, opset=24),
+    Row("InstanceNormalization", (SHAPE, (3,), (3,))),
+    Row("InstanceNormalization", ((2, 3, 4, 2), (3,), (3,)), {"epsilon": 0.1}),
+    Row("BatchNormalization", ((3, 2, 4), *[(2,)] * 4), generate=BATCH),
+    Row("BatchNormalization", ((3, 2), *[(2,)] * 4), {"epsilon": 0.1}, generate=BATCH),
+    Row("BatchNormalization", ((3, 2, 2, 3), *[(2,)] * 4), opset=13, generate=BATCH),
+    *(
+        Row(
+            *("BatchNormalization", ((3, 2, *space), (2,), (2,), *[Constant([1.0, 2.0])] * 2)),
+            {"training_mode": 1, **attributes},
+            outputs=3,
+            differentiable=1,
+        )
+        for space, attributes in TRAINING
+    ),
+    Row("MeanVarianceNormalization", ((2, 3, 4, 2),), reference=True),
+    Row("MeanVarianceNormalization", (SHAPE,), {"axes": [0, 2]}, reference=True),
+    *(Row("LpNormalization", (SHAPE,), {"p": p}) for p in (1, 2)),
+    *(Row("LpNormalization", (SHAPE,), {"axis": 1, "p": p}) for p in (1, 2)),
+    Row("LpNormalization", (SHAPE,)),
+    Row("LRN", ((2, 5, 2, 1),), {"size": 3}),
+    Row("LRN", ((2, 5, 2, 1),), {"size": 1, "alpha": 0.5}),
+    Row("LRN", ((2, 3, 2, 1),), {"size": 7, "alpha": 0.5, "beta": 0.5, "bias": 2.0}),
+    Row("LRN", ((2, 5, 2),), {"size": 4, "alpha": 0.5}, kernel=False),
+    Row("LRN", ((1, 4, 2, 1, 2),), {"size": 3, "alpha": 0.5}, kernel=False),
+]
+
+
+@pytest.mark.parametrize("row", FAST, ids=str)
+def test_a_normalization_has_the_gradient_of_the_difference_quotient(row: Row) -> None:
+    check_difference(row, static=True)
+    if row.kernel:
+        check_opened(row, "x0")
+
+
+def _by_output(axis: int, arriving: dict[int, Array]) -> tuple[list[str], Array, Array]:
+    """Return operators, x and its gradient if gradients arrive at some of the three outputs."""
+    row = _layer(axis, 3)
+    model = forward(row, ir.DataType.FLOAT, static=True)
+    prepare(model)
+    b, graph = Builder(model), model.graph
+    seeds: dict[ir.Value, ir.Value] = {}
+    for k in arriving:
+        output = graph.outputs[k]
+        seeds[output] = ir.Value(name=f"u{k}", type=output.type, shape=output.shape)
+        graph.inputs.append(seeds[output])
+    [found] = gradients(b, seeds, [graph.inputs[0]])
+    assert isinstance(found, ir.Value)
+    made = [n.op_type for n in graph if (n.name or "").startswith("gradient/")]
+    found.name = "g"
+    graph.outputs.append(found)
+    feeds = {name: x.astype(np.float32) for name, x in row.floats().items()}
+    feeds |= {f"u{k}": u.astype(np.float32) for k, u in arriving.items()}
+    return made, row.floats()["x0"], runner(model, row, ir.DataType.FLOAT)(["g"], feeds)[0]
+
+
+@pytest.mark.parametrize(("axis", "axes"), [(-1, (2,)), (1, (1, 2)), (0, (0, 1, 2))])
+@pytest.mark.parametrize("outputs", [(1,), (2,), (1, 2)])
+def test_mean_and_deviation_pass_back_what_arrives_at_them(
+    axis: int, axes: tuple[int, ...], outputs: tuple[int, ...]
+) -> None:
+    kept = [1 if k in axes else n for k, n in enumerate(SHAPE)]
+    u = np.arange(1.0, 1 + np.prod(kept)).reshape(kept)
+    made, x, found = _by_output(axis, dict.fromkeys(outputs, u))
+    r = 1 / np.sqrt(x.var(axes, keepdims=True) + 1e-5)
+    h, number = (x - x.mean(axes, keepdims=True)) * r, np.prod([SHAPE[k] for k in axes])
+    expected = np.zeros(SHAPE)
+    if 1 in outputs:
+        expected = expected + u / number
+    if 2 in outputs:
+        expected = expected - u * r**2 * h / number
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert "Sum" not in made or len(outputs) == 2
+
+
+def test_a_layer_normalization_gives_out_its_statistics_once() -> None:
+    model = differentiated(_layer(1))
+    [forward_node] = [node for node in model.graph if node.op_type == "LayerNormalization"]
+    assert [v.name for v in forward_node.outputs] == ["y0", "y0:1", "y0:2"]
+    for value in forward_node.outputs[1:]:
+        assert value.dtype is ir.DataType.FLOAT
+        assert value.shape is not None
+        assert list(value.shape) == [2, 1, 1]
+    assert "Sqrt" not in operators(_layer(1))
+    assert "Sum" not in operators(_layer(1))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stash", "computes"),
+    [
+        (ir.DataType.FLOAT, None, ir.DataType.FLOAT),
+        (ir.DataType.FLOAT16, None, ir.DataType.FLOAT),
+        (ir.DataType.FLOAT16, 1, ir.DataType.FLOAT),
+        (ir.DataType.DOUBLE, None, ir.DataType.DOUBLE),
+        (ir.DataType.DOUBLE, 1, ir.DataType.DOUBLE),
+    ],
+)
+def test_a_layer_normalization_is_differentiated_in_the_wider_type(
+    dtype: ir.DataType, stash: int | None, computes: ir.DataType
+) -> None:
+    attributes = {} if stash is None else {"stash_type": stash}
+    model = differentiated(_layer(-1, **attributes), "x0", dtype=dtype)
+    means = [n for n in model.graph if n.op_type == "ReduceMean"]
+    assert means
+    assert {n.outputs[0].dtype for n in means} == {computes}
+    casts = [n for n in model.graph if n.op_type == "Cast"]
+    assert bool(casts) is (dtype is not computes)
+
+
+LOW = """(float16[2, 3, 4] x, float16[3] s, float16[3] b) => (float16[2, 3, 4] y)
+    <float[3] m = {0, 0, 0}, float[3] v = {1, 1, 1}> { %s }"""
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "y = BatchNormalization(x, s, b, m, v)",
+        "y, rm, rv = BatchNormalization<training_mode = 1>(x, s, b, m, v)",
+    ],
+)
+def test_a_batch_normalization_is_differentiated_in_the_type_of_its_statistics(node: str) -> None:
+    model = model_of(LOW % node)
+    differentiated_text(model, ["x", "s", "b"])
+    products = [n.outputs[0].dtype for n in model.graph if n.op_type == "Sub"]
+    assert products
+    assert set(products) == {ir.DataType.FLOAT}
+
+
+def _batch(opset: int, outputs: int, **attributes: int) -> Row:
+    inputs = ((3, 2, 4), (2,), (2,), Constant([0.0, 1.0]), Constant([1.0, 2.0]))
+    return Row(
+        *("BatchNormalization", inputs, attributes),
+        opset=opset,
+        outputs=outputs,
+        differentiable=1,
+    )
+
+
+def test_before_opset_14_the_outputs_of_a_batch_normalization_say_that_it_trains() -> None:
+    training = operators(_batch(14, 3, training_mode=1))
+    assert operators(_batch(14, 1, training_mode=1)) == training
+    assert operators(_batch(13, 5)) == training
+    assert operators(_batch(13, 1)) == operators(_batch(14, 1)) != training
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_where_a_norm_is_0_the_gradient_is(p: int) -> None:
+    x = np.array([[0.0, 0], [0.25, 0]])
+    row = Row("LpNormalization", ((2, 2),), {"p": p}, generate=lambda r, s: x)
+    check_vjp(row, [[[1, 2], [3, 5]]], [[[0, 0], [0, 20]]])
+
+
+def test_a_window_of_one_channel_adds_no_others() -> None:
+    assert "Sum" not in operators(Row("LRN", ((2, 5, 2, 1),), {"size": 1}))
+    assert counts(Row("LRN", ((2, 5, 2, 1),), {"size": 3}))["Sum"] == 2

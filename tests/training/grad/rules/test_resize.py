@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from gradient_nodes import check_opened, counts, nodes, operators
 from gradient_table import (
     NEWEST,
     Constant,
@@ -165,3 +166,80 @@ def test_a_resize_that_keeps_the_aspect_ratio_is_refused_by_name() -> None:
     model = forward(row, ir.DataType.FLOAT, static=True)
     with pytest.raises(GradientError, match=r"aspect ratio.*not_larger.*expected stretch"):
         differentiate(model, ["x0"])
+
+
+@pytest.mark.parametrize(
+    ("row", "changed"),
+    [
+        (Row("Resize", (IMAGE, None, _scales(1, 1, 2, 2)), {"mode": "nearest"}), 2),
+        (Row("Resize", (IMAGE, None, _scales(1, 1, 1, 2)), {"mode": "nearest"}), 1),
+        (Row("Resize", (IMAGE, None, _scales(1, 1, 0.5, 1)), {"mode": "nearest"}), 1),
+        (Row("Resize", (IMAGE, None, _scales(1, 1, 1, 1)), {"mode": "nearest"}), 0),
+        (Row("Resize", (IMAGE, None, _scales(3, 1, 1, 1)), {"mode": "nearest"}), 1),
+        (Row("Resize", (IMAGE, None, _scales(2), None), {"mode": "nearest", "axes": [-1]}), 1),
+        (
+            Row("Resize", (IMAGE, None, _scales(1, 2), None), {"mode": "nearest", "axes": [-1, 2]}),
+            1,
+        ),
+    ],
+    ids=str,
+)
+def test_an_axis_that_stays_takes_no_product(row: Row, changed: int) -> None:
+    assert counts(row)["MatMul"] == counts(row, opened=["x0"])["MatMul"] == changed
+    check_opened(row, "x0")
+
+
+def test_the_lengths_of_sizes_that_stay_are_known_only_with_those_of_the_input() -> None:
+    row = Row("Resize", (IMAGE, None, None, _sizes(2, 2, 3, 7)), {"mode": "nearest"})
+    assert counts(row)["MatMul"] == 1
+    assert counts(row, opened=["x0"])["MatMul"] == 4
+    check_opened(row, "x0")
+
+
+@pytest.mark.parametrize(("length", "is_constant"), [(3, True), (256, True), (257, False)])
+def test_the_identity_of_a_short_axis_is_a_constant(length: int, is_constant: bool) -> None:
+    row = Row("Resize", ((1, length), None, _scales(1, 2)), {"mode": "nearest"})
+    assert ("Range" not in operators(row)) is is_constant
+
+
+@pytest.mark.parametrize(
+    ("x", "scales", "added"),
+    [
+        ((2, 3, 4), (1, 1, 2), ["Transpose", "MatMul"]),
+        ((2, 3, 4), (1, 2, 1), ["MatMul"]),
+        ((2, 3, 4), (2, 1, 1), ["Transpose", "Transpose", "MatMul", "Transpose"]),
+        ((2, 3, 2, 3), (1, 3, 1, 1), ["Transpose", "Transpose", "MatMul", "Transpose"]),
+    ],
+)
+def test_the_last_two_axes_take_a_product_in_place(
+    x: tuple[int, ...], scales: tuple[int, ...], added: list[str]
+) -> None:
+    row = Row("Resize", (x, None, _scales(*scales)), {"mode": "nearest"})
+    assert [op for op in operators(row) if op in ("Transpose", "MatMul")] == added
+    check_difference(row, static=True)
+
+
+@pytest.mark.parametrize("opset", [13, 17, 18, NEWEST])
+@pytest.mark.parametrize("by_sizes", [False, True])
+def test_one_axis_is_resized_by_itself_where_the_opset_can(opset: int, by_sizes: bool) -> None:
+    how = (None, _sizes(2, 2, 3, 7)) if by_sizes else (_scales(1, 1, 1, 1.75),)
+    row = Row("Resize", (IMAGE, None, *how), {"mode": "linear"}, opset=opset)
+    [resize] = [node for node in nodes(row) if node.op_type == "Resize"]
+    assert list(resize.attributes.get_ints("axes", ())) == ([1] if opset >= 18 else [])
+    check_opened(row, "x0")
+
+
+CROPS = [
+    Row("Resize", (SMALL, REGION, ENLARGED), {"mode": "linear", **CROP}, opset=17),
+    Row("Resize", (SMALL, REGION, None, _sizes(1, 2, 6, 7)), {"mode": "linear", **CROP}),
+    Row(
+        "Resize",
+        (SMALL, _scales(0.1, 0.2, 1.2, 0.8), _scales(2, 1.5)),
+        {"mode": "linear", "axes": [2, 3], **CROP},
+    ),
+]
+
+
+@pytest.mark.parametrize("row", CROPS, ids=str)
+def test_a_region_that_is_cropped_is_resized_back(row: Row) -> None:
+    check_difference(row, static=True)

@@ -1,7 +1,25 @@
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
 import pytest
-from gradient_table import NEWEST, Constant, Fed, Row, check_difference, check_float32, second_views
+from gradient_nodes import check_vjp, counts, operators
+from gradient_table import (
+    NEWEST,
+    Constant,
+    Fed,
+    Row,
+    check_difference,
+    check_float32,
+    forward,
+    runner,
+    second_views,
+)
+
+from amp_rewrite.training.grad import Builder, gradients
+from amp_rewrite.training.graph.prepare import prepare
 
 LABELS = Fed([2, 0, 1, 2])
 ROWS = [
@@ -51,3 +69,83 @@ def test_softmax_gradients_agree_with_differences(row: Row, static: bool) -> Non
 @pytest.mark.parametrize("row", second_views(ROWS), ids=str)
 def test_softmax_gradients_run_in_float32(row: Row) -> None:
     check_float32(row)
+
+
+X = np.array([[1.0, 2, -1], [0, 0, 3], [-2, 1, 0.5]])
+CLASSES, WEIGHTS = np.array([2, 0, 1]), np.array([0.5, 1.0, 4.0])
+
+
+def probabilities(x: np.ndarray[Any, Any], axis: int) -> np.ndarray[Any, Any]:
+    e = np.exp(x)
+    return e / e.sum(axis, keepdims=True)
+
+
+@pytest.mark.parametrize("attributes", [{}, {"axis": 0}, {"axis": 1}, {"axis": -2}], ids=str)
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_a_softmax_has_the_gradient_of_its_axis(op: str, attributes: dict[str, int]) -> None:
+    u, axis = np.array([[1.0, 0, 2], [0, -1, 3], [4, 1, 1]]), attributes.get("axis", -1)
+    p = probabilities(X, axis)
+    by_x = p * (u - (u * p).sum(axis, keepdims=True))
+    if op == "LogSoftmax":
+        by_x = u - p * u.sum(axis, keepdims=True)
+    check_vjp(Row(op, ((3, 3),), attributes, generate=lambda r, s: X), [u], [by_x])
+
+
+@pytest.mark.parametrize("op", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
+@pytest.mark.parametrize("reduction", [None, "mean", "sum", "none"])
+@pytest.mark.parametrize("ignored", [None, 0, 1, -7])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_loss_has_the_gradient_of_its_attributes(
+    op: str, reduction: str | None, ignored: int | None, weighted: bool
+) -> None:
+    shares = WEIGHTS[CLASSES] if weighted else np.ones(3)
+    if ignored is not None:
+        shares = shares * (ignored != CLASSES)
+    u = np.array([1.0, -2, 3]) if reduction == "none" else np.array(2.0)
+    given = u * shares / (shares.sum() if reduction in (None, "mean") else 1)
+    at = np.eye(3)[CLASSES]
+    slope = probabilities(X, 1) - at if op.startswith("Softmax") else -at
+    attributes: dict[str, Any] = {} if reduction is None else {"reduction": reduction}
+    if ignored is not None:
+        attributes["ignore_index"] = ignored
+    weight = [Constant(WEIGHTS)] if weighted else []
+    row = Row(op, ((3, 3), Fed(CLASSES), *weight), attributes, generate=lambda r, s: X)
+    check_vjp(row, [u], [given[:, None] * slope])
+
+
+def by_log_probabilities(seeded: list[int]) -> tuple[list[str], np.ndarray[Any, Any]]:
+    """Return the operators and the result of the gradient of a loss by some of its outputs."""
+    row = Row(
+        *("SoftmaxCrossEntropyLoss", ((3, 3), Fed(CLASSES))),
+        outputs=2,
+        generate=lambda r, s: X,
+    )
+    model = forward(row, ir.DataType.FLOAT, static=True)
+    prepare(model)
+    b, outputs = Builder(model), model.graph.outputs
+    seeds = {outputs[k]: b.ones_like(outputs[k]) for k in seeded}
+    [found] = gradients(b, seeds, [model.graph.inputs[0]])
+    assert isinstance(found, ir.Value)
+    made = [n.op_type for n in model.graph if (n.name or "").startswith("gradient/")]
+    found.name = "g"
+    model.graph.outputs.append(found)
+    feeds = {"x0": X.astype(np.float32), "x1": CLASSES}
+    return made, runner(model, row, ir.DataType.FLOAT)(["g"], feeds)[0]
+
+
+def test_what_arrives_at_either_output_of_a_loss_counts() -> None:
+    p = probabilities(X, 1)
+    by_loss, by_log = (p - np.eye(3)[CLASSES]) / 3, 1 - 3 * p
+    for seeded, expected in (([0], by_loss), ([1], by_log), ([0, 1], by_loss + by_log)):
+        made, found = by_log_probabilities(seeded)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        assert ("ScatterElements" in made) is (0 in seeded)
+        assert made.count("Add") == (len(seeded) == 2)
+
+
+def test_a_loss_sums_shares_only_where_they_differ() -> None:
+    plain = Row("SoftmaxCrossEntropyLoss", ((3, 3), Fed(CLASSES)))
+    assert not {"Gather", "Equal", "ReduceSum"} & set(counts(plain))
+    spread = Row("NegativeLogLikelihoodLoss", ((3, 3), Fed(CLASSES)), {"reduction": "none"})
+    assert "Expand" not in operators(spread)
+    assert "Div" not in operators(spread)
