@@ -1,8 +1,9 @@
 """Guards: what keeps a value away from zero, such as an epsilon that is added to it.
 
 A guard is a bound that holds whatever the model is fed (|x| + eps, Clip), or an element that is
-there for no other reason: an addend in a sum whose sign is not known, a choice of Where. What only
-moves, scales or takes the root of a guarded value is guarded, too.
+there for no other reason: an addend in a sum whose sign is not known, a choice of Where. The 1 of
+1 - Sigmoid(x) guards nothing: the difference ends at zero. What only moves, scales or takes the
+root of a guarded value is guarded, too.
 """
 
 from __future__ import annotations
@@ -12,8 +13,12 @@ from collections.abc import Mapping
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Operator
-from amp_rewrite.graph.traits import Trait, has, row_of
+from amp_rewrite.graph.traits import Trait, has, is_one, row_of
+from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.intervals.propagate import Intervals
+
+_ROUNDED = 2.0**-18
+"""How far beyond an end bounds may be, relative to the other one, for the roundings of float32."""
 
 
 def guards_of(type_graph: TypeGraph, intervals: Intervals) -> Mapping[int, float]:
@@ -34,7 +39,9 @@ def guards_of(type_graph: TypeGraph, intervals: Intervals) -> Mapping[int, float
                 for v in inputs
                 if v != ABSENT and v not in hollow
             }
-            guard = intervals[value].away or _guard(called, inputs, operand_guards)
+            guard = intervals[value].away
+            if not guard and not (_sums(called) and _ends_at_zero(intervals[value])):
+                guard = _guard(called, inputs, operand_guards)
             if guard:
                 guard_of[value] = guard
     return guard_of
@@ -59,6 +66,16 @@ def _hands_on(called: Operator, inputs: list[int], hollow: set[int]) -> bool:
     return (passes or called.op_type == "Sqrt") and not hollow.isdisjoint(inputs)
 
 
+def _sums(called: Operator) -> bool:
+    return has(called, Trait.ADDS) or is_one(called, "Sub")
+
+
+def _ends_at_zero(interval: Interval) -> bool:
+    """Tell whether bounded numbers reach zero and no further, as 1 - Sigmoid(x) does."""
+    least, most = sorted((abs(interval.low), abs(interval.high)))
+    return least <= _ROUNDED * most < math.inf
+
+
 def _guard(called: Operator, inputs: list[int], guard_of: Mapping[int, float]) -> float:
     """Return what guards the output of a node that is not provably away from zero, or 0."""
     if called.domain != "":
@@ -70,8 +87,8 @@ def _guard(called: Operator, inputs: list[int], guard_of: Mapping[int, float]) -
         return 0.0
     if has(called, Trait.MOVES, Trait.CHANGES_SIGN):
         return min(guards)
-    # operators: besides sums, those whose result is an operand where the others are zero.
-    if has(called, Trait.ADDS) or called.op_type in ("Max", "Sub"):
+    # operators: besides sums, one whose result is an operand where the others are zero.
+    if _sums(called) or called.op_type == "Max":
         return min(guards)
     if called.op_type == "Sqrt":
         return math.sqrt(guards[0])

@@ -119,8 +119,12 @@ class Counts(Sweep[Fact | None]):
 
     def joined(self, parts: Sequence[Fact | None]) -> Fact | None:
         """Return what a graph inside a node takes or gives; a loop may make anything of a bound."""
-        main = strongest(Operand(part) for part in parts)
-        return None if main is None or main.kind is Kind.FLAG else main.of_kind(main.kind)
+        facts = [part for part in parts if part is not None]
+        main = strongest(Operand(fact) for fact in facts)
+        if main is None or main.kind is Kind.FLAG:
+            return None
+        ramp, mixed = any(f.ramp for f in facts), any(f.mixed for f in facts)
+        return main.of_kind(main.kind)._replace(ramp=ramp, mixed=mixed)
 
     def is_settled(self, inner: int, end: int) -> bool:
         """Tell whether what a turn makes adds nothing to what is known."""

@@ -182,7 +182,7 @@ def total(term: Interval, count: float, share: float) -> Interval:
     """
     error = count * share
     low, high = finite_product(term.low, count), finite_product(term.high, count)
-    room = finite_product(term.magnitude, count) * error
+    room = finite_product(finite_product(term.magnitude, count), error)
     left = max(0.0, 1 - error)
     low = finite_product(low, left) if low >= 0 else low - room
     high = finite_product(high, left) if high <= 0 else high + room

@@ -106,8 +106,18 @@ def numbers(array: Array) -> Interval:
     if not elements.size:
         return i.ANY if array.size else i.ZERO
     interval = i.between(float(elements.min()), float(elements.max()))
-    away = interval.away or float(np.abs(elements).min())
+    away = interval.away or min(_nearest(elements[elements >= 0]), _nearest(elements[elements < 0]))
     return interval._replace(away=away, reach=interval.magnitude)
+
+
+def _nearest(elements: Array) -> float:
+    """Return the smallest magnitude of elements of one sign; infinity for none.
+
+    The magnitude of the least integer of a type is no integer of that type.
+    """
+    return (
+        min(abs(float(elements.min())), abs(float(elements.max()))) if elements.size else math.inf
+    )
 
 
 def _dequantized(op: Operation) -> Interval:

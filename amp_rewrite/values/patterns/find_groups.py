@@ -137,7 +137,9 @@ def _matches_of_op(view: PlainView, term: Op, source: int, so_far: _Match) -> It
     if len(inputs) < len(term.operands) or ABSENT in inputs:
         return
     match = _Match(so_far.values, {**so_far.nodes, node: term.is_tail})
-    commutes = len(inputs) == 2 and has(flat.called(node), Trait.ADDS, Trait.MULTIPLIES)
+    called = flat.called(node)
+    adds_or_multiplies = has(called, Trait.ADDS, Trait.MULTIPLIES)
+    commutes = len(inputs) == 2 and adds_or_multiplies and not has(called, Trait.CONTRACTS)
     orders = permutations(term.operands) if commutes else [term.operands]
     for operands in orders:
         yield from _matches_of_all(view, list(zip(operands, inputs, strict=True)), match)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx.parser
 import pytest
+from count_models import Counted, counted
 
 import amp_rewrite as amp
 from amp_rewrite.graph.build_type_graph import build_type_graph
@@ -177,3 +179,272 @@ def test_a_loop_counts_in_what_it_carries() -> None:
 def test_a_count_goes_through_sequences_behind_identities(between: str) -> None:
     body = f"f = Cast<to = 1>(n) s = SequenceConstruct(f, f) {between} y = SequenceAt(t, zero)"
     assert kind_of(body, "int64[a] n") is Kind.COUNT
+
+
+def kind(model: Counted, value: str = "y") -> Kind | None:
+    fact = model.fact(value)
+    return None if fact is None else fact.kind
+
+
+RAMP = np.arange(8)
+NUMBERS = {"five": np.array(5), "ramp": RAMP, "grid": RAMP.astype(np.float32)}
+
+
+def known(body: str, inputs: str = "int64[8] n, float[8] x") -> tuple[object, ...] | None:
+    """Return kind, origin, and whether y is whole, a ramp and mixed."""
+    model = counted(f"f = Cast<to = 1>(n) d = Tanh(x) {body}", inputs, **NUMBERS)
+    fact = model.fact()
+    return None if fact is None else (fact.kind, model.origin(), *fact[2:])
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = Identity(f)", (Kind.COUNT, "n", True, False, False)),
+        ("y = CastLike(n, x)", (Kind.COUNT, "n", True, False, False)),
+        ("y = Add(f, d)", (Kind.COUNT, "n", False, False, True)),
+        ("y = Add(f, f)", (Kind.COUNT, "n", True, False, False)),
+        ("y = Add(f, x)", (Kind.COUNT, "n", False, False, False)),
+        ("y = Range(x, x, x)", (Kind.COUNT, "y", False, True, False)),
+        ("y = Cast<to = 1>(ramp)", (Kind.COUNT, "ramp", True, True, False)),
+        ("y = Cast<to = 1>(five)", (Kind.COUNT, "five", True, False, False)),
+        ("s = Add(ramp, five) y = Cast<to = 1>(s)", (Kind.COUNT, "ramp", True, True, False)),
+        ("s = Div(n, five) y = Cast<to = 1>(s)", (Kind.COUNT, "n", True, False, False)),
+        ("s = Div(n, n) y = Cast<to = 1>(s)", (Kind.COUNT, "n", True, False, False)),
+        ("s = Range(n, n, n) y = Cast<to = 1>(s)", (Kind.COUNT, "s", True, True, False)),
+        ("s = ArgMax(x) y = Cast<to = 1>(s)", (Kind.COUNT, "s", True, False, False)),
+        ("e = Cast<to = 11>(n) y = Cast<to = 1>(e)", (Kind.COUNT, "n", True, False, False)),
+        ("e = Cast<to = 11>(n) s = Div(e, e) y = Cast<to = 1>(s)",
+         (Kind.COORDINATE, "n", False, False, False)),
+        ("e = Cast<to = 11>(n) s = Range(e, e, e) y = Cast<to = 1>(s)",
+         (Kind.COUNT, "s", False, True, False)),
+        ("b = Cast<to = 9>(x) y = Cast<to = 1>(b)", (Kind.FLAG, "b", True, False, False)),
+        ("y = Add(d, grid)", (Kind.COORDINATE, "grid", False, True, True)),
+        ("y = Add(grid, grid)", (Kind.COORDINATE, "grid", True, True, False)),
+        ("b = Cast<to = 9>(x) y = Where(b, f, f)", (Kind.COUNT, "n", True, False, False)),
+        ("b = Cast<to = 9>(x) y = Where(b, f, d)", (Kind.COUNT, "n", False, False, True)),
+        ("b = Cast<to = 9>(x) y = Where(b, d, d)", None),
+        ("y = Mul(d, x)", None),
+    ],
+)  # fmt: skip
+def test_what_is_known_of_a_value(body: str, expected: tuple[object, ...] | None) -> None:
+    assert known(body) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("v, i = TopK(x, n) y = Cast<to = 1>(i)", Kind.COUNT),
+        ("v, i = TopK(n, n) y = Cast<to = 1>(v)", Kind.COUNT),
+        ("b = Greater(x, x) i = Cast<to = 7>(b) v, p = TopK(i, n) y = Cast<to = 1>(v)", Kind.FLAG),
+        ("b = Greater(x, x) i = Cast<to = 7>(b) s = Mul(i, i) y = Cast<to = 1>(s)", Kind.FLAG),
+        ("b = Greater(x, x) i = Cast<to = 7>(b) s = Mul(i, n) y = Cast<to = 1>(s)", Kind.COUNT),
+        ("b = Greater(x, x) i = Cast<to = 7>(b) s = Where(b, i, i) y = Cast<to = 1>(s)", Kind.FLAG),
+        ("b = Greater(x, x) i = Cast<to = 7>(b) s = Gather(n, i) y = Cast<to = 1>(s)", Kind.COUNT),
+        ("b = Greater(x, x) i = Cast<to = 7>(b) s = ReduceSum(i) y = Cast<to = 1>(s)", Kind.COUNT),
+        ("b = Greater(x, x) e = Cast<to = 11>(b) y = Cast<to = 1>(e)", Kind.FLAG),
+        ("b = Greater(x, x) i = Cast<to = 6>(b) j = Cast<to = 7>(i) y = Cast<to = 1>(j)",
+         Kind.FLAG),
+        ("b = Greater(x, x) h = Cast<to = 10>(b) y = Cast<to = 1>(h)", None),
+        ("b = Greater(x, x) h = Cast<to = 10>(x) i = Cast<to = 7>(h) y = Cast<to = 1>(i)",
+         Kind.COUNT),
+        ("s = Add(n, n) t = Tanh(x) y = Cast<to = 1>(s)", Kind.COUNT),
+        ("s = BitShift<direction = \"LEFT\">(u, u) y = Cast<to = 1>(s)", Kind.COUNT),
+        ("s = MatMulInteger(q, r) y = Cast<to = 1>(s)", None),
+        ("y = Cast<to = 1>(q)", None),
+    ],
+)  # fmt: skip
+def test_integers_and_doubles_are_followed(body: str, expected: Kind | None) -> None:
+    inputs = "int64[8] n, float[8] x, uint64[8] u, uint8[8,8] q, int8[8,8] r"
+    assert kind(counted(body, inputs)) is expected
+
+
+@pytest.mark.parametrize(
+    ("then", "other", "expected"),
+    [
+        ("Neg(f)", "Abs(f)", (Kind.COUNT, "n", False, False, False)),
+        ("Neg(f)", "Tanh(f)", (Kind.COUNT, "n", False, False, False)),
+        ("Tanh(f)", "Neg(f)", (Kind.COUNT, "n", False, False, False)),
+        ("Tanh(f)", "Tanh(f)", None),
+        ("Cast<to = 1>(b)", "Cast<to = 1>(b)", None),
+    ],
+)
+def test_what_a_branch_counts_is_counted(
+    then: str, other: str, expected: tuple[object, ...] | None
+) -> None:
+    body = (
+        f"y = If(c) <then_branch = t () => (float[8] p) {{ p = {then} }}, "
+        f"else_branch = e () => (float[8] q) {{ q = {other} }}>"
+    )
+    inputs = "int64[8] n, float[8] x, bool c, bool[8] b"
+    assert known(body, inputs) == expected
+
+
+def test_an_integer_from_a_branch_is_a_count() -> None:
+    body = (
+        "i = If(c) <then_branch = t () => (int64[8] p) { p = Cast<to = 7>(b) }, "
+        "else_branch = e () => (int64[8] q) { q = Cast<to = 7>(b) }> y = Cast<to = 1>(i)"
+    )
+    model = counted(body, "bool c, bool[8] b")
+    assert (kind(model), model.origin()) == (Kind.COUNT, "i")
+
+
+CHAIN = """t = Cast<to = 9>(k) d = Tanh(x) f = Cast<to = 1>(n)
+    u, v, w = Loop(k, t, d, d, d) <body = b (int64 i, bool on, float[8] p, float[8] q, float[8] r)
+        => (bool go, float[8] s, float[8] a, float[8] c) {
+        go = Identity(on) s = Neg(%s) a = Neg(p) c = Neg(q) }> y = Sum(u, v, w)"""
+
+
+@pytest.mark.parametrize(("given", "expected"), [("f", Kind.COUNT), ("d", None)])
+def test_a_loop_is_followed_until_nothing_is_added(given: str, expected: Kind | None) -> None:
+    """A count reaches the third state in the third turn."""
+    model = counted(CHAIN % given, "int64 k, int64[8] n, float[8] x")
+    assert [kind(model, name) for name in "uvw"] == [expected] * 3
+    assert [kind(model, name) for name in "pqr"] == [expected] * 3
+
+
+def test_the_number_of_a_turn_is_a_count_and_data_that_loops_carry_none() -> None:
+    body = """t = Cast<to = 9>(k) d = Tanh(x)
+        u, v = Loop(k, t, d) <body = b (int64 i, bool on, float[8] p)
+            => (bool go, float[8] s, float e) {
+            go = Identity(on) s = Neg(p) e = Cast<to = 1>(i) }> y = Add(u, v)"""
+    model = counted(body, "int64 k, float[8] x")
+    assert (kind(model, "u"), kind(model, "v"), kind(model)) == (None, Kind.COUNT, Kind.COUNT)
+
+
+@pytest.mark.parametrize(("length", "expected"), [(256, None), (257, Kind.COUNT)])
+def test_next_to_data_a_count_that_every_type_holds_is_data(
+    length: int, expected: Kind | None
+) -> None:
+    body = "s = Size(x) f = Cast<to = 1>(s) d = Tanh(x) y = Add(d, f)"
+    assert kind(counted(body, f"float[{length}] x")) is expected
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["h = Mul(f, half) y = Add(d, h)", "y = Add(f, half)", "h = Sqrt(f) y = Add(d, h)"],
+)
+def test_a_small_count_is_one_alone_or_if_it_is_no_whole_number(body: str) -> None:
+    front = "s = Size(x) f = Cast<to = 1>(s) d = Tanh(x)"
+    model = counted(f"{front} {body}", "float[16] x", half=np.array(0.5, np.float32))
+    assert kind(model) in (Kind.COUNT, Kind.COORDINATE)
+
+
+def test_a_long_constant_is_no_data() -> None:
+    """Whether or not its elements are looked at, data have no part in what it is added to."""
+    for length in (4096, 4097):
+        weight = np.random.default_rng(0).standard_normal(length).astype(np.float32)
+        model = counted("f = Cast<to = 1>(n) y = Add(f, w)", f"int64[{length}] n", w=weight)
+        fact = model.fact()
+        assert fact is not None
+        assert (fact.kind, fact.mixed) == (Kind.COUNT, False)
+
+
+def test_a_long_product_with_a_constant_grid_is_a_mean_of_places() -> None:
+    grid = np.linspace(0, 1, 8 * 3, dtype=np.float32).reshape(8, 3)
+    front = "p = Softmax(x)"
+    model = counted(f"{front} y = MatMul(p, g)", "float[2,8] x", g=grid)
+    assert kind(model) is Kind.COORDINATE
+    model = counted(f"{front} v = Sqrt(g) y = MatMul(p, v)", "float[2,8] x", g=grid)
+    assert kind(model) is None
+
+
+@pytest.mark.parametrize(
+    ("used", "flags"),
+    [
+        ("z = Mul(f, low)", "fn"),
+        ("z = Mul(low, f)", "fn"),
+        ("z = Mul(f, masks)", "fn"),
+        ("z = Mul(f, higher)", ""),
+        ("z = Mul(f, some)", ""),
+        ("z = Mul(f, none)", ""),
+        ("z = Mul(f, x)", ""),
+        ("h = Mul(f, g) z = Mul(h, low)", "fghmn"),
+        ("h = Sub(one, f) z = Mul(h, low)", "fhn"),
+        ("h = Sub(f, one) z = Mul(h, low)", "h"),
+        ("h = Sub(g, f) z = Mul(h, low)", "h"),
+        ("h = Reshape(f, two) z = Mul(h, low)", "fhn"),
+        ("h = Where(c, f, g) z = Mul(h, low)", "fghmn"),
+        ("h = Add(f, g) z = Mul(h, low)", "h"),
+        ("z = Add(f, low)", ""),
+        ("z = Cast<to = 9>(n)", "fn"),
+        ("z = Cast<to = 9>(f)", ""),
+        ("z = Cast<to = 7>(n)", ""),
+        ("h = Neg(f) u = Cast<to = 9>(x) z = Cast<to = 9>(m)", "gm"),
+        ("h = Mul(n, m) z = Cast<to = 9>(h)", "fghmn"),
+        ("h = Add(n, m) z = Cast<to = 9>(h)", "h"),
+        ("k = Mul(g, higher) z = Mul(f, low)", "fn"),
+    ],
+)
+def test_flags_are_what_masks_are_made_of(used: str, flags: str) -> None:
+    model = counted(
+        f"f = Cast<to = 1>(n) g = Cast<to = 1>(m) {used} y = Add(f, g)",
+        "int64[4] n, int64[4] m, float[4] x, bool[4] c",
+        low=np.array([-1000], np.float32), higher=np.array([-999], np.float32),
+        masks=np.array([-1000, -2000, -1e4, -1e9], np.float32),
+        some=np.array([-1000, 0, 0, -1000], np.float32), none=np.zeros((0, 4), np.float32),
+        one=np.array([1], np.float32), two=np.array([2, 2]),
+    )  # fmt: skip
+    names = [n for n in "fgmnh" if n in model.graph.flat.value_names]
+    assert {name for name in names if kind(model, name) is Kind.FLAG} == {*flags}
+
+
+def test_vertices_are_told_of_what_they_compute() -> None:
+    """Of vertices alone: integers, constants and inputs have none, and data no fact."""
+    body = "f = Cast<to = 1>(n) d = Tanh(x) h = Mul(f, x) k = Constant<value_floats = [%s]>() "
+    ramp = ", ".join(map(str, np.arange(8.0)))
+    model = counted(f"{body % ramp} m = Add(k, d) e = Exp(d) y = Sum(h, m, e)",
+                    "int64[8] n, float[8] x", **NUMBERS)  # fmt: skip
+    facts = model.counts.by_vertex
+    assert {model.maker(vertex) for vertex in facts} == {"f", "h", "m", "y"}
+    assert all(facts[model.vertex(name)] == model.fact(name) for name in "fhmy")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("f", None), ("h", "f"), ("i", "h"), ("j", "h"), ("r", None), ("s", "r"), ("t", "f"),
+     ("c", "f"), ("u", "j"), ("g", "i"), ("v", "f"), ("w", "h")],
+)  # fmt: skip
+def test_a_count_spread_from_the_operand_in_which_it_began(
+    value: str, expected: str | None
+) -> None:
+    model = counted(
+        "f = Cast<to = 1>(n) h = Mul(f, f) d = Tanh(x) i = Add(d, h) j = Add(h, x) "
+        "r = Range(x, x, x) s = Neg(r) z = Mul(x, x) t = Add(z, f) c = Cast<to = 1>(f) "
+        "q = Sqrt(r) u = Add(q, j) g = Sub(i, r) v = CastLike(f, x) b = Cast<to = 9>(x) "
+        "w = Where(b, h, h) y = Add(t, s)",
+        "int64[8] n, float[8] x",
+    )
+    because = model.counts.because(model.vertex(value))
+    assert model.maker(because) == expected
+
+
+def test_a_model_of_layers_has_no_counts() -> None:
+    graph = counted("h = MatMul(x, x) y = Softmax(h)", "float[8,8] x").graph
+    found = Counts(graph, lambda value: 0.0, Functions().results, {})
+    assert dict(found.by_vertex) == {}
+    assert found[graph.flat.value_names.index("y")] is None
+
+
+def test_what_is_said_to_be_data_is_data() -> None:
+    graph = counted("y = Mul(x, x)", "float[8] x").graph
+    x, y = map(graph.flat.value_names.index, "xy")
+    found = Counts(graph, lambda value: 0.0, Functions().results, {x: None})
+    assert (found[x], found[y]) == (None, None)
+    found = Counts(graph, lambda value: 0.0, Functions().results, {x: Fact(Kind.COUNT, x, True)})
+    assert found[y] == Fact(Kind.COUNT, x, True)
+
+
+@pytest.mark.parametrize(
+    ("before", "turn"),
+    [
+        ("d = Tanh(x) f = Cast<to = 1>(n)", "s = Add(p, d)"),  # data become a part of it
+        ("r = Range(zero, k, one) d = Cast<to = 1>(r) f = Cast<to = 1>(n)", "s = Add(p, d)"),
+        ("r = Range(zero, k, one) e = Cast<to = 1>(r) d = Tanh(x) f = Cast<to = 1>(n)",
+         "t = Add(p, e) s = Add(t, d)"),
+    ],
+)  # fmt: skip
+def test_a_count_that_changes_in_a_loop_settles(before: str, turn: str) -> None:
+    body = f"""{before} y = Loop(k, t, f) <body = b (int64 i, bool on, float[a] p)
+        => (bool go, float[a] s) {{ go = Identity(on) {turn} }}>"""
+    assert kind_of(body, "int64 k, bool t, int64[a] n, float[a] x") is Kind.COUNT

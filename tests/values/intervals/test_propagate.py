@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +14,17 @@ import numpy as np
 import onnx
 import pytest
 from backend_cases import all_cases
+from interval_models import (
+    LOOPED,
+    NOTHING,
+    bounds_of,
+    ends,
+    known_of,
+    loop,
+    model_of,
+    named,
+    near,
+)
 from rewrite_text import parse
 
 from amp_rewrite.errors import AmpError
@@ -21,11 +33,15 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.missing_shapes import missing_shapes
+from amp_rewrite.graph.streams import Stream
+from amp_rewrite.values.intervals import propagate
 from amp_rewrite.values.intervals.interval import Interval, between
 from amp_rewrite.values.intervals.moving import numbers
-from amp_rewrite.values.intervals.propagate import intervals_of
+from amp_rewrite.values.intervals.propagate import Intervals, intervals_of
+from amp_rewrite.values.weight_stats import MeasuredConstants
 
 SHARES = 6
+INF = math.inf
 
 
 @cache
@@ -225,16 +241,6 @@ def test_what_has_a_rule_is_bounded(name: str) -> None:
         assert intervals(model, feeds)[model.graph.output[0].name].is_bounded
 
 
-@pytest.mark.parametrize(
-    "attribute", ["exclude_outside = 1", "antialias = 1", "cubic_coeff_a = 0.5"]
-)
-def test_cubic_weights_that_may_be_anything_bound_nothing(attribute: str) -> None:
-    text = f"""g (float[1,1,4,4] x) => (float[1,1,N,M] y) <float[4] scales = {{1, 1, 2, 2}}> {{
-      y = Resize<mode = "cubic", {attribute}>(x, , scales) }}"""
-    found = intervals(parse(text), {"x": np.ones((1, 1, 4, 4), np.float32)})
-    assert not found["y"].is_bounded
-
-
 def test_the_shape_of_a_repeated_number_is_seen_behind_identities() -> None:
     text = """g (float[1,4,5,5] x) => (float[1,2,3,3] y) <int64[4] size = {2, 4, 3, 3}> {
       s = Identity(size) w = ConstantOfShape<value = float[1] {3.0}>(s) v = Identity(w)
@@ -243,146 +249,270 @@ def test_the_shape_of_a_repeated_number_is_seen_behind_identities() -> None:
     assert found["y"].high == pytest.approx(4 * 3 * 3 * 3.0, rel=1e-3)
 
 
-INF = math.inf
-ONE = np.ones(1)
-# A graph's node, its inputs, the ranges of some, and the ends of y.
-BOUNDS: dict[str, tuple[str, str, dict[str, Any], tuple[float, float]]] = {
-    "lengths": ("Shape(x)", "float[2,3] x", {}, (2, 3)),
-    "padding does not count": (
-        "AveragePool<kernel_shape = [2,2], pads = [1,1,1,1]>(x)",
-        "float[1,1,4,4] x",
-        {"x": [1, 2]},
-        (1, 2),
-    ),
-    "padding counts": (
-        "AveragePool<kernel_shape = [2,2], pads = [1,1,1,1], count_include_pad = 1>(x)",
-        "float[1,1,4,4] x",
-        {"x": [1, 2]},
-        (0, 2),
-    ),
-    "states": (
-        "RNN<hidden_size = 2>(x, w, r)",
-        "float[3,1,2] x, float[1,2,2] w, float[1,2,2] r",
-        {"x": [5, 9]},
-        (-1, 1),
-    ),
-    "states that begin": (
-        "RNN<hidden_size = 2>(x, w, r, , , h)",
-        "float[3,1,2] x, float[1,2,2] w, float[1,2,2] r, float[1,1,2] h",
-        {"h": [2, 7]},
-        (-1, 7),
-    ),
-    "one scale for all": (
-        "LayerNormalization(x, s)",
-        "float[2,4] x, float[1] s",
-        {"s": 3 * ONE},
-        (-6.006, 6.006),
-    ),
-    "a scale that tells the length": (
-        "LayerNormalization(x, s)",
-        "float[2,N] x, float[4] s",
-        {"s": np.ones(4)},
-        (-2.002, 2.002),
-    ),
-    "channels by themselves": (
-        "InstanceNormalization(x, s, s)",
-        "float[1,1,2,2] x, float[1] s",
-        {"x": [-9, 9], "s": 3 * ONE},
-        (-3.006, 9.006),
-    ),
-    "groups": (
-        "GroupNormalization<num_groups = 2>(x, s, s)",
-        "float[1,4,2,1] x, float[4] s",
-        {"x": [-9, 9], "s": np.ones(4)},
-        (-1.002, 3.002),
-    ),
-    "neighbouring channels": (
-        "LRN<size = 3, bias = 4.0, beta = 0.5>(x)",
-        "float[1,3,2] x",
-        {"x": [2, 6]},
-        (0, 3),
-    ),
-    "what is dropped in training alone": ("Dropout(x)", "float[2] x", {"x": [2, 6]}, (2, 6)),
-    "what is dropped": (
-        "Dropout(x, s, t)",
-        "float[2] x, float s, bool t",
-        {"x": [2, 6], "t": [1]},
-        (-INF, INF),
-    ),
-    "what surrounds": ("Pad(x, p)", "float[2] x, int64[2] p", {"x": [2, 6]}, (0, 6)),
-    "what surrounds, given": (
-        "Pad(x, p, c)",
-        "float[2] x, int64[2] p, float c",
-        {"x": [2, 6], "c": [-1]},
-        (-1, 6),
-    ),
-    "its own elements around": (
-        'Pad<mode = "edge">(x, p)',
-        "float[2] x, int64[2] p",
-        {"x": [2, 6]},
-        (2, 6),
-    ),
-    "updates": (
-        "ScatterND(x, n, u)",
-        "float[3] x, int64[1,1] n, float[1] u",
-        {"x": [2, 6], "u": [9]},
-        (2, 9),
-    ),
-    "updates that are added": (
-        'ScatterND<reduction = "add">(x, n, u)',
-        "float[3] x, int64[1,1] n, float[1] u",
-        {"x": [2, 6], "u": [9]},
-        (-INF, INF),
-    ),
-    "one of two": ("OneHot(n, d, u)", "int64[3] n, int64 d, float[2] u", {"u": [2, 9]}, (2, 9)),
-    "a triangle": ("Trilu(x)", "float[2,2] x", {"x": [2, 6]}, (0, 6)),
-    "levels": (
-        "DequantizeLinear(n, s, z)",
-        "uint8[3] n, float s, uint8 z",
-        {"n": [3, 9], "s": [0.5], "z": [1]},
-        (1, 4),
-    ),
-    "a spread": ("MeanVarianceNormalization(x)", "float[1,3,2,2] x", {}, (-2.002, 2.002)),
-    "a logarithm of what may be negative": (
-        "ReduceLogSum(x)",
-        "float[2] x",
-        {"x": [-0.25, 2]},
-        (-INF, math.log(4)),
-    ),
-    "a negative variance": (
-        "BatchNormalization(x, s, s, s, v)",
-        "float[1,1,2] x, float[1] s, float[1] v",
-        {"x": [0, 1], "s": ONE, "v": -ONE},
-        (-INF, INF),
-    ),
-    "a variance": (
-        "BatchNormalization<epsilon = 0.0>(x, s, s, s, v)",
-        "float[1,1,2] x, float[1] s, float[1] v",
-        {"x": [0, 3], "s": ONE, "v": 4 * ONE},
-        (0.5, 2),
-    ),
-    "a product of negative numbers": (
-        "MatMul(x, w)",
-        "float[1,2] x",
-        {"x": [-2, -1]},
-        (-6, -1),
-    ),
-    "a transposed convolution": (
-        "ConvTranspose(x, k)",
-        "float[1,1,2,2] x",
-        {"x": [1, 1]},
-        (0, 2),
-    ),
-}
+def known_early(
+    monkeypatch: pytest.MonkeyPatch, body: str, most: int
+) -> tuple[Intervals, dict[str, int], list[int]]:
+    """Return intervals, values by name, and what will be noted when shapes are inferred.
+
+    Models are large from `most` nodes on.
+    """
+    monkeypatch.setattr(propagate, "_MANY_NODES", most)
+    text = f"g (float[4,3] x, bool b) => (float[N,M] y) <float[3] g = {{1, 2, 1}}> {{ {body} }}"
+    flat = read_flat(parse(text).SerializeToString())
+    inferred = list[int]()
+
+    def noted(flat: FlatProto) -> dict[int, Sequence[int | None]]:
+        inferred.append(flat.n_nodes)
+        return missing_shapes(flat)
+
+    monkeypatch.setattr(flat, "infer", noted)
+    found = intervals_of(build_type_graph(flat))
+    return found, {name: v for v, name in enumerate(flat.value_names)}, inferred
 
 
-@pytest.mark.parametrize("name", BOUNDS)
-def test_an_interval_ends_where_the_result_may(name: str) -> None:
-    node, inputs, feeds, ends = BOUNDS[name]
-    kind = "int64" if node.startswith("Shape") else "float"
-    model = parse(
-        f"""g ({inputs}) => ({kind}[] y)
-        <float[2,2] w = {{0.5, 1, 0.5, 2}}, float[1,2,1,1] k = {{1, 2}}> {{ y = {node} }}"""
-    )
-    found = intervals(model, {n: np.asarray(a, np.float64) for n, a in feeds.items()})["y"]
-    assert (found.low, found.high) == pytest.approx(ends, rel=1e-3, abs=1e-3)
+SUMMED = "e = Tanh(x) m = ReduceSum(e) n = Neg(m) w = Tanh(x) y = LayerNormalization(w, g)"
+
+
+@pytest.mark.parametrize(("body", "most", "is_early"), [
+    (SUMMED, 5, True),
+    (SUMMED, 4, True),
+    (SUMMED, 6, False),
+    (f"{SUMMED} i = If(b) <then_branch = t () => (float[4,3] p) {{ p = Identity(x) }},"
+     " else_branch = f () => (float[4,3] q) { q = Identity(w) }>", 0, False),
+])  # fmt: skip
+def test_shapes_are_inferred_late_in_large_models_of_one_graph(
+    monkeypatch: pytest.MonkeyPatch, body: str, most: int, is_early: bool
+) -> None:
+    found, names, inferred = known_early(monkeypatch, body, most)
+    assert (inferred == []) is is_early
+    assert found[names["m"]].high == pytest.approx(12, rel=1e-4)
+    assert len(inferred) == 1
+
+
+@pytest.mark.parametrize("name", ["m", "n"])
+def test_what_a_shape_could_narrow_is_known_with_it(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    found, names, inferred = known_early(monkeypatch, SUMMED, 0)
+    before = {found.case(node) for node in range(5)}
+    assert found[names["e"]].high == found[names["w"]].high < 1.01
+    assert found[names["y"]].high < 4
+    assert inferred == []
+    assert found[names[name]].magnitude == pytest.approx(12, rel=1e-4)
+    assert inferred == [5]
+    assert found[names["m"]].magnitude == found[names["n"]].magnitude
+    assert before.isdisjoint(found.case(node) for node in range(5))
+    assert inferred == [5]
+
+
+def test_whether_a_value_may_reach_a_magnitude_is_told_with_shapes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, names, inferred = known_early(monkeypatch, SUMMED, 0)
+    reached = found.may_reach(11.0)
+    assert inferred == [5]
+    assert [name for name, v in names.items() if reached[v]] == ["x", "b", "m", "n"]
+    assert not found.may_reach(13.0)[[names["m"], names["n"]]].any()
+
+
+def test_a_shape_that_is_asked_for_is_inferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, names, inferred = known_early(monkeypatch, SUMMED, 0)
+    assert found.shape(names["x"]) == [4, 3]
+    assert inferred == []
+    assert found.shape(names["m"]) == [1, 1]
+    assert inferred == [5]
+    assert found.shape(names["e"]) == [4, 3]
+    assert inferred == [5]
+
+
+def test_values_may_reach_what_nothing_known_keeps_them_below() -> None:
+    text = """g (float[2] x) => (float[2] y) <float[2] k = {1, -7}> {
+        a = Tanh(x) b = Mul(a, k) y = Add(b, x) }"""
+    found = intervals_of(build_type_graph(load(parse(text))))
+    names = found.flat.value_names
+    assert dict(zip(names, found.may_reach(7.5).tolist(), strict=True)) == {
+        "x": True, "k": False, "a": False, "b": False, "y": True
+    }  # fmt: skip
+    assert found.may_reach(7.0)[names.index("k")]
+    assert not found.may_reach(7.001)[names.index("k")]
+
+
+@pytest.mark.parametrize(
+    ("body", "shape"),
+    [
+        ("y = ConstantOfShape(s)", (2, 3)),
+        ("i = Identity(s) y = ConstantOfShape(i)", (2, 3)),
+        ("c = ConstantOfShape(s) y = Cast<to = 10>(c)", (2, 3)),
+        ("c = ConstantOfShape(s) i = Identity(c) y = Identity(i)", (2, 3)),
+        ("y = Constant<value = float[3] {1, 2, 3}>()", (3,)),
+        ("y = Identity(k)", (1, 2)),
+        ("y = Identity(u)", (None, 3)),
+        ("y = Identity(v)", None),
+        ("y = Abs(v)", None),
+        ("y = custom.Identity(k)", None),
+        ("y = custom.ConstantOfShape(s)", None),
+    ],
+)
+def test_shapes_are_recorded_or_computed(body: str, shape: tuple[int | None, ...] | None) -> None:
+    constants = "int64[2] s = {2, 3}, float[1,2] k = {1, 2}"
+    model = model_of(body, "float[N,3] u, float[] v", constants=constants, made="float[] y")
+    found = known_of(model)
+    lengths = found.shape(found.flat.value_names.index("y"))
+    assert lengths == shape if lengths is None or shape is None else tuple(lengths) == shape
+
+
+def test_constants_are_seen_behind_identities() -> None:
+    body = "i = Identity(k) j = Identity(i) c = custom.Identity(k) y = Identity(x)"
+    found = known_of(model_of(body, "float[2] x", constants="float[2] k = {1, 2}"))
+    arrays = {name: found.array(v) for v, name in enumerate(found.flat.value_names)}
+    held = {name for name, array in arrays.items() if array is not None}
+    assert held == {"k", "i", "j"}
+    assert all(np.asarray(arrays[name]).tolist() == [1, 2] for name in held)
+
+
+LONG = (1 << 18) + 1
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (np.linspace(-3, 2, LONG, dtype=np.float32), (-3, 3, 0, 3)),
+        (np.append(np.ones(LONG, np.float32), np.inf), (-INF, INF, 0, 0)),
+        (np.ones(LONG, np.int8), (-128, 127, 0, 0)),
+        (np.ones(LONG - 1, np.float32), (1, 1, 1, 1)),
+    ],
+)
+def test_of_long_constants_the_largest_magnitude_is_known(
+    array: np.ndarray, expected: tuple[float, ...]
+) -> None:
+    found = known_of(model_of("y = Abs(x)", arrays={"k": array}))
+    assert named(found, "k") == expected
+
+
+def test_what_was_measured_is_not_measured_again() -> None:
+    array = np.linspace(-3, 2, LONG, dtype=np.float32)
+    graph = build_type_graph(load(model_of("y = Abs(x)", arrays={"k": array})))
+    value, measured = graph.flat.value_names.index("k"), MeasuredConstants()
+    elements = Stream(1, np.dtype(np.float32), np.ones(1, np.float32))
+    measured.stats(value, lambda: elements)
+    assert intervals_of(graph, measured)[value] == (-1, 1, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "is_exact"),
+    [
+        ("float16", "FLOAT", True),
+        ("bfloat16", "FLOAT", True),
+        ("float", "DOUBLE", True),
+        ("double", "FLOAT", False),
+        ("float", "BFLOAT16", False),
+        ("float16", "BFLOAT16", False),
+        ("bfloat16", "FLOAT16", False),
+        ("int32", "FLOAT", False),
+        ("bool", "FLOAT", False),
+        ("int32", "INT64", True),
+    ],
+)
+def test_a_cast_rounds_what_its_type_may_not_hold(source: str, target: str, is_exact: bool) -> None:
+    to, made = int(onnx.TensorProto.DataType.Value(target)), target.lower()
+    found = bounds_of(f"y = Cast<to = {to}>(x)", f"{source}[2] x", {"x": 1}, made=f"{made}[2] y")
+    assert found.is_point is is_exact
+    assert found.holds(1)
+
+
+@pytest.mark.parametrize(
+    ("node", "type_", "is_exact"),
+    [
+        ("Add(x, x)", "float", False),
+        ("Add(x, x)", "int32", True),
+        ("Abs(x)", "float", True),
+        ("Reshape(x, s)", "float", True),
+        ("Sqrt(x)", "float", False),
+    ],
+)
+def test_arithmetic_in_floats_rounds(node: str, type_: str, is_exact: bool) -> None:
+    inputs = f"{type_}[2] x, int64[1] s"
+    found = bounds_of(f"y = {node}", inputs, {"x": 1}, made=f"{type_}[2] y")
+    assert found.is_point is is_exact
+    if not is_exact:
+        assert found.high / found.low == pytest.approx(1 + 2 * 2.0**-21, rel=1e-9)
+
+
+def test_values_of_which_the_same_is_known_may_have_other_shapes() -> None:
+    body = "a = Tanh(x) b = Tanh(z) c = ReduceSum<keepdims = 0>(a) y = ReduceSum<keepdims = 0>(b)"
+    shapes, inputs = "float[2] a, float[3] b", "float[2] x, float[3] z"
+    found = known_of(model_of(body, inputs, constants=shapes, made="float y"))
+    assert named(found, "a") == named(found, "b")
+    assert named(found, "c").high == pytest.approx(2, rel=1e-4)
+    assert named(found, "y").high == pytest.approx(3, rel=1e-4)
+
+
+def test_nodes_behind_those_without_a_rule_are_known() -> None:
+    body = """k = Constant<value = float[2] {1, 2}>() a, b = custom.F(k) c = Tanh(b)
+        y = Add(c, k)"""
+    found = known_of(model_of(body))
+    assert tuple(named(found, "a")) == tuple(named(found, "b")) == (-INF, INF, 0, 0)
+    assert named(found)[:2] == pytest.approx((0, 3), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("s1 = Tanh(s)", (-0.5, 0.75)),
+        ("s1 = Identity(s)", (-0.5, 0.75)),
+        ("s1 = Exp(s)", None),
+        ("s1 = Add(s, s)", None),
+    ],
+)
+def test_a_state_keeps_its_interval_where_a_turn_stays_within_it(
+    nodes: str, expected: tuple[float, float] | None
+) -> None:
+    found = bounds_of(loop(nodes), LOOPED, {"x": Interval(-0.5, 0.75, 0, 0.75)}, value="s2")
+    assert found == near((-INF, INF) if expected is None else expected)
+
+
+def test_a_state_that_leaves_half_of_all_numbers_may_be_any() -> None:
+    found = bounds_of(loop("s1 = Exp(s)"), LOOPED, {"x": (-INF, 0)}, value="s2")
+    assert tuple(found) == NOTHING
+
+
+def chain(length: int) -> str:
+    """Return a loop with a bounded state, and others that leave their interval one by one."""
+    states = [f"a{k}" for k in range(length)]
+    moves = " ".join(f"{one}1 = Identity({other})" for one, other in pairwise(states))
+    nodes = f"s1 = Tanh(s) {moves} {states[-1]}1 = Exp({states[-1]})"
+    return loop(nodes, ", ".join(("s", *states)))
+
+
+@pytest.mark.parametrize(("length", "is_kept"), [(1, True), (2, True), (3, False)])
+def test_a_state_is_kept_for_two_turns_in_which_others_leave_their_interval(
+    length: int, is_kept: bool
+) -> None:
+    found = known_of(model_of(chain(length), LOOPED), {"x": (-0.5, 0.75)})
+    assert tuple(named(found, "a02")) == NOTHING
+    assert named(found, "s2").is_bounded is is_kept
+
+
+def test_in_a_loop_inside_a_loop_a_state_may_begin_with_anything() -> None:
+    inner = """t2, q2 = Loop(n, , s, s) <body = d (int64 j, bool g, float[2] t, float[2] q) =>
+        (bool h, float[2] t1, float[2] q) { h = Identity(g) t1 = Tanh(t) }>"""
+    first = """r = Loop(n, , x) <body = f (int64 k, bool p, float[2] w) => (bool m, float[2] l)
+        { m = Identity(p) l = Identity(w) }>"""
+    body = loop(f"{inner} s1 = Identity(s) u = Neg(t2) v = Neg(q2)", more="u v")
+    body = f"{first} {body}"
+    found = known_of(model_of(body, LOOPED), {"x": (-0.5, 0.75)})
+    assert tuple(named(found, "t2")) == NOTHING
+    assert named(found, "q2").is_bounded
+
+
+@pytest.mark.parametrize(("limit", "high"), [(5, 4), ((2, 7), 6), (1, 0), (0, 0), (None, 2.0**63)])
+def test_turns_are_counted_up_to_their_limit(limit: object, high: float) -> None:
+    body = loop("s1 = Identity(s) u = Cast<to = 1>(i)", more="u")
+    found = bounds_of(body, LOOPED, {} if limit is None else {"n": limit}, value="u2")
+    assert found[:2] == pytest.approx((0, high - (limit is None)), rel=1e-5)
+
+
+def test_without_limit_the_number_of_turns_is_not_negative() -> None:
+    body = loop("s1 = Identity(s) u = Cast<to = 1>(i)", more="u")
+    found = bounds_of(body.replace("Loop(n, ,", "Loop(, c0,"), f"{LOOPED}, bool c0", value="u2")
+    assert found[:2] == ends(0, INF)

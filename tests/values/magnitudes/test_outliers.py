@@ -202,3 +202,151 @@ def test_of_a_long_weight_some_rows_are_looked_at() -> None:
     held = found[names["y"]]
     assert held is not None
     assert list(held.channels) == [77]
+
+
+CHANNELS = np.ones(N, np.float32)
+CHANNELS[4] = 500
+
+
+def of_constant(array: np.ndarray) -> LargeChannels | None:
+    """Return the outliers of a constant."""
+    text = f"g (float[1,{array.shape[-1]}] x) => (float[a,c] y) {{ y = Add(x, k) }}"
+    found, names = sweep(text, k=array.astype(np.float32))
+    return found[names["k"]]
+
+
+@pytest.mark.parametrize(
+    ("length", "found"), [(8, True), (7, False), (16384, True), (16385, False)]
+)
+def test_neither_few_nor_very_many_channels_have_outliers(length: int, found: bool) -> None:
+    row = np.ones(length)
+    row[3] = 500
+    assert (of_constant(row) is not None) is found
+
+
+@pytest.mark.parametrize(
+    ("number", "found"), [(65519, True), (65520, False), (-65520, False), (np.nan, False)]
+)
+def test_what_reaches_the_end_of_the_range_is_a_mask(number: float, found: bool) -> None:
+    row = np.ones(N)
+    row[3] = number
+    assert (of_constant(row) is not None) is found
+
+
+@pytest.mark.parametrize(
+    ("first", "share"), [(0, 16), (284, 16), (40, 16), (41, 15), (20, 0), (283, 15), (268, 0)]
+)
+def test_eight_runs_of_the_rows_of_a_long_constant_are_read(first: int, share: int) -> None:
+    """Of 300 rows of 512, those are 8 times 16, the first and the last among them."""
+    rows = np.ones((300, 512), np.float32)
+    rows[first : first + 16, 77] = 1000
+    found = of_constant(rows)
+    if not share:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.channels[77].mean == pytest.approx((share * 1000 + 128 - share) / 128)
+
+
+def test_all_rows_of_a_shorter_constant_are_read() -> None:
+    for count in (1, 127, 128):
+        rows = np.ones((count, 512), np.float32)
+        rows[:, 77] = np.linspace(1000, 2000, count)
+        found = of_constant(rows)
+        assert found is not None
+        assert found.channels[77].peak == (2000 if count > 1 else 1000)
+        assert found.channels[77].mean == pytest.approx(rows[:, 77].mean())
+
+
+def test_a_constant_of_long_rows_is_read_in_some_of_them() -> None:
+    rows = np.ones((20, 16384), np.float32)
+    rows[:, 77] = np.arange(1000, 1020)
+    found = of_constant(rows)
+    assert found is not None
+    assert found.channels[77].peak == 1019
+    assert found.channels[77].mean == pytest.approx(np.mean([0, 2, 5, 8, 10, 13, 16, 19]) + 1000)
+
+
+def test_the_outliers_of_a_sum_of_values_add_up() -> None:
+    body = (
+        "p = Add(x, k) q = Add(x, k) r = Add(x, b) w1 = Cast<to = 1>(i) u = Sub(x, k) "
+        "l = Add(z, long) y = Sum(p, q, r, u)"
+    )
+    given = "float[4,16] x, int64[4,16] i, float[4,20] z"
+    long = np.ones(20, np.float32)
+    long[2] = 900
+    found, names = sweep(
+        f"g ({given}) => (float[4,16] y) {{ {body} }}", k=CHANNELS, long=long
+    )  # fmt: skip
+
+    def total(*terms: str) -> float:
+        return found.total_peak([names[name] for name in terms])
+
+    assert total("x") == total("w1") == total() == 0
+    assert total("p") == found.peak(names["p"]) == pytest.approx(506)
+    assert total("p", "q") == pytest.approx(1000 + 72**0.5)
+    assert total("p", "w1") == pytest.approx(506)
+    assert total("p", "x") == pytest.approx(500 + 72**0.5)
+    assert total("p", "l") == 0
+    assert found.peak(names["l"]) == pytest.approx(906)
+    assert found.peak(names["x"]) == 0
+
+
+def test_partial_sums_add_up_the_peaks_of_all_outliers_of_a_value() -> None:
+    weight = np.zeros((N, N), np.float32)
+    weight[4, 2], weight[3, 2], weight[4, 1] = -2, 3, 1
+    text = "g (float[4,16] x, float[16,16] m) => (float[4,16] y) { h = Add(x, k) y = MatMul(h, v) }"
+    both = CHANNELS.copy()
+    both[3] = 400
+    found, names = sweep(text, k=both, v=weight)
+    assert found.partial_sum(names["h"], names["v"]) == pytest.approx(2 * 506 + 3 * 406)
+    assert found.partial_sum(names["h"], names["m"]) == 0
+
+
+def test_a_branch_that_makes_a_larger_channel_tells_it() -> None:
+    def found(then: str, other: str) -> LargeChannels | None:
+        body = (
+            f"y = If(c) <then_branch = t () => (float[4,16] p) {{ {then} }}, "
+            f"else_branch = e () => (float[4,16] q) {{ {other} }}>"
+        )
+        return large(body, "bool c, float[4,16] x", k=CHANNELS, j=CHANNELS * 2)
+
+    for one, other in (("k", "j"), ("j", "k")):
+        both = found(f"p = Add(x, {one})", f"q = Add(x, {other})")
+        assert both is not None
+        assert both.channels[4].peak == pytest.approx(1006)
+    one = found("p = Add(x, k)", "q = Neg(x)")
+    assert one is not None
+    assert one.channels[4].peak == pytest.approx(506)
+    one = found("t = Sin(x) p = Add(t, k)", "q = Neg(x)")
+    assert one is not None
+    two = found("p = Add(x, k)", "q = Add(x, b)")
+    assert two is not None
+    assert set(two.channels) == {3, 4}
+    assert found("p = Neg(x)", "q = Neg(x)") is None
+
+
+def test_outliers_are_not_beyond_what_is_certain() -> None:
+    limits = {"low": np.array(-300, np.float32), "high": np.array(200, np.float32)}
+    found = large("h = Add(x, k) y = Clip(h, low, high)", "float[4,16] x", k=CHANNELS, **limits)
+    assert found is not None
+    assert found.peak == pytest.approx(300, rel=1e-5)
+    assert found.channels[4].mean == 500
+    assert found.length == N
+
+
+def test_a_matrix_is_a_constant_that_is_not_too_long() -> None:
+    text = "g (float[4,16] x) => (float[4,16] y) { h = Neg(x) y = Mul(h, k) z = Add(h, e) }"
+    found, names = sweep(text, k=WEIGHT, e=np.zeros((0, 16), np.float32))
+    matrix = found.matrix(names["k"])
+    assert matrix is not None
+    np.testing.assert_array_equal(matrix, WEIGHT)
+    assert found.matrix(names["x"]) is None
+    assert found.matrix(names["h"]) is None
+    assert found.matrix(names["e"]) is None
+    rows = found.rows(names["k"], [31, 0, 7])
+    assert rows is not None
+    np.testing.assert_array_equal(rows, WEIGHT[[31, 0, 7]])
+    assert found.rows(names["k"], [32]) is None
+    assert found.rows(names["x"], [0]) is None
+    assert found.rows(names["b"], [0]) is None

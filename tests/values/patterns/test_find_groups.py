@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import onnx
 import pytest
-from group_models import FORMS, Form, model_around
+from group_models import FORMS, Form, members, model_around
 
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, DType
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.values.patterns.find_groups import Group, find_groups
-from amp_rewrite.values.patterns.library import PATTERNS
+from amp_rewrite.values.patterns.library import GELU, PATTERNS, SILU
 
 
 def groups_of(
@@ -59,6 +60,8 @@ def test_a_group_goes_on_through_what_changes_nothing() -> None:
         ("layer-normalization", "d = Sub(h, m)", "d = Sub(m, h)"),
         ("layer-normalization", "n = Div(d, s)", "n = Div(s, d)"),
         ("rms-normalization", "two = {2.0}", "two = {1.0}"),
+        ("rms-normalization", "p = Pow(h, two)", "p = Add(h, two)"),
+        ("rms-normalization", "p = Pow(h, two)", "p = Sub(h, two)"),
         ("rms-normalization", "n = Div(h, s)", "n = Div(e, s)"),
         ("gelu", "root = {1.41421354}", "root = {1.5}"),
         ("gelu", "half = {0.5}", "half = {0.25}"),
@@ -142,6 +145,13 @@ _OTHERS = {
         f"m = MEAN(h)\nd = Sub(h, m)\np = Mul(d, d)\n{_VARIANCE}n = Div(d, s)\n"
         "t = Mul(n, scale)\no = Add(t, bias)"
     ),
+    "LayerNormalization with Reciprocal": (
+        f"m = MEAN(h)\nd = Sub(h, m)\np = Pow(d, two)\n{_VARIANCE}r = Reciprocal(s)\n"
+        "n = Mul(d, r)\nt = Mul(n, scale)\no = Add(t, bias)"
+    ),
+    "RMSNormalization with Mul and Reciprocal": (
+        f"p = Mul(h, h)\n{_VARIANCE}r = Reciprocal(s)\nn = Mul(h, r)\no = Mul(n, scale)"
+    ),
     "LayerNormalization with Mul and Reciprocal": (
         f"m = MEAN(h)\nd = Sub(h, m)\np = Mul(d, d)\n{_VARIANCE}r = Reciprocal(s)\n"
         "n = Mul(d, r)\nt = Mul(n, scale)\no = Add(t, bias)"
@@ -189,3 +199,114 @@ def test_attention_is_found_with_and_without_scale_and_mask(scale: str, mask: st
     (group,) = groups_of(form, behind="y = Identity(o)")
     assert group.name == "Attention"
     assert len(group.nodes) == 3 + bool(scale) + bool(mask)
+
+
+def test_a_product_from_the_other_side_is_no_attention() -> None:
+    lines = ["t = Transpose(h)", "a = MatMul(h, t)", "p = Softmax(a)", "o = MatMul(x, p)"]
+    form = Form("\n".join(lines), _CONSTANTS, "")
+    assert "Attention" not in {group.name for group in groups_of(form, behind="y = Identity(o)")}
+
+
+@pytest.mark.parametrize(
+    ("name", "tail"),
+    [
+        ("layer-normalization", ["t", "o"]),
+        ("layer-normalization-one-over", ["t", "o"]),
+        ("rms-normalization", ["o"]),
+        ("rms-normalization-one-over", ["o"]),
+        ("gelu", []),
+        ("silu", []),
+    ],
+)
+def test_the_tail_is_what_follows_the_normalised_numbers(name: str, tail: list[str]) -> None:
+    graph = build_type_graph(load(model_around(FORMS[name])))
+    (group,) = find_groups(graph, PATTERNS)
+    names = graph.flat.node_names
+    assert [names[node] for node in sorted(group.tail)] == tail
+    assert sorted(names[node] for node in group.nodes) == sorted(members(FORMS[name]))
+    assert group.nodes == tuple(sorted(group.nodes))
+    assert graph.flat.value_names[group.values["x"]] == "h"
+
+
+def test_a_group_is_called_by_its_first_and_last_node() -> None:
+    graph = build_type_graph(load(model_around(FORMS["silu"])))
+    (group,) = find_groups(graph, PATTERNS)
+    assert group.words(graph.flat.node_names) == "SiLU from a to o"
+    assert group._replace(nodes=group.nodes[1:]).words(graph.flat.node_names) == "SiLU in o"
+
+
+def test_every_place_is_a_group() -> None:
+    body = """a = Sigmoid(h)
+    b = Mul(h, a)
+    c = Sigmoid(b)
+    o = Mul(b, c)"""
+    first, second = groups_of(FORMS["silu"]._replace(body=body))
+    assert first.name == second.name == "SiLU"
+    assert first.nodes[-1] < second.nodes[0]
+
+
+def test_an_inner_value_that_is_an_output_keeps_nodes_from_being_a_group() -> None:
+    for output, found in (("a", 0), ("o", 1), ("h", 1)):
+        model = model_around(FORMS["silu"])
+        model.graph.output.append(onnx.helper.make_tensor_value_info(output, 1, None))
+        assert len(find_groups(build_type_graph(load(model)), PATTERNS)) == found
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        ("a = Sigmoid(h)\no = Mul(a, h)", 1),
+        ("a = custom.Sigmoid(h)\no = Mul(h, a)", 0),
+        ("a = Sigmoid(h)\no = custom.Mul(h, a)", 0),
+        ("a = Sigmoid(h)\no = Add(h, a)", 0),
+        ("a = Sigmoid(h)\nb = Sigmoid(a)\no = Mul(a, b)", 1),
+        ("b = Cast<to = 10>(h)\na = Sigmoid(b)\nc = Mul(b, a)\no = Cast<to = 1>(c)", 0),
+        ("b = Cast<to = 11>(h)\na = Sigmoid(b)\nc = Mul(b, a)\no = Cast<to = 1>(c)", 0),
+    ],
+)
+def test_a_group_is_of_operators_of_the_standard_in_float32(body: str, count: int) -> None:
+    assert len(groups_of(FORMS["silu"]._replace(body=body))) == count
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_found"),
+    [
+        ("root = {1.41421354}", "root = {1.4142}", True),
+        ("root = {1.41421354}", "root = {1.4143}", True),
+        ("root = {1.41421354}", "root = {1.4144}", False),
+        ("root = {1.41421354}", "root = {1.4140}", False),
+        ("root = {1.41421354}", "root = {-1.41421354}", False),
+        ("float half = {0.5}", "float[1] half = {0.5}", True),
+        ("float half = {0.5}", "float[1,1,1] half = {0.5}", True),
+        ("float half = {0.5}", "float[4] half = {0.5, 0.5, 0.5, 0.5}", False),
+    ],
+)
+def test_a_number_is_as_exact_as_exporters_are(old: str, new: str, is_found: bool) -> None:
+    assert len(groups_of(changed("gelu", old, new))) == is_found
+
+
+@pytest.mark.parametrize(("number", "is_found"), [("1.4144", True), ("1.4149", False)])
+def test_a_number_near_one_may_round_to_another(number: str, is_found: bool) -> None:
+    form = changed("gelu", "root = {1.41421354}", f"root = {{{number}}}")
+    assert len(groups_of(form, low=FLOAT16)) == is_found
+
+
+def test_a_number_may_be_a_constant_node() -> None:
+    form = changed("gelu", "float half = {0.5}", "float other = {0.5}")
+    body = f"half = Constant<value = float {{0.5}}>()\n{form.body}"
+    (group,) = groups_of(form._replace(body=body))
+    assert group.name == "Gelu"
+
+
+def test_a_name_that_stands_for_one_value_stands_for_no_other() -> None:
+    body = "z = Abs(h)\na = Sigmoid(h)\no = Mul(z, a)"
+    assert groups_of(FORMS["silu"]._replace(body=body)) == []
+    body = FORMS["gelu"].body.replace("b = Mul(h, half)", "z = Abs(h)\nb = Mul(z, half)")
+    assert groups_of(FORMS["gelu"]._replace(body=body)) == []
+
+
+def test_a_pattern_that_is_not_asked_for_is_not_found() -> None:
+    graph = build_type_graph(load(model_around(FORMS["gelu"])))
+    assert find_groups(graph, [SILU]) == []
+    assert find_groups(graph, []) == []
+    assert [group.name for group in find_groups(graph, [SILU, *GELU])] == ["Gelu"]

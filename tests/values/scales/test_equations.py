@@ -369,3 +369,181 @@ def test_a_long_table_that_two_read_has_one_exponent():
     found = solve(system, {flat.value_names.index("v"): -2.0})
     named = {flat.value_names[system.value_of(e)]: k for e, k in found.exponents.items()}
     assert (named["table"], named["v"], named["k"], named["g"]) == (-2, -2, 2, 2)
+
+
+def made(text: str, *, borders: bool = False, long: int = 0) -> System:
+    """Return the system of a model; `long` is the length of a constant `table`."""
+    model = onnx.parser.parse_model(f"{HEAD} {text}")
+    if long:
+        table = onnx.helper.make_tensor("table", 1, [1, long], [0.5] * long)
+        model.graph.initializer.append(table)
+    flat = read_source(model, inline_functions=False)
+    return scale_system(flat, infer(flat), borders=borders)
+
+
+def places(system: System, *names: str) -> list[int]:
+    """Return the elements of all places where values are read."""
+    flat = system.flat
+    read = [flat.value_names[v] if v >= 0 else "" for v in flat.inputs]
+    return [flat.n_values + slot for slot, name in enumerate(read) if name in names]
+
+
+def pinned(system: System) -> set[str]:
+    """Return the names of the values that are not scaled."""
+    union, names = system.exponents, system.flat.value_names
+    return {n for v, n in enumerate(names) if union.find(v)[0] in union.pinned}
+
+
+def test_a_short_constant_has_an_exponent_for_each_reader():
+    body = "a = Add(x, k) b = Mul(a, k) y = Sub(b, x)"
+    system = made(f"m (float[4] x) => (float[4] y) <float[4] k = {{1, 2, 3, 4}}> {{ {body} }}")
+    assert system.constants == set(places(system, "k"))
+    assert len(system.constants) == 2
+    assert pinned(system) == {"x", "y", "a", "b"}
+    assert system.links == []
+
+
+@pytest.mark.parametrize(("length", "is_shared"), [(4096, False), (4097, True)])
+def test_a_long_constant_that_two_read_has_one_exponent(length: int, is_shared: bool):
+    text = "m (float[1] x) => (float[] y) { a = Add(x, table) b = Mul(a, table) y = Neg(b) }"
+    system = made(text, long=length)
+    table = system.flat.value_names.index("table")
+    assert system.constants == ({table} if is_shared else set(places(system, "table")))
+
+
+def test_a_long_constant_that_one_reads_has_the_exponent_of_its_reader():
+    text = "m (float[1] x) => (float[] y) { b = Mul(x, table) y = Neg(b) }"
+    system = made(text, long=5000)
+    assert system.constants == set(places(system, "table"))
+
+
+def test_a_constant_that_leaves_the_model_is_not_scaled():
+    text = (
+        "m (float[4] x) => (float[4] k, float[4] y) <float[4] k = {1, 2, 3, 4}> { y = Add(x, k) }"
+    )
+    system = made(text)
+    assert pinned(system) == {"x", "k", "y"}
+    assert set(places(system, "k")).isdisjoint(system.constants)
+    assert set(system.exponents.pinned.values()) <= {
+        "k is an output of the model", "x is an input of the model", "y is an output of the model"
+    }  # fmt: skip
+
+
+def test_inputs_and_outputs_of_other_types_are_not_pinned():
+    system = made("m (int64[4] i, float[4] x) => (int64[4] j, float[4] y) "
+                  "{ j = Neg(i) y = Neg(x) }")  # fmt: skip
+    assert pinned(system) == {"x", "y"}
+
+
+def test_an_input_that_a_caller_may_leave_out_is_not_scaled():
+    system = made("m (float[4] x, float[4] k) => (float[4] y) <float[4] k = {1, 2, 3, 4}> "
+                  "{ a = Add(x, k) y = Neg(a) }")  # fmt: skip
+    assert "k" in pinned(system)
+
+
+def test_borders_let_every_reader_have_another_exponent():
+    body = "a = Mul(x, k) b = Add(a, a) c = Mul(b, a) y = Relu(c)"
+    text = f"m (float[4] x) => (float[4] y) <float[4] k = {{1, 2, 3, 4}}> {{ {body} }}"
+    system = made(text, borders=True)
+    flat, names = system.flat, system.flat.value_names
+    of_x, of_k = places(system, "x"), places(system, "k")
+    at_a, at_b, at_c = (places(system, name) for name in "abc")
+    assert system.links == [
+        (names.index("x"), of_x[0]), (names.index("a"), at_a[0]), (names.index("b"), at_b[0]),
+        (names.index("a"), at_a[2]), (names.index("c"), at_c[0]),
+    ]  # fmt: skip
+    assert system.constants == set(of_k)
+    assert pinned(system) == {"x", "y"}
+    find = system.exponents.find
+    assert find(at_a[0]) == find(names.index("b"))
+    assert [find(at_a[0])[0], find(at_a[2])[0]] != [find(names.index("a"))[0]] * 2
+    factors = [(p.result, p.factors) for p in system.products]
+    assert factors == [
+        (names.index("a"), ((of_x[0], 1), (of_k[0], 1))),
+        (names.index("c"), ((at_b[0], 1), (at_a[2], 1))),
+    ]
+    assert system.elements()[flat.n_values :] == sorted(
+        {*of_k, *(read for _, read in system.links)}
+    )
+
+
+def test_without_borders_a_value_is_read_as_it_is_made():
+    body = "a = Mul(x, x) b = Add(a, h) c = Mul(b, a) y = Relu(c)"
+    text = f"m (float[4] x) => (float[4] y) <float[4] h = {{1, 2, 3, 4}}> {{ {body} }}"
+    system = made(text)
+    names = system.flat.value_names
+    a, b, c = (names.index(name) for name in "abc")
+    assert system.links == []
+    assert system.exponents.find(b) == system.exponents.find(a)
+    assert system.products[1][:] == (c, ((b, 1), (a, 1)))
+
+
+BRANCHES = """m (float[2,4] x, bool c, int64[4] i) => (float[2,4] z, int64[4] j) {
+    v = Mul(x, x) y, j = If (c) <
+        then_branch = t () => (float[2,4] a, int64[4] p) { a = Relu(v) p = Neg(i) },
+        else_branch = e () => (float[2,4] b, int64[4] q) { b = Neg(v) q = Neg(i) }> z = Mul(y, y) }
+"""
+
+
+def test_integers_from_branches_have_no_exponent():
+    system = made(BRANCHES)
+    names, find = system.flat.value_names, system.exponents.find
+    assert len({find(names.index(name)) for name in "vaby"}) == 1
+    assert pinned(system) == {"x", "z"}
+
+
+def test_what_a_user_preserves_keeps_the_graphs_inside_as_they_are():
+    flat = read_source(onnx.parser.parse_model(f"{HEAD} {BRANCHES}"), inline_functions=False)
+    system = scale_system(flat, infer(flat), flat.nodes_of("If"))
+    assert pinned(system) >= {"a", "b", "y"}
+
+
+def test_an_operator_that_is_not_known_keeps_the_graphs_inside_it_as_they_are():
+    body = (
+        "v = Mul(x, x) s = SequenceConstruct(v, v) u = SequenceMap (s) <body = b (float[2,4] e) "
+        "=> (float[2,4] f) { g = Mul(e, e) f = Relu(g) }> k = Constant<value_int = 0>() "
+        "z = SequenceAt(u, k)"
+    )
+    system = made(f"m (float[2,4] x) => (float[2,4] z) {{ {body} }}")
+    assert pinned(system) >= {"e", "f", "g", "x", "z"}
+    assert any("reads or makes it" in why for why in system.exponents.pinned.values())
+
+
+LOOP = """m (float[2,4] x, float[2,4] w, int64 n, bool t, int64[4] i) => (float[] z) {
+    v = Mul(x, x) u = Mul(w, w) l, k, j, all, whole = Loop (n, t, v, u, i) <body = b (int64 m,
+        bool go, float[2,4] p, float[2,4] q, int64[4] r) => (bool on, float[2,4] d, float[2,4] e,
+        int64[4] f, float[2,4] g, int64[4] h) { on = Identity(go) d = Neg(p) e = Relu(q)
+        f = Neg(r) g = Abs(q) h = Neg(r) }> s = Mul(l, k) z = Mul(s, all) }"""
+
+
+def test_each_state_of_a_loop_has_an_exponent_of_its_own():
+    system = made(LOOP)
+    names, find = system.flat.value_names, system.exponents.find
+    one = {find(names.index(name)) for name in ("v", "p", "d", "l")}
+    other = {find(names.index(name)) for name in ("u", "q", "e", "k", "g", "all")}
+    assert (len(one), len(other)) == (1, 1)
+    assert one != other
+    assert pinned(system) == {"x", "w", "z"}
+
+
+SCAN = """m (float[3,4] x, float[4] w) => (float[] z) {
+    v = Mul(x, x) u = Mul(w, w) h = Mul(w, w) a, b, c = Scan (%s u, h, v) <num_scan_inputs = 1,
+        body = b (float[4] p, float[4] q, float[4] r) => (float[4] d, float[4] e, float[4] f)
+        { d = Neg(p) e = Mul(q, q) f = Abs(r) }> s = Mul(a, b) z = Mul(s, c) }"""
+
+
+def test_states_and_slices_of_a_scan_are_tied_at_all_of_their_places():
+    system = made(SCAN % "")
+    names, find = system.flat.value_names, system.exponents.find
+    groups = [{find(names.index(n)) for n in members} for members in ("upda", "hqeb", "vrfc")]
+    assert [len(group) for group in groups] == [1, 1, 1]
+    assert len(set.union(*groups)) == 3
+    assert pinned(system) == {"x", "w", "z"}
+
+
+def test_a_scan_of_opset_8_scales_nothing():
+    text = SCAN % ", "
+    model = onnx.parser.parse_model(f"{HEAD.replace('18', '8')} {text}")
+    flat = read_source(model, inline_functions=False)
+    system = scale_system(flat, infer(flat))
+    assert pinned(system) >= {*"uvabcpqrdef"}

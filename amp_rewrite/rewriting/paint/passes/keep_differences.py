@@ -236,7 +236,6 @@ class _Search(Formulas):
             ):
                 if node != origin and any(self._is_of(v, base) for v in self.factors(node)):
                     yield node, way
-                    break
 
     def _is_of(self, value: int, base: int) -> bool:
         """Tell whether a value is a base, moved or scaled, or a constant that holds its numbers."""

@@ -209,11 +209,16 @@ class _Search(Formulas):
 
     def _cancels(self, node: int, guard: float) -> bool:
         """Tell whether of a difference of bounded numbers not even a guard's size is exact."""
-        if not is_one(self.flat.called(node), "Sub"):
+        called, inputs = self.flat.called(node), self.flat.inputs_of(node)
+        if not is_one(called, "Sub", "Add"):
             return False
-        first, second = (self._context.values.magnitude(v) for v in self.flat.inputs_of(node))
-        smallest = min(first, second)
-        bounded = 0 < smallest <= max(first, second) < math.inf
+        one, other = (self._context.values.intervals[value] for value in inputs)
+        opposed = one.low >= 0 >= other.high or other.low >= 0 >= one.high
+        if called.op_type == "Add" and not opposed:
+            return False
+        sizes = [self._context.values.magnitude(value) for value in inputs]
+        smallest = min(sizes)
+        bounded = 0 < smallest <= max(sizes) < math.inf
         return bounded and smallest * self._low.epsilon / 2 >= guard
 
     def _behind(

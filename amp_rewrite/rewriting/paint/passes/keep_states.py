@@ -179,7 +179,9 @@ class _Loop(Formulas):
         """Tell whether a divisor is made of a state: the quotient is then normalised."""
         body = self.flat.bodies[self.flat.bodies_in(self._node)[0]]
         own = self.graph.vertices_of(self._node)
-        states = {v for v in body.inputs if self.graph.source[v] in own}
+        scanned = self.flat.attributes(self._node).get("num_scan_inputs")
+        end = len(body.inputs) - (0 if scanned is None else scanned.value)
+        states = {v for v in body.inputs[:end] if self.graph.source[v] in own}
 
         def before(v: int) -> Iterable[int]:
             node = self.flat.producer[v]

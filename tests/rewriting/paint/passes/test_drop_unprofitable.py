@@ -97,6 +97,17 @@ def test_inputs_and_outputs_that_give_up_their_type_cost_nothing() -> None:
     assert converted(model, keep_io_types=False) == ["MatMul"]
 
 
+def test_a_region_that_the_user_asked_for_does_not_hide_the_next_one() -> None:
+    model = product(256, 8, "e = Exp(h) y = MatMul(e, w)")
+    model.graph.value_info.append(onnx.helper.make_tensor_value_info("e", 1, [256, 8]))
+    for node in model.graph.node:
+        node.name = node.output[0]
+    for name, other in (("h", "y"), ("y", "h")):
+        report = rewritten(model, target="cuda", allow_nodes=[name]).report
+        reasons = {n.name: n.variables["T"].reason for n in report.nodes if n.op == "MatMul"}
+        assert reasons == {name: "allow-list", other: "unprofitable"}
+
+
 def test_one_region_goes_and_another_stays() -> None:
     model = product(256, 8, "e = Exp(h) y = MatMul(e, w) z = MatMul(y, u)")
     model.graph.output.add().CopyFrom(onnx.helper.make_tensor_value_info("z", 1, [256, 256]))

@@ -10,9 +10,13 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
+from pass_marks import LOW, context_of, made, marks_of, model_of, painting_of
 
 import amp_rewrite as amp
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite import targets
+from amp_rewrite.graph.metadata_keys import GIVEN_KEY
+from amp_rewrite.rewriting.paint.painting import Painting, Reason
+from amp_rewrite.rewriting.paint.passes.keep_batch_norms import KeepBatchNorms
 
 BEHIND = {
     "product": "a = MatMul(x, w) y = BatchNormalization(a, b, b, b, b)",
@@ -83,3 +87,79 @@ def test_it_is_low_where_the_engine_is_another() -> None:
     result = amp.rewrite(model(BEHIND["product"]), **options)
     reasons = {v.reason for n in result.report.nodes for v in n.variables.values()}
     assert Reason.RUNTIME_FUSION not in reasons
+
+
+STATISTICS = {"b": np.ones(4), "w": np.full((4, 4), 0.5)}
+NORM = "[product] a = MatMul(x, w) y = BatchNormalization(a, b, b, b, b)"
+
+
+def marked(
+    body: str, low: str, note: str | None = None, target: str | None = "tensorrt"
+) -> dict[str, tuple[str | None, bool]]:
+    """Return what nodes make that stay float32: behind what, and whether a vertex is named.
+
+    Args:
+        body: The nodes.
+        low: The vertices that are low: what its node makes, and the variable, such as "a/T".
+        note: What BatchNormalization notes of a model that was given, where one was.
+        target: The target, if there is one.
+    """
+    held = model_of(f"g (float[4,4] x, float16[4,4] l) => (float[N] y) {{ {body} }}", **STATISTICS)
+    if note is not None:
+        held.graph.node[-1].metadata_props.add(key=GIVEN_KEY, value=note)
+    context = context_of(held, target=None if target is None else targets.find(target))
+    if note is not None:
+        context = context_of(held, target=context.target, given=painting_of(context).allow)
+    graph = context.type_graph
+    kinds = [graph.kind_of(v).variables[0] for v in range(len(graph))]
+    chosen = [v for v, kind in enumerate(kinds) if f"{made(graph, v)}/{kind}" in low.split()]
+    painting = Painting.blank(graph).with_marks(dict.fromkeys(chosen, LOW))
+    found = marks_of(KeepBatchNorms(), context, painting)
+    assert {mark.reason for mark in found.values()} <= {Reason.RUNTIME_FUSION}
+    return {value: (mark.detail, mark.because is not None) for value, mark in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("low", "is_kept"),
+    [
+        ("a/T y/T", True),
+        ("a/T y/T y/T1", True),
+        ("a/T y/T y/T1 y/T2", False),
+        ("a/T", False),
+        ("y/T", False),
+        ("a/T y/T1 y/T2", False),
+    ],
+)
+def test_it_is_kept_where_its_statistics_are_float32_behind_a_low_product(
+    low: str, is_kept: bool
+) -> None:
+    assert marked(NORM, low) == ({"y": ("product", True)} if is_kept else {})
+
+
+def test_targets_that_fuse_otherwise_keep_nothing() -> None:
+    assert marked(NORM, "a/T y/T", target=None) == {}
+    assert marked(NORM, "a/T y/T", target="openvino") == {}
+
+
+def test_a_product_that_came_in_the_low_type_is_low() -> None:
+    body = """v = Cast<to = 10>(w) [product] h = MatMul(l, v) a = Cast<to = 1>(h)
+        y = BatchNormalization(a, b, b, b, b)"""
+    assert marked(body, "y/T") == {"y": ("product", False)}
+    wide = body.replace("to = 10", "to = 11").replace("MatMul(l, v)", "MatMul(d, v)")
+    assert marked(f"d = Cast<to = 11>(l) {wide}", "y/T") == {}
+
+
+def test_a_normalization_that_is_left_alone_does_not_hide_the_next_one() -> None:
+    body = """[one] a = MatMul(x, w) c = BatchNormalization(a, b, b, b, b)
+        [two] d = MatMul(c, w) y = BatchNormalization(d, b, b, b, b)"""
+    assert marked(body, "a/T d/T y/T") == {"y": ("two", True)}
+
+
+@pytest.mark.parametrize(
+    ("note", "is_kept"), [("1 T", True), ("1 T T1", True), ("1 T T1 T2", False), (None, False)]
+)
+def test_one_that_was_given_with_two_types_is_kept_though_all_would_be_low(
+    note: str | None, is_kept: bool
+) -> None:
+    found = marked(NORM, "a/T y/T y/T1 y/T2", note)
+    assert found == ({"y": ("product", True)} if is_kept else {})

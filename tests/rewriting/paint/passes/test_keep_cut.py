@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
+from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import rewritten
+
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16
+from amp_rewrite.kernels.rounding_table import FACTOR, RECIPROCAL
+from amp_rewrite.rewriting.paint.passes.keep_cut import KeepCut
 
 HEADER = """<ir_version: 10, opset_import: ["" : 22]>
   g (float[4,4] x) => (float[4,4] y) <float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1},
@@ -54,3 +62,86 @@ def test_what_is_exact_or_rounded_is_not(body: str) -> None:
 
 def test_other_targets_cut_nothing() -> None:
     assert not kept("[cut] b = Div(a, six)", target="schema")
+
+
+CUT = {"Div": RECIPROCAL, "Mul": FACTOR, "HardSigmoid": "alpha", "LeakyRelu": "alpha"}
+NUMBERS = {
+    "w": np.eye(4),
+    "six": 6.0,
+    "four": 4.0,
+    "third": 0.333,
+    "pair": [2.0, 3.0, 4.0, 5.0],
+    "powers": [0.0, -0.5, 4.0, 1.0],
+    "mixed": [0.0, -0.5, 3.0, 1.0],
+    "nil": 0.0,
+    "minus": -4.0,
+}
+
+
+def details(body: str, **options: Any) -> dict[str, str | None]:
+    """Return what nodes make that the pass keeps, all being low, and why."""
+    model = model_of(f"g (float[4,4] x, float[4,4] z) => (float[N] y) {{ {body} }}", **NUMBERS)
+    context = context_of(model, **{"low": BFLOAT16, "cut": CUT, **options})
+    found = marks_of(KeepCut(), context, painting_of(context))
+    return {value: mark.detail for value, mark in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("body", "lost"),
+    [
+        ("y = Div(x, six)", "1 / 6"),
+        ("y = Div(x, pair)", "1 / a constant"),
+        ("y = HardSigmoid(x)", "alpha 0.2"),
+        ("y = HardSigmoid<alpha = 0.3>(x)", "alpha 0.3"),
+        ("y = LeakyRelu(x)", "alpha 0.01"),
+        ("y = LeakyRelu<alpha = 0.7>(x)", "alpha 0.7"),
+        ("m = MatMul(x, w) y = Mul(m, third)", "weights times a constant"),
+        ("m = MatMul(x, w) y = Mul(third, m)", "weights times a constant"),
+        ("m = MatMul(x, w) y = Mul(m, mixed)", "weights times a constant"),
+        ("m = MatMul(x, w) y = Div(m, six)", "1 / 6"),
+        ("m = MatMul(w, x) y = Div(m, six)", "1 / 6"),
+        ("m = Add(x, x) y = Div(m, six)", "1 / 6"),
+        ("q = Div(x, six) y = Exp(q)", "1 / 6"),
+    ],
+)
+def test_what_the_target_cuts_off_is_named(body: str, lost: str) -> None:
+    assert [*details(body).values()] == [f"the target cuts {lost} off"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Div(x, four)",
+        "y = Div(x, powers)",
+        "y = Div(x, nil)",
+        "y = Div(x, z)",
+        "y = Div(six, x)",
+        "q = Div(x, six) y = Erf(q)",
+        "m = MatMul(x, z) y = Div(m, six)",
+        "y = HardSigmoid<alpha = 0.25>(x)",
+        "m = MatMul(x, w) y = Mul(m, powers)",
+        "m = MatMul(x, w) y = Mul(m, minus)",
+        "m = MatMul(x, w) y = Mul(m, x)",
+        "m = MatMul(w, x) y = Mul(m, third)",
+        "m = Add(x, w) y = Mul(m, third)",
+        "y = Mul(third, six)",
+        "y = Mul(x, third)",
+        "q = Mul(x, third) y = MatMul(q, w)",
+    ],
+)
+def test_what_loses_nothing_stays_low(body: str) -> None:
+    assert not details(body)
+
+
+def test_only_what_is_low_is_kept() -> None:
+    model = model_of("g (float[4] x) => (float[4] y) { a = Div(x, six) y = Div(x, six) }", six=6.0)
+    context = context_of(model, BFLOAT16, cut=CUT)
+    assert set(marks_of(KeepCut(), context, painting_of(context, ["y"]))) == {"y"}
+
+
+def test_what_the_low_type_holds_is_exact() -> None:
+    number = 1 + 2.0**-9  # one digit more than bfloat16 has
+    model = model_of(f"g (float[4] x) => (float[4] y) {{ y = LeakyRelu<alpha = {number}>(x) }}")
+    for low, is_kept in ((BFLOAT16, True), (FLOAT16, False)):
+        context = context_of(model, low, cut=CUT)
+        assert bool(marks_of(KeepCut(), context, painting_of(context))) is is_kept

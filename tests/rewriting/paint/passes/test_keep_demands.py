@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from pass_marks import context_of, marks_of, model_of, painting_of
 from position_models import ANGLES, STARTS, constant, feeds, rotary, weight
 from rewrite_text import rewritten
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.oplists import OpLists
+from amp_rewrite.rewriting.paint.passes.keep_demands import KeepDemands
 
 KEPT = {"count", "demand"}
 
@@ -473,3 +478,123 @@ def test_an_angle_is_demanded_of_an_input_that_a_rewrite_made_low(precision: str
     lists = OpLists.from_names(allow=["Add", "MatMul"], precision=precision)
     result = rewritten(source, precision=precision, lists=lists, keep_io_types=False)
     assert kept(result) == {"angle"}
+
+
+GRAPH = "g (float[4,4] x, int64[4,4] n, float[1,1,4,4] m, float[4,4] d) => (float[N] y)"
+NUMBERS = {
+    "two": 2.0,
+    "part": 0.3,
+    "w": np.random.default_rng(0).standard_normal((4, 4)),
+    "d": np.zeros((4, 4)),
+    "p": np.array([0.1, 0.2, 0.3, 0.4]),
+    "grid": np.stack(np.meshgrid(np.linspace(-1, 1, 4), np.linspace(-1, 1, 4)), -1)[None],
+}
+
+
+def details(body: str, given: bool = False, **options: Any) -> dict[str, str]:
+    """Return what nodes make that are demanded or count, and why; all was low if `given`."""
+    numbers = {n: options.pop(n, value) for n, value in NUMBERS.items()}
+    context = context_of(model_of(f"{GRAPH} {{ {body} }}", **numbers), **options)
+    if given:
+        context = replace(context, given=painting_of(context).allow)
+    found = marks_of(KeepDemands(), context)
+    return {value: str(mark.detail) for value, mark in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("a = Mul(x, two) [f] y = Floor(a)", {"a": "jump of f", "y": "jump of f"}),
+        ("a = Mul(x, two) b = Neg(a) [f] y = Floor(b)", dict.fromkeys("aby", "jump of f")),
+        ("a = Mul(x, two) [f] y = Cos(a)", {"a": "angle of f"}),
+        ("[f] y = Floor(x)", {}),
+        ("y = GridSample(m, grid)", {}),
+        ("h = MatMul(x, w) a = Mul(h, two) [f] y = Floor(a)", {}),
+    ],
+)
+def test_who_demands_is_kept_with_what_it_reads(body: str, expected: dict[str, str]) -> None:
+    assert details(body) == expected
+
+
+def test_everyone_who_demands_is_kept_where_all_was_low() -> None:
+    assert details("b = Mul(x, two) [f] y = Cos(b)", True) == dict.fromkeys("by", "angle of f")
+
+
+@pytest.mark.parametrize(
+    ("largest", "function", "is_kept"),
+    [(7.9, "Cos", False), (8.1, "Cos", True), (7.9, "Floor", True), (0.1, "Floor", True)],
+)
+def test_small_angles_are_harmless(largest: float, function: str, is_kept: bool) -> None:
+    found = details(f"a = Neg(x) y = {function}(a)", ranges={"x": (0.0, largest)})
+    assert ("a" in found) is is_kept
+
+
+@pytest.mark.parametrize(
+    ("largest", "factor", "is_kept"),
+    [
+        (2048.0, "Identity(c)", False),
+        (2049.0, "Identity(c)", True),
+        (26.0, "Mul(c, part)", False),  # 7.8
+        (27.0, "Mul(c, part)", True),  # 8.1
+        (1020.0, "Mul(c, two)", False),
+        (1025.0, "Mul(c, two)", True),
+    ],
+)
+def test_small_and_whole_counts_are_harmless(largest: float, factor: str, is_kept: bool) -> None:
+    found = details(f"c = Cast<to = 1>(n) k = {factor} y = Add(k, x)", ranges={"n": (0.0, largest)})
+    assert ("k" in found) is is_kept
+
+
+def test_training_variables_are_no_places() -> None:
+    graph = context_of(model_of(f"{GRAPH} {{ y = Floor(x) }}", **NUMBERS)).type_graph
+    variables = frozenset({graph.flat.value_names.index("x")})
+    assert not details("a = Mul(x, two) y = Floor(a)", variables=variables)
+
+
+@pytest.mark.parametrize(
+    ("places", "is_kept"),
+    [
+        ([0.1, 0.2, 0.3, 0.4], True),
+        ([0.0, 1, 2, 3], False),
+        ([2045.0, 2046, 2047, 2048], False),
+        ([2046.0, 2047, 2048, 2049], True),
+        ([0.3, 0.1, 0.7, 0.2], False),
+    ],
+)
+def test_places_that_would_move_are_compared_in_float32(places: list[float], is_kept: bool) -> None:
+    body = "h = MatMul(x, w) [compare] y0 = Less(h, p) y = Cast<to = 1>(y0)"
+    assert details(body, p=np.array(places)) == ({"y0": "jump of compare"} if is_kept else {})
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("h = MatMul(x, w) e = Exp(h) a = Mul(e, p) [f] y = Sin(a)", "he"),
+        ("h = MatMul(x, w) e = Exp(h) a = Mul(e, p) [f] y = Floor(a)", ""),
+        ("h = MatMul(x, w) a = Mul(h, p) [f] y = Sin(a)", ""),
+    ],
+)
+def test_what_makes_a_frequency_is_kept(body: str, expected: str) -> None:
+    found = {v for v, detail in details(body).items() if detail == "frequency of f"}
+    assert found == {*expected}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("h = MatMul(x, w) k = Add(p, h) [f] y = Sub(k, p)", "ky"),
+        ("h = MatMul(x, w) k = Add(p, h) [f] y = Sub(p, k)", "ky"),
+        ("h = MatMul(x, w) k = Add(p, h) [f] y = Add(p, k)", ""),
+        ("h = MatMul(x, w) k = Add(two, h) [f] y = Sub(k, two)", ""),
+        ("h = MatMul(x, w) [f] y = Sub(h, p)", ""),
+        ("h = MatMul(x, w) [f] y = Sub(h, d)", ""),
+    ],
+)
+def test_how_far_places_were_moved_is_a_small_difference(body: str, expected: str) -> None:
+    assert details(body) == dict.fromkeys(expected, "place of f")
+
+
+def test_a_run_of_places_has_four_elements() -> None:
+    body = "h = MatMul(x, w) k = Add(p, h) y = Sub(k, p)"
+    assert details(body, p=np.array([[0.1], [0.2], [0.3], [0.4]]))
+    assert not details(body, p=np.array([[0.1], [0.2], [0.3]]))

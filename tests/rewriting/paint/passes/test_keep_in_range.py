@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
-from rewrite_text import assert_close, parse, reasons, rewritten
+from pass_marks import context_of, marks_of, model_of, painting_of
+from rewrite_text import assert_close, lists_of, parse, reasons, rewritten
 
 import amp_rewrite as amp
+from amp_rewrite.base.name_patterns import NamePattern
+from amp_rewrite.rewriting.paint.node_rules import NodeRules
+from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
 
 IDENTITY = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
 X = np.array([[1, -2, 3, 0.5], [0, 0, 0, 0]], np.float32)
@@ -119,3 +127,70 @@ def test_empty_tensors_are_no_different(shape: str) -> None:
         "{ h = MatMul(x, w) s = ReduceSum(none) d = Add(h, s) y = MatMul(d, w) }"
     )
     assert reasons(rewritten(source))["MatMul_0"] == "allow-list"
+
+
+GRAPH = "g (float[4,4] x, float[4,4] z, float[1,4,4] r, float e) => (float[N] y)"
+FAR = {"x": (7e4, 8e4), "e": (7e4, 8e4), "z": (1.0, 2.0)}
+
+
+def beyond(body: str, low: str | None = None, **options: Any) -> dict[str, str]:
+    """Return what nodes make that leave the range or read what does, and why; all is low."""
+    numbers = {"w": np.full((4, 4), 5e4), "one": 1.0, "least": -1e9}
+    options = {"ranges": FAR, **options}
+    context = context_of(model_of(f"{GRAPH} {{ {body} }}", **numbers), **options)
+    names = None if low is None else low.split()
+    found = marks_of(KeepInRange(), context, painting_of(context, names))
+    return {value: str(mark.reason).partition("-")[0] for value, mark in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("n = Neg(x) y = Exp(n)", "ny"),
+        ("n = Neg(z) y = Exp(n)", ""),
+        ("n = Neg(e) y = Clip(z, n)", "n"),
+        ("n = Abs(e) y = Clip(z, one, n)", "n"),
+        ("n = Neg(e) y = Clip(n, one)", "ny"),
+        ("n = Neg(e) y = Max(n, one)", "ny"),
+        ("n = Neg(x) c = Less(n, z) y = Where(c, z, z)", "n"),
+        ("m = Mul(z, least) s = Add(r, m) y = Softmax(s)", "ms"),
+        ("m = Mul(z, least) y = com.microsoft.MultiHeadAttention<num_heads = 1>(r, m, r)", "my"),
+        (
+            "m = Mul(z, least) y = com.microsoft.MultiHeadAttention<num_heads = 1>"
+            '(r, r, r, "", "", m)',
+            "m",
+        ),
+    ],
+)
+def test_who_minds_a_number_that_becomes_infinite(body: str, expected: str) -> None:
+    assert beyond(body) == dict.fromkeys(expected, "certain")
+
+
+def test_only_what_was_low_is_marked() -> None:
+    assert set(beyond("n = Neg(x) y = Exp(n)", "y")) == {"y"}
+    assert set(beyond("n = Neg(x) y = Exp(n)", "n")) == {"n"}
+
+
+def test_the_user_and_data_overrule_estimates_and_no_facts() -> None:
+    likely, certain = "[n] h = MatMul(z, w) y = Exp(h)", "[n] h = Neg(x) y = Exp(h)"
+    assert beyond(likely, ranges={}) == dict.fromkeys("hy", "likely")
+    assert beyond(certain) == dict.fromkeys("hy", "certain")
+    rules = NodeRules(allow=(NamePattern.of("n", "here"),))
+    assert beyond(likely, ranges={}, rules=rules) == {"y": "likely"}
+    assert beyond(certain, rules=rules) == dict.fromkeys("hy", "certain")
+    lists = replace(lists_of("float16"), only_low=True, measured=True)
+    assert beyond(likely, ranges={}, lists=lists) == {}
+    assert beyond(certain, lists=lists) == dict.fromkeys("hy", "certain")
+
+
+@pytest.mark.parametrize(("tail", "expected"), [((), ""), ((1,), "hy")])
+def test_what_is_inside_a_group_without_a_tail_is_never_rounded(
+    tail: tuple[int, ...], expected: str
+) -> None:
+    body = "h = MatMul(z, w) y = Exp(h)"
+    graph = context_of(model_of(f"{GRAPH} {{ {body} }}", w=np.ones((4, 4)))).type_graph
+    context = context_of(
+        model_of(f"{GRAPH} {{ {body} }}", w=np.full((4, 4), 5e4)),
+        groups=(SimpleNamespace(tail=tail, inner=(graph.flat.value_names.index("h"),)),),
+    )
+    assert set(marks_of(KeepInRange(), context, painting_of(context))) == {*expected}

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import pytest
+from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import rewritten
+
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16, DType
+from amp_rewrite.rewriting.paint.passes.keep_masks import KeepMasks
 
 W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
 
@@ -36,3 +44,133 @@ def test_a_mask_that_trilu_makes_leaves_an_element_in_every_row() -> None:
 
 def test_nodes_that_the_user_allows_stay_low() -> None:
     assert "add" not in kept(ADDED, FILL, allow_nodes=["add"])
+
+
+GRAPH = "g (float[4,4] x, float[4,4] z, bool[4,4] keep, bool[4,4] see) => (float[N] y)"
+NUMBERS = {"nil": 0.0, "fill": -1e4, "more": -1e5, "two": 2.0, "one": np.array(1)}
+HEAD, TAIL = "h = Exp(x) m = Where(keep, nil, fill)", "y = Softmax(s)"
+
+
+def details(body: str, low: DType = FLOAT16, **options: Any) -> dict[str, str]:
+    """Return what nodes make that masks keep in float32, all being low, and why."""
+    ranges = options.pop("ranges", None)
+    model = model_of(f"{GRAPH} {{ {body} }}", **{**NUMBERS, **options})
+    context = context_of(model, low, ranges)
+    found = marks_of(KeepMasks(), context, painting_of(context))
+    return {value: str(mark.detail) for value, mark in found.items()}
+
+
+WHERE = "where nothing is to be seen; in float16 rows without anything else would come out"
+MASKS = {
+    "added": ("s = Add(h, m)", "msy"),
+    "added first": ("s = Add(m, h)", "msy"),
+    "one of several": ("s = Sum(h, h, m)", "msy"),
+    "taken away": ("n = Neg(m) s = Sub(h, n)", "mnsy"),
+    "in front of moves": ("a = Add(h, m) s = Transpose(a)", "masy"),
+    "in front of a factor": ("a = Add(h, m) s = Mul(a, two)", "masy"),
+    "moved": ("i = Identity(m) s = Add(h, i)", "misy"),
+    "added to an input": ("s = Add(z, m)", "msy"),
+    "put in place of scores": ("s = Where(keep, h, fill)", ""),
+    "multiplied": ("s = Mul(h, m)", ""),
+    "in front of a function": ("a = Add(h, m) s = Exp(a)", ""),
+    "in front of nothing": ("a = Add(h, m) s = Exp(h)", ""),
+    "added to itself": ("a = Where(see, nil, more) n = Add(m, a) s = Add(h, n)", "mansy"),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_mask_counts_where_it_is_added_to_scores(name: str) -> None:
+    body, nodes = MASKS[name]
+    found = details(f"{HEAD} {body} {TAIL}")
+    assert set(found) == {*nodes}
+    assert all("adds 1e+04 " + WHERE in detail for detail in found.values())
+
+
+@pytest.mark.parametrize(
+    ("tail", "nodes"),
+    [
+        ("y = Softmax(s)", "msy"),
+        ("y = LogSoftmax(s)", "msy"),
+        ("l = ReduceMax(s) d = Sub(s, l) y = Exp(d)", "msy"),
+        ("y = Sigmoid(s)", ""),
+        ("y = Hardmax(s)", ""),
+    ],
+)
+def test_what_shares_scores_out_is_kept_with_them(tail: str, nodes: str) -> None:
+    assert set(details(f"{HEAD} s = Add(h, m) {tail}")) == {*nodes}
+
+
+def test_each_softmax_is_looked_at() -> None:
+    body = f"{HEAD} a = Softmax(h) s = Add(h, m) b = Softmax(s) t = Add(x, m) y = LogSoftmax(t)"
+    assert set(details(body)) == {*"msbty"}
+
+
+def test_only_what_was_low_is_kept() -> None:
+    context = context_of(model_of(f"{GRAPH} {{ {HEAD} s = Add(h, m) {TAIL} }}", nil=0.0, fill=-1e4))
+    assert set(marks_of(KeepMasks(), context, painting_of(context, "sy"))) == {"s", "y"}
+
+
+@pytest.mark.parametrize(
+    ("low", "fill", "is_kept"),
+    [
+        (FLOAT16, -1e4, True),
+        (FLOAT16, -3.4e38, True),
+        (BFLOAT16, -1e4, True),
+        (BFLOAT16, -(2.0**39), True),
+        (BFLOAT16, -(2.0**40), False),
+        (BFLOAT16, -3.4e38, False),
+        (FLOAT16, -10.0, False),
+    ],
+)
+def test_a_fill_that_swallows_every_score_in_both_types_is_right(
+    low: DType, fill: float, is_kept: bool
+) -> None:
+    found = details(f"{HEAD} s = Add(h, m) {TAIL}", low, fill=fill)
+    assert set(found) == ({*"msy"} if is_kept else set())
+
+
+@pytest.mark.parametrize(("row", "is_kept"), [([-1e4] * 4, True), ([-1e4, -1e4, 0, -1e4], False)])
+def test_a_row_with_something_to_be_seen_is_right(row: list[float], is_kept: bool) -> None:
+    held = np.zeros((4, 4))
+    held[2] = row
+    found = details(f"h = Exp(x) s = Add(h, held) {TAIL}", held=held)
+    assert set(found) == ({"s", "y"} if is_kept else set())
+
+
+# Masks that the caller gives.
+
+
+@pytest.mark.parametrize(
+    ("body", "nodes"),
+    [
+        ("s = Add(h, z)", "sy"),
+        ("s = Add(z, h)", "sy"),
+        ("s = Add(x, z)", ""),
+        ("k = Constant<value = float {1.0}>() s = Add(k, z)", ""),
+        ("s = Add(two, z)", ""),
+        ("a = Add(h, z) s = Add(two, a)", "asy"),
+        ("t = Transpose(z) s = Add(h, t)", "tsy"),
+        ("t = Mul(z, two) s = Add(h, t)", ""),
+        ("a = Add(x, z) s = Add(h, a)", "asy"),
+    ],
+)
+def test_an_input_that_is_added_to_scores_may_be_a_mask(body: str, nodes: str) -> None:
+    found = details(f"h = Exp(held) {body} {TAIL}", held=np.ones((4, 4)))
+    assert set(found) == {*nodes}
+
+
+def test_what_is_said_of_a_mask_that_the_caller_gives() -> None:
+    body = f"h = Exp(x) [sum] s = Add(h, z) {TAIL}"
+    found = details(body)
+    assert found["s"].startswith("sum adds an input that may be a mask; in float16 rows that it")
+    assert not details(body, ranges={"z": (-10.0, 10.0)})
+    assert not details(f"s = Add(x, z) {TAIL}", ranges={"x": (-1.0, 1.0)})
+
+
+def test_a_sum_of_masks_of_which_the_caller_gives_one() -> None:
+    body = f"{HEAD} n = Add(m, z) [sum] s = Add(h, n) {TAIL}"
+    found = details(body)
+    assert set(found) == {*"mnsy"}
+    assert found["s"].startswith("sum adds a sum of masks, of which the caller gives one; in fl")
+    assert "sum of masks" in details(body, BFLOAT16, fill=-3.4e38)["s"]
+    assert not details(f"{HEAD} s = Add(h, m) {TAIL}", BFLOAT16, fill=-3.4e38)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import numpy_helper
+from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import actions, assert_close, assert_rewrites, initializer, reasons, rewritten
 
 import amp_rewrite as amp
-from amp_rewrite.dtypes import BFLOAT16
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16, DType
+from amp_rewrite.rewriting.paint.passes.keep_overflows import KeepOverflows
 
 W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
 ROWS = np.array([[-30, -40, -20, -50], [1, 2, 3, 4]], np.float32)
@@ -218,3 +221,168 @@ def test_a_computed_mask_whose_constant_may_not_change_ends_in_front_of_its_cast
     assert [n.op_type for n in result.model.graph].count("Clip") == 1
     assert "bfloat16" in amp.explain(result, "Softmax_4")
     assert_close(result, text, {"x": ROWS, "m": SEEN})
+
+
+GRAPH = "g (float[4,4] x, float[4,4] z, bool[4,4] keep) => (float[N] y)"
+NUMBERS = {
+    "huge": 1e6,
+    "least": -1e9,
+    "infinite": -np.inf,
+    "one": 1.0,
+    "flat": np.array([16]),
+    "shape": np.array([4, 4]),
+    "yes": np.array(True),
+}
+
+
+def details(body: str, high: str = "", low: DType = FLOAT16, **fields: Any) -> dict[str, str]:
+    """Return what nodes make that constants keep, and why; all but `high` is low."""
+    text = f"{GRAPH} {{ {body} }}"
+    given = {**NUMBERS, **{n: fields.pop(n) for n in [*fields] if n in NUMBERS}}
+    model = model_of(text, **given)
+    context = context_of(model, low, **fields)
+    graph = context.type_graph
+    names = {graph.flat.value_names[v] for v in graph.flat.outputs} - {*high.split()}
+    found = marks_of(KeepOverflows(), context, painting_of(context, names))
+    return {value: str(mark.detail) for value, mark in found.items()}
+
+
+REACHED = {
+    "a divisor": ("y = Div(x, huge)", "y"),
+    "a dividend": ("y = Div(huge, x)", "y"),
+    "behind an Identity": ("a = Identity(huge) y = Mul(x, a)", "ay"),
+    "negated": ("a = Neg(huge) y = Mul(x, a)", "ay"),
+    "behind arithmetic": ("a = Mul(x, huge) y = Exp(a)", "a"),
+    "held by a node": ("a = Constant<value_float = 1e6>() y = Mul(x, a)", "y"),
+    "repeated": ("a = ConstantOfShape<value = float[1] {1e6}>(shape) y = Mul(x, a)", "ay"),
+    "read twice": ("a = Mul(x, huge) y = Mul(z, huge)", "ay"),
+    "a bound": ("y = Clip(x, least, huge)", ""),
+    "what is clipped": ("a = Clip(huge, one) y = Mul(x, a)", "a"),
+    "in range": ("y = Mul(x, one)", ""),
+    "of a branch": (
+        "b = If(yes) <then_branch = t () => (float p) { p = Constant<value_float = 1e6>() },"
+        " else_branch = e () => (float q) { q = Constant<value_float = 1.0>() }> y = Mul(x, b)",
+        "by",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_what_a_constant_out_of_range_reaches_is_kept(name: str) -> None:
+    body, nodes = REACHED[name]
+    found = details(body)
+    assert set(found) == {*nodes}
+    assert all(" reaches 1e+06, float16 ends at 65504" in why for why in found.values())
+    assert not details(body, low=BFLOAT16)
+
+
+@pytest.mark.parametrize(
+    ("number", "is_kept"), [(65519.0, False), (65520.0, True), (-65520.0, True)]
+)
+def test_a_constant_is_out_of_range_where_it_rounds_to_infinity(
+    number: float, is_kept: bool
+) -> None:
+    assert bool(details("y = Mul(x, huge)", huge=number)) is is_kept
+    assert not details("y = Mul(x, huge)", huge=np.inf)
+
+
+def test_what_is_float32_is_not_marked_and_hands_a_constant_on() -> None:
+    assert not details("y = Mul(x, huge)", high="y")
+    assert set(details("a = Identity(huge) y = Mul(x, a)", high="a")) == {"y"}
+    assert set(details("a = Mul(huge, one) y = Mul(x, a)", high="a")) == set()
+
+
+def test_numbers_that_are_taken_to_fit_keep_nothing() -> None:
+    context = context_of(model_of(f"{GRAPH} {{ y = Mul(x, huge) }}", huge=1e6))
+    context = replace(context, values=context.values.fitting())
+    assert not marks_of(KeepOverflows(), context, painting_of(context))
+
+
+@pytest.mark.parametrize(("default", "kept"), [(1e6, "ab"), (-1e6, "ab"), (1.0, "")])
+def test_what_reads_a_default_out_of_range_is_kept(default: float, kept: str) -> None:
+    text = """g (float[4,4] x, float state) => (float[N] y)
+        { a = Mul(x, state) b = Clip(x, state) c = Exp(x) y = Mul(state, x) }"""
+    context = context_of(model_of(text, state=default))
+    low = painting_of(context, "abc")
+    found = marks_of(KeepOverflows(), context, low)
+    assert set(found) == {*kept}
+
+
+MASKED = "s = Where(keep, x, least)"
+MASKS = {
+    "in front of a Softmax": (f"{MASKED} y = Softmax(s)", ""),
+    "in front of a maximum": (f"{MASKED} y = ReduceMax(s)", ""),
+    "moved": ("i = Identity(least) s = Where(keep, x, i) y = Softmax(s)", ""),
+    "in front of a function": (f"{MASKED} y = Exp(s)", "sy"),
+    "in front of two": (f"{MASKED} t = Softmax(s) y = Exp(s)", "sy"),
+    "an output": ("y = Where(keep, x, least)", "y"),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_a_mask_only_has_to_be_lower_than_everything(name: str) -> None:
+    body, nodes = MASKS[name]
+    assert set(details(body)) == {*nodes}
+    above = details(body, least=1e9)
+    assert above
+    assert all("reaches 1e+09" in why for why in above.values())
+
+
+def test_a_mask_that_is_cast_at_run_time_becomes_infinite() -> None:
+    body = f"{MASKED} y = Softmax(s)"
+    assert set(details(body, converts_weights=False)) == {"s"}
+    assert not details(body, converts_weights=True)
+
+
+def test_a_mask_that_is_cast_in_front_of_what_moves_it_becomes_infinite() -> None:
+    body = "i = Identity(least) s = Where(keep, x, i) y = Softmax(s)"
+    assert set(details(body, converts_weights=False)) == {"i", "s"}
+
+
+ATTENTION = "com.microsoft.MultiHeadAttention<num_heads = 1>"
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        (f'y = {ATTENTION}(r, r, r, b, "", m)', ""),
+        (f'i = Identity(m) y = {ATTENTION}(r, r, r, b, "", i)', ""),
+        (f'y = {ATTENTION}(r, m, r, b, "", m)', "y"),
+        (f'y = {ATTENTION}(r, m, r, b, "", s)', "y"),
+    ],
+)
+@pytest.mark.parametrize("last", ["m", "b"])
+def test_the_mask_of_an_attention_only_has_to_be_lower_than_everything(
+    body: str, kept: str, last: str
+) -> None:
+    numbers = {"m": np.full((1, 4, 4), -1e9), "b": np.ones(12)}
+    numbers = {name: numbers[name] for name in ("mb" if last == "b" else "bm")}
+    text = f"g (float[1,4,4] r, float[1,1,4,4] s) => (float[N] y) {{ {body} }}"
+    context = context_of(model_of(text, **numbers))
+    assert set(marks_of(KeepOverflows(), context, painting_of(context))) == {*kept}
+
+
+SUM = "k = Exp(z) m = Mul(k, least) s = Add(x, m) y = Softmax(s)"
+
+
+def test_a_mask_that_float32_arithmetic_made_becomes_infinite_in_its_cast() -> None:
+    assert set(details(SUM, high="k m")) == {"s"}
+    assert set(details(SUM, high="k m", low=BFLOAT16, least=-3.4e38, converts_weights=False)) == {
+        "s"
+    }
+
+
+def test_a_mask_ends_at_the_edge_of_a_type_as_wide_as_float32() -> None:
+    assert not details(SUM, high="k m", low=BFLOAT16)  # in range
+    assert not details(SUM, high="k m", low=BFLOAT16, least=-3.4e38)
+
+
+def test_a_mask_ends_in_front_of_its_cast_where_arithmetic_alone_made_it() -> None:
+    assert not details(SUM.replace("Exp", "Abs"), high="k m")
+    assert not details(SUM.replace("Exp", "Abs"))
+
+
+def test_other_arithmetic_in_float32_hands_nothing_on() -> None:
+    assert not details(SUM, high="k m", least=1e9)
+    assert not details(SUM.replace("Mul", "Div"), high="k m")
+    assert not details(SUM.replace("Softmax", "Exp"), high="k m")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+from pass_marks import context_of, marks_of
 from rewrite_text import assert_rewrites, step
+
+from amp_rewrite.graph.metadata_keys import PART_KEY
+from amp_rewrite.rewriting.paint.passes.keep_parts import KeepParts
 
 
 def test_the_update_stays_float32_although_it_lies_between_allow_operators() -> None:
@@ -164,3 +169,193 @@ def test_sequences_of_gradients_stay_float32() -> None:
             y = Cast<to = 1>(y_fp16)
         }""",
     )
+
+
+LOSS, GRADIENT = "the loss", "the gradient of the loss"
+SUM_OVER_AXES = "a sum over axes in a gradient"
+COUNT = "it computes with a number of elements"
+SUM = "the sum of the gradients that arrive at a variable"
+
+
+def marks(body: str, parts: str = "", loss: str = "") -> dict[str, str]:
+    """Return what nodes make that stay float32, and why.
+
+    `parts` are node, part and, of gradients, the node that it is of: "u=update d=gradient/f".
+    """
+    text = f"g (float[4,4] x, float[4,4] z, int64[1] n, bool c) => (float[N] y) {{ {body} }}"
+    named = (word.split("=") for word in parts.split())
+    parts_of = {node: part.replace("/", " of ") for node, part in named}
+    held = step(text, parts_of, loss)
+    inner = [n for node in held.graph.node for a in node.attribute for n in a.g.node]
+    for node in inner:
+        if node.name in parts_of:
+            node.metadata_props.add(key=PART_KEY, value=parts_of[node.name].split()[0])
+    found = marks_of(KeepParts(), context_of(held))
+    return {value: str(mark.detail) for value, mark in found.items()}
+
+
+def test_a_model_without_parts_has_none() -> None:
+    assert not marks("[a] y = Exp(x)")
+    assert not marks("[a] y = Exp(x)", loss="y")
+    assert marks("[a] l = Exp(x) [b] y = Exp(x)", "b=update", "l") == {
+        "l": LOSS,
+        "y": "part update of the training step",
+    }
+
+
+@pytest.mark.parametrize(
+    ("part", "stays"),
+    [
+        ("update", True),
+        ("loss", True),
+        ("sum", True),
+        ("clip", True),
+        ("loss-scale", True),
+        ("random", False),
+        ("gradient/f", False),
+    ],
+)
+def test_what_parts_stay_float32(part: str, stays: bool) -> None:
+    words = f"part {part} of the training step"
+    assert marks("[a] y = Exp(x)", f"a={part}") == ({"y": words} if stays else {})
+
+
+BRANCHES = """[if] y = If(c) <then_branch = t () => (float[4,4] p) { [in] p = Exp(x) },
+    else_branch = e () => (float[4,4] q) { [other] q = Exp(z) }>"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "kept"),
+    [
+        ("if=update", "ypq"),
+        ("if=update in=gradient/f", "yq"),
+        ("in=update", "p"),
+        ("other=update", "q"),
+    ],
+)
+def test_what_is_inside_a_node_has_its_part_unless_it_says_otherwise(parts: str, kept: str) -> None:
+    assert set(marks(f"{BRANCHES} [k] k = Exp(y)", parts)) == {*kept}
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        ("[h] h = MatMul(x, x) [a] a = Sigmoid(h) [l] l = Exp(a) [u] y = Exp(z)", "al"),
+        ("[h] h = MatMul(x, x) [a] a = Sigmoid(h) [l] l = MatMul(a, a) [u] y = Exp(z)", "al"),
+        ("[l] l = MatMul(x, x) [u] y = Exp(z)", "l"),
+        ("[a] a = Exp(x) [l] l = Sigmoid(a) [k] k = MatMul(l, l) [u] y = Exp(k)", "l"),
+        ("[a] a = Exp(z) [h] h = MatMul(x, x) [l] l = Add(a, h) [u] y = Exp(z)", "al"),
+        ("[a] a = Exp(x) [h] h = MatMul(a, z) [l] l = Add(a, h) [u] y = Exp(z)", "l"),
+    ],
+)
+def test_the_loss_is_what_follows_the_last_products(body: str, kept: str) -> None:
+    found = marks(body, "u=update", "l")
+    assert found.pop("y") == "part update of the training step"
+    assert found == dict.fromkeys(kept, LOSS)
+
+
+def test_products_of_gradients_are_no_products_of_the_model() -> None:
+    body = "[a] a = Exp(x) [g] k = MatMul(a, a) [l] l = Add(a, k) [u] y = Exp(z)"
+    assert set(marks(body, "g=gradient/f u=update", "l")) == {"a", "l", "y"}
+    assert set(marks(body, "g=random u=update", "l")) == {"l", "y"}
+
+
+def test_gradients_of_the_loss_and_of_float32_parts_stay() -> None:
+    body = """[f] h = MatMul(x, x) [s] l = Sigmoid(h) [a] a = Exp(l) [b] b = Mul(a, a)
+        [c] d = Mul(b, b) [u] y = Exp(d)"""
+    parts = "a=gradient/s b=gradient/u c=gradient/f u=update"
+    assert marks(body, parts, "l") == {
+        "l": LOSS,
+        "a": GRADIENT,
+        "b": GRADIENT,
+        "y": "part update of the training step",
+    }
+
+
+def test_only_sequences_of_gradients_stay() -> None:
+    body = "[a] s = SequenceConstruct(x, x) [b] p = SequenceAt(s, n) [e] y = Exp(p)"
+    why = "gradients of any type pass here (GATE_GRAPH)"
+    assert marks(body, "a=gradient/f e=gradient/f") == {"s": why}
+    assert not marks(body, "a=random e=gradient/f")
+
+
+# Sums over axes.
+
+
+@pytest.mark.parametrize(
+    ("body", "parts", "kept"),
+    [
+        ("[a] t = Mul(x, z) [b] s = ReduceSum(t) [c] y = Sub(t, s)", "a=f b=f c=f", "tsy"),
+        ("[a] t = Mul(x, z) [b] s = ReduceSum(t) [c] y = Sub(t, s)", "a=f b=f c=k", "s"),
+        ("[a] t = Mul(x, z) [b] s = ReduceSum(t) [c] y = Sub(t, s)", "a=f b=f", "s"),
+        ("[a] t = Mul(x, z) [b] s = ReduceSum(t) [c] y = Neg(s)", "a=f b=f c=f", "ts"),
+        ("[a] t = MatMul(x, z) [b] s = ReduceSum(t) [c] y = Neg(s)", "a=f b=f c=f", "s"),
+        ("[a] t = Mul(x, z) [b] s = Exp(t) [c] y = Sub(t, s)", "a=f b=f c=f", ""),
+        ("[a] t = Mul(x, z) [b] s = ReduceMax(t) [c] y = Sub(t, s)", "a=f b=f c=f", ""),
+        (
+            "[a] t = Mul(x, z) [b] s = ReduceSum(t) [c] d = Sub(t, s) [e] e = Mul(x, z)"
+            " [g] r = ReduceSum(e) [h] y = Sub(d, r)",
+            "a=f b=f c=f e=k g=k",
+            "tsdr",
+        ),
+    ],
+)
+def test_a_rule_that_goes_on_with_a_sum_stays_as_a_whole(body: str, parts: str, kept: str) -> None:
+    given = " ".join(f"{part.replace('=', '=gradient/')}" for part in parts.split())
+    assert marks(body, given) == dict.fromkeys(kept, SUM_OVER_AXES)
+
+
+# Numbers of elements.
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        ("[a] k = Cast<to = 1>(n) [b] y = Div(x, k)", "y"),
+        ("[a] k = Cast<to = 1>(n) [b] m = Neg(k) [c] y = Div(x, m)", "my"),
+        ("[h] h = Exp(x) [a] k = Cast<to = 1>(n) [b] m = Div(h, k) [c] y = Mul(m, h)", "m"),
+        ("[a] k = Cast<to = 1>(n) [b] m = Neg(k) [c] o = Add(k, m) [d] y = Div(x, o)", "moy"),
+        ("[a] k = Cast<to = 1>(c) [b] y = Div(x, k)", ""),
+        ("[a] i = Cast<to = 6>(n) [b] k = Cast<to = 1>(i) [c] y = Div(x, k)", "y"),
+        ("[a] i = Cast<to = 3>(n) [b] k = Cast<to = 1>(i) [c] y = Div(x, k)", ""),
+        ("[a] k = Cast<to = 11>(x) [b] l = Cast<to = 1>(k) [c] y = Div(x, l)", ""),
+        ("[a] k = Exp(x) [b] y = Div(x, k)", ""),
+        (
+            "e = Constant<value_int = 4>() v = Constant<value_floats = [0.0, 1.0]>() "
+            "[a] k = OneHot(n, e, v) [b] y = Div(x, k)",
+            "",
+        ),
+        ("[z] k = Cast<to = 1>(n) [b] y = Div(x, k)", ""),
+    ],
+)
+def test_what_computes_with_a_number_of_elements_stays(body: str, kept: str) -> None:
+    assert marks(body, " ".join(f"{node}=gradient/f" for node in "abcd")) == dict.fromkeys(
+        kept, COUNT
+    )
+
+
+# Sums of gradients.
+
+
+@pytest.mark.parametrize(
+    ("body", "is_kept"),
+    [
+        ("[a] s = Add(x, z) [u] y = Exp(s)", True),
+        ("[a] s = Sum(x, z, x) [u] y = Exp(s)", True),
+        ("[a] s = Add(x, z) [b] t = Transpose(s) [c] r = Neg(t) [u] y = Exp(r)", True),
+        ("[a] s = Add(x, z) [b] t = Transpose(s) [u] y = Exp(t) [u] k = Exp(s)", True),
+        ("[a] s = Add(x, z) [u] y = Exp(s) [b] t = Transpose(s)", True),
+        ("[a] s = Mul(x, z) [u] y = Exp(s)", False),
+        ("[a] s = Add(x, z) [b] y = Exp(s)", False),
+        ("[a] s = Add(x, z) [u] y = Exp(s) [b] t = Exp(s)", False),
+        ("[a] s = Add(x, z) [u] y = Exp(s) [z] t = Transpose(s)", False),
+        ("[a] s = Add(x, z) [b] t = Exp(s) [u] y = Exp(t)", False),
+        ("[a] s = Add(x, z) [b] y = Transpose(s)", False),
+        ("[a] s = Add(x, z) [u] k = Exp(x) [b] y = Exp(z)", False),
+        ("[z] s = Add(x, z) [u] y = Exp(s)", False),
+    ],
+)
+def test_a_sum_that_only_the_update_reads_stays(body: str, is_kept: bool) -> None:
+    parts = "a=gradient/f b=gradient/f c=gradient/f u=update"
+    found = marks(body, parts)
+    assert {value for value, why in found.items() if why == SUM} == ({"s"} if is_kept else set())

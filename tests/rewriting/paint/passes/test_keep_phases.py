@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import pytest
+from pass_marks import context_of, marks_of, model_of
 from rewrite_text import parse
 
 import amp_rewrite as amp
+from amp_rewrite.rewriting.paint.passes.keep_phases import KeepPhases
 
 SOURCE = """g (float[8,8] x) => (float[8,8] y) <float[8,8] c = {ROW}, float[8,8] s = {ROW}> {
     [real] re = MatMul(x, c) [imaginary] im = MatMul(x, s) [quotient] q = Div(im, re)
@@ -32,3 +37,181 @@ def test_a_node_that_the_user_allows_is_not_kept() -> None:
 
 def test_force_all_keeps_nothing() -> None:
     assert "demand" not in {reason for reason, _ in marks(level="UNSAFE_FORCE_ALL").values()}
+
+
+GRAPH = "g (float[8,32] x, float[32,8] z, float e) => (float[N] y)"
+NUMBERS = {
+    "c": np.linspace(-1, 1, 256).reshape(32, 8),
+    "s": np.linspace(-2, 1, 256).reshape(32, 8),
+    "nil": 0.0,
+    "half": 0.5,
+    "minus": -1.0,
+    "yes": np.array(True),
+    "zero": np.array(0),
+    "one": np.array(1),
+}
+PARTS = "re = MatMul(x, c) im = MatMul(x, s)"
+
+
+def kept(body: str, **constants: Any) -> set[str]:
+    """Return what the nodes make that a phase keeps in float32."""
+    model = model_of(f"{GRAPH} {{ {body} }}", **{**NUMBERS, **constants})
+    return set(marks_of(KeepPhases(), context_of(model)))
+
+
+@pytest.mark.parametrize(
+    ("angle", "nodes"),
+    [
+        ("y = Atan(q)", "qy"),
+        ("y = Asin(q)", "qy"),
+        ("y = Acos(q)", "qy"),
+        ("n = Neg(q) y = Atan(n)", "qny"),
+        ("n = Transpose(q) y = Atan(n)", "qny"),
+        ("n = Mul(q, half) y = Atan(n)", "qny"),
+        ("n = Add(q, half) y = Atan(n)", "qny"),
+        ("n = Sub(half, q) y = Atan(n)", "qny"),
+        ("n = Clip(q, minus) y = Acos(n)", "qny"),
+        ("n = Max(q, minus) m = Min(n, half) y = Acos(m)", "qmny"),
+        ("n = Where(yes, q, half) y = Atan(n)", "qny"),
+        ("y = Tan(q)", ""),
+        ("n = Exp(q) y = Atan(n)", ""),
+        ("n = Mul(q, e) y = Atan(n)", ""),
+    ],
+)
+def test_what_stands_between_a_quotient_and_an_angle(angle: str, nodes: str) -> None:
+    found = kept(f"{PARTS} q = Div(im, re) {angle}")
+    assert found == ({*nodes, "re", "im"} if nodes else set())
+
+
+@pytest.mark.parametrize(
+    ("quotient", "nodes"),
+    [
+        ("q = Div(im, re)", "q"),
+        ("r = Reciprocal(re) q = Mul(im, r)", "qr"),
+        ("r = Reciprocal(re) q = Mul(r, im)", "qr"),
+        ("r = Reciprocal(re) t = Identity(r) q = Mul(im, t)", "qrt"),
+        ("r = Pow(re, minus) q = Mul(im, r)", "qr"),
+        ("q = Mul(im, re)", ""),
+        ("q = Div(im, half)", ""),
+        ("q = Add(im, re)", ""),
+        ("q = Mul(e, z)", ""),
+    ],
+)
+def test_what_divides_makes_a_quotient(quotient: str, nodes: str) -> None:
+    found = kept(f"{PARTS} {quotient} y = Atan(q)")
+    assert found == ({"re", "im", "y", *nodes} if nodes else set())
+
+
+def test_a_number_over_data_is_a_quotient() -> None:
+    assert kept(f"{PARTS} q = Div(half, re) y = Atan(q)") == {"re", "q", "y"}
+
+
+@pytest.mark.parametrize(
+    ("reader", "is_kept"),
+    [
+        ("k = Less(re, nil)", True),
+        ("k = GreaterOrEqual(nil, im)", True),
+        ("k = Equal(re, nil)", True),
+        ("k = Floor(im)", True),
+        ("k = Exp(re)", False),
+        ("k = MatMul(re, z)", False),
+        ("k = Less(q, nil)", False),
+    ],
+)
+def test_what_compares_the_operands_of_a_quotient_is_kept(reader: str, is_kept: bool) -> None:
+    found = kept(f"{PARTS} q = Div(im, re) y = Atan(q) {reader}")
+    assert found == {"re", "im", "q", "y"} | ({"k"} if is_kept else set())
+
+
+def test_each_angle_has_its_own_quotient() -> None:
+    body = f"{PARTS} a = Exp(re) b = Atan(a) q = Div(im, re) y = Acos(q)"
+    assert kept(body) == {"re", "im", "q", "y"}
+    source = f"{GRAPH} {{ {PARTS} q = Div(im, re) [one] a = Atan(q) [two] y = Asin(q) }}"
+    marks = marks_of(KeepPhases(), context_of(model_of(source, **NUMBERS)))
+    details = {value: mark.detail for value, mark in marks.items()}
+    assert details == {
+        **dict.fromkeys(("re", "im", "q", "a"), "phase of one"),
+        "y": "phase of two",
+    }
+
+
+# The signals that a transform reads.
+
+SIGNALS = {
+    "a function": ("f = Tanh(x)", "f"),
+    "a harmonic source": ("a = Sin(x) b = Mul(a, half) f = Tanh(b)", "abf"),
+    "a sum of a few": ("a = Sin(x) b = MatMul(a, few) d = Transpose(b) f = MatMul(d, back)", ""),
+    "arithmetic": ("a = Add(x, x) b = Sub(a, half) d = Div(b, half) f = Relu(d)", "abdf"),
+    "a rectifier that hands on": ("f = LeakyRelu(x)", "f"),
+    "shares": ("f = Softmax(x)", ""),
+    "what a function makes of shares": ("a = Softmax(x) f = Tanh(a)", "f"),
+    "a normalization": ("f = LayerNormalization(x, scale)", ""),
+    "a layer": ("f = MatMul(x, wide)", ""),
+    "a function beside a layer": ("a = Sin(x) b = MatMul(x, wide) f = Add(a, b)", "af"),
+    "a function beside shares": ("a = Sin(x) b = Softmax(x) f = Add(a, b)", "af"),
+    "a function of a moved constant": ("b = Transpose(wide) a = Cos(x) f = Mul(a, b)", "af"),
+    "nothing": ("f = Identity(x)", "f"),
+}
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_what_makes_a_signal_is_kept_with_its_spectrum(name: str) -> None:
+    signal, nodes = SIGNALS[name]
+    found = kept(
+        f"{signal} re = MatMul(f, c) im = MatMul(f, s) q = Div(im, re) y = Atan(q)",
+        few=np.ones((32, 8)),
+        back=np.ones((8, 32)),
+        wide=np.linspace(0, 1, 1024).reshape(32, 32),
+        scale=np.ones(32),
+    )
+    assert found >= {"re", "im", "q", "y"}
+    assert found - {"re", "im", "q", "y"} == {*nodes} or name == "a sum of a few"
+    assert ("a" in found) is ("a" in nodes)
+
+
+@pytest.mark.parametrize(("terms", "is_kept"), [(16, True), (17, False)])
+def test_a_short_sum_makes_a_signal_and_a_layer_does_not(terms: int, is_kept: bool) -> None:
+    text = f"""g (float[4,{terms}] x) => (float[N] y) {{ t = Sin(x) f = MatMul(t, few)
+        re = MatMul(f, c) im = MatMul(f, s) q = Div(im, re) y = Atan(q) }}"""
+    few = np.linspace(0, 1, terms * 32).reshape(terms, 32)
+    model = model_of(text, few=few, c=NUMBERS["c"], s=NUMBERS["s"])
+    found = set(marks_of(KeepPhases(), context_of(model)))
+    assert found == {"re", "im", "q", "y"} | ({"t", "f"} if is_kept else set())
+
+
+def test_a_sum_of_unknown_length_is_a_layer() -> None:
+    body = 'f = Einsum<equation = "...i,ij->...j">(x, few) re = MatMul(f, c) im = MatMul(f, s)'
+    found = kept(f"{body} q = Div(im, re) y = Atan(q)", few=np.linspace(0, 1, 1024).reshape(32, 32))
+    assert found == {"re", "im", "q", "y"}
+
+
+def test_a_transform_reads_a_signal() -> None:
+    body = """f = Tanh(u) d = DFT<axis = 1>(f) re = Gather<axis = 2>(d, zero)
+        im = Gather<axis = 2>(d, one) q = Div(im, re) y = Atan(q)"""
+    text = f"g (float[1,32,1] u) => (float[N] y) {{ {body} }}"
+    model = model_of(
+        text.replace("DFT<axis = 1>(f)", "DFT(f)"), zero=NUMBERS["zero"], one=NUMBERS["one"]
+    )
+    assert set(marks_of(KeepPhases(), context_of(model))) == {*"fdqy", "re", "im"}
+
+
+def test_the_window_of_a_transform_is_no_signal() -> None:
+    text = """g (float[1,64,1] u, float[8] v) => (float[N] y) { f = Tanh(u) w = Sin(v)
+        d = STFT(f, step, w) re = Gather<axis = 3>(d, zero) im = Gather<axis = 3>(d, one)
+        q = Div(im, re) y = Atan(q) }"""
+    numbers = {name: NUMBERS[name] for name in ("zero", "one")}
+    model = model_of(text, step=np.array(4), **numbers)
+    assert set(marks_of(KeepPhases(), context_of(model))) == {*"fdqy", "re", "im"}
+
+
+def test_what_stands_beside_a_spectrum_is_left_alone() -> None:
+    assert kept(f"{PARTS} q = Div(im, re) y = Atan(q) k = Sin(z) m = Neg(k)") == {
+        *("re", "im", "q", "y")
+    }
+
+
+def test_a_long_chain_of_functions_is_followed_for_some_nodes() -> None:
+    names = ["x", *(f"r{k}" for k in range(70))]
+    chain = " ".join(f"{b} = Relu({a})" for a, b in pairwise(names))
+    found = kept(f"{chain} re = MatMul(r69, c) im = MatMul(r69, s) q = Div(im, re) y = Atan(q)")
+    assert found == {"re", "im", "q", "y", *names[-64:]}

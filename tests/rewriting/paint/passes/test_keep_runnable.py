@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import onnx
 import pytest
+from pass_marks import context_of, marks_of, painting_of
 from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite import targets
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.kernels.runnable import can_run
+from amp_rewrite.rewriting.paint.passes.keep_runnable import KeepRunnable
 
 AMID = (
     "g (float[N,8] x, bfloat16[8,8] w) => (float[N,8] y) {"
@@ -74,3 +76,28 @@ def test_of_a_float32_model_a_missing_kernel_is_no_danger() -> None:
     wide = parse("g (float[N,8] x, float[8,8] w) => (float[N,8] y) { y = MatMul(x, w) }")
     report = amp.check(wide, run=False, target="cpu", precision="bfloat16")
     assert report.dangers == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "target", "expected"),
+    [
+        ("ay", "cpu", "ay"),
+        ("a", "cpu", "a"),
+        ("cy", "cpu", "y"),
+        ("c", "cpu", ""),
+        ("", "cpu", ""),
+        ("ay", "schema", ""),
+        ("ay", None, ""),
+        (None, "cpu", ""),
+    ],
+)
+def test_what_was_given_low_and_no_kernel_runs_is_marked(
+    given: str | None, target: str | None, expected: str
+) -> None:
+    text = """g (float[4,4] x, int8[4,4] n) => (float[4,4] y) {
+        c = Cast<to = 1>(n) a = MatMul(x, c) y = Relu(a) }"""
+    context = context_of(parse(text), BFLOAT16)
+    mask = None if given is None else painting_of(context, given).allow
+    found = None if target is None else targets.find(target)
+    context = context_of(parse(text), BFLOAT16, given=mask, target=found)
+    assert set(marks_of(KeepRunnable(), context)) == {*expected}

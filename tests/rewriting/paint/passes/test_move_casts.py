@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from rewrite_text import assert_rewrites
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from pass_marks import context_of, marks_of, model_of, painting_of, vertices_of
+from rewrite_text import assert_rewrites, lists_of
+
+from amp_rewrite.rewriting.paint.node_rules import NodeRules
+from amp_rewrite.rewriting.paint.painting import Color
+from amp_rewrite.rewriting.paint.passes.move_casts import CAST_MOVED, MoveCasts
 
 
 def test_two_casts_behind_a_split_become_one_in_front() -> None:
@@ -76,3 +89,250 @@ def test_no_float32_consumer_reads_a_value_rounded_for_a_cast() -> None:
             z = Exp(t)
         }""",
     )
+
+
+NUMBERS = {
+    "few": np.array([1, 2, 3, 4]),
+    "long": np.array([100, 4]),
+    "axis": np.array([0]),
+    "count": np.array([1]),
+    "held": np.ones((4, 4)),
+    "yes": np.array(True),
+}
+LOW, HIGH = True, False
+
+
+def model(body: str, infos: str = "", ends: str = "") -> onnx.ModelProto:
+    """Return a model; what is read besides is said by `ends`, shapes by `infos`."""
+    text = f"g (float[4,4] x, float[100,4] u{ends}) => (float[N] y) <{infos}> {{ {body} }}"
+    return model_of(text, **NUMBERS)
+
+
+def moved(held: onnx.ModelProto, low: str, **fields: Any) -> dict[str, bool]:
+    """Return what nodes make that change color, if some are low; the new one."""
+    context = context_of(held, **fields)
+    if low_ends := fields.get("low_ends"):
+        names = context.type_graph.flat.value_names
+        ends = frozenset(names.index(name) for name in low_ends)
+        context = context_of(held, **{**fields, "low_ends": ends})
+    marks = marks_of(MoveCasts(), context, painting_of(context, low.split()))
+    assert {mark.reason for mark in marks.values()} <= {CAST_MOVED}
+    return {value: mark.color is Color.ALLOW for value, mark in marks.items()}
+
+
+HEADS = "h = MatMul(x, x) k = MatMul(x, x)"
+FORKS = {
+    "two behind a Split": (
+        f"{HEADS} a, b = Split<num_outputs = 2>(h) c = Exp(a) y = Exp(b)",
+        "h k a",
+        {"a": HIGH},
+    ),
+    "one behind a Split": (
+        f"{HEADS} a, b = Split<num_outputs = 2>(h) c = MatMul(a, x) y = Exp(b)",
+        "h k a c",
+        {},
+    ),
+    "two in front of a Concat": (
+        "a = Exp(x) b = Exp(x) c = Concat<axis = 0>(a, b) y = MatMul(c, x)",
+        "c y",
+        {"c": HIGH},
+    ),
+    "one in front of a Concat": (
+        f"{HEADS} b = Exp(x) c = Concat<axis = 0>(h, b) y = MatMul(c, x)",
+        "h k c y",
+        {},
+    ),
+    "between low ones": (
+        f"{HEADS} c = Concat<axis = 0>(h, k) y = MatMul(c, x)",
+        "h k y",
+        {"c": LOW},
+    ),
+    "read in float32, too": (
+        f"{HEADS} c = Concat<axis = 0>(h, k) y = MatMul(c, x) e = Exp(c)",
+        "h k y",
+        {},
+    ),
+    "an output of the model": (f"{HEADS} y = Concat<axis = 0>(h, k)", "h k", {}),
+    "one way in and out": (f"{HEADS} c = Transpose(h) y = MatMul(c, x)", "h k y", {}),
+    "what jumps": (f"{HEADS} c, i = TopK(h, count) y = MatMul(c, x)", "h k y", {}),
+    "what jumps, behind a float32 one": (
+        "a = Exp(x) c, i = TopK(a, count) e = Exp(c) y = MatMul(c, x)",
+        "y",
+        {},
+    ),
+    "what is on no such list": (f"{HEADS} c = Add(h, k) y = MatMul(c, x)", "h k y", {}),
+    "a constant beside": (
+        "a = Exp(x) c = Concat<axis = 0>(a, held) y = MatMul(c, x)",
+        "c y",
+        {},
+    ),
+    "an input beside": (
+        f"{HEADS} c = Concat<axis = 0>(h, x) y = MatMul(c, x)",
+        "h k y",
+        {"c": LOW},
+    ),
+    "a long way": (
+        f"{HEADS} c = Concat<axis = 0>(h, k) i = Identity(c) j = Neg(i) y = MatMul(j, x)",
+        "h k y",
+        {"c": LOW, "i": LOW, "j": LOW},
+    ),
+    "a way that forks": (
+        f"{HEADS} c = Concat<axis = 0>(h, k) i = Neg(c) j = Abs(c) l = MatMul(i, x) y = Exp(j)",
+        "h k l",
+        {},
+    ),
+    "a Cast beside": (
+        f"{HEADS} c = Concat<axis = 0>(h, k) i = Cast<to = 7>(c) y = MatMul(c, x)",
+        "h k y",
+        {"c": LOW},
+    ),
+    "all the same": ("a = Exp(x) c = Neg(a) y = Exp(c)", "", {}),
+}
+
+
+@pytest.mark.parametrize("name", FORKS)
+def test_what_saves_casts_changes_its_color(name: str) -> None:
+    body, low, expected = FORKS[name]
+    assert moved(model(body), low) == expected
+
+
+def test_an_output_that_gives_up_its_type_reads_low() -> None:
+    held = model(f"{HEADS} y = Concat<axis = 0>(h, k)")
+    assert moved(held, "h k", low_ends=("y",)) == {"y": LOW}
+    held = model(f"{HEADS} a = Exp(x) b = Exp(x) y = Concat<axis = 0>(a, b)")
+    assert moved(held, "h k y", low_ends=("y",)) == {"y": HIGH}
+
+
+def test_a_branch_ends_where_its_if_does() -> None:
+    branches = """c = If(yes) <then_branch = t () => (float[8,4] p) { p = Concat<axis = 0>(h, k) },
+        else_branch = o () => (float[8,4] q) { q = MatMul(x, x) }>"""
+    held = model(f"{HEADS} {branches} y = MatMul(c, x)")
+    assert moved(held, "h k y c q") == {"p": LOW}
+    assert moved(held, "h k y q") == {}
+
+
+def test_what_the_user_preserves_or_the_context_forbids_is_left_alone() -> None:
+    held = model(f"{HEADS} [joined] c = Concat<axis = 0>(h, k) y = MatMul(c, x)")
+    assert moved(held, "h k y") == {"c": LOW}
+    assert moved(held, "h k y", rules=NodeRules(preserve=frozenset({"joined"}))) == {}
+    assert moved(held, "h k y", moves_casts=False) == {}
+    lists = replace(lists_of("float16"), only_low=True)
+    assert moved(held, "h k y", lists=lists) == {}
+
+
+@pytest.mark.parametrize(
+    ("tail", "is_called", "moves"), [((9,), False, False), ((), True, False), ((), False, True)]
+)
+def test_what_stands_around_a_group_with_a_tail_is_left_alone(
+    tail: tuple[int, ...], is_called: bool, moves: bool
+) -> None:
+    held = model(f"{HEADS} c = Concat<axis = 0>(h, k) y = MatMul(c, x)")
+    around = tuple(vertices_of(context_of(held), "c"))
+    group = SimpleNamespace(tail=tail, is_called=is_called, surroundings=around)
+    assert moved(held, "h k y", groups=(group,)) == ({"c": LOW} if moves else {})
+
+
+def test_an_inner_value_may_be_an_output_too() -> None:
+    text = """g (float[4,4] x) => (float[4,4] y, float[4,4] t) <float[4,4] h> {
+        h = MatMul(x, x) t = Transpose(h) y = MatMul(t, x) }"""
+    assert moved(model_of(text), "h y", low_ends=("t", "y")) == {"t": LOW}
+    assert moved(model_of(text), "h y", low_ends=("y",)) == {}
+
+
+# What casts read, where their number is the same.
+
+SIZES = {
+    "in front of a Gather": (
+        "r = Gather(u, few) y = MatMul(r, x)",
+        "float[4,4] r",
+        "r y",
+        {"r": HIGH},
+    ),
+    "of a size that is not recorded": ("r = Gather(u, few) y = MatMul(r, x)", "", "r y", {}),
+    "of a size that is free": ("r = Gather(u, few) y = MatMul(r, x)", "float[N,4] r", "r y", {}),
+    "behind an Expand": (
+        "a = Exp(x) e = Abs(a) r = Expand(e, long) y = MatMul(r, x)",
+        "float[1,4] e, float[1,4] a, float[100,4] r",
+        "y",
+        {"r": LOW},
+    ),
+    "of one size": (
+        "a = Exp(x) r = Transpose(a) y = MatMul(r, x)",
+        "float[4,4] a, float[4,4] r",
+        "r y",
+        {},
+    ),
+    "a step before a Gather": (
+        "t = Transpose(u) r = Gather<axis = 1>(t, few) y = MatMul(r, x)",
+        "float[4,100] t, float[4,4] r",
+        "t r y",
+        {"t": HIGH, "r": HIGH},
+    ),
+    "two steps before it": (
+        "a = Exp(u) t = Transpose(a) n = Neg(t) r = Gather<axis = 1>(n, few) y = MatMul(r, x)",
+        "float[100,4] a, float[4,100] t, float[4,100] n, float[4,4] r",
+        "t n r y",
+        {"t": HIGH, "n": HIGH, "r": HIGH},
+    ),
+    "of an operator with one input": (
+        "a = Exp(v) r = GlobalMaxPool(a) y = MatMul(r, x)",
+        "float[1,2,8,8] a, float[1,2,1,1] r",
+        "r y",
+        {"r": HIGH},
+    ),
+    "a step that a Cast reads, too": (
+        "t = Abs(u) i = Cast<to = 7>(t) r = Gather(t, few) y = MatMul(r, x)",
+        "float[100,4] t, float[4,4] r",
+        "t r y",
+        {"t": HIGH, "r": HIGH},
+    ),
+    "of nothing": (
+        "r = Gather<axis = 1>(o, few) y = MatMul(r, x)",
+        "float[0,4] r",
+        "r y",
+        {},
+    ),
+    "where others have moved": (
+        "h = MatMul(x, x) k = MatMul(x, x) a, b = Split<num_outputs = 2>(h) "
+        "c = Concat<axis = 0>(a, k) l = Concat<axis = 0>(b, k) m = Exp(k) n = Exp(c) y = Exp(l)",
+        "float[2,4] h, float[4,4] k, float[1,4] a, float[1,4] b, float[5,4] c, float[5,4] l",
+        "h k a c l",
+        {"a": HIGH, "c": HIGH, "l": HIGH},
+    ),
+    "a step behind an Expand": (
+        "h = MatMul(x, x) e = Expand(h, long) t = Transpose(e) y = Exp(t)",
+        "float[1,4] h, float[100,4] e, float[4,100] t",
+        "h e t",
+        {"t": HIGH, "e": HIGH},
+    ),
+    "an output behind an Expand": (
+        "h = MatMul(x, x) y = Expand(h, long)",
+        "float[1,4] h",
+        "h y",
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_what_lets_casts_read_less_changes_its_color(name: str) -> None:
+    body, infos, low, expected = SIZES[name]
+    held = model(body, infos, ", float[1,2,8,8] v, float[0,2] o")
+    assert moved(held, low) == expected
+
+
+def test_an_output_that_is_larger_than_what_it_is_made_of() -> None:
+    text = """g (float[4,4] x) => (float[100,4] y) <float[1,4] h> {
+        h = MatMul(x, x) y = Expand(h, long) }"""
+    assert moved(model_of(text, long=NUMBERS["long"]), "h y") == {"y": HIGH}
+    assert moved(model_of(text, long=NUMBERS["long"]), "h y", low_ends=("y",)) == {}
+
+
+@pytest.mark.parametrize(("steps", "moves"), [(15, True), (16, False)])
+def test_runs_have_an_end(steps: int, moves: bool) -> None:
+    names = ["u", *(f"t{k}" for k in range(steps))]
+    chain = " ".join(f"{b} = Abs({a})" for a, b in pairwise(names))
+    infos = ", ".join(f"float[100,4] {name}" for name in names[1:])
+    held = model(f"{chain} r = Gather({names[-1]}, few) y = MatMul(r, x)", f"{infos}, float[4,4] r")
+    found = moved(held, " ".join([*names[1:], "r", "y"]))
+    assert found == (dict.fromkeys([*names[1:], "r"], HIGH) if moves else {})

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import assert_rewrites
+
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16
+from amp_rewrite.rewriting.paint.node_rules import NodeRules
+from amp_rewrite.rewriting.paint.passes.retarget_casts import RetargetCasts
 
 
 def test_a_cast_of_integers_that_only_low_operators_read_is_retargeted() -> None:
@@ -49,3 +57,37 @@ def test_a_cast_that_makes_an_output_stays() -> None:
             y = Cast<to = 1>(y_fp16)
         }""",
     )
+
+
+def retargeted(body: str, low: str, denied: str = "", **fields: Any) -> set[str]:
+    """Return what Casts make that become low; `type` is the low type."""
+    fields["low"] = fields.pop("type", FLOAT16)
+    head = f'<ir_version: 7, opset_import: ["" : {fields.pop("opset", 21)}]>'
+    text = f"{head} g (int8[4,4] x, float[4,4] z) => (float[N] y) {{ {body} }}"
+    context = context_of(model_of(text), **fields)
+    return set(marks_of(RetargetCasts(), context, painting_of(context, low, denied)))
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("c = Cast<to = 1>(x) a = Neg(c) b = Neg(c) y = Exp(z)", "c"),
+        ("c = Cast<to = 1>(x) a = Neg(c) y = Exp(c)", ""),
+        ("c = Cast<to = 1>(x) y = Exp(z)", ""),
+        ("c = Cast<to = 7>(z) a = Neg(z) y = Exp(z)", ""),
+        ("d = Cast<to = 7>(z) c = Cast<to = 1>(d) a = Neg(c) y = Exp(z)", "c"),
+        ("c = Cast<to = 1>(x) a = Neg(z) d = Cast<to = 1>(x) b = Neg(d) y = Exp(z)", "d"),
+        ("y = Cast<to = 1>(x) a = Neg(y)", ""),
+    ],
+)
+def test_a_cast_becomes_low_where_all_that_read_it_are(body: str, expected: str) -> None:
+    assert retargeted(body, "ab") == {*expected}
+
+
+def test_a_cast_that_may_not_be_touched_stays() -> None:
+    body = "[cast] c = Cast<to = 1>(x) a = Neg(c) y = Exp(z)"
+    assert retargeted(body, "a") == {"c"}
+    assert retargeted(body, "ac") == set()
+    assert retargeted(body, "a", type=FLOAT16) == {"c"}
+    assert retargeted(body, "a", type=BFLOAT16, opset=12) == set()  # without bfloat16
+    assert retargeted(body, "a", rules=NodeRules(preserve=frozenset({"cast"}))) == set()

@@ -1,0 +1,184 @@
+"""Which constants run through places, and which of those are computed with."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+from amp_rewrite.graph.build_type_graph import build_type_graph
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.values.counts.constant_places import constant_places, runs_through_places
+from amp_rewrite.values.counts.fact import Fact, Kind
+
+RNG = np.random.default_rng(0)
+INF, NAN = np.inf, np.nan
+
+
+def places_in(body: str, inputs: str = "float[8,8] x", **constants: np.ndarray) -> dict[str, Fact]:
+    """Return, by name, the constants of a model that run through places."""
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 22, "custom" : 1, "com.microsoft" : 1]>'
+        f" g ({inputs}) => (float[a,b] y) {{ {body} }}"
+    )
+    for name, array in constants.items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    graph = build_type_graph(load(model))
+    return {graph.flat.value_names[v]: fact for v, fact in constant_places(graph).items()}
+
+
+def after(*steps: float) -> list[float]:
+    """Return a line with these steps."""
+    return [0.0, *np.cumsum(steps).tolist()]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ([0, 1, 2, 3], True),
+        ([3, 2, 1, 0], True),
+        ([-1.5, -0.5, 0.5, 1.5], True),
+        ([0, 1, 2], False),
+        ([], False),
+        ([0, 1, 0, 1, 0, 1], False),
+        ([5, 5, 5, 5, 5, 5], False),
+        ([0, 0, 0, 1, 1, 1, 2, 2, 2, 3], True),
+        ([0, 0, 0, 1, 2, 2], False),
+        (after(64, 48, 36, 27), True),
+        (after(64, 47, 35, 26), False),
+        (after(27, 36, 48, 64), True),
+        (after(-64, -48, -36, -27), True),
+        (after(1, 1, 1, 1, 5), True),
+        (after(1, 1, 1, 5), False),
+        (after(1, 1, 5), False),
+        ([0, 1, 2, 3, 4, 5, INF], False),
+        ([0, 1, 2, 3, 4, 5, NAN], False),
+        ([-INF, -INF, 0, 1, 2, 3, 4, 5], False),
+        ([0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3], False),
+        ([*range(8), *range(8)], True),
+    ],
+)
+def test_a_line_runs_through_places_if_most_steps_are_like_the_next(
+    line: list[float], expected: bool
+) -> None:
+    assert runs_through_places(np.array(line, np.float32)) is expected
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float16, np.float64])
+def test_places_are_numbers_of_any_type(dtype: type) -> None:
+    assert runs_through_places(np.arange(6, 0, -1).astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.complex64])
+def test_truth_values_and_complex_numbers_are_no_places(dtype: type) -> None:
+    assert not runs_through_places(np.arange(6).astype(dtype))
+
+
+def test_nothing_else_is_needed_than_one_smooth_line_at_an_end_of_an_axis() -> None:
+    for axis in (0, 1, 2):
+        for end in (0, -1):
+            noise = RNG.standard_normal((6, 7, 5))
+            assert not runs_through_places(noise)
+            at = tuple(slice(None) if k == axis else end for k in range(3))
+            noise[at] = np.arange(noise.shape[axis])
+            assert runs_through_places(noise), (axis, end)
+    inner = RNG.standard_normal((6, 7))
+    inner[3] = np.arange(7)
+    assert not runs_through_places(inner)
+
+
+def test_an_axis_has_to_be_long_enough() -> None:
+    assert not runs_through_places(np.arange(9.0).reshape(3, 3))
+    assert runs_through_places(np.arange(12.0).reshape(3, 4))
+
+
+def test_pairs_of_places_may_take_turns_along_the_last_axis_alone() -> None:
+    pairs = RNG.standard_normal((3, 12))
+    assert not runs_through_places(pairs)
+    pairs[0, ::2] = np.arange(6)
+    assert runs_through_places(pairs)
+    assert not runs_through_places(pairs.T)
+
+
+def test_the_beginning_of_a_long_line_tells_what_it_is() -> None:
+    line = RNG.standard_normal(20_000)
+    line[:4096] = np.arange(4096)
+    assert runs_through_places(line)
+    assert not runs_through_places(line[::-1])
+
+
+RAMP = np.arange(8, dtype=np.float32)
+HALVES = RAMP + np.float32(0.5)
+TABLE = np.tile(RAMP[:, None], 8)
+NOISE = RNG.standard_normal(8).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Add(x, k)",
+        "y = Sub(k, x)",
+        "y = Mul(x, k)",
+        "y = Div(x, k)",
+        "y = Pow(k, x)",
+        "y = Mod<fmod = 1>(k, x)",
+        "y = Min(k, x)",
+        "n = Neg(k) y = Sin(n)",
+        "y = Sum(x, k)",
+        "y = Clip(k)",
+        "u = Unsqueeze(k, i) y = Tanh(u)",
+        "b = Greater(x, k) y = Cast<to = 1>(b)",
+        "n = LayerNormalization(x, k) y = Add(n, k)",
+        "n = Add(x, k) y = LayerNormalization(n, k)",
+    ],
+)
+def test_what_is_added_multiplied_compared_or_moved_is_computed_with(body: str) -> None:
+    found = places_in(body, k=RAMP, i=np.array([0]))
+    assert found["k"].kind is Kind.COORDINATE
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = LayerNormalization(x, k)",
+        "y = Tanh(k)",
+        "y = custom.Add(x, k)",
+        "y = com.microsoft.BiasGelu(x, k)",
+    ],
+)
+def test_what_a_layer_alone_reads_is_a_weight(body: str) -> None:
+    assert places_in(body, k=RAMP) == {}
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "found"),
+    [(8, 8, False), (8, 5, False), (8, 4, True), (4, 8, True), (8, 1, True), (5, 8, False)],
+)
+def test_a_factor_of_a_long_product_is_a_weight(rows: int, columns: int, found: bool) -> None:
+    k = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
+    assert ("k" in places_in("y = MatMul(x, k)", f"float[8,{rows}] x", k=k)) is found
+
+
+def test_places_are_told_by_value_and_whether_they_are_whole() -> None:
+    found = places_in(
+        "a = Add(x, noise) b = Add(a, ramp) c = Add(b, short) y = Add(c, halves)",
+        noise=NOISE, ramp=RAMP, short=RAMP[:1], halves=HALVES,
+    )  # fmt: skip
+    assert {name: (fact.whole, fact.ramp, fact.mixed) for name, fact in found.items()} == {
+        "ramp": (True, True, False),
+        "halves": (False, True, False),
+    }
+    assert {fact.kind for fact in found.values()} == {Kind.COORDINATE}
+    assert len({fact.origin for fact in found.values()}) == 2
+
+
+def test_constants_of_four_places_are_the_shortest() -> None:
+    short = np.arange(3, dtype=np.float32)[:, None]
+    assert places_in("y = Add(x, k)", "float[3,8] x", k=short) == {}
+    assert "k" in places_in("y = Add(x, k)", "float[4,8] x", k=RAMP[:4, None])
+
+
+def test_integers_are_no_constants_that_are_retyped() -> None:
+    body = "i = Add(k, k) f = Cast<to = 1>(i) y = Add(x, f)"
+    assert places_in(body, k=np.arange(8)) == {}

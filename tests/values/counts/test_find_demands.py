@@ -1,0 +1,207 @@
+"""Inputs whose absolute error matters, and what computes them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from count_models import Counted, counted
+
+from amp_rewrite.values.counts.fact import Fact, Kind
+from amp_rewrite.values.counts.find_demands import (
+    ANGLE,
+    COORDINATES,
+    JUMP,
+    PLACE,
+    find_differences,
+    follow_demands,
+)
+
+RAMP = np.arange(8, dtype=np.float32)
+
+
+def demanded(model: Counted) -> list[tuple[str, str, str | None]]:
+    """Return of each demand the value, what it is, and what the node that reads it makes."""
+    names = model.graph.flat.value_names
+    return [(names[d.value], d.noun, model.maker(d.vertex)) for d in model.demands]
+
+
+def differences(model: Counted) -> list[tuple[str, str, str | None]]:
+    """Return the same of the differences of places."""
+    names, found = model.graph.flat.value_names, find_differences(model.graph, model.counts)
+    assert {d.name for d in found} <= set(model.graph.flat.node_names)
+    return [(names[d.value], d.noun, model.maker(d.vertex)) for d in found]
+
+
+def followed(
+    model: Counted, harmless: str = ""
+) -> tuple[dict[str | None, tuple[str, str | None]], dict[str, str]]:
+    """Return by value who demands it and why, and by input who does; one value is harmless."""
+    names, end = model.graph.flat.value_names, model.vertex(harmless) if harmless else None
+
+    def is_harmless(vertex: int, fact: Fact, is_small_enough: bool) -> bool:
+        return vertex == end
+
+    steps, inputs = follow_demands(model.graph, model.demands, model.counts, is_harmless)
+    return (
+        {
+            model.maker(v): (model.maker(s.demand.vertex) or "", model.maker(s.because))
+            for v, s in steps.items()
+        },
+        {names[v]: model.maker(d.vertex) or "" for v, d in inputs.items()},
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = Cos(x)", [("x", ANGLE, "y")]),
+        ("y = Floor(x)", [("x", JUMP, "y")]),
+        ("b = Greater(x, z) y = Cast<to = 1>(b)", [("x", JUMP, "b"), ("z", JUMP, "b")]),
+        ("y = GridSample(x, z)", [("z", COORDINATES, "y")]),
+        ("s = RoiAlign(x, z, i) y = Neg(s)", [("z", COORDINATES, "s")]),
+        ("s = AffineGrid(x, i) y = Neg(s)", [("x", COORDINATES, "s")]),
+        ("c = Cast<to = 7>(x) y = Cast<to = 1>(c)", [("x", JUMP, "c")]),
+        ("c = Cast<to = 11>(x) y = Cast<to = 1>(c)", []),
+        ("y = Cast<to = 1>(i)", []),
+        ("y, p = TopK(x, i)", [("x", JUMP, "y")]),
+        ("y = OneHot(i, k, z)", [("z", JUMP, "y")]),
+        ("y = Add(x, z)", []),
+        ("y = MatMul(x, z)", []),
+        ("s = Sin(x) c = Ceil(z) y = Add(s, c)", [("x", ANGLE, "s"), ("z", JUMP, "c")]),
+    ],
+)
+def test_which_inputs_must_have_a_small_absolute_error(
+    body: str, expected: list[tuple[str, str, str]]
+) -> None:
+    model = counted(body, "float[a] x, float[a] z, int64[b] i, int64 k")
+    assert demanded(model) == expected
+
+
+def test_who_demands_is_called_by_its_name() -> None:
+    model = counted("[turn] c = Cos(x) [step] y = Floor(c)", "float[a] x")
+    assert [demand.name for demand in model.demands] == ["turn", "step"]
+
+
+WITHIN = '<domain: "my", opset_import: ["" : 22, "my" : 1]>'
+
+
+def test_a_call_demands_what_is_demanded_inside() -> None:
+    functions = f"{WITHIN} f (p, q) => (r) {{ h = Mul(q, q) [inner] c = Cos(h) r = Add(p, c) }}"
+    model = counted("y = my.f(x, z)", "float[a] x, float[a] z", functions)
+    assert demanded(model) == [("z", ANGLE, "y")]
+    assert [demand.name for demand in model.demands] == ["inner"]
+
+
+def test_an_input_of_another_type_is_not_demanded_of_a_call() -> None:
+    functions = f"{WITHIN} f (p, q) => (r) {{ h = Cast<to = 1>(q) m = Mul(p, h) r = Cos(m) }}"
+    model = counted("y = my.f(x, i)", "float[a] x, int64[a] i", functions)
+    assert demanded(model) == [("x", ANGLE, "y")]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = Sub(m, k)", ["m", "k"]),
+        ("y = Sub(k, m)", ["k", "m"]),
+        ("h = Add(k, k) y = Sub(h, k)", []),
+        ("h = Add(m, x) y = Sub(h, m)", []),
+        ("y = Sub(k, x)", []),
+        ("y = Sub(x, k)", []),
+        ("y = Sub(m, f)", []),
+        ("y = Add(m, k)", []),
+    ],
+)
+def test_what_remains_of_places_that_were_moved_is_small(body: str, expected: list[str]) -> None:
+    front = "d = Tanh(x) m = Add(k, d) f = Cast<to = 1>(i)"
+    model = counted(f"{front} {body}", "float[8] x, int64[8] i", k=RAMP)
+    assert differences(model) == [(name, PLACE, "y") for name in expected]
+
+
+def test_every_difference_is_told() -> None:
+    body = "d = Tanh(x) m = Add(k, d) s = Sub(x, d) a = Sub(m, k) b = Sub(k, m) y = Add(a, b)"
+    found = differences(counted(body, "float[8] x", k=RAMP))
+    assert [(value, maker) for value, _, maker in found] == [
+        ("m", "a"), ("k", "a"), ("k", "b"), ("m", "b")
+    ]  # fmt: skip
+
+
+def test_what_computes_a_count_is_followed_to_where_it_becomes_a_float() -> None:
+    model = counted("f = Cast<to = 1>(i) h = Mul(f, x) y = Cos(h)", "int64[a] i, float[a] x")
+    steps, inputs = followed(model)
+    assert steps == {"h": ("y", "y"), "f": ("y", "h")}
+    assert inputs == {"x": "y", "i": "y"}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("d = Tanh(f) h = Mul(f, f) y = Cos(h)", {"h", "f"}),
+        ("d = Tanh(f) h = Add(f, d) y = Cos(h)", {"h", "f"}),
+        ("d = Tanh(f) y = Cos(d)", set()),
+        ("b = Cast<to = 9>(i) c = Cast<to = 1>(b) h = Add(c, c) y = Cos(h)", set()),
+        ("b = Cast<to = 9>(i) c = Cast<to = 1>(b) h = Add(c, half) y = Cos(h)", set()),
+        ("y = Cos(f)", {"f"}),
+    ],
+)
+def test_demands_end_at_data_and_flags(body: str, expected: set[str]) -> None:
+    model = counted(
+        f"f = Cast<to = 1>(n) {body}", "int64[a] i, int64[a] n", half=np.array(0.5, np.float32)
+    )
+    assert followed(model)[0].keys() == expected
+
+
+def test_demands_end_where_rounding_does_no_harm() -> None:
+    model = counted("f = Cast<to = 1>(i) h = Mul(f, f) g = Neg(h) y = Cos(g)", "int64[a] i")
+    assert followed(model)[0].keys() == {"g", "h", "f"}
+    assert followed(model, "h")[0].keys() == {"g"}
+    assert followed(model, "g")[0].keys() == set()
+
+
+@pytest.mark.parametrize(
+    ("op", "small"), [("Cos(h)", True), ("Floor(h)", False), ("GridSample(x, h)", False)]
+)
+def test_an_angle_may_be_so_small_that_rounding_does_no_harm(op: str, small: bool) -> None:
+    model = counted(f"f = Cast<to = 1>(i) h = Mul(f, f) y = {op}", "int64[a] i, float[a] x")
+    asked: list[tuple[str | None, Kind, bool]] = []
+
+    def is_harmless(vertex: int, fact: Fact, is_small_enough: bool) -> bool:
+        asked.append((model.maker(vertex), fact.kind, is_small_enough))
+        return False
+
+    follow_demands(model.graph, model.demands, model.counts, is_harmless)
+    assert asked == [("h", Kind.COUNT, small), ("f", Kind.COUNT, small)]
+
+
+def test_of_two_who_demand_one_value_the_first_is_told() -> None:
+    model = counted("h = Mul(x, x) c = Cos(h) s = Sin(h) y = Add(c, s)", "float[a] x")
+    steps, inputs = followed(model)
+    assert steps == {"h": ("c", "c")}
+    assert inputs == {"x": "c"}
+
+
+def test_an_input_that_is_demanded_itself_has_no_steps() -> None:
+    model = counted("c = Cos(x) s = Floor(x) y = Add(c, s)", "float[a] x")
+    assert followed(model) == ({}, {"x": "c"})
+
+
+def test_a_value_of_a_loop_is_demanded_of_the_node_that_holds_it() -> None:
+    body = """f = Cast<to = 1>(n) k = Constant<value_int = 2>() t = Cast<to = 9>(k)
+        e, c = Loop(k, t, f) <body = b (int64 i, bool on, float[a] s)
+            => (bool go, float[a] u, float[a] v)
+        { go = Identity(on) u = Add(s, s) v = Cos(s) }> y = ReduceSum(c)"""
+    steps, _ = followed(counted(body, "int64[a] n"))
+    assert steps["e"] == ("v", "v")
+    assert steps["f"] == ("v", "e")
+    assert steps["u"] == ("v", "e")
+
+
+@pytest.mark.parametrize("harmless", ["a", "b"])
+def test_where_one_operand_does_no_harm_the_other_one_is_followed(harmless: str) -> None:
+    body = "f = Cast<to = 1>(i) a = Neg(f) b = Abs(f) h = Mul(a, b) y = Cos(h)"
+    steps, _ = followed(counted(body, "int64[a] i"), harmless)
+    assert steps.keys() == {"h", "f", "a", "b"} - {harmless}
+
+
+def test_a_constant_that_is_demanded_is_no_input() -> None:
+    model = counted("c = Cos(k) y = Add(c, x)", "float[8] x", k=RAMP)
+    assert followed(model) == ({}, {})

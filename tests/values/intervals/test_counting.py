@@ -1,0 +1,104 @@
+"""Shapes, indices, counts and random numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from interval_models import bounds_of, near
+
+from amp_rewrite.values.intervals.interval import Interval
+
+INF = math.inf
+
+
+@pytest.mark.parametrize(
+    ("node", "inputs", "expected"),
+    [
+        ("Shape(x)", "float[2,3,5] x", (2, 5)),
+        ("Shape<start = 1>(x)", "float[2,3,5] x", (3, 5)),
+        ("Shape<end = 2>(x)", "float[2,3,5] x", (2, 3)),
+        ("Shape<end = -1>(x)", "float[2,3,5] x", (2, 3)),
+        ("Shape<start = -1>(x)", "float[2,3,5] x", (5, 5)),
+        ("Shape<start = 1, end = 2>(x)", "float[2,3,5] x", (3, 3)),
+        ("Shape<start = 1, end = 1>(x)", "float[2,3,5] x", (0, 0)),
+        ("Shape(x)", "float x", (0, 0)),
+        ("Size(x)", "float[2,3,5] x", (30, 30)),
+        ("Size(x)", "float x", (1, 1)),
+        ("ArgMax(x)", "float[2,3,5] x", (0, 1)),
+        ("ArgMin<axis = 1>(x)", "float[2,3,5] x", (0, 2)),
+        ("ArgMax<axis = -1>(x)", "float[2,3,5] x", (0, 4)),
+        ("ArgMax<axis = -3>(x)", "float[2,3,5] x", (0, 1)),
+        ("ArgMax<axis = 2>(x)", "float[2,3,5] x", (0, 4)),
+        ("ArgMax(x)", "float[1,3] x", (0, 0)),
+        ("ArgMax(x)", "float[0,3] x", (0, 0)),
+    ],
+)
+def test_lengths_and_indices_are_bounded_by_shapes(node: str, inputs: str, expected: Any) -> None:
+    assert bounds_of(f"y = {node}", inputs, made="int64[N] y")[:2] == expected
+
+
+@pytest.mark.parametrize(
+    ("node", "inputs"),
+    [
+        ("Shape(x)", "float[2,N] x"),
+        ("Size(x)", "float[2,N] x"),
+        ("ArgMax<axis = 1>(x)", "float[2,N] x"),
+        ("Shape(a)", "float[2] x"),
+        ("Size(a)", "float[2] x"),
+        ("ArgMax(a)", "float[2] x"),
+        ("ArgMax<axis = 2>(x)", "float[2,3] x"),
+        ("ArgMax<axis = -3>(x)", "float[2,3] x"),
+        ("NonZero(x)", "float[2] x"),
+        ("Multinomial(x)", "float[1,2] x"),
+    ],
+)
+def test_what_shapes_do_not_tell_may_be_any_number(node: str, inputs: str) -> None:
+    found = bounds_of(f"a = custom.F(x) y = {node}", inputs, made="int64[N] y")
+    assert found.low <= 0
+    assert found.high > 2.0**30
+
+
+@pytest.mark.parametrize(
+    ("start", "limit", "delta", "expected"),
+    [
+        (1, 10, 2, Interval(1, 9, 1, 9)),
+        (1, 9, 2, Interval(1, 7, 1, 7)),
+        (10, 1, -3, Interval(4, 10, 4, 10)),
+        (-2, 3, 1, Interval(-2, 2, 0, 2)),
+        (3, 4, 5, 3),
+        (5, 5, 1, 0),
+        (5, 4, 1, 0),
+        (5, 3, 1, 0),
+        (2, 7, 0, (2, 7)),
+        ((2, 3), 7, 1, (2, 7)),
+        (2, (7, 8), 1, (2, 8)),
+        (2, 7, (1, 2), (2, 7)),
+        (7, (2, 3), -1, (2, 7)),
+        ((5, 8), (2, 3), (-2, -1), (2, 8)),
+    ],
+)
+def test_a_range_stays_between_its_ends(start: Any, limit: Any, delta: Any, expected: Any) -> None:
+    inputs = "float s, float l, float d"
+    found = bounds_of("y = Range(s, l, d)", inputs, {"s": start, "l": limit, "d": delta})
+    assert found == near(expected)
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("RandomUniform<shape = [2]>()", (0, 1)),
+        ("RandomUniform<shape = [2], low = -2.0, high = 3.0>()", (-2, 3)),
+        ("RandomUniformLike<low = -2.0, high = 3.0>(x)", (-2, 3)),
+        ("RandomUniformLike(x)", (0, 1)),
+        ("Bernoulli(x)", (0, 1)),
+        ("Hardmax(x)", (0, 1)),
+        ("Sign(x)", (-1, 1)),
+        ("HannWindow(n)", (0, 1)),
+        ("HammingWindow(n)", (0, 1)),
+        ("BlackmanWindow(n)", (-1e-6, 1)),
+    ],
+)
+def test_what_is_bounded_whatever_it_is_given(node: str, expected: Any) -> None:
+    assert bounds_of(f"s = Size(x) y = {node}", "float[2] x, int64 n") == near(expected)

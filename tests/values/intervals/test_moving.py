@@ -1,0 +1,245 @@
+"""Operators that move elements, and those that put new ones among them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from interval_models import NOTHING, bounds_of, known_of, model_of, named, near
+from rewrite_text import needs_opset
+
+from amp_rewrite.values.intervals import interval as i
+from amp_rewrite.values.intervals.interval import Interval
+from amp_rewrite.values.intervals.moving import numbers
+
+X = Interval(-5, 3, 1, 4)
+"""What is said of x: of some of its elements only the least magnitude is known to be reached."""
+SOME = Interval(-5, 3, 1, 1)
+SOME_OR_ZERO = Interval(-5, 3, 0, 0)
+UPDATED = Interval(2, 9, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("Reshape(x, n)", X),
+        ("Transpose(x)", X),
+        ("Expand(x, n)", X),
+        ("Flatten(x)", X),
+        ("Identity(x)", X),
+        ("Squeeze(x, n)", X),
+        ("Unsqueeze(x, n)", X),
+        ("Tile(x, n)", X),
+        ("Concat<axis = 0>(x)", X),
+        ("Compress(x, c)", SOME),
+        ("Gather(x, n)", SOME),
+        ("GatherElements(x, n)", SOME),
+        ("GatherND(x, n)", SOME),
+        ("Slice(x, n, n)", SOME),
+        ("Unique(x)", SOME),
+        ("Split<num_outputs = 1>(x)", SOME),
+        ("Split(x, n)", SOME),
+        ("CenterCropPad(x, n)", SOME_OR_ZERO),
+        ("MaxUnpool<kernel_shape = [1]>(x, n)", SOME_OR_ZERO),
+        ("Trilu(x)", SOME_OR_ZERO),
+        ('Resize<mode = "linear">(x, , f)', SOME),
+        ("Resize(x, , f)", SOME),
+        ('Resize<coordinate_transformation_mode = "tf_crop_and_resize">(x, f, f)', i.ANY),
+        ("Dropout(x)", X),
+        ("Dropout(x, r)", X),
+        ("Dropout(x, r, off)", X),
+        ("Dropout(x, r, on)", i.ANY),
+        ("Dropout(x, r, b)", i.ANY),
+        ("OneHot(n, d, x)", SOME),
+        ("EyeLike(x)", i.UNIT),
+    ],
+)
+def test_what_is_left_of_one_value(node: str, expected: Interval) -> None:
+    inputs = "float[2,3] x, int64[2] n, bool[2] c, float[2] f, float r, bool b, int64 d"
+    constants = "bool off = {0}, bool on = {1}"
+    found = bounds_of(f"y = {node}", inputs, {"x": X}, constants=constants)
+    assert found == near(expected)
+
+
+def test_elements_of_several_values() -> None:
+    given = {"x": (1, 2), "z": (-5, -3)}
+    found = bounds_of("y = Concat<axis = 0>(x, z)", "float[2] x, float[2] z", given)
+    assert found == near(Interval(-5, 2, 1, 3))
+
+
+def test_every_part_of_a_split_has_some_of_the_elements() -> None:
+    found = known_of(model_of("w, y = Split<axis = 1, num_outputs = 2>(x)"), {"x": X})
+    assert named(found, "w") == named(found, "y") == near(SOME)
+
+
+def test_what_is_chosen_comes_with_its_places() -> None:
+    found = known_of(model_of("y, i = TopK(x, k)", constants="int64[1] k = {2}"), {"x": X})
+    assert named(found) == near(SOME)
+    assert named(found, "i").magnitude > 2.0**30
+
+
+@pytest.mark.parametrize(
+    ("node", "opset", "expected"),
+    [
+        ("Pad<pads = [1, 1]>(x)", 10, (0, 6)),
+        ("Pad<pads = [1, 1], value = 7.0>(x)", 10, (2, 7)),
+        ('Pad<pads = [1, 1], value = 7.0, mode = "edge">(x)', 10, (2, 6)),
+        ("Pad(x, p)", 11, (0, 6)),
+        ("Pad(x, p, c)", 11, (2, 8)),
+        ('Pad<mode = "reflect">(x, p, c)', 11, (2, 6)),
+        ("Pad(x, p, c)", 21, (2, 8)),
+        ('Pad<mode = "constant">(x, p)', 21, (0, 6)),
+    ],
+)
+def test_a_pad_puts_one_number_around(node: str, opset: int, expected: Any) -> None:
+    found = bounds_of(
+        f"y = {node}",
+        "float[2] x",
+        {"x": (2, 6)},
+        opset=opset,
+        constants="int64[2] p = {-1, 1}, float c = {8}",
+    )
+    low, high = expected
+    assert found == near(Interval(low, high, max(low, 0), max(low, 0)))
+
+
+@pytest.mark.parametrize(
+    ("node", "opset", "expected"),
+    [
+        ("ScatterElements(x, n, u)", 18, UPDATED),
+        ('ScatterElements<reduction = "none">(x, n, u)', 18, UPDATED),
+        ('ScatterElements<reduction = "max">(x, n, u)', 18, UPDATED),
+        ('ScatterElements<reduction = "add">(x, n, u)', 18, i.ANY),
+        ('ScatterElements<reduction = "mul">(x, n, u)', 18, i.ANY),
+        ("ScatterND(x, n, u)", 18, UPDATED),
+        ("Scatter(x, n, u)", 10, UPDATED),
+        pytest.param("TensorScatter(x, u, n)", 24, UPDATED, marks=needs_opset(24)),
+        pytest.param("TensorScatter(x, u)", 24, UPDATED, marks=needs_opset(24)),
+    ],
+)
+def test_updates_stand_among_the_data(node: str, opset: int, expected: Any) -> None:
+    given = {"x": Interval(2, 6, 2, 6), "u": 9}
+    inputs = "float[2] x, int64[2] n, float[2] u"
+    found = bounds_of(f"y = {node}", inputs, given, opset=opset)
+    assert found == near(expected)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "made", "x", "expected"),
+    [
+        ("float", 1, "float", X, X),
+        ("float", 11, "double", X, X),
+        ("float", 6, "int32", (-2.5, 3.7), (-2, 3)),
+        ("float", 2, "uint8", (-2.5, 3.7), (0, 255)),
+        ("float", 6, "int32", (0, math.inf), (-(2.0**31), 2.0**31 - 1)),
+        ("int32", 7, "int64", X, X),
+        ("int32", 3, "int8", (-200, 3), (-128, 127)),
+        ("float", 9, "bool", X, 1),
+        ("float", 9, "bool", (2, 3), 1),
+        ("float", 9, "bool", (-3, -2), 1),
+        ("float", 9, "bool", (0, 0), 0),
+        ("float", 9, "bool", (0, 3), (0, 1)),
+        ("float", 9, "bool", (-3, 0), (0, 1)),
+        ("bool", 1, "float", (0, 1), (0, 1)),
+    ],
+)
+def test_a_cast_keeps_what_its_type_holds(
+    source: str, target: int, made: str, x: Any, expected: Any
+) -> None:
+    options = {"made": f"{made}[2] y"}
+    found = bounds_of(f"y = Cast<to = {target}>(x)", f"{source}[2] x", {"x": x}, **options)
+    assert found == near(expected)
+    like = bounds_of("y = CastLike(x, z)", f"{source}[2] x, {made}[2] z", {"x": x}, **options)
+    assert like == near(expected)
+
+
+@pytest.mark.parametrize(
+    ("node", "opset", "is_kept"),
+    [
+        ("Dropout(x)", 6, False),
+        ("Dropout<is_test = 1>(x)", 6, True),
+        ("Dropout(x)", 7, True),
+        ("Dropout(x)", 10, True),
+    ],
+)
+def test_what_was_dropped_before_training_was_an_input(
+    node: str, opset: int, is_kept: bool
+) -> None:
+    found = bounds_of(f"y = {node}", given={"x": X}, opset=opset)
+    assert found == near(X if is_kept else i.ANY)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "x", "beyond"),
+    [
+        ("", (1, 3), 1.375**4 - 1),
+        (", axes = [2, 3]", (1, 3), 1.375**2 - 1),
+        (", axes = [-1]", (1, 3), 0.375),
+        (", axes = [-1], cubic_coeff_a = -1.0", (1, 3), 0.5),
+        (", axes = [-1], cubic_coeff_a = 0.0", (1, 3), 0),
+        (", axes = [-1], cubic_coeff_a = -0.5", (1, 3), 0.25),
+        (", axes = [-1], cubic_coeff_a = -1.5", (1, 3), math.inf),
+        (", axes = [-1], cubic_coeff_a = 0.25", (1, 3), math.inf),
+        (", axes = [-1], exclude_outside = 1", (1, 3), math.inf),
+        (", axes = [-1], antialias = 1", (1, 3), math.inf),
+        (", axes = [-1]", (0, math.inf), math.inf),
+    ],
+)
+def test_a_cubic_interpolation_overshoots_by_its_negative_weights(
+    attributes: str, x: Any, beyond: float
+) -> None:
+    node = f'Resize<mode = "cubic"{attributes}>(x, , s)'
+    found = bounds_of(f"y = {node}", "float[1,1,4,4] x, float[M] s", {"x": x})
+    assert found[:2] == pytest.approx((x[0] - beyond, x[1] + beyond), rel=1e-5)
+
+
+def test_a_cubic_interpolation_along_axes_of_which_none_is_known_is_not_bounded() -> None:
+    body = 'a = custom.F(x) b = Clip(a, l, h) y = Resize<mode = "cubic">(b, , s)'
+    constants = "float l = {0}, float h = {1}"
+    found = bounds_of(body, "float[2] x, float[M] s", constants=constants)
+    assert tuple(found) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("attribute", "expected"),
+    [("<value = float[1] {-3.0}>", -3), ("", 0)],
+)
+def test_a_repeated_number_is_that_of_the_attribute(attribute: str, expected: float) -> None:
+    assert bounds_of(f"y = ConstantOfShape{attribute}(s)", "int64[1] s") == near(expected)
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (np.array([-3, -1, 2], np.float32), (-3, 2, 1, 3)),
+        (np.array([1, 2], np.float32), (1, 2, 1, 2)),
+        (np.array([-4, -2], np.int32), (-4, -2, 2, 4)),
+        (np.array([-1, 0, 2], np.int64), (-1, 2, 0, 2)),
+        (np.array([-128, 5], np.int8), (-128, 5, 5, 128)),
+        (np.array([-(2**63), 5]), (-(2**63), 5, 5, 2**63)),
+        (np.array([-128, -6], np.int8), (-128, -6, 6, 128)),
+        (np.array([False, True]), (0, 1, 0, 1)),
+        (np.array([3, 250], np.uint8), (3, 250, 3, 250)),
+        (np.array([-3, np.nan, 2], np.float32), (-3, 2, 2, 3)),
+        (np.array([-np.inf, 2], np.float32), (-math.inf, 2, 2, math.inf)),
+        (np.zeros(0, np.float32), (0, 0, 0, 0)),
+        (np.array([1 + 2j]), NOTHING),
+        (np.array(["a"]), NOTHING),
+        (np.array(["a"], object), NOTHING),
+        (np.array([b"a"]), NOTHING),
+    ],
+)
+def test_the_elements_of_an_array_tell_all(array: np.ndarray, expected: tuple[float, ...]) -> None:
+    assert numbers(array) == expected
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [("DequantizeLinear(n, s)", (1.5, 4.5)), ("DequantizeLinear(n, s, z)", (1, 4))],
+)
+def test_levels_stand_for_numbers(node: str, expected: Any) -> None:
+    given = {"n": (3, 9), "s": Interval(0.5, 0.5, 0.5, 0.5), "z": 1}
+    found = bounds_of(f"y = {node}", "uint8[3] n, float s, uint8 z", given)
+    assert found == near(expected)

@@ -1,0 +1,365 @@
+"""What operators make of means and deviations, by the formulas of independent numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from magnitude_models import estimate_of, graph_of
+
+from amp_rewrite.values.magnitudes import estimate as e
+from amp_rewrite.values.magnitudes.estimate import DOUBT, Estimate, WeightRows
+
+RANGES = {"x": (0.0, 2.0), "z": (-1.0, 5.0)}
+X, Z = Estimate(1.0, 3**-0.5), Estimate(2.0, 3**0.5)
+N = Estimate(0.0, 1.0, 1.0)
+INPUTS = "float[2,4] x, float[2,4] z, float[2,4] n, float[2,4] m, int64[2,4] i, bool[2,4] b"
+W = np.array([[1, 2, 3], [4, 5, 6], [-7, 8, 9], [1, 1, 20]], np.float32)
+BIAS = np.array([1, 2, 6], np.float32)
+NUMBERS = {
+    "two": 2.0, "three": 3.0, "half": 0.5, "zero": 0.0, "minus": -1.0,
+    "w": W, "wt": np.ascontiguousarray(W.T), "c": BIAS,
+}  # fmt: skip
+C = Estimate(3.0, float(BIAS.std()))
+ROWS = WeightRows.of(W.T)
+
+
+def found(body: str, inputs: str = INPUTS, **arrays: np.ndarray | float) -> Estimate | None:
+    """Return the estimate of y, which is computed of x from 0 to 2 and others."""
+    ranges = {name: ends for name, ends in RANGES.items() if f" {name}" in inputs}
+    text = f"u = Cast<to = 1>(i) {body}" if inputs == INPUTS else body
+    return estimate_of(graph_of(text, inputs, **{**NUMBERS, **arrays}), ranges)
+
+
+def computed(a: Estimate, b: Estimate, terms: int) -> Estimate:
+    term = e.multiply(a, b)
+    return Estimate(terms * term.mean, math.sqrt(terms) * term.spread / DOUBT, term.degree)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = Div(n, two)", Estimate(0.0, 0.5, 1.0)),
+        ("y = Div(two, n)", Estimate(2.0, 0.0, 0.0)),
+        ("y = Div(n, m)", Estimate(0.0, 1.0, 0.0)),
+        ("s = Mul(n, n) y = Div(s, m)", Estimate(1.0, 2**0.5, 1.0)),
+        ("y = Div(x, z)", X.scaled(7**-0.5)),
+        ("y = Div(n, zero)", None),
+        ("y = Reciprocal(z)", Estimate(7**-0.5, 0.0)),
+        ("y = Reciprocal(zero)", None),
+        ("y = Pow(x, three)", Estimate(*[0.5 * (4 / 3) ** 1.5] * 2)),
+        ("y = Pow(n, half)", Estimate(0.5, 0.5, 0.5)),
+        ("y = Pow(n, three)", Estimate(0.5, 0.5, 3.0)),
+        ("y = Pow(x, two)", e.squared(X)),
+        ("y = Pow(n, minus)", None),
+        ("y = Pow(two, n)", None),
+        ("y = Pow(u, two)", None),
+        ("y = Sqrt(n)", Estimate(1.0, 0.5, 0.5)),
+        ("s = Mul(n, n) y = Sqrt(s)", Estimate(3**0.25, 3**0.25 / 2, 1.0)),
+        ("y = Log(x)", Estimate(0.0, 10.0)),
+        ("y = Neg(z)", Estimate(-2.0, 3**0.5)),
+        ("y = Sub(x, z)", Estimate(-1.0, (10 / 3) ** 0.5)),
+        ("y = Sub(n, two)", Estimate(-2.0, 1.0, 1 + math.log((1 + 2 / 255) / 3) / math.log(255))),
+        ("y = Sum(x, z, x)", Estimate(4.0, (11 / 3) ** 0.5)),
+        ("y = Sum(x)", X),
+        ("y = Sum(x, u)", None),
+        ("y = Mul(x, z)", e.multiply(X, Z)),
+        ("y = Mul(n, x)", Estimate(0.0, (4 / 3) ** 0.5, 1.0)),
+        ("y = Mul(x, u)", None),
+        ("y = Max(x, z)", e.mixed(X, Z)),
+        ("y = Min(x, u, z)", e.mixed(X, Z)),
+        ("y = Max(u, u)", None),
+        ("y = Where(b, x, z)", e.mixed(X, Z)),
+        ("y = Where(b, u, z)", Z),
+        ("y = ReduceMax(n)", Estimate(1.0, 1.0, 1.0)),
+        ("y = ReduceMean(z)", Z),
+        ("y = Relu(n)", N.rectified()),
+        ("y = Relu(u)", None),
+        ("y = Abs(n)", Estimate((2 / math.pi) ** 0.5, (1 - 2 / math.pi) ** 0.5, 1.0)),
+        ("y = Softmax(n)", Estimate(0.25, 0.25)),
+        ("y = Softmax(u)", Estimate(0.25, 0.25)),
+    ],
+)
+def test_arithmetic(body: str, expected: Estimate | None) -> None:
+    assert found(body) == (expected and pytest.approx(expected, rel=1e-5, abs=1e-6))
+
+
+def test_a_softmax_over_an_axis_of_unknown_length_spreads_over_one() -> None:
+    assert found("y = Softmax(n)", "float[2,N] n") == pytest.approx(Estimate(1.0, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = MatMul(x, w)", ROWS.applied_to_rows(X)),
+        ("y = MatMul(n, w)", ROWS.applied_to_rows(N)),
+        ("y = MatMul(u, w)", None),
+        ("y = MatMul(wt, x2)", WeightRows.of(W.T).applied_to_rows(X).turned()),
+        ("y = MatMul(wt, u2)", None),
+        ("y = MatMul(x, z2)", computed(X, Z, 4)),
+        ("y = MatMul(u, z2)", None),
+        ("y = MatMul(x, u2)", None),
+        ("y = Gemm(x, w, c)", e.add(ROWS.applied_to_rows(X), C)),
+        ("y = Gemm(x, w)", ROWS.applied_to_rows(X)),
+        ("y = Gemm<alpha = 3.0>(x, w, c)", e.add(ROWS.applied_to_rows(X).scaled(3.0), C)),
+        ("y = Gemm<transB = 1>(x, wt, c)", e.add(ROWS.applied_to_rows(X), C)),
+        ("y = Gemm(u, w)", None),
+        ("y = Gemm(x, z2)", computed(X, Z, 4)),
+        ("y = Gemm<alpha = 0.5>(x, z2)", computed(X, Z, 4).scaled(0.5)),
+        ("y = Gemm(u, z2)", None),
+        ("y = Gemm(x, w, u)", ROWS.applied_to_rows(X)),
+    ],
+)
+def test_products_of_matrices(body: str, expected: Estimate | None) -> None:
+    front = "x2 = Transpose(x) z2 = Transpose(z)"
+    if "u2" in body:
+        front += " v = Add(u, u) u2 = Transpose(v)"
+    got = found(f"{front} {body}")
+    assert got == (expected and pytest.approx(expected, rel=1e-5, abs=1e-6))
+
+
+def test_a_row_of_a_product_is_handed_on_through_another_one() -> None:
+    left = np.array([[1, 1, 1], [9, 9, 9]], np.float32)
+    got = found("s = MatMul(x, w) y = MatMul(l, s)", "float[3,4] x", l=left)
+    turned = ROWS.applied_to_rows(X).turned()
+    expected = WeightRows.of(left).applied_to_rows(turned).turned()
+    assert got == pytest.approx(expected, rel=1e-5)
+    assert got is not None
+    assert got.row > 0
+    assert got.column > 0
+
+
+def test_the_length_of_a_free_axis_counts_as_one() -> None:
+    free = found("y = MatMul(x, z)", "float[2,A] x, float[A,3] z")
+    assert free == pytest.approx(computed(X, Z, 1))
+    free = found('y = Einsum<equation = "ij,jk->ik">(x, z)', "float[2,A] x, float[A,3] z")
+    assert free == pytest.approx(computed(X, Z, 1))
+
+
+@pytest.mark.parametrize(
+    ("equation", "terms"), [("ij,jk->ik", 4), ("ij,jk->ijk", 1), ("ij,jk->k", 8)]
+)
+def test_an_einsum_adds_up_what_the_result_lacks(equation: str, terms: int) -> None:
+    text, inputs = f'y = Einsum<equation = "{equation}">(x, z)', "float[2,4] x, float[4,3] z"
+    assert found(text, inputs) == pytest.approx(computed(X, Z, terms))
+    unknown = f'u = Cast<to = 1>(i) y = Einsum<equation = "{equation}">(x, u)'
+    graph = graph_of(unknown, "float[2,4] x, int64[4,3] i")
+    assert estimate_of(graph, {"x": (0.0, 2.0)}) is None
+
+
+KERNEL = np.arange(1, 25, dtype=np.float32).reshape(2, 3, 2, 2)
+IMAGE = "float[1,3,8,8] x"
+
+
+def test_a_convolution_adds_up_a_window_of_all_channels() -> None:
+    rows = WeightRows.of(KERNEL.reshape(2, 12))
+    assert found("y = Conv(x, k)", IMAGE, k=KERNEL) == pytest.approx(rows.applied(X), rel=1e-5)
+    biased = found("y = Conv(x, k, d)", IMAGE, k=KERNEL, d=BIAS[:2])
+    expected = e.add(rows.applied(X), Estimate(1.5, 0.5))
+    assert biased == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_convolution_with_computed_weights_is_unknown() -> None:
+    assert found("y = Conv(x, n)", f"{IMAGE}, float[2,3,2,2] n") is None
+
+
+@pytest.mark.parametrize(
+    ("attributes", "strides"), [("", 1), ("<strides = [2, 3]>", 6), ("<strides = [1, 1]>", 1)]
+)
+def test_a_transposed_convolution_leaves_out_what_its_strides_skip(
+    attributes: str, strides: int
+) -> None:
+    rows = WeightRows.of(KERNEL.transpose(1, 0, 2, 3).reshape(3, 8))
+    body, inputs = f"y = ConvTranspose{attributes}(x, k)", "float[1,2,8,8] x"
+    expected = rows.applied(X).scaled(strides**-0.5)
+    assert found(body, inputs, k=KERNEL) == pytest.approx(expected, rel=1e-5)
+    biased = found(body.replace("k)", "k, d)"), inputs, k=KERNEL, d=BIAS)
+    assert biased == pytest.approx(e.add(expected, C), rel=1e-5)
+
+
+def test_a_transposed_convolution_in_groups_adds_up_one_of_them() -> None:
+    rows = WeightRows.of(KERNEL.reshape(6, 4))
+    got = found("y = ConvTranspose<group = 2>(x, k)", "float[1,2,8,8] x", k=KERNEL)
+    assert got == pytest.approx(rows.applied(X), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = LayerNormalization(n, c)", Estimate(0.0, C.size)),
+        ("y = LayerNormalization(n, c, d)", e.add(Estimate(0.0, C.size), Estimate(2.0, 1.0))),
+        ("y = LayerNormalization(v, c)", Estimate(0.0, C.size)),
+        ("y = LayerNormalization(n, g)", Estimate(0.0, 1.0)),
+        ("y = LayerNormalization(n, c, g)", Estimate(0.0, C.size)),
+        ("y = RMSNormalization(n, c)", Estimate(0.0, C.size)),
+    ],
+)
+def test_a_norm_has_the_size_of_its_scale(body: str, expected: Estimate) -> None:
+    inputs, d = "float[2,3] n, int64[3] i, int64[2,3] j", np.array([1, 2, 3], np.float32)
+    d = np.array([2 - 1.5**0.5, 2, 2 + 1.5**0.5], np.float32)
+    got = found(f"g = Cast<to = 1>(i) v = Cast<to = 1>(j) {body}", inputs, d=d)
+    assert got == pytest.approx(expected, rel=1e-5)
+
+
+def batch(
+    body: str = "h = Identity(x)", inputs: str = "float[1,2,4] x", **arrays: list[float]
+) -> Estimate | None:
+    """Return the estimate of a batch normalization of h with (scale, bias, mean, variance)."""
+    held = {"s": [1.0, 3.0], "t": [4.0, 6.0], "p": [2.0, 4.0], "v": [3.0, 5.0], **arrays}
+    return found(
+        f"{body} y = BatchNormalization<epsilon = 1.0>(h, s, t, p, v)",
+        inputs,
+        **{name: np.array(numbers, np.float32) for name, numbers in held.items()},
+    )
+
+
+def test_a_batch_norm_has_the_size_of_its_scale_where_statistics_agree() -> None:
+    trusted = e.add(Estimate(0.0, 5**0.5), Estimate(5.0, 1.0))
+    assert batch() == pytest.approx(trusted)
+    assert batch("h = Cast<to = 1>(i)", "int64[1,2,4] i") == pytest.approx(trusted)
+
+
+def test_a_batch_norm_is_computed_where_statistics_are_far_off() -> None:
+    centred = e.add(X, Estimate(-0.06, 0.01)).scaled(1 / (1 + 0.0004) ** 0.5)
+    expected = e.add(e.multiply(centred, Estimate(2.0, 1.0)), Estimate(5.0, 1.0))
+    got = batch(p=[0.05, 0.07], v=[0.0003, 0.0005])
+    assert got == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(("deviation", "trusted"), [(0.289, True), (0.288, False)])
+def test_statistics_agree_up_to_a_factor_of_four(deviation: float, trusted: bool) -> None:
+    """The size of x is the root of 4/3, which is 4 times 0.2887."""
+    got = batch(p=[0.0, 0.0], v=[deviation**2] * 2)
+    expected = e.add(Estimate(0.0, 5**0.5), Estimate(5.0, 1.0))
+    assert (got == pytest.approx(expected)) is trusted
+
+
+def test_statistics_have_the_size_of_means_and_their_deviation_too() -> None:
+    trusted = e.add(Estimate(0.0, 5**0.5), Estimate(5.0, 1.0))
+    assert batch(p=[0.3, 0.3], v=[0.0, 0.0]) == pytest.approx(trusted)
+    assert batch(p=[-0.3, 0.3], v=[0.0, 0.0]) == pytest.approx(trusted)
+    assert batch(p=[-0.2, 0.2], v=[0.0, 0.0]) != pytest.approx(trusted)
+
+
+@pytest.mark.parametrize("unknown", ["s", "t", "p", "v"])
+def test_a_batch_norm_with_unknown_weights_is_unknown(unknown: str) -> None:
+    body = f"k = Cast<to = 1>(i) y = BatchNormalization(x, {', '.join('stpv')})"
+    body = body.replace(f" {unknown}", " k", 1) if unknown != "v" else body.replace(" v)", " k)")
+    arrays = {name: np.ones(2, np.float32) for name in "stpv"}
+    graph = graph_of(body, "float[1,2,4] x, int64[2] i", **arrays)
+    assert estimate_of(graph, {"x": (0.0, 2.0)}) is None
+
+
+@pytest.mark.parametrize(
+    ("attributes", "factor"),
+    [
+        ("<size = 1, alpha = 3.0, beta = 0.5, bias = 5.0>", 1 / 3),
+        ("<size = 1, alpha = 3.0, bias = 12.0>", 16**-0.75),
+        ("<size = 1, alpha = 3.0, beta = 0.5>", 5**-0.5),
+        ("<size = 1, beta = 1.0>", 1 / (1 + 4e-4 / 3)),
+    ],
+)
+def test_neighbours_divide_by_what_they_are(attributes: str, factor: float) -> None:
+    got = found(f"y = LRN{attributes}(x)", "float[1,2,4,4] x")
+    assert got == pytest.approx(X.scaled(factor), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs"),
+    [
+        ("y = Transpose(s)", "float[2,4] x"),
+        ("y = Transpose<perm = [0, 2, 1]>(s)", "float[3,2,4] x"),
+    ],
+)
+def test_the_last_axes_change_places(body: str, inputs: str) -> None:
+    s = found("y = MatMul(x, w)", inputs)
+    got = found(f"s = MatMul(x, w) {body}", inputs)
+    assert s is not None
+    assert got == s.turned()
+    assert s.turned() != s
+
+
+def test_a_longer_weight_is_like_a_sample_and_a_shorter_one_is_measured() -> None:
+    short, long = (np.full((512, n), 0.25, np.float32) for n in (512, 513))
+    short[:, 7] = long[:, 7] = 0.5
+    exact = found("y = MatMul(x, k)", "float[4,512] x", k=short)
+    assert exact == pytest.approx(WeightRows.of(short.T).applied_to_rows(X), rel=1e-5)
+    sampled = found("y = MatMul(x, k)", "float[4,512] x", k=long)
+    assert sampled is not None
+    assert sampled.column == 0
+    assert sampled.mean == pytest.approx(128, rel=0.01)
+
+
+def test_a_longer_weight_of_large_rows_is_measured() -> None:
+    long = np.ones((513, 600), np.float32)
+    long[:, 7] = 3
+    got = found("y = MatMul(x, k)", "float[4,513] x", k=long)
+    assert got is not None
+    assert got.column == pytest.approx(3 * 513)
+
+
+def test_a_long_kernel_and_rows_on_the_left_have_the_terms_of_their_own_axes() -> None:
+    left = np.full((1024, 300), 0.5, np.float32)
+    got = found("y = MatMul(l, x)", "float[300,4] x", l=left)
+    assert got is not None
+    assert got.mean == pytest.approx(150)
+    kernel = np.full((700, 128, 3), 0.25, np.float32)
+    got = found("y = Conv(x, k)", "float[1,128,8] x", k=kernel)
+    assert got is not None
+    assert got.mean == pytest.approx(96)
+    got = found("y = ConvTranspose(x, k)", "float[1,700,8] x", k=kernel)
+    assert got is not None
+    assert got.mean == pytest.approx(175)
+    got = found("y = Gemm<transB = 1>(x, l)", "float[4,300] x", l=left)
+    assert got is not None
+    assert got.mean == pytest.approx(150)
+    got = found("y = Gemm(x, l)", "float[4,1024] x", l=left)
+    assert got is not None
+    assert got.mean == pytest.approx(512)
+
+
+@pytest.mark.parametrize(
+    ("ends", "terms"), [((2.0, 2.03), 4), ((2.0, 2.04), 0), ((-2.03, -2.0), -4)]
+)
+def test_a_weight_of_nearly_one_number_needs_no_elements(
+    ends: tuple[float, float], terms: int
+) -> None:
+    graph = graph_of("y = MatMul(x, r)", "float[2,4] x, float[4,3] r")
+    got = estimate_of(graph, {"x": (0.0, 2.0), "r": ends})
+    middle = abs(sum(ends) / 2)
+    assert got is not None
+    if terms:
+        rows = WeightRows(terms * middle, 0.0, 4 * middle**2)
+        assert got == pytest.approx(rows.applied(X))
+    else:
+        assert got.spread == pytest.approx(computed(X, e.of_bounds(e.Interval(*ends)), 4).spread)
+
+
+def test_a_sampled_kernel_has_as_many_terms_as_a_window_of_all_channels() -> None:
+    """Steps of its elements cancel in each row, which a sample does not know."""
+    kernel = np.tile(np.array([0.5, -0.25, -0.25], np.float32), (700, 128, 1))
+    sampled = WeightRows.sampled(kernel[0].reshape(-1).astype(np.float64), 384.0)
+    got = found("y = Conv(x, k)", "float[1,128,8] x", k=kernel)
+    assert got == pytest.approx(sampled.applied(X), rel=1e-3, abs=0.05)
+    left = np.tile(np.array([0.5, -0.25, -0.25], np.float32), (1024, 100))
+    sampled = WeightRows.sampled(left[0].astype(np.float64), 300.0)
+    got = found("y = MatMul(l, x)", "float[300,4] x", l=left)
+    assert got == pytest.approx(sampled.applied(X), rel=1e-3, abs=0.05)
+
+
+def test_neighbours_of_something_unknown_or_beyond_all_numbers_are_unknown() -> None:
+    graph = graph_of("u = Cast<to = 1>(i) y = LRN<size = 1>(u)", "int64[1,2,4,4] i")
+    assert estimate_of(graph) is None
+    for high, is_known in ((1e29, True), (1e31, False)):
+        graph = graph_of("y = LRN<size = 1>(x)", "float[1,2,4,4] x")
+        assert (estimate_of(graph, {"x": (0.0, high)}) is not None) is is_known
+        graph = graph_of("y = Pow(x, half)", "float[4] x", half=0.5)
+        assert (estimate_of(graph, {"x": (0.0, high)}) is not None) is is_known
+
+
+@pytest.mark.parametrize("outputs", [0, 3])
+def test_a_product_with_an_empty_weight_is_nothing(outputs: int) -> None:
+    terms = 4 if outputs == 0 else 0
+    weight = np.zeros((terms, outputs), np.float32)
+    assert found("y = MatMul(x, k)", f"float[2,{terms}] x", k=weight) == Estimate(0.0, 0.0)

@@ -1,0 +1,380 @@
+"""What operators make of channels that are far larger than the others of a value."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from magnitude_models import graph_of, outliers_of
+
+from amp_rewrite.values.magnitudes import estimate as e
+from amp_rewrite.values.magnitudes.channel import Channel, LargeChannels
+from amp_rewrite.values.magnitudes.estimate import DOUBT, Estimate
+
+LENGTH = 16
+LARGE, OTHER, SCALE = (np.ones(LENGTH, np.float32) for _ in range(3))
+LARGE[3], OTHER[9], SCALE[3] = 100, -50, 20
+CONSTANTS = {
+    "b": LARGE, "o": OTHER, "s": SCALE, "one": np.ones(LENGTH, np.float32),
+    "two": 2.0, "three": 3.0, "half": 0.5, "eight": 8.0, "nine": 9.0, "zero": 0.0, "minus": -1.0,
+    "big": 1000.0,
+}  # fmt: skip
+INPUTS = "float[2,4,16] n, float[2,4,16] m, int64[2,4,16] i, bool[2,4,16] c"
+N = Channel(0.0, 1.0, 6.0)
+B, OF_O, S = Channel(100.0, 0.0, 100.0), Channel(-50.0, 0.0, 50.0), Channel(20.0, 0.0, 20.0)
+H = Channel(100.0, 1.0, 106.0)
+"""Of n + b, the third channel."""
+
+
+def found(
+    body: str, inputs: str = INPUTS, value: str = "y", /, **arrays: np.ndarray | float
+) -> LargeChannels | None:
+    """Return the outliers of a value; h is n + b, and nothing is known of u."""
+    front = "h = Add(n, b) u = Cast<to = 1>(i)" if inputs == INPUTS else ""
+    graph = graph_of(f"{front} {body}", inputs, **{**CONSTANTS, **arrays})
+    return outliers_of(graph)[graph.flat.value_names.index(value)]
+
+
+def channels(
+    body: str, inputs: str = INPUTS, /, **arrays: np.ndarray | float
+) -> dict[int, Channel]:
+    """Return the outliers of y by their numbers."""
+    large = found(body, inputs, **arrays)
+    return {} if large is None else dict(large.channels)
+
+
+def near(expected: dict[int, Channel]) -> dict[int, object]:
+    return {number: pytest.approx(channel, rel=1e-5) for number, channel in expected.items()}
+
+
+def divided(a: Channel, by: float) -> Channel:
+    return Channel(a.mean / by, a.spread / by, a.peak / by)
+
+
+def power(a: Channel, exponent: float) -> Channel:
+    size = a.size**exponent
+    return Channel(size / 2, size / 2, a.peak**exponent)
+
+
+def square(a: Channel) -> Channel:
+    estimate = e.squared(a.estimate)
+    return Channel(estimate.mean, estimate.spread, a.peak**2)
+
+
+NEGATED = Channel(-100.0, 1.0, 106.0)
+RELU = H.estimate.rectified()
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = Identity(h)", H),
+        ("y = Cast<to = 1>(h)", H),
+        ("y = Clip(h, minus)", H),
+        ("y = Add(h, h)", Channel(200.0, 2.0, 212.0)),
+        ("y = Add(h, m)", H.plus(N)),
+        ("y = Add(m, h)", H.plus(N)),
+        ("y = Add(h, u)", H),
+        ("y = Add(u, h)", H),
+        ("y = Add(h, b)", H.plus(B)),
+        ("y = Sum(h, m, b, u)", H.plus(N).plus(B)),
+        ("y = Sub(h, m)", H.plus(N)),
+        ("y = Sub(m, h)", NEGATED.plus(N)),
+        ("y = Sub(u, h)", NEGATED),
+        ("y = Sub(h, u)", H),
+        ("y = Sub(h, two)", H.plus(Channel(-2.0, 0.0, 2.0))),
+        ("y = Mul(h, h)", square(H)),
+        ("y = Mul(h, m)", H.times(N)),
+        ("y = Mul(m, h)", H.times(N)),
+        ("y = Mul(h, s)", H.times(S)),
+        ("y = Mul(h, u)", None),
+        ("y = Div(h, two)", divided(H, 2)),
+        ("y = Div(h, m)", H),
+        ("y = Div(h, s)", divided(H, 20)),
+        ("y = Div(two, h)", divided(Channel(2.0, 0.0, 2.0), H.size)),
+        ("y = Div(h, zero)", None),
+        ("y = Div(h, u)", None),
+        ("y = Pow(h, two)", square(H)),
+        ("y = Pow(h, three)", power(H, 3)),
+        ("y = Pow(h, half)", power(H, 0.5)),
+        ("y = Pow(h, eight)", power(H, 8)),
+        ("y = Pow(h, nine)", None),
+        ("y = Pow(h, zero)", None),
+        ("y = Pow(h, minus)", None),
+        ("y = Pow(h, m)", None),
+        ("y = Relu(h)", Channel(RELU.mean, RELU.spread, 106.0)),
+        ("y = Gelu(h)", Channel(RELU.mean, RELU.spread, 106.0)),
+        ("y = Sqrt(h)", Channel(H.size**0.5, H.size**0.5 / 2, 106**0.5)),
+        ("y = Neg(h)", NEGATED),
+        ("g = Neg(h) y = Abs(g)", Channel(H.size, 1.0, 106.0)),
+        ("y = Max(h, m)", H),
+        ("y = Min(m, h)", H),
+        ("y = Mean(h, u, m)", H),
+        ("y = Max(h, big)", Channel(1000.0, 0.0, 1000.0)),
+        ("y = Where(c, h, m)", H),
+        ("y = Where(c, m, h)", H),
+        ("y = Where(c, u, h)", H),
+        ("y = Where(c, h, u)", H),
+        ("y = Tanh(h)", None),
+        ("y = Softmax(h)", None),
+        ("y = Add(m, one)", None),
+        ("y = com.microsoft.BiasAdd(m, b, h)", H.plus(N).plus(B)),
+        ("y = com.microsoft.Gelu(h)", Channel(RELU.mean, RELU.spread, 106.0)),
+        ("y = com.microsoft.QuickGelu(h)", Channel(RELU.mean, RELU.spread, 106.0)),
+        ("y = com.microsoft.FastGelu(h)", Channel(RELU.mean, RELU.spread, 106.0)),
+        ("y = com.microsoft.FastGelu(m, b)", Channel(RELU.mean, RELU.spread, 106.0)),
+        ("y = com.microsoft.BiasGelu(u, b)", B),
+    ],
+)
+def test_a_channel_is_computed_of_that_of_the_inputs(body: str, expected: Channel | None) -> None:
+    assert channels(body) == near({} if expected is None else {3: expected})
+
+
+def test_what_is_rectified_keeps_its_peak() -> None:
+    got = channels("g = Neg(h) y = Relu(g)")
+    assert got[3].peak == pytest.approx(106.0)
+    assert got[3][:2] == pytest.approx((0.0, 0.0), abs=1e-9)
+
+
+def test_a_product_with_a_vector_is_no_larger_than_numbers_are() -> None:
+    graph = graph_of("h = Add(n, b) y = MatMul(h, o)", "float[4,16] n", b=LARGE, o=OTHER)
+    assert outliers_of(graph).peak(graph.flat.value_names.index("y")) < 1e5
+
+
+def test_each_of_several_channels_meets_the_typical_one_of_the_others() -> None:
+    large = found("k = Add(m, b) l = Sub(n, o) y = Add(k, l)")
+    assert large is not None
+    assert large.length == LENGTH
+    noise = Estimate(0.0, 1.0)
+    like_k = Channel.like(e.add(noise, Estimate(float(LARGE.mean()), float(LARGE.std()))))
+    like_l = Channel.like(e.add(noise, Estimate(-float(OTHER.mean()), float(OTHER.std()))))
+    of_l = Channel(50.0, 1.0, 56.0)
+    assert large.channels == near({3: H.plus(like_l), 9: of_l.plus(like_k)})
+
+
+@pytest.mark.parametrize(
+    ("body", "stays"),
+    [
+        ("s1 = Constant<value_ints = [8, 16]>() y = Reshape(h, s1)", True),
+        ("s1 = Constant<value_ints = [16, 8]>() y = Reshape(h, s1)", False),
+        ("s1 = Constant<value_ints = [-1, 16]>() y = Reshape(h, s1)", True),
+        ("y = Flatten(h)", False),
+        ("y = Flatten<axis = 2>(h)", True),
+        ("a = Constant<value_ints = [0]>() y = Unsqueeze(h, a)", True),
+        ("a = Constant<value_ints = [-1]>() y = Unsqueeze(h, a)", False),
+        ("a = Constant<value_ints = [2]>() f = Constant<value_ints = [0]>() "
+         "l = Constant<value_ints = [5]>() y = Slice(h, f, l, a)", False),
+        ("a = Constant<value_ints = [1]>() f = Constant<value_ints = [0]>() "
+         "l = Constant<value_ints = [2]>() y = Slice(h, f, l, a)", True),
+        ("y = Transpose<perm = [1, 0, 2]>(h)", True),
+        ("y = Transpose<perm = [0, 2, 1]>(h)", False),
+        ("y = Transpose(h)", False),
+        ("y = Concat<axis = 0>(h, m)", True),
+        ("y = Concat<axis = -2>(h, m)", True),
+        ("y = Concat<axis = 2>(h, m)", False),
+        ("y = Concat<axis = -1>(h, m)", False),
+        ("k = Constant<value_ints = [0, 1]>() y = Gather<axis = 1>(h, k)", True),
+        ("k = Constant<value_ints = [0, 1]>() y = Gather(h, k)", True),
+        ("k = Constant<value_ints = [0, 3]>() y = Gather<axis = 2>(h, k)", False),
+        ("k = Constant<value_ints = [0, 3]>() y = Gather<axis = -1>(h, k)", False),
+    ],
+)  # fmt: skip
+def test_channels_stay_where_the_last_axis_stays(body: str, stays: bool) -> None:
+    assert channels(body) == near({3: H} if stays else {})
+
+
+def test_nothing_is_known_of_channels_that_lie_along_an_unknown_axis() -> None:
+    inputs = "float[2,16] n, int64[R] r, int64[3] k"
+    assert channels("h = Add(n, b) y = Reshape(h, r)", inputs) == {}
+    assert channels("g = Reshape(n, r) h = Add(g, b) y = Gather(h, k)", inputs) == {}
+    assert channels("g = Reshape(n, r) h = Add(g, b) y = Concat<axis = 0>(h, h)", inputs) == {}
+
+
+TURNED = np.outer(SCALE, np.arange(1, 9)).astype(np.float32)
+
+
+def test_a_constant_matrix_is_looked_at_when_it_is_turned() -> None:
+    """Its rows become columns, of which one is large."""
+    numbers = 20 * np.arange(1, 9)
+    expected = Channel(float(numbers.mean()), float(numbers.std()), 160.0)
+    body = "t = Transpose<perm = [1, 0]>(k) y = Mul(t, one)"
+    large = found(body, "float[2,16] n", "t", k=TURNED)
+    assert large is not None
+    assert large.length == LENGTH
+    assert large.channels == near({3: expected})
+    cube = np.stack([TURNED, TURNED])
+    body = "t = Transpose<perm = [0, 2, 1]>(k) y = Mul(t, one)"
+    assert found(body, "float[2,16] n", "t", k=cube) is None
+
+
+W = np.ones((8, LENGTH), np.float32)
+W[:, 3] = (20, -20, 30, -30, 20, -20, 30, 30)
+COLUMN = Channel(float(W[:, 3].mean()), float(W[:, 3].std()), 30.0)
+X = Estimate(2.0, 1.0)
+
+
+def product(typical: Estimate, column: Channel, terms: int) -> Channel:
+    mean = terms * typical.mean * column.mean
+    return Channel.of(mean, math.sqrt(terms) * typical.size * column.size / DOUBT)
+
+
+def of_x(body: str, inputs: str = "float[4,8] n", **arrays: np.ndarray | float) -> LargeChannels:
+    """Return the outliers of y, where x has mean 2 and deviation 1."""
+    held = {**CONSTANTS, "w": W, "wt": W.T.copy(), **arrays}
+    graph = graph_of(f"x = Add(n, two) {body}", inputs, **held)
+    large = outliers_of(graph)[graph.flat.value_names.index("y")]
+    assert large is not None
+    return large
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs"),
+    [
+        ("y = MatMul(x, w)", "float[4,8] n"),
+        ("y = MatMul(x, w)", "float[2,4,8] n"),
+        ("y = MatMul(x, w)", "float[A,B] n"),
+        ("y = Gemm(x, w)", "float[4,8] n"),
+        ("y = Gemm(x, w)", "float[A,B] n"),
+        ("y = Gemm<transB = 1>(x, wt)", "float[4,8] n"),
+    ],
+)
+def test_a_large_column_makes_a_large_channel_of_typical_numbers(body: str, inputs: str) -> None:
+    found = of_x(body, inputs)
+    assert found.length == LENGTH
+    assert found.channels == near({3: product(X, COLUMN, 8)})
+
+
+def test_a_bias_adds_its_own_outliers() -> None:
+    expected = product(X, COLUMN, 8)
+    assert of_x("y = Gemm(x, w, o)").channels == near({3: expected, 9: OF_O})
+    assert of_x("y = Gemm(x, w, b)").channels == near({3: expected.plus(B)})
+    plain = np.ones((8, LENGTH), np.float32)
+    assert of_x("y = Gemm(x, v, b)", v=plain).channels == near({3: B})
+    assert of_x("y = Gemm(x, w, one)").channels == near({3: expected})
+
+
+def test_a_transposed_left_operand_is_left_out() -> None:
+    assert channels("y = Gemm<transA = 1>(n, w, b)", "float[8,4] n", w=W) == {}
+
+
+def test_a_turned_weight_that_is_computed_has_none() -> None:
+    inputs = "float[4,8] n, float[16,8] m"
+    assert channels("y = Gemm<transB = 1>(n, m)", inputs) == {}
+    assert channels("y = Gemm<transB = 1>(n, m, b)", inputs) == near({3: B})
+
+
+V = (np.arange(1, 16 * 16 + 1, dtype=np.float32).reshape(16, 16) % 7 - 3) / 4
+V[3, 5] = 5
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm"])
+def test_a_large_channel_meets_its_row_of_a_weight(op: str) -> None:
+    """One channel is followed to the largest element of its row alone."""
+    got = channels(f"h = Add(n, b) y = {op}(h, v)", "float[4,16] n", v=V)
+    assert got == near({5: Channel.of(5 * 100.0, 5 * 1.0)})
+
+
+def test_two_large_channels_add_up_and_two_results_are_followed() -> None:
+    v = V.copy()
+    v[[3, 9]] = 0
+    v[3, [2, 4, 6]], v[9, [2, 4, 6]] = (4, -4, 1), (-2, 3, 1)
+    both = LARGE + OTHER - 1
+    got = channels("h = Add(n, k) y = MatMul(h, v)", "float[4,16] n", v=v, k=both)
+    expected = {2: Channel.of(4 * 100.0 + 2 * 51, math.hypot(4, 2))}
+    expected[4] = Channel.of(-4 * 100.0 - 3 * 51, 5.0)
+    assert got.keys() == expected.keys()
+    assert got == {number: pytest.approx(c, rel=0.02) for number, c in expected.items()}
+
+
+def test_a_channel_and_a_column_that_meet_add_up() -> None:
+    v = np.ones((16, 16), np.float32)
+    v[:, 5] = 40
+    typical = e.add(Estimate(0.0, 1.0), Estimate(float(LARGE.mean()), float(LARGE.std())))
+    column, mapped = product(typical, Channel(40.0, 0.0, 40.0), 16), Channel.of(4000.0, 40.0)
+    got = channels("h = Add(n, b) y = MatMul(h, v)", "float[4,16] n", v=v)
+    assert got == near({5: column.plus(mapped)})
+
+
+def test_a_product_with_what_is_computed_has_none() -> None:
+    assert channels("t = Transpose<perm = [0, 2, 1]>(m) y = MatMul(h, t)") == {}
+    body = "h = Add(n, b) y = MatMul(h, m)"
+    assert channels(body, "float[4,16] n, float[16,16] m") == {}
+    assert channels(body, "float[4,16] n", m=np.stack([V, V])) == {}
+
+
+def test_the_last_channel_meets_the_last_row() -> None:
+    v, last = V.copy(), np.ones(LENGTH, np.float32)
+    last[-1], v[-1], v[-1, 2] = 100, 0.25, 5
+    got = channels("h = Add(n, k) y = MatMul(h, v)", "float[4,16] n", v=v, k=last)
+    assert got == near({2: Channel.of(500.0, 5.0)})
+
+
+@pytest.mark.parametrize(
+    ("bits", "factor"), [("", 3.2), ("bits: int = 8, ", 51.2), ("bits: int = 2, ", 0.8)]
+)
+def test_scales_of_blocks_show_the_outliers_of_quantised_weights(bits: str, factor: float) -> None:
+    scales = np.ones((16, 2), np.float32)
+    scales[3] = (20, 40)
+    sizes = f"{bits}K: int = 32, N: int = 16, block_size: int = 16"
+    packed = np.zeros((16, 2, 8), np.uint8)
+    found = of_x(
+        f"y = com.microsoft.MatMulNBits<{sizes}>(x, q, k)",
+        "float[4,32] n",
+        q=packed,
+        k=scales.reshape(-1),
+    )
+    column = Channel(30 * factor, 10 * factor, 40 * factor)
+    assert found.length == LENGTH
+    assert found.channels == near({3: product(X, column, 32)})
+
+
+@pytest.mark.parametrize("sizes", ["K: int = 32", "K: int = 32, N: int = 5", "N: int = 16"])
+def test_blocks_that_do_not_fit_have_no_outliers(sizes: str) -> None:
+    scales = np.ones((16, 2), np.float32)
+    scales[3] = (20, 40)
+    body = f"y = com.microsoft.MatMulNBits<{sizes}, block_size: int = 16>(n, q, k)"
+    packed = np.zeros((16, 2, 8), np.uint8)
+    assert channels(body, "float[4,32] n", q=packed, k=scales.reshape(-1)) == {}
+
+
+@pytest.mark.parametrize("axis", ["<axis: int = 1>", "", "<axis: int = -1>"])
+@pytest.mark.parametrize("domain", ["", "com.microsoft."])
+def test_a_scale_of_each_channel_makes_the_large_ones(axis: str, domain: str) -> None:
+    q = np.tile(np.array([[-2], [4]], np.int8), (1, LENGTH))
+    body = f"d = {domain}DequantizeLinear{axis}(q, s) y = Add(d, n)"
+    large = found(body, "float[2,16] n", "d", q=q)
+    assert large is not None
+    expected = Channel.like(Estimate(1.0, 3.0)).times(S)
+    assert large.channels == near({3: expected.below(large.peak)})
+
+
+def test_a_scale_along_another_axis_makes_none() -> None:
+    q = np.ones((LENGTH, LENGTH), np.int8)
+    body = "d = DequantizeLinear<axis = 0>(q, s) y = Add(d, n)"
+    assert found(body, "float[2,16] n", "d", q=q) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y = LayerNormalization(m, s)", {3: Channel.of(0.0, 20.0)}),
+        ("y = LayerNormalization(m, s, one)",
+         {3: Channel.of(0.0, 20.0).plus(Channel(1.0, 0.0, 1.0))}),
+        ("y = LayerNormalization(m, s, b)", {3: Channel.of(0.0, 20.0).plus(B)}),
+        ("y = LayerNormalization(m, one, o)", {9: Channel.of(0.0, 1.0).plus(OF_O)}),
+        ("y = LayerNormalization(h, one)", {}),
+        ("y = RMSNormalization(h, s)", {3: Channel.of(0.0, 20.0)}),
+        ("y = com.microsoft.SkipLayerNormalization(m, h, s, b)",
+         {3: Channel.of(0.0, 20.0).plus(B)}),
+        ("y = com.microsoft.SkipLayerNormalization(h, m, s)", {3: Channel.of(0.0, 20.0)}),
+        ("y = com.microsoft.SkipSimplifiedLayerNormalization(m, m, s, b)",
+         {3: Channel.of(0.0, 20.0)}),
+    ],
+)  # fmt: skip
+def test_a_norm_is_its_scale_and_its_bias(body: str, expected: dict[int, Channel]) -> None:
+    got = channels(body)
+    assert got.keys() == expected.keys()
+    for number, channel in expected.items():
+        assert got[number][:2] == pytest.approx(channel[:2], rel=1e-5)
+        assert got[number].peak <= channel.peak * (1 + 1e-5)

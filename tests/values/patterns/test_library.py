@@ -1,0 +1,188 @@
+"""What patterns ask of nodes and values, beyond their place in the expression."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from group_models import FORMS, Form, model_around
+from interval_models import model_of
+
+from amp_rewrite.graph.build_type_graph import build_type_graph
+from amp_rewrite.graph.io.load import load
+from amp_rewrite.values.patterns import library
+from amp_rewrite.values.patterns.find_groups import find_groups
+from amp_rewrite.values.patterns.library import LAYOUTS, PATTERNS
+from amp_rewrite.values.patterns.plain_view import PlainView
+
+
+def last_node(body: str, inputs: str, opset: int = 21, **options: Any) -> tuple[PlainView, int]:
+    """Return a model, and the node that makes y."""
+    view = PlainView(build_type_graph(load(model_of(body, inputs, opset=opset, **options))))
+    return view, view.maker(view.type_graph.flat.value_names.index("y"))
+
+
+@pytest.mark.parametrize(
+    ("node", "opset", "inputs", "is_over_last"),
+    [
+        ("ReduceMean<axes = [-1]>(x)", 17, "float[2,3,4] x", True),
+        ("ReduceMean<axes = [2]>(x)", 17, "float[2,3,4] x", True),
+        ("ReduceMean<axes = [2]>(x)", 17, "float[] x", True),
+        ("ReduceMean<axes = [1]>(x)", 17, "float[] x", True),
+        ("ReduceMean<axes = [0]>(x)", 17, "float[] x", False),
+        ("ReduceMean<axes = [-2]>(x)", 17, "float[] x", False),
+        ("ReduceMean<axes = [1]>(x)", 17, "float[2,3,4] x", False),
+        ("ReduceMean<axes = [0]>(x)", 17, "float[2,3,4] x", False),
+        ("ReduceMean<axes = [-2]>(x)", 17, "float[2,3,4] x", False),
+        ("ReduceMean<axes = [3]>(x)", 17, "float[2,3,N,4] x", True),
+        ("ReduceMean<axes = [3]>(x)", 17, "float[2,3,4] x", False),
+        ("ReduceMean<axes = [-1, -2]>(x)", 17, "float[2,3,4] x", False),
+        ("ReduceMean<axes = [-2, -1]>(x)", 17, "float[2,3,4] x", False),
+        ("ReduceMean(x)", 17, "float[2,3,4] x", False),
+        ("ReduceMean(x)", 21, "float[2,3,4] x", False),
+        ("ReduceMean(x, last)", 21, "float[2,3,4] x", True),
+        ("ReduceMean(x, first)", 21, "float[2,3,4] x", False),
+        ("ReduceMean(x, both)", 21, "float[2,3,4] x", False),
+        ("ReduceMean(x, made)", 21, "float[2,3,4] x", True),
+        ("ReduceMean(x, same)", 21, "float[2,3,4] x", True),
+        ("ReduceMean(x, n)", 21, "float[2,3,4] x, int64[1] n", False),
+        ("ReduceMean(x, computed)", 21, "float[2,3,4] x", False),
+        ("ReduceMean(x, )", 21, "float[2,3,4] x", False),
+    ],
+)
+def test_a_reduction_over_the_last_axis(
+    node: str, opset: int, inputs: str, is_over_last: bool
+) -> None:
+    body = f"""made = Constant<value = int64[1] {{-1}}>() same = Identity(made)
+        computed = Neg(first) y = {node} z = Constant<value = int64[1] {{-1}}>()"""
+    constants = "int64[1] last = {-1}, int64[1] first = {1}, int64[2] both = {-1, -2}"
+    view, found = last_node(body, inputs, opset, constants=constants)
+    assert library.over_last_axis(view, found) is is_over_last
+
+
+@pytest.mark.parametrize(
+    ("name", "is_vector", "is_constant", "is_single"),
+    [
+        ("v", True, True, False),
+        ("one", True, True, True),
+        ("scalar", False, True, True),
+        ("m", False, True, False),
+        ("column", False, True, False),
+        ("x", False, False, False),
+        ("z", True, False, False),
+        ("u", True, False, False),
+    ],
+)
+def test_vectors_and_numbers(
+    name: str, is_vector: bool, is_constant: bool, is_single: bool
+) -> None:
+    constants = """float[3] v = {1, 2, 3}, float[1] one = {1}, float scalar = {1},
+        float[2,2] m = {1, 2, 3, 4}, float[1,2] column = {1, 2}"""
+    body = "y = Sum(v, one, scalar, m, column, x, z, u)"
+    view, _ = last_node(body, "float[2,2] x, float[3] z, float[] u", constants=constants)
+    value = view.type_graph.flat.value_names.index(name)
+    assert library.is_vector(view, value) is is_vector
+    assert library.is_constant_vector(view, value) is (is_vector and is_constant)
+    assert library.is_single(view, value) is is_single
+
+
+@pytest.mark.parametrize(
+    ("body", "made", "stays"),
+    [
+        ("p = MatMul(x, w) y = Add(p, b)", "float[N,4] y", False),
+        ("p = MatMul(x, w) y = Add(b, p)", "float[N,4] y", False),
+        ("p = MatMul(x, w) i = Identity(p) y = Add(i, b)", "float[N,4] y", False),
+        ("p = MatMul(x, w) y = Add(p, b)", "float[2,3,4] y", False),
+        ("p = MatMul(x, w) y = Add(p, b)", "float[N,3,4] y", True),
+        ("p = MatMul(x, w) y = Add(p, b)", "float[] y", True),
+        ("p = MatMul(x, w) q = Abs(p) y = Add(q, b)", "float[N,4] y", True),
+        ("y = Add(x, b)", "float[2,4] y", True),
+    ],
+)
+def test_an_add_behind_a_product_of_matrices_is_part_of_it(
+    body: str, made: str, stays: bool
+) -> None:
+    view, node = last_node(body, "float[] x, float[] w, float[4] b", made=made)
+    assert library.stays_an_add(view, node) is stays
+
+
+@pytest.mark.parametrize(
+    ("node", "is_last"),
+    [
+        ("Transpose<perm = [0, 2, 1]>(x)", True),
+        ("Transpose<perm = [0, 1, 2]>(x)", False),
+        ("Transpose<perm = [2, 0, 1]>(x)", False),
+        ("Transpose(x)", False),
+    ],
+)
+def test_channels_are_put_last_by_one_order_of_axes(node: str, is_last: bool) -> None:
+    view, found = last_node(f"y = {node}", "float[2,3,4] x")
+    assert library.puts_channels_last(view, found) is is_last
+
+
+@pytest.mark.parametrize(
+    ("behind", "name", "count"),
+    [
+        ("t = Transpose<perm = [0, 2, 1]>(r) y = Abs(t)", "ChannelsLast", 3),
+        ("t = Transpose<perm = [2, 1, 0]>(r) y = Abs(t)", "ChannelsFirst", 2),
+        ("y = Abs(r)", "ChannelsFirst", 2),
+    ],
+)
+def test_layouts_are_told_by_what_is_behind_a_convolution(
+    behind: str, name: str, count: int
+) -> None:
+    body = f"c = Conv(x, w) r = Reshape(c, s) {behind}"
+    model = model_of(body, "float[1,3,8,8] x, float[4,3,2,2] w, int64[3] s")
+    (group,) = find_groups(build_type_graph(load(model)), LAYOUTS)
+    assert (group.name, len(group.nodes)) == (name, count)
+
+
+def names_of(form: Form, opset: int = 17) -> list[str]:
+    model = model_around(form, opset)
+    return [group.name for group in find_groups(build_type_graph(load(model)), PATTERNS)]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "found"),
+    [
+        (
+            "rms-normalization",
+            "o = Mul(n, scale)",
+            "o = Mul(n, w)",
+            ["RMSNormalization without scale"],
+        ),
+        ("layer-normalization", "o = Add(t, bias)", "o = Add(t, w)", ["RMSNormalization"]),
+        ("gelu", "", "", ["Gelu"]),
+        ("gelu-halved-last", "", "", ["Gelu"]),
+        ("biased-gelu", "", "", ["BiasGelu"]),
+        ("biased-gelu-halved-last", "", "", ["BiasGelu"]),
+        ("biased-gelu", "Add(h, bias)", "Add(h, x)", ["Gelu"]),
+        ("biased-gelu", "Add(h, bias)", "Add(h, w)", ["Gelu"]),
+        ("biased-fast-gelu", "", "", ["BiasFastGelu"]),
+        ("biased-fast-gelu-power", "", "", ["BiasFastGelu by Pow"]),
+        ("fast-gelu", "", "", ["FastGelu"]),
+        ("fast-gelu-power", "", "", ["FastGelu by Pow"]),
+        ("quick-gelu", "", "", ["QuickGelu"]),
+    ],
+)
+def test_scales_and_biases_are_vectors(name: str, old: str, new: str, found: list[str]) -> None:
+    form = FORMS[name]
+    assert old in form.body
+    body = form.body.replace(old, new) if old else form.body
+    assert names_of(form._replace(body=body)) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [
+        ("layer-normalization", 2),
+        ("layer-normalization-one-over", 2),
+        ("rms-normalization", 1),
+        ("rms-normalization-one-over", 1),
+        ("gelu", 0),
+    ],
+)
+def test_scale_and_bias_are_the_tail_of_a_normalization(name: str, length: int) -> None:
+    (group,) = find_groups(build_type_graph(load(model_around(FORMS[name]))), PATTERNS)
+    assert len(group.tail) == length
+    assert group.tail == {*group.nodes[len(group.nodes) - length :]}
