@@ -87,7 +87,7 @@ def _guard(called: Operator, inputs: list[int], guard_of: Mapping[int, float]) -
         return 0.0
     if has(called, Trait.MOVES, Trait.CHANGES_SIGN):
         return min(guards)
-    # operators: besides sums, one whose result is an operand where the others are zero.
+    # Besides sums, one whose result is an operand where the others are zero.
     if _sums(called) or called.op_type == "Max":
         return min(guards)
     if called.op_type == "Sqrt":
