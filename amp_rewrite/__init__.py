@@ -178,7 +178,10 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
 
     def __getattr__(name):
         if name not in _HOMES:
+            from amp_rewrite.base.removed import NAMES  # needed by an error alone
+
             hint = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ""
+            hint = f": it was removed in 0.1.0; {NAMES[name]}" if name in NAMES else hint
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
         home = _HOMES[name]
         if not home:

@@ -86,9 +86,9 @@ def main(arguments: list[str] | None = None) -> Any:
     if arguments is None:
         _set_up_process()
         arguments = sys.argv[1:]
-    arguments = understood(arguments)
     status: int | None = None
     try:
+        arguments = understood(arguments)
         with warnings.catch_warnings():
             warnings.showwarning = _warnings_once()
             if is_own and (status := run_apart(arguments)) is not None:

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from amp_rewrite.base import removed
+from amp_rewrite.errors import OptionError
+
 COMMANDS = {"compare": "verify", "benchmark": "run", "bench": "run", "validate": "check"}
 """Command elsewhere -> the command that does the same."""
 
@@ -42,11 +45,18 @@ def understood(arguments: Sequence[str]) -> list[str]:
 
     Args:
         arguments: The words behind the program's name.
+
+    Raises:
+        OptionError: The command was removed.
     """
     words = list(arguments)
     at = next((k for k, word in enumerate(words) if not word.startswith("-")), None)
     if at is not None:
         words[at] = COMMANDS.get(words[at], words[at])
+        if words[at] in removed.COMMANDS:
+            raise OptionError(
+                f"the command {words[at]} was removed in 0.1.0", remedy=removed.COMMANDS[words[at]]
+            )
     end = words.index("--") if "--" in words else len(words)
     return [new for word in words[:end] for new in _rename_option(word)] + words[end:]
 
@@ -71,13 +81,21 @@ def with_other_names(command: Any) -> Any:
         try:
             return parse(ctx, _with_output(command, ctx, args))
         except Exception as error:
-            hint = _HINTS.get(str(getattr(error, "option_name", "")))
-            if hint is not None:
-                error.message = f"No such option: {error.option_name}; {hint}"  # pyright: ignore[reportAttributeAccessIssue] click's NoSuchOption, of whichever click typer brings
+            flag = str(getattr(error, "option_name", ""))
+            message = _tell_instead(flag)
+            if message is not None:
+                error.message = message  # pyright: ignore[reportAttributeAccessIssue] click's NoSuchOption, of whichever click typer brings
             raise
 
     command.parse_args = parse_args
     return command
+
+
+def _tell_instead(flag: str) -> str | None:
+    """Return what to use in place of an option that there is not, if that is known."""
+    if flag in removed.FLAGS:
+        return f"{flag} was removed in 0.1.0; {removed.FLAGS[flag]}"
+    return f"No such option: {flag}; {_HINTS[flag]}" if flag in _HINTS else None
 
 
 def _with_output(command: Any, ctx: Any, args: list[str]) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args
 
 from amp_rewrite import targets
-from amp_rewrite.base import arguments
+from amp_rewrite.base import arguments, removed
 from amp_rewrite.base.name_patterns import NamePattern, hint, suggestion
 from amp_rewrite.dtypes import (
     FLOAT16,
@@ -575,6 +575,8 @@ def changed(options: RewriteOptions | None, **changes: Unpack[Changes]) -> Rewri
         return changed(options, **renamed)
     names = [option.name for option in fields(RewriteOptions)]
     for name in changes:
+        if name in removed.ARGUMENTS:
+            raise OptionError(f"{name} was removed in 0.1.0", remedy=removed.ARGUMENTS[name])
         if name not in names:
             close = [_ELSEWHERE[name]] if name in _ELSEWHERE else get_close_matches(name, names)
             expected = " or ".join(close) or ", ".join(names)
