@@ -6,8 +6,7 @@ A new target is a row of TARGETS, its name in TargetName, its op lists and its k
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from importlib.util import find_spec
@@ -79,9 +78,6 @@ class Target:
         bytes_per_mac: How many bytes its memory moves in the time that a multiply-accumulate takes
             longer in float32 than in 16 bits: what the largest of its devices saves. None if that
             is not known; no region is then left out for what its casts cost.
-        costs: Instructions of a processor -> whose table says what operators and casts take with
-            them, lists/costs/<table>.json, so that least time decides what becomes low; the first
-            that the processor at hand has, else the last. Empty if nobody measured it.
         narrow_stash: The operators that it computes in float32 inside, whatever their stash_type
             says, and for which it casts what they read to that type first: a low type saves these
             casts.
@@ -106,7 +102,6 @@ class Target:
     precisions: tuple[str, ...] = tuple(LOW)
     accumulates_in: DType = FLOAT32
     bytes_per_mac: float | None = None
-    costs: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     narrow_stash: tuple[str, ...] = ()
     converts_rows: bool = False
     opset: int | None = None
@@ -221,10 +216,6 @@ TARGETS: tuple[Target, ...] = (
         kernels=OPENVINO,
         rounding="openvino_2026.4",
         precisions=(BFLOAT16.name,),
-        costs={
-            "amx_bf16": "openvino_2026.4_amx",
-            "avx512_bf16": "openvino_2026.4_avx512_bf16",
-        },
         # operators: those with a stash_type that OpenVINO's frontend casts to.
         narrow_stash=("LayerNormalization", "RMSNormalization"),
         converts_rows=True,
@@ -384,7 +375,6 @@ def _together(name: str, parts: tuple[Target, ...]) -> Target:
         precisions=tuple(p for p in LOW if all(p in part.precisions for part in parts)),
         accumulates_in=next(adding_low, FLOAT32),
         bytes_per_mac=None,
-        costs={},
         narrow_stash=(),
         converts_rows=False,
         opset=None,
