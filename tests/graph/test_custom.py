@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx
 import pytest
+from amp_rewrite.graph.io.assumed_shapes import assumed_shapes
 from rewrite_text import parse
 
 import amp_rewrite as amp
@@ -14,7 +15,6 @@ from amp_rewrite.cli.main import main
 from amp_rewrite.errors import ListError, OptionError
 from amp_rewrite.graph.custom import CustomOperator
 from amp_rewrite.graph.infer import infer
-from amp_rewrite.graph.io.assumed_shapes import assumed_shapes
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.oplists import load_lists
 

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 import random_models
+from amp_rewrite.kernels.costs import UNKNOWN
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
@@ -15,7 +16,6 @@ from rewrite_text import assert_close, assert_rewrites, initializer, parse, rewr
 
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
-from amp_rewrite.kernels.costs import UNKNOWN
 from amp_rewrite.rewriting.plan import stored_constants
 from amp_rewrite.rewriting.report.records import StoredRecord
 
