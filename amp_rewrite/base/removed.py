@@ -12,7 +12,7 @@ COMMANDS: Mapping[str, str] = {
 FLAGS: Mapping[str, str] = {
     "--costs": "op lists and --deny-op choose the types",
     "--measure": "time the files with `amp-rewrite run`",
-    "--prefer": "for a smaller file use --store tables or half, for a smaller error --data FILE --rtol X",
+    "--prefer": "for a smaller file use --store half, for a smaller error --data FILE --rtol X",
     "--save-costs": "op lists and --deny-op choose the types",
     "--write-slower": "every file that passes is written; `amp-rewrite run` times it",
 }
@@ -21,7 +21,7 @@ FLAGS: Mapping[str, str] = {
 ARGUMENTS: Mapping[str, str] = {
     "costs": "op lists and deny_ops choose the types",
     "measure": "time the files with `amp-rewrite run`",
-    "prefer": "for a smaller file use store='tables' or 'half', for a smaller error data and rtol",
+    "prefer": "for a smaller file use store='half', for a smaller error data and rtol",
 }
 """Keyword argument of a rewrite in Python -> the remedy."""
 
