@@ -75,9 +75,6 @@ class Target:
         precisions: The low types that its kernels compute in.
         accumulates_in: The type that its kernels keep partial sums in. A low type is kept in sums
             of that type only: a CPU may add float16 in float16, but bfloat16 in float32.
-        bytes_per_mac: How many bytes its memory moves in the time that a multiply-accumulate takes
-            longer in float32 than in 16 bits: what the largest of its devices saves. None if that
-            is not known; no region is then left out for what its casts cost.
         narrow_stash: The operators that it computes in float32 inside, whatever their stash_type
             says, and for which it casts what they read to that type first: a low type saves these
             casts.
@@ -101,7 +98,6 @@ class Target:
     tensor_cores: bool = False
     precisions: tuple[str, ...] = tuple(LOW)
     accumulates_in: DType = FLOAT32
-    bytes_per_mac: float | None = None
     narrow_stash: tuple[str, ...] = ()
     converts_rows: bool = False
     opset: int | None = None
@@ -149,11 +145,6 @@ SCHEMA: TargetName = "schema"
 BROWSERS: TargetName = "webgpu"
 """The target of models for transformers.js."""
 
-_CUDA_BYTES_PER_MAC = 0.2
-"""(2 / float32 rate - 2 / float16 rate) x memory rate, without TF32: 0.20 for an A100 of 80 GB
-(19.5 and 312 teraflops, 2.04 TB/s), 0.13 for an H200 (67, 989, 4.8), 0.10 for a V100 (15.7, 125,
-0.9) and 0.07 for a T4 (8.1, 65, 0.32), from NVIDIA's data sheets."""
-
 TARGETS: tuple[Target, ...] = (
     Target(
         "cuda",
@@ -163,7 +154,6 @@ TARGETS: tuple[Target, ...] = (
         kernels=CUDA,
         fusions=ONNX_RUNTIME,
         tensor_cores=True,
-        bytes_per_mac=_CUDA_BYTES_PER_MAC,
     ),
     Target("cpu", "cpu", CPU, kernels=CPU, fusions=ONNX_RUNTIME),
     Target(
@@ -374,7 +364,6 @@ def _together(name: str, parts: tuple[Target, ...]) -> Target:
         tensor_cores=all(part.tensor_cores for part in parts),
         precisions=tuple(p for p in LOW if all(p in part.precisions for part in parts)),
         accumulates_in=next(adding_low, FLOAT32),
-        bytes_per_mac=None,
         narrow_stash=(),
         converts_rows=False,
         opset=None,

@@ -65,8 +65,6 @@ class PaintContext:
         moves_casts: Whether casts move across clear operators (MoveCasts).
         adds_low: The operators, as (domain, op), whose kernels add up in the low type.
         adds_fused: Those of them that round a product and the sum that it joins once.
-        bytes_per_mac: What a multiply-accumulate in 16 bits saves, in bytes that the memory of the
-            target moves meanwhile (`Target.bytes_per_mac`); None if that is not known.
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
         groups: The groups that the target computes as one operator each.
         scaled_operands: The factors that it takes into low matrix products.
@@ -92,7 +90,6 @@ class PaintContext:
     moves_casts: bool = True
     adds_low: frozenset[tuple[str, str]] = frozenset()
     adds_fused: frozenset[tuple[str, str]] = frozenset()
-    bytes_per_mac: float | None = None
     low_ends: frozenset[int] = frozenset()
     groups: tuple[FusedGroup, ...] = ()
     scaled_operands: tuple[FusedScale, ...] = ()

@@ -54,7 +54,6 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         moves_casts=options.move_casts,
         adds_low=operators_adding_in(target, options.low),
         adds_fused=operators_adding_fused(target, options.low),
-        bytes_per_mac=target.bytes_per_mac,
         low_ends=low_ends(type_graph, options),
         groups=fused_groups(type_graph, table, options.low),
         scaled_operands=fused_scales(type_graph, table.get(scaled_products.NAME), options.low),
