@@ -37,8 +37,8 @@ from amp_rewrite.numerics.scaled_conversion import (
     proved_rewrite,
     scaled_conversion,
 )
-from amp_rewrite.numerics.search.estimates import Estimate
 from amp_rewrite.numerics.search.harmful_constants import harmful_constants, rules_for
+from amp_rewrite.numerics.search.rounding_estimates import Estimate
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tune import tune
 from amp_rewrite.numerics.search.tuning import Tuning

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
     from amp_rewrite.numerics.conversion_report import Conversion
     from amp_rewrite.numerics.raise_opset import RaisedModel
-    from amp_rewrite.numerics.search.estimates import Estimate
+    from amp_rewrite.numerics.search.rounding_estimates import Estimate
     from amp_rewrite.rewriting.report.rewrite_report import Report
 
 Progress = Callable[..., None]

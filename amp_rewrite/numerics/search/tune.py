@@ -30,10 +30,10 @@ from amp_rewrite.numerics.compare.weights_alone import WeightsAlone
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Array, Data, Feeds, batches
 from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
-from amp_rewrite.numerics.search.estimates import Estimate, Estimates
 from amp_rewrite.numerics.search.gates import GatedModel
 from amp_rewrite.numerics.search.inner_overflows import count_nonfinite, overflows_inside
 from amp_rewrite.numerics.search.localise import localise_slots
+from amp_rewrite.numerics.search.rounding_estimates import Estimate, Estimates
 from amp_rewrite.numerics.search.search_state import SearchState, fingerprint
 from amp_rewrite.numerics.search.slice_losses import SliceLosses
 from amp_rewrite.numerics.search.tolerance import Tolerance
