@@ -6,8 +6,7 @@ A new target is a row of TARGETS, its name in TargetName, its op lists and its k
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from importlib.util import find_spec
@@ -76,12 +75,6 @@ class Target:
         precisions: The low types that its kernels compute in.
         accumulates_in: The type that its kernels keep partial sums in. A low type is kept in sums
             of that type only: a CPU may add float16 in float16, but bfloat16 in float32.
-        bytes_per_mac: How many bytes its memory moves in the time that a multiply-accumulate takes
-            longer in float32 than in 16 bits: what the largest of its devices saves. None if that
-            is not known; no region is then left out for what its casts cost.
-        costs: Instructions of a processor -> whose table says what operators and casts take with
-            them, lists/costs/<table>.json, so that least time decides what becomes low; the first
-            that the processor at hand has, else the last. Empty if nobody measured it.
         narrow_stash: The operators that it computes in float32 inside, whatever their stash_type
             says, and for which it casts what they read to that type first: a low type saves these
             casts.
@@ -105,8 +98,6 @@ class Target:
     tensor_cores: bool = False
     precisions: tuple[str, ...] = tuple(LOW)
     accumulates_in: DType = FLOAT32
-    bytes_per_mac: float | None = None
-    costs: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     narrow_stash: tuple[str, ...] = ()
     converts_rows: bool = False
     opset: int | None = None
@@ -154,11 +145,6 @@ SCHEMA: TargetName = "schema"
 BROWSERS: TargetName = "webgpu"
 """The target of models for transformers.js."""
 
-_CUDA_BYTES_PER_MAC = 0.2
-"""(2 / float32 rate - 2 / float16 rate) x memory rate, without TF32: 0.20 for an A100 of 80 GB
-(19.5 and 312 teraflops, 2.04 TB/s), 0.13 for an H200 (67, 989, 4.8), 0.10 for a V100 (15.7, 125,
-0.9) and 0.07 for a T4 (8.1, 65, 0.32), from NVIDIA's data sheets."""
-
 TARGETS: tuple[Target, ...] = (
     Target(
         "cuda",
@@ -168,7 +154,6 @@ TARGETS: tuple[Target, ...] = (
         kernels=CUDA,
         fusions=ONNX_RUNTIME,
         tensor_cores=True,
-        bytes_per_mac=_CUDA_BYTES_PER_MAC,
     ),
     Target("cpu", "cpu", CPU, kernels=CPU, fusions=ONNX_RUNTIME),
     Target(
@@ -221,10 +206,6 @@ TARGETS: tuple[Target, ...] = (
         kernels=OPENVINO,
         rounding="openvino_2026.4",
         precisions=(BFLOAT16.name,),
-        costs={
-            "amx_bf16": "openvino_2026.4_amx",
-            "avx512_bf16": "openvino_2026.4_avx512_bf16",
-        },
         # operators: those with a stash_type that OpenVINO's frontend casts to.
         narrow_stash=("LayerNormalization", "RMSNormalization"),
         converts_rows=True,
@@ -383,8 +364,6 @@ def _together(name: str, parts: tuple[Target, ...]) -> Target:
         tensor_cores=all(part.tensor_cores for part in parts),
         precisions=tuple(p for p in LOW if all(p in part.precisions for part in parts)),
         accumulates_in=next(adding_low, FLOAT32),
-        bytes_per_mac=None,
-        costs={},
         narrow_stash=(),
         converts_rows=False,
         opset=None,

@@ -6,15 +6,13 @@
     python benchmarks/bench.py openvino --batch 8     models whose batch is free, with 8 examples
     python benchmarks/bench.py openvino --exported    the families of tools/corpus/export_models.py
     python benchmarks/bench.py openvino --folder DIR  DIR/NAME.onnx, fed DIR/NAME.npz
-    python benchmarks/bench.py openvino --measure     beside the fastest form by convert --measure
     python benchmarks/bench.py openvino bert.dynamo --exported --torch-python PYTHON
                                                       beside PyTorch, in an interpreter that has it
 
 Every model that OpenVINO loads in float32 is converted (`convert --precision bfloat16 --target
 openvino`) and runs on two threads, a process for each tool and model, the tools of a model one
 after the other: `float32` is the file as it is with the hint f32, `amp_rewrite` the converted one
-with the same hint, `hint` the float32 file with the hint bf16, `measured` what `convert --measure`
-wrote on the inputs, or the float32 file if it wrote nothing. ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16
+with the same hint, `hint` the float32 file with the hint bf16. ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16
 measures what a processor without AMX would do. Exported models are fed their long
 inputs where they have such; --torch-python runs what was exported in PyTorch, in float32 (`torch`)
 and with autocast to bfloat16. Errors are to what OpenVINO computes in float32. What is in the file
@@ -51,44 +49,33 @@ from amp_rewrite.runtimes.openvino.package import computes_in
 
 HERE = Path(__file__).resolve().parent
 LONG = "long"
-OURS, FULL, MEASURED = "amp_rewrite", "float32", "measured"
-TOOLS = (FULL, OURS, MEASURED, "hint", "onnxruntime")
+OURS, FULL = "amp_rewrite", "float32"
+TOOLS = (FULL, OURS, "hint", "onnxruntime")
 TORCH = ("torch", "torch-autocast")
 _SAME = 1e-3
 """How far from OpenVINO's float32 PyTorch's is, at most, if their weights are the same."""
 _SECONDS, _LIMIT = 0.5, 120.0
-_NOTHING_FASTER = 3
-"""The exit status of convert --measure where it writes nothing since float32 is as fast."""
 
 
-def converted(model: Exported, folder: Path, *, anew: bool, measure: bool = False) -> Row:
+def converted(model: Exported, folder: Path, *, anew: bool) -> Row:
     """Convert a model; return how many nodes became low, and the error if there is one.
 
     Args:
         model: The model.
         folder: Where the converted one is, or goes.
         anew: Do not take the one that is there.
-        measure: Choose the types by --measure; the row has how many seconds that took.
     """
     path, told = folder / f"{model.network}.onnx", folder / f"{model.network}.json"
-    row: Row = {}
     if anew or not told.exists():
         words = ["--precision", "bfloat16", "--target", "openvino", "--quiet"]
-        if measure:
-            words += ["--provider", "openvino", "--measure", "--data", str(model.cases[SHORT])]
         files = [str(model.path), "-o", str(path), "--report", str(told)]
         command = [sys.executable, "-P", "-m", "amp_rewrite", "convert", *files, *words]
-        start = time.monotonic()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        row["seconds"] = round(time.monotonic() - start, 1)
         if done.returncode:
             path.unlink(missing_ok=True)
-        if done.returncode and not (measure and done.returncode == _NOTHING_FASTER):
             return {"error": " ".join(done.stderr.split())[:200]}
-    if not path.exists():
-        return {**row, "low": 0, "error": ""}
     summary = json.loads(told.read_text("utf-8"))["summary"]
-    return {**row, "low": summary["nodes_converted"], "error": ""}
+    return {"low": summary["nodes_converted"], "error": ""}
 
 
 def measured(
@@ -159,8 +146,7 @@ class Measurement:
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         """Take the rows of an earlier run, without those of models that are measured again."""
         self._options, self._folder = options, folder
-        tools = [tool for tool in TOOLS if tool != MEASURED or options.measure]
-        self._tools = (*tools, *(TORCH if options.torch_python else ()))
+        self._tools = (*TOOLS, *(TORCH if options.torch_python else ()))
         path: Path | None = options.json
         rows = Results.read(path).rows if path is not None and path.exists() else []
         again = set(options.again)
@@ -176,12 +162,9 @@ class Measurement:
     def convert(self, models: Sequence[Exported]) -> None:
         """Convert what is not converted yet; a model that cannot be is a row with its error."""
         for model in models:
-            for tool in (t for t in (OURS, MEASURED) if t in self._tools):
-                print(f"converting {model.network} ({tool}) ...", file=sys.stderr, flush=True)
-                anew, measure = self._options.rounds == 0, tool == MEASURED
-                row = converted(model, _folder_of(tool), anew=anew, measure=measure)
-                kept = self._row(model, tool)
-                kept |= row
+            print(f"converting {model.network} ...", file=sys.stderr, flush=True)
+            row = self._row(model, OURS)
+            row |= converted(model, _folder(), anew=self._options.rounds == 0)
 
     def add_round(self, model: Exported) -> None:
         """Run all tools on a model, one after the other."""
@@ -208,10 +191,7 @@ class Measurement:
         if tool in TORCH:
             network = model.network.partition(".")[0]
             return [self._options.torch_python, str(HERE / "torch_jobs.py"), tool, network]
-        path = model.path
-        if tool in (OURS, MEASURED):
-            path = _folder_of(tool) / f"{model.network}.onnx"
-        path = path if path.exists() else model.path  # nothing was faster
+        path = _folder() / f"{model.network}.onnx" if tool == OURS else model.path
         return [sys.executable, str(HERE / "openvino_jobs.py"), tool, str(path)]
 
     def _row(self, model: Exported, tool: str) -> Row:
@@ -234,9 +214,9 @@ class Measurement:
         print(f"{model.network}: {', '.join(texts)}", file=sys.stderr, flush=True)
 
 
-def _folder_of(tool: str) -> Path:
-    """Return where the files of a tool are, for what the processor may use of its instructions."""
-    names = ["openvino", *([tool] if tool != OURS else []), os.environ.get("ONEDNN_MAX_CPU_ISA")]
+def _folder() -> Path:
+    """Return where our files are, for what the processor may use of its instructions."""
+    names = ["openvino", os.environ.get("ONEDNN_MAX_CPU_ISA")]
     folder = CACHE / "_".join(name.lower() for name in names if name)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -259,7 +239,6 @@ def main(arguments: list[str]) -> int:
     what.add_argument("--batch", type=int, default=1, metavar="N", help="feed N examples at once")
     what.add_argument("--exported", action="store_true", help="the exported models instead")
     what.add_argument("--folder", type=Path, help="the models of a folder instead, each with .npz")
-    parser.add_argument("--measure", action="store_true", help="beside convert --measure")
     parser.add_argument(
         "--torch-python", metavar="PYTHON", help="an interpreter with torch: with --exported"
     )
@@ -325,7 +304,6 @@ def _lasting(options: argparse.Namespace) -> list[str]:
     words += ["--batch", str(options.batch)] if options.batch != 1 else []
     words += ["--exported"] if options.exported else []
     words += ["--folder", "DIR"] if options.folder else []
-    words += ["--measure"] if options.measure else []
     words += ["--torch-python", "torch-python"] if options.torch_python else []
     return [*words, "--json", str(options.json)] if options.json else words
 

@@ -23,7 +23,6 @@ from amp_rewrite.targets import CPU, OPENVINO
 ENGINES: dict[str, Provider] = {
     "float32": OPENVINO,
     "amp_rewrite": OPENVINO,
-    "measured": OPENVINO,
     "hint": (OPENVINO, {HINT: "bf16"}),
     "onnxruntime": CPU,
 }

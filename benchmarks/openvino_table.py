@@ -10,7 +10,6 @@ from markdown_table import markdown, ratios
 from results import Row
 
 FULL, OURS, HINT, ORT = "float32", "amp_rewrite", "hint", "onnxruntime"
-MEASURED = "measured"
 TORCH = {"torch": "PyTorch", "torch-autocast": "PyTorch autocast"}
 """Tool -> what the table calls it, where networks were run in PyTorch too."""
 SLOWER, BEHIND = 1.03, 1.05
@@ -38,21 +37,17 @@ def speed(of: dict[str, Row], tool: str) -> float | None:
 def openvino(rows: Sequence[Row]) -> str:
     """Return the table of times and errors, and what it says of all models together."""
     models = by_model(rows)
-    others = {MEASURED: "measured", **TORCH}
-    more = {tool: name for tool, name in others.items() if any(tool in m for m in models.values())}
-    torch = {tool: name for tool, name in more.items() if tool != MEASURED}
-    lines = [_line(name, of, more) for name, of in models.items()]
-    erring = [name for tool, name in more.items() if tool != "torch"]
+    torch = {tool: name for tool, name in TORCH.items() if any(tool in m for m in models.values())}
+    lines = [_line(name, of, torch) for name, of in models.items()]
+    erring = [name for tool, name in torch.items() if tool != "torch"]
     head = [
         *("model", "float32, ms", "ours, ms", "hint, ms", "ONNX Runtime float32, ms"),
-        *(f"{name}, ms" for name in more.values()),
-        *("ours, speed", "hint, speed", *(f"{name}, speed" for name in more.values())),
+        *(f"{name}, ms" for name in torch.values()),
+        *("ours, speed", "hint, speed", *(f"{name}, speed" for name in torch.values())),
         *("ours, error", "hint, error", *(f"{name}, error" for name in erring)),
     ]
     left = sorted({row["model"] for row in rows} - models.keys())
     sentences = [_together(models), *_exceptions(models)]
-    if MEASURED in more:
-        sentences.append(_by_measuring(models))
     if torch:
         sentences.append(_beside(models, torch))
     if left:
@@ -60,44 +55,16 @@ def openvino(rows: Sequence[Row]) -> str:
     return "\n\n".join([markdown(" | ".join(head), lines), " ".join(sentences)])
 
 
-def _line(name: str, of: dict[str, Row], more: Iterable[str]) -> list[object]:
+def _line(name: str, of: dict[str, Row], torch: Iterable[str]) -> list[object]:
     kept = "" if of.get(OURS, {}).get("low", 1) else " (left as it is)"
-    times = [_time(of.get(tool)) for tool in (FULL, OURS, HINT, ORT, *more)]
-    speeds = [speed(of, tool) for tool in (OURS, HINT, *more)]
+    times = [_time(of.get(tool)) for tool in (FULL, OURS, HINT, ORT, *torch)]
+    speeds = [speed(of, tool) for tool in (OURS, HINT, *torch)]
     return [
         f"{name}{kept}",
         *times,
         *("" if found is None else f"{found:.2f}" for found in speeds),
-        *(_error(of.get(tool)) for tool in (OURS, HINT, *(t for t in more if t != "torch"))),
+        *(_error(of.get(tool)) for tool in (OURS, HINT, *(t for t in torch if t != "torch"))),
     ]
-
-
-def _by_measuring(models: Models) -> str:
-    """Return a sentence about what `convert --measure` wrote, beside the hint."""
-    both = {n: of for n, of in models.items() if speed(of, MEASURED) and speed(of, HINT)}
-    if not both:
-        return "With --measure nothing ran."
-    means = [
-        geometric_mean(speed(of, tool) or 1 for of in both.values()) for tool in (MEASURED, HINT)
-    ]
-    errors = [
-        of[MEASURED]["distance"] / of[HINT]["distance"]
-        for of in both.values()
-        if of[MEASURED].get("distance") and of[HINT].get("distance")
-    ]
-    share = f"{geometric_mean(errors):.2f}" if errors else "nothing to compare"
-
-    def is_slower(of: dict[str, Row]) -> bool:
-        best = min((FULL, HINT), key=lambda tool: median(of[tool]["ms"]))
-        quotient = median(ratios(of[MEASURED]["ms"], of[best]["ms"]))
-        return quotient > SLOWER and (quotient - 1) * median(of[best]["ms"]) > _LEAST_MS
-
-    return (
-        f"With --measure the speed is {means[0]:.2f} and the hint's {means[1]:.2f} "
-        f"({len(both)} models), the error by the hint's {share} ({len(errors)} models). Slower "
-        f"there than the better of float32 and hint by more than 3 % and 30 us: "
-        f"{_named(both, is_slower)}."
-    )
 
 
 def _beside(models: Models, torch: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from amp_rewrite.base.processor import onednn_instructions, processor_name
+from processor import onednn_instructions, processor_name
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PACKAGES = (

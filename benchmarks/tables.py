@@ -314,9 +314,6 @@ TABLES: dict[str, Callable[[Sequence[Row]], str]] = {
     "openvino": openvino_table.openvino,
     "openvino_batch": openvino_table.openvino,
     "openvino_exported": openvino_table.openvino,
-    "openvino_amx": openvino_table.openvino,
-    "openvino_exported_amx": openvino_table.openvino,
-    "openvino_others_amx": openvino_table.openvino,
     "convergence": convergence,
 }
 """Table, which is also what its results are called -> its text."""

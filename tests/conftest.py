@@ -174,14 +174,6 @@ def openvino() -> Any:
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="session", autouse=True)
-def costs_of_one_processor() -> Iterator[None]:
-    """Let the tests of this process choose by the same table of costs on every machine."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("amp_rewrite.kernels.cost_files.onednn_instructions", lambda: ())
-        yield
-
-
 @pytest.fixture(scope="session")
 def bfloat16_processor(openvino: Any) -> None:
     """Skip a test where the processor has no instructions for bfloat16."""

@@ -34,7 +34,6 @@ COMMANDS: Mapping[str, str] = {
         "Check ONNX files in CI: 16-bit files for safety, and against their float32 files."
     ),
     "kernels": "Write a table of the kernels of an ONNX Runtime PROVIDER, for --target.",
-    "measure-costs": "Measure the time of operators and casts on a provider, for --costs.",
     "run": "Run MODEL on an execution provider; print the time and which nodes ran there.",
     "train-step": "Build a training step for FORWARD: an ONNX model that any runtime can run.",
     "train": "Train STEP on data, with checkpoints, metrics and evaluation.",

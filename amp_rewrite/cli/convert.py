@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +17,6 @@ from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.cli.streams import STREAM, delivered, shown
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.io.model_files import check_output_path
-from amp_rewrite.kernels.cost_files import to_json, to_text
 from amp_rewrite.numerics.converted_file import Asked, FileConversion, convert_file
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
@@ -33,7 +31,7 @@ from amp_rewrite.rewriting.report.next_steps import (
 )
 from amp_rewrite.rewriting.report.rewrite_report import Report, print_report
 from amp_rewrite.rewriting.report.write_text import write_text
-from amp_rewrite.targets import of_provider, provider_named
+from amp_rewrite.targets import provider_named
 
 if TYPE_CHECKING:
     from amp_rewrite.numerics.conversion_report import Conversion
@@ -73,25 +71,6 @@ def convert(
     ] = None,
     provider: common.RunOn = None,
     arm64_folder: common.ArmFolder = None,
-    measure: Annotated[
-        bool,
-        typer.Option(
-            "--measure",
-            help="Time variants of the model on --provider with the first batch of --data; write "
-            "the fastest one that passes.",
-        ),
-    ] = False,
-    save_costs: Annotated[
-        Path | None,
-        typer.Option(help="With --measure: save the measured costs here, for --costs."),
-    ] = None,
-    write_slower: Annotated[
-        bool,
-        typer.Option(
-            "--write-slower",
-            help="With --measure: write the model even if it is less than 3 % faster than float32.",
-        ),
-    ] = False,
     write_failed: common.WriteFailed = False,
     report: common.ReportFile = None,
     html: common.Page = None,
@@ -123,8 +102,8 @@ def convert(
     folder.
     With --data, --verify, --stress, --provider or --strict, the result is verified, and written
     only if it passes. (--strict alone does not verify a training step.)
-    Exit status: 0 written; 1 verification failed; 3 nothing is left in 16 bits, or --measure found
-    nothing faster than float32; 4 in doubt: rounding the weights alone gives the same error.
+    Exit status: 0 written; 1 verification failed; 3 nothing is left in 16 bits; 4 in doubt:
+    rounding the weights alone gives the same error.
     """
     common.use_arm64(context, arm64_folder, provider)
     output = _output(model, output, options, dry_run=dry_run)
@@ -133,9 +112,6 @@ def convert(
         "--provider": provider,
         "--html": html,
         "--explain-casts": explain_casts,
-        "--measure": measure,
-        "--save-costs": save_costs,
-        "--write-slower": write_slower,
     }
     of_verdict = {
         "--rtol": rtol,
@@ -173,13 +149,11 @@ def convert(
         return
     _check_one(model, output, replaces=replace)
     common.check_reports((model, output), report, html)
-    common.refuse_data(data, output, report, html, save_costs)
-    _check_costs(save_costs, [model, output, report, html], measure=measure)
+    common.refuse_data(data, output, report, html)
     if not options.makes_low:
         beside = {**of_one_model, **of_verdict, "--report": report}
         _widen_file(model, options, output, beside, dry_run=dry_run, quiet=quiet)
         return
-    options = _measure_target(options, provider) if measure else options
     lengths = options.lengths
     asked = Asked(
         data=data or (),
@@ -192,8 +166,6 @@ def convert(
         estimate=common.rounding_errors,
         provider=None if provider is None else provider_named(provider),
         warn=common.console(quiet=quiet).print,
-        measure=measure,
-        write_slower=write_slower,
     )
     with progress_bar("rewriting", quiet=quiet) as progress:
         done = convert_file(model, options, asked, progress)
@@ -206,7 +178,6 @@ def convert(
             progress("writing the page")
             with _tell_written(output, written=written):
                 _write_page(html, done, lines, output, written=written)
-    _save_costs(done, save_costs)
     if report is not None and lines is not None:
         write_text(report, done.to_json(lines))
     if lines is not None and not quiet:
@@ -227,7 +198,7 @@ def convert(
 
 def _status(done: FileConversion, *, strict: bool) -> int:
     """Return the exit status of a conversion that something speaks against."""
-    if strict or done.nothing_left or (done.is_slow and done.made is not None and done.made.ok):
+    if strict or done.nothing_left:
         return common.NOT_STRICT
     return common.IN_DOUBT if done.in_doubt else common.FAILED
 
@@ -243,36 +214,6 @@ def _output(model: Path, output: Path | None, options: RewriteOptions, *, dry_ru
             "missing -o OUTPUT", remedy="name the file or the new folder to write, or use --dry-run"
         )
     return model.with_suffix(f".{options.precision}.onnx") if output is None else output
-
-
-def _measure_target(options: RewriteOptions, provider: str | None) -> RewriteOptions:
-    """Return options for the target that runs on what is measured, unless another one is named."""
-    runner = None if provider is None else of_provider(provider_named(provider))
-    if options.target is not None or runner is None:
-        return options
-    return replace(options, target=runner.name)
-
-
-def _save_costs(done: FileConversion, path: Path | None) -> None:
-    """Write what was measured, if it was and is asked for."""
-    choice = None if done.made is None else done.made.choice
-    if path is not None and choice is not None:
-        write_text(path, to_text(to_json(choice.costs, choice.nodes)).rstrip("\n"))
-
-
-def _check_costs(costs: Path | None, taken: list[Path | None], *, measure: bool) -> None:
-    """Refuse to write costs where none are measured, or over another file.
-
-    Raises:
-        AmpError: It is so, or the file cannot be written.
-    """
-    if costs is None:
-        return
-    if not measure:
-        raise OptionError(
-            "--save-costs needs --measure", remedy="add --measure, or omit --save-costs"
-        )
-    common.check_reports([path for path in taken if path is not None], costs, None)
 
 
 def _check_one(model: Path, output: Path, *, replaces: bool) -> None:
@@ -357,22 +298,13 @@ def _print_outcome(
     fails = conversion is not None and not conversion.writable
     if conversion is not None:
         device = conversion.verification.device
-        measured = () if conversion.choice is None else conversion.choice.lines
-        lines = *conversion.verification.remarks, *(device.lines if device else ()), *measured
-        for line in lines:
+        for line in (*conversion.verification.remarks, *(device.lines if device else ())):
             out.print(line)
     if written:
         though = _as_it_came(done, report) if conversion is None else _contradiction(conversion)
         out.print(f"wrote {delivered(output)}{though}")
     else:
-        slow = (
-            conversion is not None
-            and conversion.is_slow
-            and conversion.ok
-            and conversion.nothing_left is None
-        )
-        flag = "--write-slower" if slow else "--write-failed"
-        note = f"; {flag} writes it anyway" if fails else ""
+        note = "; --write-failed writes it anyway" if fails else ""
         out.print(f"nothing was written{note}")
 
 
@@ -388,8 +320,6 @@ def _contradiction(conversion: Conversion) -> str:
         return ", in doubt"
     if not conversion.ok:
         return ", although it failed"
-    if conversion.nothing_left is None and conversion.is_slow:
-        return ", although it is not faster than float32"
     return "" if conversion.writable else ", with nothing in 16 bits"
 
 

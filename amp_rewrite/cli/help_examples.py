@@ -57,10 +57,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "amp-rewrite kernels CPUExecutionProvider -o kernels.json",
         "amp-rewrite convert model.onnx -o model.fp16.onnx --target kernels.json",
     ),
-    "measure-costs": (
-        "amp-rewrite measure-costs --provider cpu -o costs.json --only softmax --sessions 1",
-        "amp-rewrite convert model.onnx -o model.fp16.onnx --target cpu --costs costs.json",
-    ),
     "run": ("amp-rewrite run model.fp16.onnx --data inputs.npz -o outputs.npz",),
     "train-step": (
         "amp-rewrite train-step digits.onnx -o step.onnx \\\n"

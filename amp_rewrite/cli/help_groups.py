@@ -32,7 +32,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("atol", "seed", "input_range", "held_out", "eval_every", "metric", "best"),
         *("restore_best", "patience", "min_delta", "mode", "monitor", "averaged"),
     ),
-    "Speed": ("measure", "save_costs", "write_slower", "costs", "prefer"),
     "Output": (
         *("report", "html", "annotate", "explain_casts", "dry_run", "replace", "quiet", "verbose"),
         *("metrics", "tensorboard", "adapters"),

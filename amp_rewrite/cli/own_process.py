@@ -17,9 +17,7 @@ from types import FrameType
 
 from amp_rewrite.errors import RunError
 
-COMPUTING = frozenset(
-    {"calibrate", "check-models", "inputs", "localise", "measure-costs", "run", "tune", "verify"}
-)
+COMPUTING = frozenset({"calibrate", "check-models", "inputs", "localise", "run", "tune", "verify"})
 """The commands whose work is running models that users give."""
 
 _AT_TIMES = frozenset({"check", "convert", "repair", "report"})

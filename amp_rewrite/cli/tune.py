@@ -50,8 +50,7 @@ def tune(
 ) -> None:
     """Find the smallest set of nodes to keep float32, so that MODEL passes.
 
-    OUTPUT always holds the best set so far. On a target with measured costs, picks the fastest
-    candidate that passes, from a speed/accuracy front. Exit status 1: the budget ended first.
+    OUTPUT always holds the best set so far. Exit status 1: the budget ended first.
     """
     limit = common.seconds(budget)
     check_output_path(model, output)
@@ -76,7 +75,7 @@ def tune(
         _print_unmet(tuning, _resume_command(model, data, tuning, output))
         common.say_target(options, tuning.options.chosen_target, common.console())
         _print(tuning, output)
-    if not tuning.is_settled:
+    if not tuning.minimal:
         raise typer.Exit(common.FAILED)
 
 
@@ -113,8 +112,6 @@ def _print(tuning: Tuning, output: Path) -> None:
         out.print(f"  {name}: {by_name[name].why}" if name in by_name else f"  {name}")
     if len(tuning.keep) > _SHOWN:
         out.print(f"  and {len(tuning.keep) - _SHOWN} more; {delivered(output)} has all of them")
-    for point in tuning.front:
-        out.print(f"candidate: {point}")
     out.print(f"wrote {delivered(output)}")
 
 

@@ -60,10 +60,6 @@ NORM_KEY = "amp_rewrite.norm"
 NORM_OF_KEY = "amp_rewrite.norm_of"
 """On a global norm: the gradients that it is the norm of."""
 
-# In the metadata_props of a model, and in no file.
-BATCH_KEY = "amp_rewrite.batch"
-"""What a free first dimension of an input counts where running times are weighed."""
-
 # In the metadata_props of a node, and in no file.
 GIVEN_KEY = "amp_rewrite.given"
 """What a node was in the model whose float32 form it belongs to: its number there, and its type

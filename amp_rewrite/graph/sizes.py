@@ -13,21 +13,14 @@ Shape = Sequence[int | None]
 class Sizes:
     """Shapes and numbers of elements of a model's values, and of the arithmetic on them."""
 
-    def __init__(
-        self,
-        flat: FlatGraph,
-        inferred: Mapping[int, Shape] | None = None,
-        assumed: Sequence[int] | None = None,
-    ) -> None:
+    def __init__(self, flat: FlatGraph, inferred: Mapping[int, Shape] | None = None) -> None:
         """Take the shapes that the file records.
 
         Args:
             flat: The model.
             inferred: By value, shapes that are known besides, which count instead.
-            assumed: By value, how many elements it is taken to have, whether a shape tells or not;
-                None where nothing is to be guessed.
         """
-        self._flat, self._inferred, self._assumed = flat, inferred or {}, assumed
+        self._flat, self._inferred = flat, inferred or {}
         self._elements: dict[int, int | None] = {}
 
     def shape(self, value: int) -> Shape | None:
@@ -39,8 +32,6 @@ class Sizes:
 
     def elements(self, value: int) -> int | None:
         """Return how many elements a value has; None if that is not known."""
-        if self._assumed is not None and value != ABSENT:
-            return self._assumed[value]
         if value not in self._elements:
             self._elements[value] = self._count_elements(value)
         return self._elements[value]
@@ -75,32 +66,6 @@ class Sizes:
         elements, length = self.elements(counted), self._count_terms(node, inputs[operand], at)
         return None if elements is None or length is None else elements * length
 
-    def inner_products(self, node: int) -> int | None:
-        """Return the multiply-accumulates inside a recurrent operator or one of attention.
-
-        Of LSTM, GRU and RNN each weight counts once for every step of every sequence; of
-        com.microsoft's Attention each weight of the first product once for every row, and the
-        products with keys and values.
-
-        Returns:
-            Their number; None for any other operator, and if shapes do not tell.
-        """
-        inputs, op_type = self._flat.inputs_of(node), self._flat.called(node).op_type
-        if op_type not in (*_RECURRENT, "Attention") or ABSENT in inputs[:2]:
-            return None
-        shape, weights = self.shape(inputs[0]), self.elements(inputs[1])
-        if shape is None and op_type == "Attention" and self._assumed is not None:
-            width = (self.shape(inputs[1]) or (None,))[0]
-            shape = None if not width else (1, self._assumed[inputs[0]] // width, width)
-        if shape is None or len(shape) != 3 or weights is None:
-            return None
-        rows = product_of(shape[:2])
-        if op_type == "Attention":
-            scores = product_of((*shape, shape[1]))
-            return None if rows is None or scores is None else rows * weights + 2 * scores
-        again = self.elements(inputs[2]) if len(inputs) > 2 else None
-        return None if rows is None or again is None else rows * (weights + again)
-
     def _count_terms(self, node: int, operand: int, at: int | None) -> int | None:
         """Return how many products are added up for one element."""
         shape = self.shape(operand)
@@ -126,10 +91,6 @@ _SUMMED: Mapping[str, tuple[int, int | None]] = {
     "MatMul": (0, -1),
 }
 """Operator -> the operand that says how long its sums are, and at which axis; None: all but one."""
-
-
-# operators: those that multiply by all their weights in every step.
-_RECURRENT = ("LSTM", "GRU", "RNN")
 
 
 def product_of(lengths: Shape | None) -> int | None:

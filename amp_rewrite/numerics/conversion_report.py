@@ -17,7 +17,6 @@ from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
-from amp_rewrite.numerics.measure.choice import Choice
 from amp_rewrite.numerics.ranges.calibrate import Calibration
 from amp_rewrite.numerics.search.tuning import Tuning
 from amp_rewrite.oplists import NodeRule
@@ -39,7 +38,6 @@ class Conversion:
         constants: What stays float32 because it reads a constant whose rounding alone does harm.
         vain: Whether it is in doubt and what would mend it leaves nothing low.
         vain_search: The search that left nothing low, if one did.
-        choice: What was measured of the model's forms, this one among them, if that was asked for.
     """
 
     result: RewriteResult
@@ -50,7 +48,6 @@ class Conversion:
     constants: tuple[NodeRule, ...] = ()
     vain: bool = False
     vain_search: Tuning | None = None
-    choice: Choice | None = None
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -110,23 +107,14 @@ class Conversion:
 
     @property
     def writable(self) -> bool:
-        """Whether `save` writes it unasked: it holds, and something of it is low.
-
-        If it was measured, it is faster than float32, too.
-        """
-        return self.ok and self.nothing_left is None and not self.is_slow
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether it was measured, and is not faster than float32 by 3 % of its time."""
-        return self.choice is not None and not self.choice.is_faster
+        """Whether `save` writes it unasked: it holds, and something of it is low."""
+        return self.ok and self.nothing_left is None
 
     @property
     def verdict(self) -> str:
         """Whether it passed and what it took, in one line."""
         first = [line for line in (self.unmet, self.nothing_left) if line is not None]
-        measured = [] if self.choice is None else [self.choice.verdict]
-        return "; ".join([*first, self._findings_text(), *self._steps(), *measured])
+        return "; ".join([*first, self._findings_text(), *self._steps()])
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the verdict, what it rests on, and the report."""
@@ -157,7 +145,6 @@ class Conversion:
             "calibrated": None if self.calibration is None else list(self.calibration.nodes),
             "tuned": None if self.tuning is None else list(self.tuning.keep),
             "verification": self.verification.to_dict(),
-            "measured": None if self.choice is None else self.choice.to_dict(),
         }
         return {**(report or self.report).to_dict(), "verdict": verdict}
 
@@ -166,29 +153,21 @@ class Conversion:
         return json.dumps(self.to_dict(report), indent=1, ensure_ascii=False)
 
     def save(
-        self,
-        path: Path,
-        *,
-        write_failed: bool = False,
-        write_slower: bool = False,
-        progress: Progress | None = None,
+        self, path: Path, *, write_failed: bool = False, progress: Progress | None = None
     ) -> None:
         """Write the rewritten model if it holds.
 
         Args:
             path: The model file; external data go to a file next to it.
             write_failed: Write it even if it does not hold, or is in doubt.
-            write_slower: Write it even if it was measured, and is not faster than float32.
             progress: Called every few MiB.
 
         Raises:
-            VerdictError: It does not hold, is in doubt, has nothing low left, or is not faster;
-                nothing was written.
+            VerdictError: It does not hold, is in doubt, or has nothing low left; nothing was
+                written.
             SaveError: It cannot be written; no new file is left behind.
         """
-        slower = arguments.switch("write_slower", write_slower)
-        writable = self.writable or (slower and self.ok and self.nothing_left is None)
-        if not (arguments.switch("write_failed", write_failed) or writable):
+        if not (arguments.switch("write_failed", write_failed) or self.writable):
             raise VerdictError(self._objections(), self)
         self.result.save(path, progress=progress)
 
@@ -196,8 +175,7 @@ class Conversion:
         """Return what speaks against writing it, one line each."""
         doubt = () if self.doubt is None else (f"in doubt: {self.doubt}",)
         left = () if self.nothing_left is None else (self.nothing_left,)
-        slow = (self.choice.verdict,) if self.choice is not None and self.is_slow else ()
-        return (*left, *self.verification.failures, *doubt, *slow)
+        return (*left, *self.verification.failures, *doubt)
 
     def _findings_text(self) -> str:
         report = self.verification
@@ -220,7 +198,7 @@ class Conversion:
         if self.constants:
             steps.append(f"{_nodes(len(self.constants))} float32 for their constants")
         if self.tuning is not None:
-            kind = "" if self.tuning.is_settled else " (the best set so far)"
+            kind = "" if self.tuning.minimal else " (the best set so far)"
             steps.append(f"tuning keeps {_nodes(len(self.tuning.keep), 'more ')} float32{kind}")
         if self.vain:
             steps.append(f"the mix that passes has nothing in {self.result.options.precision}")

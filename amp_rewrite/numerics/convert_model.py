@@ -12,7 +12,7 @@ from typing import Unpack, cast
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.base.progress import silent
-from amp_rewrite.errors import OptionError, OutOfTimeError, SaveError
+from amp_rewrite.errors import OutOfTimeError, SaveError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.io.read import read_model
@@ -27,9 +27,8 @@ from amp_rewrite.numerics.compare.verify import (
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.conversion_report import Conversion
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
-from amp_rewrite.numerics.inputs.batches import Data, batches
+from amp_rewrite.numerics.inputs.batches import Data
 from amp_rewrite.numerics.made_up_inputs import make_inputs
-from amp_rewrite.numerics.measured_conversion import Measurement, with_measured_target
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.numerics.ranges.calibrated_options import with_calibration
 from amp_rewrite.numerics.repaint.repaint import Repainter, read_lists
@@ -38,8 +37,8 @@ from amp_rewrite.numerics.scaled_conversion import (
     proved_rewrite,
     scaled_conversion,
 )
-from amp_rewrite.numerics.search.front import Estimate
 from amp_rewrite.numerics.search.harmful_constants import harmful_constants, rules_for
+from amp_rewrite.numerics.search.rounding_estimates import Estimate
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tune import tune
 from amp_rewrite.numerics.search.tuning import Tuning
@@ -85,7 +84,6 @@ def convert(
     estimate: Estimate | None = None,
     providers: Sequence[str] | None = None,
     warn: Progress | None = None,
-    measure: bool = False,
     **changes: Unpack[Changes],
 ) -> Conversion:
     """Rewrite a model so that it holds on data: calibrate, rewrite, verify and, if needed, tune.
@@ -93,10 +91,9 @@ def convert(
     Values that overflow on the data stay float32. If the outputs are not within the tolerance
     then, and the rounded weights alone, computed in float32, are not either, what reads a constant
     whose rounding alone does harm stays float32. If that is not enough, or a value inside
-    overflows, the smallest set of nodes is looked for that has to stay float32 as well, or, on a
-    target whose costs were measured, the fastest painting that holds. Without data the model is
-    rewritten and verified with made-up inputs, which take their place only where the rounded
-    weights are to blame or a value inside overflows on them.
+    overflows, the smallest set of nodes is looked for that has to stay float32 as well. Without
+    data the model is rewritten and verified with made-up inputs, which take their place only where
+    the rounded weights are to blame or a value inside overflows on them.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
@@ -117,8 +114,6 @@ def convert(
         providers: Run the rewritten model itself on these execution providers as well, as for
             `verify`: what they compute must hold. None runs it on none.
         warn: Called before a search, if at all: the rounded weights alone exceed the tolerance.
-        measure: Time forms of the model whose types are chosen in different ways, on the first of
-            `providers` and the first batch of the data, and take the fastest that holds.
         **changes: Single options by name, as for `rewrite`.
 
     Returns:
@@ -126,8 +121,7 @@ def convert(
         doubt, since the rounded weights alone are as far off, or in which nothing is low any more.
 
     Raises:
-        VerdictError: It is to be written, and does not hold, is in doubt, has nothing low left, or
-            was measured and is not faster than float32.
+        VerdictError: It is to be written, and does not hold, is in doubt, or has nothing low left.
         StrictError: The option `strict` is set, and the rewrite is not complete.
         AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
 
@@ -151,16 +145,9 @@ def convert(
     kept = cast("Data", [*data]) if isinstance(data, Iterator) else data
     stressed = data is None or chosen.strict if stress is None else stress
     devices = () if providers is None else device_providers(arguments.texts("providers", providers))
-    if arguments.switch("measure", measure):
-        if kept is None:
-            raise OptionError(
-                "measuring runs the model on data, and none are given",
-                remedy="give data: `amp-rewrite inputs` makes some up",
-            )
-        chosen = with_measured_target(chosen, next(iter(devices), None))
     job = _Job(model, kept, chosen, rtol, budget, stressed, progress or silent, estimate, devices)
     job.warn = warn or silent
-    conversion = job.measured() if measure else job.run()
+    conversion = job.run()
     if output is not None:
         conversion.save(path_text(output, SaveError))
     return conversion
@@ -224,7 +211,7 @@ class _Job:
 
         None if the time for that was over before one batch was seen.
         """
-        lenient = replace(self.options.of_any_form, strict=False)
+        lenient = replace(self.options, strict=False)
         try:
             with time_limit(self.started + self.budget * _CALIBRATION_SHARE):
                 calibration = calibrate(self.model, data, lenient)
@@ -262,21 +249,6 @@ class _Job:
                 return conversion
         (self.model, self.scaling, self.refused), self.last = kept, last
         return None
-
-    def measured(self) -> Conversion:
-        """Take the same steps, and then the fastest form on the first provider."""
-        conversion = self.run()
-        assert self.data is not None, "measuring asks for data"
-        feeds = next(iter(batches(self.data, conversion.result.model)))
-
-        def judge(result: RewriteResult) -> Conversion:
-            return self.judged(
-                result, conversion.calibration, conversion.tuning, conversion.constants
-            )
-
-        return Measurement(
-            self.model, conversion, feeds, self.providers[0], judge, self.progress
-        ).fastest()
 
     def _add_rules(self, calibration: Calibration) -> RewriteOptions:
         """Return the options with what a calibration forbids."""

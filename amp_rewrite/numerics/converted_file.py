@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
     from amp_rewrite.numerics.conversion_report import Conversion
     from amp_rewrite.numerics.raise_opset import RaisedModel
-    from amp_rewrite.numerics.search.front import Estimate
+    from amp_rewrite.numerics.search.rounding_estimates import Estimate
     from amp_rewrite.rewriting.report.rewrite_report import Report
 
 Progress = Callable[..., None]
@@ -52,8 +52,6 @@ class Asked:
         estimate: What ranks nodes for tuning, as for `tune`.
         provider: The execution provider that the result is run on as well, if any.
         warn: Called before a search for what has to stay float32, as for `convert`.
-        measure: Whether forms of the model are timed on the provider, and the fastest is taken.
-        write_slower: Whether the model is written even if it is not faster than float32.
     """
 
     data: Sequence[Path] = ()
@@ -66,8 +64,6 @@ class Asked:
     estimate: Estimate | None = None
     provider: str | None = None
     warn: Callable[[str], None] | None = None
-    measure: bool = False
-    write_slower: bool = False
 
     @property
     def converts(self) -> bool:
@@ -80,17 +76,6 @@ class Asked:
         Raises:
             OptionError: Something is.
         """
-        if self.measure and not (self.data and self.provider):
-            lacking = "--provider" if self.data else "--data"
-            raise OptionError(
-                f"--measure runs the model, and {lacking} is missing",
-                remedy="give both: --provider PROVIDER --data FILE",
-            )
-        if self.write_slower and not self.measure:
-            raise OptionError(
-                "--write-slower is about what was measured",
-                remedy="give --measure as well, or omit it",
-            )
         options_given = {"--rtol": self.rtol is not None, "--write-failed": self.write_failed}
         for name, is_given in options_given.items():
             if is_given and not verifies:
@@ -125,19 +110,7 @@ class FileConversion:
         """Whether nothing speaks against the result."""
         if self.missing is not None:
             return False
-        return self.made is None or self.made.writable or self._is_slow_as_asked
-
-    @property
-    def _is_slow_as_asked(self) -> bool:
-        """Whether nothing but its time speaks against the result, and that is not to count."""
-        conversion = self.made
-        fits = conversion is not None and conversion.ok and conversion.nothing_left is None
-        return fits and self.asked.write_slower
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether it was measured, and is not faster than float32."""
-        return self.made is not None and self.made.is_slow
+        return self.made is None or self.made.writable
 
     @property
     def in_doubt(self) -> bool:
@@ -246,7 +219,6 @@ def _convert_source(
         estimate=asked.estimate,
         providers=None if asked.provider is None else [asked.provider],
         warn=asked.warn,
-        measure=asked.measure,
     )
 
 
@@ -313,7 +285,7 @@ def _advised_opset(model: Path, options: RewriteOptions) -> int | None:
     if not _may_move(options) or options.chosen_target == SCHEMA:
         return None
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # the rewrite says it all
-        result = rewrite_freely(model, replace(options.of_any_form, strict=False))
+        result = rewrite_freely(model, replace(options, strict=False))
     flat = result.flat
     if flat.files.total > _LARGEST:
         return None
@@ -369,7 +341,7 @@ def _share(raised: RaisedModel, options: RewriteOptions) -> float:
     """
     with warnings.catch_warnings(action="ignore", category=AmpWarning):
         try:
-            result = rewrite_freely(raised.model, replace(options.of_any_form, strict=False))
+            result = rewrite_freely(raised.model, replace(options, strict=False))
         except OptionError:
             return 0.0
     return result.report.summary.compute_converted

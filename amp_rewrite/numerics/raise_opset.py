@@ -151,7 +151,7 @@ def with_gain(
     raised: RaisedModel, report: Report, source: Source, options: RewriteOptions
 ) -> Report:
     """Return a raised model's report with what a rewrite of the model before gives."""
-    lenient = replace(options.of_any_form, strict=False)
+    lenient = replace(options, strict=False)
     before = rewrite(source, lenient).report.summary.compute_converted
     facts = (raised.before, before, raised.unverified, raised.folded, raised.mended, raised.spelled)
     record = RaisedOpset(*facts)

@@ -71,6 +71,8 @@ class Entry:
         no_kernel: Why the target has no kernel for the low type although the entry stands, or None.
         where: "file:line" or "environment VARIABLE".
         custom: What an operator without a schema is like, or None.
+        only_between: Whether an infer operator becomes low between allow ones alone, not because it
+            is right behind one (pass P4).
     """
 
     op: str
@@ -83,6 +85,7 @@ class Entry:
     no_kernel: str | None = None
     where: str = ""
     custom: Custom | None = None
+    only_between: bool = False
 
     @property
     def key(self) -> tuple[str, str]:

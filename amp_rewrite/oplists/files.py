@@ -292,6 +292,7 @@ def _stricter_entry(one: Entry, other: Entry) -> Entry:
         until=min(ends, default=None),
         when=tuple(_conditions(one, other)),
         no_kernel=one.no_kernel or other.no_kernel,
+        only_between=one.only_between or other.only_between,
     )
 
 

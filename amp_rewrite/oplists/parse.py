@@ -15,6 +15,7 @@ allow: [...]                  # and deny, infer, clear, unlisted
     no_kernel: "..."          # optional: why the target has no kernel for it
     outputs: [0, int64]       # optional, of an operator without a schema: what its results are like
     float32: [3]              # optional, likewise: the inputs that stay float32
+    only_between: true        # optional, on infer: low between allow operators, not behind one
     why: "..."
 no_kernel:                    # optional: the same for entries written elsewhere
   - {ops: [Pad], why: "..."}
@@ -50,7 +51,7 @@ FORMAT_VERSION = 1
 _TOP = frozenset({"version", "precision", "target", "extend", "remove", "no_kernel", "nodes"})
 _OPERATOR = frozenset({"op", "ops", "domain"})
 _CUSTOM = frozenset({"outputs", "float32"})
-_ENTRY = _OPERATOR | _CUSTOM | {"since", "until", "when", "no_kernel", "why"}
+_ENTRY = _OPERATOR | _CUSTOM | {"since", "until", "when", "no_kernel", "only_between", "why"}
 
 
 @lru_cache(maxsize=32)
@@ -194,13 +195,25 @@ class _Parser:
         since, until = self.opset(item, "since"), self.opset(item, "until")
         when = self.conditions(item)
         no_kernel = self.text(item, "no_kernel", line)
+        between = self.only_between(name, item)
         custom = self.custom(item)
         for domain, op, at in self.operators(item, line):
             where = f"{self.file.name}:{at}"
-            entry = Entry(op, domain, name, why, since, until, when, no_kernel, where, custom)
+            said = (since, until, when, no_kernel, where, custom, between)
+            entry = Entry(op, domain, name, why, *said)
             for trouble in () if self.checks is None else self.checks.entry(entry):
                 self.problem(at, *trouble)
             self.file.entries.append(entry)
+
+    def only_between(self, name: ListName, item: dict[str, Located]) -> bool:
+        """Return whether an entry of the infer list is about what lies between allow operators."""
+        entry = item.get("only_between", Located(False, 0))
+        if not isinstance(entry.value, bool):
+            self.problem(entry.line, "`only_between` is no switch", entry.kind, "true or false")
+        elif entry.value and name is not ListName.INFER:
+            what = f"`only_between` is about the {ListName.INFER} list"
+            self.problem(entry.line, what, f"an entry of {name}", "an entry without it")
+        return entry.value is True
 
     def custom(self, item: dict[str, Located]) -> Custom | None:
         """Return what an entry says of the ports of an operator without a schema, or None."""

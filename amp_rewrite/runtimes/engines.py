@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,13 +15,11 @@ from amp_rewrite.runtimes.openvino.compiled_model import Session as OpenVinoSess
 from amp_rewrite.runtimes.openvino.package import computes_in, core
 from amp_rewrite.runtimes.ort.arm64.arm_session import open_arm64
 from amp_rewrite.runtimes.ort.arm64.machine import NO_TIMES, check_machine, is_arm
-from amp_rewrite.runtimes.ort.device import device_of
-from amp_rewrite.runtimes.ort.ort_values import to_ort_value
 from amp_rewrite.runtimes.ort.providers import available_providers, has_provider
 from amp_rewrite.runtimes.ort.sessions import Session as OrtSession
 from amp_rewrite.runtimes.ort.sessions import check_options, session_options
 from amp_rewrite.runtimes.product_probe import product_note
-from amp_rewrite.runtimes.session import Binding, Provider, Session, name_and_options
+from amp_rewrite.runtimes.session import Provider, Session, name_and_options
 from amp_rewrite.targets import ARM64, CPU, OPENVINO, arm_hint
 
 
@@ -54,27 +52,6 @@ def takes_low_arrays(provider: Provider) -> bool:
     return name_and_options(provider)[0] == OPENVINO
 
 
-def bound(session: Session, provider: str, feeds: Mapping[str, Any]) -> Binding:
-    """Return a binding whose inputs are arrays, on the provider's device, and its outputs free.
-
-    A run then takes neither copies from the host nor checks of what is fed.
-
-    Raises:
-        RunError: An array cannot be bound.
-    """
-    binding = session.bind()
-    if provider == OPENVINO:
-        for name, array in feeds.items():
-            binding.read(name, array)
-        return binding
-    device = device_of([provider])
-    for name, array in feeds.items():
-        binding.read(name, to_ort_value(array, device))
-    for name in session.outputs:
-        binding.allocate(name)
-    return binding
-
-
 def own_choices(provider: str) -> dict[str, Provider]:
     """Return the settings with which an engine chooses types itself, by what they are called."""
     if provider != OPENVINO or not computes_in(BFLOAT16.name):
@@ -91,15 +68,6 @@ def wrong_products(provider: str, low: str) -> tuple[str, ...]:
 
     note = product_note(provider, LOW[low], run)
     return () if note is None else (note,)
-
-
-def times_mean_nothing(provider: str, precision: str) -> str | None:
-    """Return why times of a low type say nothing on this machine; None where they do."""
-    if provider == ARM64 and not is_arm():
-        return NO_TIMES
-    if provider == OPENVINO and not computes_in(precision):
-        return notes_on(provider, (precision,))[0]
-    return None
 
 
 def notes_on(provider: str, types: Collection[str]) -> tuple[str, ...]:
@@ -126,7 +94,6 @@ def open_session(
     options: Any = None,
     threads: int = 0,
     profile: bool = False,
-    trace: bool = False,
     what: str = "the model",
 ) -> Session:
     """Load a model on the engine of the preferred provider.
@@ -139,7 +106,6 @@ def open_session(
         options: An onnxruntime.SessionOptions instead of the default ones.
         threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or the engine's choice.
         profile: Time the nodes until `ran_nodes` is asked for them.
-        trace: Let `ran_nodes` of ONNX Runtime tell which values they give, too.
         what: The model as errors call it.
 
     Raises:
@@ -158,9 +124,7 @@ def open_session(
     if name != OPENVINO:
         options = session_options(threads=threads) if options is None else options
         check_options(options)
-        return OrtSession(
-            model, providers=providers, options=options, profile=profile, trace=trace, what=what
-        )
+        return OrtSession(model, providers=providers, options=options, profile=profile, what=what)
     return OpenVinoSession(
         model, properties=properties, threads=threads, profile=profile, static=True, what=what
     )

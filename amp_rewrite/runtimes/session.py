@@ -29,7 +29,6 @@ class RanNode:
         type: The element type that it computed in, as ONNX spells it; "" if that is not known.
         covers: The names of the model's nodes that it computes, as far as the engine tells; a
             node without a name is called as its first output.
-        results: The names of the values that it gives, if the session was asked to trace them.
     """
 
     name: str
@@ -38,7 +37,6 @@ class RanNode:
     microseconds: int
     type: str = ""
     covers: tuple[str, ...] = ()
-    results: tuple[str, ...] = ()
 
 
 class Binding(Protocol):

@@ -96,9 +96,9 @@ def test_distances_are_the_worst_of_all_float_outputs(tmp_path: Path) -> None:
     assert lost == {"cosine": None, "distance": None}
 
 
-def options_of(torch: str | None = None, *, measure: bool = False) -> argparse.Namespace:
+def options_of(torch: str | None = None) -> argparse.Namespace:
     return argparse.Namespace(
-        json=None, again=[], rounds=0, process_seconds=0.01, torch_python=torch, measure=measure
+        json=None, again=[], rounds=0, process_seconds=0.01, torch_python=torch
     )
 
 
@@ -143,7 +143,7 @@ def test_a_run_goes_on_where_the_one_before_was_ended(
     words = ["--json", str(path), "--rounds"]
     assert bench_openvino.main([*words, "1"]) == 0
     assert bench_openvino.main([*words, "2"]) == 0
-    tools = [tool for tool in bench_openvino.TOOLS if tool != "measured"]
+    tools = bench_openvino.TOOLS
     assert ran == [*tools, *(tool for tool in tools if tool != "hint")]
     times = {row["tool"]: (row["ms"], row["error"]) for row in Results.read(path).rows}
     assert times["amp_rewrite"] == ([2.0, 2.0], "")
@@ -172,50 +172,6 @@ def test_the_models_of_a_folder_are_fed_what_stands_beside_them(tmp_path: Path) 
     assert (model.network, model.cases[SHORT]) == ("m", tmp_path / "m.npz")
     words = argparse.Namespace(exported=False, models=[], folder=tmp_path)
     assert [m.network for m in bench_openvino.chosen(words, tmp_path)] == ["m", "other"]
-
-
-def test_what_is_measured_stands_beside_the_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A status of 3 says that nothing is faster: the float32 file is run then."""
-    model, status = model_of(tmp_path), 3
-    commands: list[list[str]] = []
-
-    def run(command: list[str], **_: Any) -> Any:
-        commands.append(command)
-        files = {word: Path(command[command.index(word) + 1]) for word in ("-o", "--report")}
-        files["-o"].write_bytes(b"")
-        files["--report"].write_text('{"summary": {"nodes_converted": 1}}', "utf-8")
-        is_measured = "--measure" in command
-        return argparse.Namespace(returncode=status if is_measured else 0, stderr="said why")
-
-    monkeypatch.setattr(bench_openvino.subprocess, "run", run)
-    monkeypatch.setattr(bench_openvino, "CACHE", tmp_path)
-    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    found = bench_openvino.Measurement(options_of(measure=True), tmp_path)
-    found.convert([model])
-    assert [("--measure" in c, "--data" in c) for c in commands] == [(False, False), (True, True)]
-    rows = {row["tool"]: row for row in found.rows}
-    assert (rows["amp_rewrite"]["low"], rows["measured"]["low"]) == (1, 0)
-    assert rows["measured"]["seconds"] >= 0
-    assert found.command(model, "amp_rewrite")[-1] == str(tmp_path / "openvino" / "m.onnx")
-    assert found.command(model, "measured")[-1] == str(model.path)
-    status = 1
-    other = bench_openvino.Measurement(options_of(measure=True), tmp_path)
-    other.convert([model])
-    assert {row["tool"]: row["error"] for row in other.rows}["measured"] == "said why"
-
-
-def test_the_table_says_what_measuring_brought() -> None:
-    rows = [*ROWS, row("a", "measured", 4.0, 4.0, distance=2e-3), row("b", "measured", 0.6)]
-    text = openvino_table.openvino(rows)
-    assert "| measured, ms | ours, speed | hint, speed | measured, speed |" in text
-    assert text.splitlines()[2].endswith(
-        "| 4 (4) | 2.00 | 2.75 | 2.75 | 1.0e-03 | 4.0e-03 | 2.0e-03 |"
-    )
-    assert "With --measure the speed is 2.14 and the hint's 2.35 (2 models)" in text
-    assert "the error by the hint's 0.50 (1 models)" in text
-    assert "by more than 3 % and 30 us: b." in text
 
 
 def test_pytorch_with_other_weights_is_not_compared(

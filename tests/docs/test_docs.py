@@ -29,8 +29,6 @@ NOT_RUN = {
     ],
     "docs/measured.md": ["python benchmarks/bench.py gpu"],
     "docs/mixed_precision.md": [
-        "amp-rewrite convert model.onnx -o model.fp16.onnx --provider",
-        "amp-rewrite measure-costs",
         "amp-rewrite --show-completion",
     ],
     "docs/openvino.md": ["amp-rewrite convert model.onnx", "import openvino", "pip install"],

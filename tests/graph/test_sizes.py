@@ -71,16 +71,3 @@ def test_multiply_accumulates_are_elements_times_the_length_of_sums(
 ) -> None:
     flat = read_flat(parse(text).SerializeToString())
     assert Sizes(flat).multiply_accumulates(0) == expected
-
-
-def test_recurrent_operators_and_attention_have_products_inside() -> None:
-    text = """g (float[5,2,3] x, float[1,16,3] w, float[1,16,4] r, float[2,6,8] a, float[8,24] v)
-      => (float[5,1,2,4] y, float[2,6,8] z) {
-      y = LSTM<hidden_size = 4>(x, w, r)
-      z = com.microsoft.Attention<num_heads = 2>(a, v) }"""
-    flat = read_flat(parse(text).SerializeToString())
-    sizes = Sizes(flat)
-    lstm, attention = range(2)
-    assert sizes.inner_products(lstm) == 5 * 2 * (16 * 3 + 16 * 4)
-    assert sizes.inner_products(attention) == 2 * 6 * 8 * 24 + 2 * 2 * 6 * 6 * 8
-    assert sizes.multiply_accumulates(lstm) is None

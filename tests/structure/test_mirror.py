@@ -37,7 +37,6 @@ OF_MORE_THAN_ONE_MODULE = {
     "numerics/test_scaled_graphs": "scaling inside If, Loop and Scan, in conversion",
     "numerics/test_scaled_spellings": "scaling through every operator that scales, in conversion",
     "numerics/test_only": "the option, in rewrite, convert and repair",
-    "numerics/measure/test_on_cuda_stub": "the room on the real CUDA provider, on a stub",
     "numerics/emulate/test_arithmetic": "operators as the whole room computes them, against numpy",
     "training/grad/rules/test_elementwise": "arithmetic and functions of one variable: one table",
     "training/grad/test_backend_cases": "every rule on the models of the standard",

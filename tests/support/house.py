@@ -15,7 +15,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "ground": (
         *("base.version", "base.removed", "base.printable", "base.html_table", "errors"),
         *("base.user_warning", "base.fields", "base.arguments", "base.name_patterns"),
-        *("base.drawn_bar", "base.progress", "base.github_annotations", "base.processor"),
+        *("base.drawn_bar", "base.progress", "base.github_annotations"),
         *("dtypes", "policy", "targets"),
     ),
     "graph": ("graph", "graph.proto", "graph.io", "graph.invariants"),
@@ -35,7 +35,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     ),
     "numerics": (
         *("numerics.emulate", "numerics.inputs", "numerics.repaint", "numerics.compare"),
-        *("numerics.ranges", "numerics.search", "numerics.measure", "numerics"),
+        *("numerics.ranges", "numerics.search", "numerics"),
     ),
     "page": ("page",),
     "training": (

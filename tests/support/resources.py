@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from amp_rewrite.base.processor import onednn_instructions
+from processor import onednn_instructions
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,6 @@ class Evaluator:
         threads: int = 0,
         options: Any = None,
         profile: bool = False,
-        trace: bool = False,
         rounding: RoundingTable | None = None,
     ) -> None:
         """Load a model.
@@ -74,7 +73,6 @@ class Evaluator:
             threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or ONNX Runtime's choice.
             options: An onnxruntime.SessionOptions instead of the default ones.
             profile: Time the nodes until `ran_nodes` is asked for them.
-            trace: Let `ran_nodes` tell which values they give, where the engine can.
             rounding: What the emulated runtime rounds once; None rounds behind every node.
 
         Raises:
@@ -110,7 +108,6 @@ class Evaluator:
             options=options,
             threads=threads,
             profile=profile,
-            trace=arguments.switch("trace", trace),
         )
 
     def run(

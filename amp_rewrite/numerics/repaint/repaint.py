@@ -18,7 +18,7 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
-from amp_rewrite.graph.flat import ABSENT, Array
+from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import Source, load_named
@@ -107,25 +107,11 @@ class Repainter:
         """
         return rewrite_freely(self.model, replace(self.options, lists=self._lists, overflow=KEEP))
 
-    def paint(self, rules: Sequence[NodeRule], prices: Array | None = None) -> PaintResult:
-        """Return the painting that a rewrite under the lists' node rules and these has.
-
-        Args:
-            rules: More rules.
-            prices: By value, what rounding it counts beside the time (`Weighing.prices`), on a
-                target whose costs were measured.
-        """
+    def paint(self, rules: Sequence[NodeRule]) -> PaintResult:
+        """Return the painting that a rewrite under the lists' node rules and these has."""
         context = self._context
         lists = replace(context.lists, node_rules=(*context.lists.node_rules, *rules))
-        weighing = context.weighing
-        if weighing is not None and prices is not None:
-            weighing = replace(weighing, prices=prices)
-        return paint(replace(context, lists=lists, weighing=weighing))
-
-    @property
-    def weighs(self) -> bool:
-        """Whether the target's costs were measured, so that paintings are chosen by time."""
-        return self._context.weighing is not None
+        return paint(replace(context, lists=lists))
 
     @cached_property
     def _context(self) -> PaintContext:

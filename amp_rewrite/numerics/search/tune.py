@@ -30,10 +30,10 @@ from amp_rewrite.numerics.compare.weights_alone import WeightsAlone
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Array, Data, Feeds, batches
 from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
-from amp_rewrite.numerics.search.front import Estimate, Estimates, Point, front
 from amp_rewrite.numerics.search.gates import GatedModel
 from amp_rewrite.numerics.search.inner_overflows import count_nonfinite, overflows_inside
 from amp_rewrite.numerics.search.localise import localise_slots
+from amp_rewrite.numerics.search.rounding_estimates import Estimate, Estimates
 from amp_rewrite.numerics.search.search_state import SearchState, fingerprint
 from amp_rewrite.numerics.search.slice_losses import SliceLosses
 from amp_rewrite.numerics.search.tolerance import Tolerance
@@ -69,10 +69,7 @@ def tune(
     estimate: Estimate | None = None,
     **changes: Unpack[Changes],
 ) -> Tuning:
-    """Find the smallest set of nodes to keep float32, or the fastest painting that holds.
-
-    The latter on a target whose costs were measured, where what rounding brings is estimated: the
-    nodes are those that a painting of the front (front.py) has in float32 and the fastest has not.
+    """Find the smallest set of nodes to keep float32.
 
     Args:
         model: The float32 model.
@@ -150,7 +147,6 @@ class _Search:
     progress: Progress | None
     warn: Warn | None
     estimate: Estimate | None
-    front: tuple[Point, ...] = ()
     best: tuple[str, ...] | None = None
     paintable: frozenset[Slot] = frozenset()
     gated: GatedModel = field(init=False)
@@ -189,8 +185,6 @@ class _Search:
         if before <= self.tolerance.limit:
             self._note(())
             return self._make_tuning(before, minimal=True, smallest=True)
-        if self.painter.weighs and self.estimates is not None and self._holds_on_front():
-            return self._make_tuning(before)
         ranking = self._ranking(low)
         self._note(tuple(ranking))  # everything float32 always holds
         shortest = self._shortest_prefix(ranking)
@@ -213,22 +207,6 @@ class _Search:
         return Estimates(
             self.painter, arguments.mapping("what estimate returns", errors, what=what)
         )
-
-    def _holds_on_front(self) -> bool:
-        """Keep what the fastest point of a front keeps that holds; tell whether there is one.
-
-        Float32 alone holds always, and is no reason to end the search.
-        """
-        assert self.estimates is not None, "it was asked for"
-        limit, is_over = self.tolerance.limit, lambda: self.left <= 0
-        self.front = (*front(self.painter, self.estimates, self._run, limit, is_over),)
-        for point in self.front:
-            if point.saved > 0 and point.loss <= limit and self.holds(point.kept):
-                self.contributions = self.estimates.contributions(self.paintable)
-                self._note(point.kept)
-                return True
-        self.front = ()
-        return False
 
     def _say_what_weights_bring(self, result: RewriteResult) -> None:
         """Measure the control, and say at once if the tolerance is beyond it."""
@@ -432,13 +410,12 @@ class _Search:
             tolerance=self.tolerance,
             minimal=minimal,
             smallest=smallest,
-            trials=len(self.state.losses) + len(self.front),
+            trials=len(self.state.losses),
             rules=self._rules(keep),
             options=self.painter.options,
             tried=tuple((len(names), loss) for names, loss in self.state.losses.items()),
             control=self.control,
             seconds=self.budget,
-            front=self.front,
             operators={n.name or "": n.op_type for n in self.painter.nodes if n.name in chosen},
         )
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.numerics.repaint.overlay import overlay_text, write_overlay
-from amp_rewrite.numerics.search.front import Point
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.oplists import NodeRule
 from amp_rewrite.rewriting.plan.options import RewriteOptions
@@ -35,8 +34,6 @@ class Tuning:
             cannot be measured. If it is beyond the tolerance, only nodes whose weights stay
             float32 mend anything.
         seconds: The budget.
-        front: The candidates from fast to exact that were tried, if costs chose among them: then
-            `keep` is what the fastest one that passes has in float32 more, and not minimal.
         operators: Name of a node in `keep` -> its operator.
     """
 
@@ -52,13 +49,7 @@ class Tuning:
     tried: tuple[tuple[int, float], ...] = ()
     control: float | None = None
     seconds: float = 0.0
-    front: tuple[Point, ...] = ()
     operators: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the search came to its end: a minimal set, or a point of the front that holds."""
-        return self.minimal or bool(self.front and self.loss <= self.tolerance.limit)
 
     @property
     def without(self) -> str:
@@ -70,12 +61,12 @@ class Tuning:
         """What the set is, in a word or two."""
         if self.smallest or self.minimal:
             return "smallest" if self.smallest else "minimal"
-        return "fastest" if self.is_settled else "best so far"
+        return "best so far"
 
     @property
     def unmet(self) -> str | None:
         """What the search did not reach, and what the weights alone say of it; None if it did."""
-        if self.is_settled:
+        if self.minimal:
             return None
         ended = (
             f"Time ran out after {self.seconds:g} s; more {self.options.precision} may be possible"

@@ -23,7 +23,6 @@ from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Reason
 from amp_rewrite.rewriting.paint.sequence_clusters import Cluster, sequence_clusters
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
-from amp_rewrite.rewriting.paint.weighing import Weighing
 from amp_rewrite.targets import Target
 
 _CONSTANT = ("", "Constant")
@@ -66,9 +65,6 @@ class PaintContext:
         moves_casts: Whether casts move across clear operators (MoveCasts).
         adds_low: The operators, as (domain, op), whose kernels add up in the low type.
         adds_fused: Those of them that round a product and the sum that it joins once.
-        bytes_per_mac: What a multiply-accumulate in 16 bits saves, in bytes that the memory of the
-            target moves meanwhile (`Target.bytes_per_mac`); None if that is not known.
-        weighing: What the regions are chosen by, if the target's costs were measured.
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
         groups: The groups that the target computes as one operator each.
         scaled_operands: The factors that it takes into low matrix products.
@@ -94,8 +90,6 @@ class PaintContext:
     moves_casts: bool = True
     adds_low: frozenset[tuple[str, str]] = frozenset()
     adds_fused: frozenset[tuple[str, str]] = frozenset()
-    bytes_per_mac: float | None = None
-    weighing: Weighing | None = None
     low_ends: frozenset[int] = frozenset()
     groups: tuple[FusedGroup, ...] = ()
     scaled_operands: tuple[FusedScale, ...] = ()
@@ -171,18 +165,6 @@ class PaintContext:
             or self.excluded.get(vertex)
             or self._by_node_rule(vertex, name)
         )
-
-    def without_node_rules(self) -> PaintContext:
-        """Return the context without the rules about nodes that stand in lists."""
-        return replace(self, lists=replace(self.lists, node_rules=()))
-
-    def ruled(self) -> dict[int, Mark]:
-        """Return the marks of the vertices that rules about nodes in lists keep in float32."""
-        if not self.lists.node_rules:
-            return {}
-        name = self.type_graph.node_name
-        pairs = ((v, self._by_node_rule(v, name(v))) for v in range(len(self.type_graph)))
-        return {vertex: mark for vertex, mark in pairs if mark is not None}
 
     @cached_property
     def processable(self) -> Array:

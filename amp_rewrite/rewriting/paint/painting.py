@@ -66,7 +66,6 @@ class Reason(StrEnum):
     CERTAIN_OVERFLOW = "certain-overflow"
     LIKELY_OVERFLOW = "likely-overflow"
     VARIABLE_READ = "variable-read"
-    NO_GAIN = "no-gain"
     NOT_BETWEEN = "not-between-allow"
     NOT_NEXT = "not-next-to-allow"
     NO_ALLOW = "no-allow-operator"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass
 from amp_rewrite.rewriting.paint.passes.deny_sequences import DenySequences
 from amp_rewrite.rewriting.paint.passes.drop_islands import DropIslands
-from amp_rewrite.rewriting.paint.passes.drop_unprofitable import DropUnprofitable
 from amp_rewrite.rewriting.paint.passes.drop_unsupported import DropUnsupported
 from amp_rewrite.rewriting.paint.passes.fill_between import FillBetween
 from amp_rewrite.rewriting.paint.passes.follow_allow import FollowAllow
@@ -43,7 +42,6 @@ from amp_rewrite.rewriting.paint.passes.spread_deny import SpreadDeny
 PASSES: tuple[PaintPass, ...] = (
     DenySequences(),
     DropIslands(),
-    DropUnprofitable(),
     DropUnsupported(),
     FillBetween(),
     FollowAllow(),

@@ -25,7 +25,6 @@ from amp_rewrite.rewriting.paint.pass_table import PASSES
 from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
 from amp_rewrite.rewriting.paint.passes.keep_overflows import KeepOverflows
 from amp_rewrite.rewriting.paint.passes.spread_deny import SpreadDeny, small_powers
-from amp_rewrite.rewriting.paint.weighing import Weighing
 
 
 def passes_of(stage: Stage) -> tuple[PaintPass, ...]:
@@ -78,7 +77,7 @@ class PaintResult:
     Attributes:
         context: What the passes of the last round knew: the context given and what was excluded.
         painting: The color of every vertex and why, what was excluded included.
-        course: How it came about; None where costs chose, or it was given.
+        course: How it came about; None where it was given.
     """
 
     context: PaintContext
@@ -89,9 +88,6 @@ class PaintResult:
 def paint(context: PaintContext, like: Course | None = None) -> PaintResult:
     """Paint a model: rounds of `paint_once` until nothing is left to exclude, then fewer casts.
 
-    Where costs choose, a node that a list keeps by name is kept at the choice: what stands around
-    it is weighed as if it were not there, and not left out because nothing next to it is low.
-
     Args:
         context: What is known of the model.
         like: The course of the painting of a model with the same nodes and other numbers. Its
@@ -101,20 +97,8 @@ def paint(context: PaintContext, like: Course | None = None) -> PaintResult:
         given = context.excluding(_always(context, HARMED))
         given, rounds = _rounds(given, [], keep_given, JUDGING)
         return PaintResult(given, rounds[-1].painting.with_marks(given.excluded))
-    weighing = context.weighing
-    if weighing is None:
-        return _painted(context) if like is None else _followed(context, like)
-    ruled, context = context.ruled(), context.without_node_rules()
-    context, rounds = _rounds(context.excluding(_always(context)), [])
-    painting = rounds[-1].painting
-    if painting.allow.any():
-        context, painting = _cheapest(context.excluding(ruled), weighing, painting)
-    context = context.excluding(ruled)
-    return PaintResult(context, _saved(context, painting).with_marks(context.excluded))
-
-
-def _painted(context: PaintContext) -> PaintResult:
-    """Paint a model where neither costs nor an earlier painting have a say."""
+    if like is not None:
+        return _followed(context, like)
     always = _always(context)
     return _finished(context.excluding(always), always, [])
 
@@ -205,34 +189,6 @@ def _ground(context: PaintContext) -> tuple[object, ...]:
     """Return the nodes of a model, and what passes that color it ask of the numbers in it."""
     names = context.type_graph.flat.node_names
     return names, context.groups, context.scaled_operands, small_powers(context)
-
-
-def _cheapest(
-    context: PaintContext, weighing: Weighing, painted: Painting
-) -> tuple[PaintContext, Painting]:
-    """Return the cheapest part of a painting that the keeping passes have nothing to say against.
-
-    What they keep in float32 there is kept, and so are tails without which a normalization has no
-    kernel, in the low type. Then the choice is made again: at most as often as there are vertices,
-    and one. That a group or a factor would rather be low than between low ones is left to the cost.
-    """
-    # imported here: most targets have no table of costs
-    from amp_rewrite.rewriting.paint.cheapest import CheapestRegions
-
-    regions, wanted = CheapestRegions(context, weighing, painted), set[int]()
-    tails = {v for fused in context.groups for v in fused.tail if painted.is_allow(v)}
-    while True:
-        marks = regions.marks(context.excluded, wanted - {*context.excluded})
-        painting = painted.with_marks(marks).with_marks(context.excluded)
-        if not marks or not painting.allow.any():
-            return context, painting
-        kept = _new(context, _by_pass(context, painting, KEEPING).values())
-        joined = {v for v, m in kept.items() if m.color is Color.ALLOW and v in tails}
-        excluded = {v: m for v, m in kept.items() if m.color is not Color.ALLOW}
-        if not excluded and joined <= wanted:
-            return context, painting
-        wanted |= joined
-        context = context.excluding(excluded)
 
 
 def paint_once(context: PaintContext) -> Painting:

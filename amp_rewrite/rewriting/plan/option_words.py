@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import Field
 from typing import Any
 
-from amp_rewrite.kernels.costs import CostTable
 from amp_rewrite.oplists import OpLists
 from amp_rewrite.oplists.files import builtin_names
 from amp_rewrite.rewriting.plan.options import COMMAND_LINE, RewriteOptions
@@ -38,9 +37,6 @@ def _words(option: Field[Any], value: Any) -> Iterator[tuple[str, ...]]:
     name = option.name.replace("_", "-")
     if isinstance(value, bool):
         yield (f"--{name}" if value else f"--no-{name}",)
-    elif isinstance(value, CostTable):  # one that was just measured is in no file
-        if value.name:
-            yield f"--{name}", value.name
     elif option.metadata["flag"] is None:
         yield f"--{name}", str(value)
     else:

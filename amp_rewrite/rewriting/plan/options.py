@@ -16,7 +16,6 @@ from amp_rewrite.base.name_patterns import NamePattern, hint, suggestion
 from amp_rewrite.dtypes import (
     FLOAT16,
     FLOAT32,
-    LOW,
     AnyPrecision,
     DType,
     PrecisionLike,
@@ -24,13 +23,10 @@ from amp_rewrite.dtypes import (
     type_name,
 )
 from amp_rewrite.errors import OptionError
-from amp_rewrite.kernels.cost_files import chosen_table, of_target
-from amp_rewrite.kernels.costs import UNKNOWN, CostTable
 from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.oplists.environment import names_of, split_name
 from amp_rewrite.rewriting.paint.keep_rules import KeepRule, checked_rules
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
-from amp_rewrite.rewriting.paint.weighing import Preference
 from amp_rewrite.rewriting.plan.free_lengths import FreeLengths, check_dimensions, free_lengths
 from amp_rewrite.rewriting.plan.input_ranges import InputRanges, check_input_names, input_ranges
 
@@ -45,9 +41,7 @@ Dims = Mapping[str, int] | Collection[str]
 Weights = Literal["convert", "cast"]
 Store = Literal["default", "float32", "tables", "half"]
 Stored = Literal["float32", "tables", "half"]
-Prefer = Literal["default", "speed", "accuracy", "size"]
 Overflow = Literal["keep", "scale", "auto"]
-Costs = CostTable | str | Path | None
 OnlyPrecision = Literal["float16", "bfloat16"]
 
 _PATTERNS = ("deny_nodes", "allow_nodes")
@@ -102,14 +96,8 @@ class RewriteOptions:
         store: Which constants are stored in 16 bits though they compute as float32, behind a Cast
             that the runtime folds when it loads the model: "tables", those that Gather reads and
             whose rows end in converted parts; "half", all large ones; "float32", none; "default",
-            tables, but none on a target that converts their rows at each look-up, unless `prefer`
-            is "size". What does not survive that stays as it is.
-        prefer: What is weighed where the costs of the target were measured: "speed", the least
-            time, which is the default there; "accuracy", the same, but what rounds has to save a
-            third of its time; "size", the smallest file. Other targets take "default" alone.
-        costs: What operators and casts take on the device, by which it is chosen what becomes
-            low: a file that `amp-rewrite measure-costs` or `convert --measure` wrote, or the
-            CostTable of a measured conversion. None is the table of the target, if it has one.
+            tables, but none on a target that converts their rows at each look-up. What does not
+            survive that stays as it is.
         overflow: What becomes of numbers beyond the range of float16: "keep" computes them in
             float32; "auto" multiplies them by powers of two, which go into constants of the file,
             where data show them, that keeps more of the model low and adds no node; "scale" does
@@ -217,20 +205,6 @@ class RewriteOptions:
             choices=get_args(Store),
         ),
     )
-    prefer: Prefer = field(
-        default="default",
-        metadata=_shown(
-            "Optimise for speed, accuracy or size, on targets with measured costs.",
-            choices=get_args(Prefer),
-        ),
-    )
-    costs: Costs = field(
-        default=None,
-        metadata=_shown(
-            "Measured costs of operators and casts on the device, from `amp-rewrite "
-            "measure-costs` or `convert --measure --save-costs`."
-        ),
-    )
     overflow: Overflow = field(
         default="auto",
         metadata=_shown(
@@ -318,15 +292,7 @@ class RewriteOptions:
             )
         arguments.one_of("weights", self.weights, get_args(Weights))
         arguments.one_of("store", self.store, get_args(Store))
-        arguments.one_of("prefer", self.prefer, get_args(Prefer))
         arguments.one_of("overflow", self.overflow, get_args(Overflow))
-        if not isinstance(self.costs, Costs):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise OptionError(
-                "costs must be a file of measured costs, or a CostTable",
-                found=f"an object of type {type(self.costs).__name__}",
-            )
-        _ = self.cost_table if self.makes_low else None
-        self._check_preference()
         if self.store == "half" and self.weights == "cast":
             raise OptionError(
                 "weights that stay float32 in the file cannot be stored in 16 bits",
@@ -356,65 +322,17 @@ class RewriteOptions:
         """Whether scaling may add a Mul where what is scaled meets what is not."""
         return self.overflow == SCALE or (self.only is not None and self.overflow == AUTO)
 
-    def _check_preference(self) -> None:
-        """Refuse a preference where nothing can be weighed."""
-        target = targets.find(self.chosen_target)
-        if self.prefer == "default" or self.cost_table is not None:
-            return
-        weighed = [
-            f"target {t.name} in {low.name}"
-            for t in targets.TARGETS
-            for low in LOW.values()
-            if of_target(t, low) is not None
-        ]
-        raise OptionError(
-            f"it was not measured what operators take on target {target.name} in {self.low.name}, "
-            "so that a preference has nothing to weigh",
-            found=f"prefer={self.prefer!r}",
-            expected=" or ".join(weighed) or None,
-            remedy="omit it, or measure the costs: `amp-rewrite measure-costs`, then --costs FILE",
-        )
-
     @property
     def chosen_target(self) -> targets.TargetChoice:
         """The target; the default one where nobody named one, the model neither."""
         return self.target or targets.DEFAULT
 
     @property
-    def preference(self) -> Preference:
-        """What is weighed where the target's costs are known."""
-        return "speed" if self.prefer == "default" else self.prefer
-
-    @property
     def chosen_store(self) -> Stored:
         """Which constants are stored in 16 bits though they compute as float32."""
         if self.store != "default":
             return self.store
-        slow = targets.find(self.chosen_target).converts_rows and self.preference != "size"
-        return "float32" if slow else "tables"
-
-    @property
-    def cost_table(self) -> CostTable | None:
-        """What operators and casts take on the device, as far as that was measured.
-
-        Raises:
-            KernelTableError: The file cannot be read.
-            OptionError: It is of another provider than the target's, or lacks the precision.
-        """
-        return chosen_table(targets.find(self.chosen_target), self.low, self.costs)
-
-    @property
-    def of_any_form(self) -> RewriteOptions:
-        """The same without what single nodes of one form of the model cost (`--measure`).
-
-        It is for what is rewritten on the way to that form: before the opset is raised, or scaled.
-        """
-        table = self.cost_table if self.makes_low else None
-        if table is None or not table.nodes:
-            return self
-        if not table.rates:
-            return replace(self, costs=UNKNOWN, prefer="default")
-        return replace(self, costs=replace(table, nodes={}, together=(), model=""))
+        return "float32" if targets.find(self.chosen_target).converts_rows else "tables"
 
     @property
     def low(self) -> DType:
@@ -528,8 +446,6 @@ class StepChanges(TypedDict, total=False):
     allow_ops: Names
     weights: Weights
     store: Store
-    prefer: Prefer
-    costs: Costs
     overflow: Overflow
     infer_after_allow: bool
     inline_functions: bool

@@ -14,7 +14,6 @@ from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.step_metadata import state_names
 from amp_rewrite.kernels import fusions, rounding_table
 from amp_rewrite.kernels.accumulation import operators_adding_fused, operators_adding_in
-from amp_rewrite.kernels.cost_files import check_model
 from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.rewriting.paint.context import PaintContext
@@ -23,7 +22,6 @@ from amp_rewrite.rewriting.paint.groups import fused_groups, fused_scales
 from amp_rewrite.rewriting.paint.keep_rules import kept_nodes
 from amp_rewrite.rewriting.paint.ties import variable_ties
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
-from amp_rewrite.rewriting.paint.weighing import Weighing
 from amp_rewrite.rewriting.plan.input_ranges import input_intervals
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.values.patterns import scaled_products
@@ -35,9 +33,6 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
     kernels = table_of(target)
     type_graph = build_type_graph(model, variable_ties(kernels, options.low))
     table = fusions.of_target(target)
-    costs = options.cost_table
-    if costs is not None:
-        check_model(costs, model)
     rounding = rounding_table.of_target(target)
     names = {*options.variables, *state_names(model)}
     variables = frozenset(v for v in model.main.inputs if model.value_names[v] in names)
@@ -59,8 +54,6 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         moves_casts=options.move_casts,
         adds_low=operators_adding_in(target, options.low),
         adds_fused=operators_adding_fused(target, options.low),
-        bytes_per_mac=target.bytes_per_mac,
-        weighing=None if costs is None else Weighing(costs, options.preference, model),
         low_ends=low_ends(type_graph, options),
         groups=fused_groups(type_graph, table, options.low),
         scaled_operands=fused_scales(type_graph, table.get(scaled_products.NAME), options.low),

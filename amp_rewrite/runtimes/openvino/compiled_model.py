@@ -143,8 +143,6 @@ class Session:
             for name, value in {**self._defaults, **feeds}.items():
                 binding.read(name, value, shared=False)
         binding.run(failure)
-        if self._profile:
-            self._count_profiled_run()
         return [np.array(array) for array in binding.outputs(outputs or self.outputs)]
 
     def bind(self) -> Binding:
@@ -161,31 +159,16 @@ class Session:
         """Return the nodes that ran, in order, and load the model again without profiling.
 
         A node inside a subgraph is part of the one that holds it; one that took less than a
-        microsecond is not told of. A time is the mean of all runs behind the first, in which the
-        engine still packs weights, or of that one.
+        microsecond is not told of. A time is the mean of all runs.
         """
         if not self._profile:
             return ()
-        runs, first, ran = self._profiled_runs, self._first_times, self._executed()
-        if runs > 1:
-            for info in ran:
-                mean = int(info[_TIME])  # of all runs
-                without = (runs * mean - first.get(info[_ORDER], mean)) / (runs - 1)
-                info[_TIME] = str(max(0, round(without)))
+        infos = [node.get_rt_info() for node in self._compiled.get_runtime_model().get_ops()]
+        told = [{key: _text(info, key) for key in _KEYS} for info in infos]
+        ran = [info for info in told if info[_TIME].isdigit()]
         self._profile = False
         self._compile()
         return tuple(_ran(info) for info in sorted(ran, key=lambda info: int(info[_ORDER])))
-
-    def _executed(self) -> list[dict[str, str]]:
-        """Return what the engine says of the nodes that ran."""
-        infos = [node.get_rt_info() for node in self._compiled.get_runtime_model().get_ops()]
-        told = [{key: _text(info, key) for key in _KEYS} for info in infos]
-        return [info for info in told if info[_TIME].isdigit()]
-
-    def _count_profiled_run(self) -> None:
-        self._profiled_runs += 1
-        if self._profiled_runs == 1:
-            self._first_times = {info[_ORDER]: int(info[_TIME]) for info in self._executed()}
 
     def end_profiling(self) -> str:
         """Refuse: OpenVINO writes no profile.
@@ -209,7 +192,6 @@ class Session:
     def _compile(self) -> None:
         """Compile the model that was read; earlier bindings are of the compiled one before."""
         properties = {**self._properties, "PERF_COUNT": self._profile}
-        self._profiled_runs, self._first_times = 0, dict[str, int]()
         with one_line(f"OpenVINO cannot load {self._what}"):
             model = self._read
             if self._static and self._shapes:

@@ -82,11 +82,6 @@ def core() -> Any:
     return runtime_core
 
 
-def runtime_in_words() -> str:
-    """Return the name and version of the installed runtime."""
-    return f"openvino {runtime_version(import_runtime())}"
-
-
 def computes_in(precision: str) -> bool:
     """Return whether the processor has instructions for a low type, and OpenVINO uses them."""
     capabilities = core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")

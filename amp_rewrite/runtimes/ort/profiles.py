@@ -15,25 +15,17 @@ _RAN = "_kernel_time"
 """What the profile appends to a node's name where it tells how long its kernel ran."""
 
 
-def read_profile(
-    path: str, results: Mapping[str, tuple[str, ...]] | None = None
-) -> tuple[RanNode, ...]:
-    """Return the nodes of a profile, in order; those inside subgraphs are there once a run.
-
-    Args:
-        path: The file.
-        results: Name of a node -> the values that it gives, as far as that is known.
-    """
+def read_profile(path: str) -> tuple[RanNode, ...]:
+    """Return the nodes of a profile, in order; those inside subgraphs are there once a run."""
     events = json.loads(Path(path).read_text("utf-8"))
-    results_of = results or {}
     ran = (e for e in events if e.get("cat") == "Node" and e["name"].endswith(_RAN))
-    return tuple(_ran(event, results_of) for event in ran)
+    return tuple(map(_ran, ran))
 
 
-def _ran(event: Mapping[str, Any], results: Mapping[str, tuple[str, ...]]) -> RanNode:
+def _ran(event: Mapping[str, Any]) -> RanNode:
     name, told = event["name"].removesuffix(_RAN), event["args"]
-    took, own_results = int(event["dur"]), results.get(name, ())
-    return RanNode(name, told["op_name"], told["provider"], took, _type(told), (name,), own_results)
+    took = int(event["dur"])
+    return RanNode(name, told["op_name"], told["provider"], took, _type(told), (name,))
 
 
 def _type(told: Mapping[str, Any]) -> str:

@@ -41,11 +41,6 @@ def import_state() -> Any:
     return importlib.import_module(f"{_NAME}.capi.onnxruntime_pybind11_state")
 
 
-def version_in_words() -> str:
-    """Return the name and version of the installed runtime."""
-    return f"{_NAME} {import_runtime().__version__}"
-
-
 @contextmanager
 def one_line(what: str) -> Generator[None]:
     """Turn the errors of ONNX Runtime into a RunError."""

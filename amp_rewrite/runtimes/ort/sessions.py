@@ -11,11 +11,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.errors import OptionError
 from amp_rewrite.runtimes.model_source import model_source
 from amp_rewrite.runtimes.ort.binding import Binding
 from amp_rewrite.runtimes.ort.device import device_of, load_libraries
-from amp_rewrite.runtimes.ort.optimized import keep_nothing, keep_optimized, results_of_nodes
 from amp_rewrite.runtimes.ort.profiles import read_profile
 from amp_rewrite.runtimes.ort.providers import check_started, starting, use_plugins
 from amp_rewrite.runtimes.ort.runtime import import_runtime, one_line
@@ -87,7 +86,6 @@ class Session:
         providers: Sequence[Provider] = (CPU,),
         options: Any = None,
         profile: bool = False,
-        trace: bool = False,
         what: str = "the model",
     ) -> None:
         """Load a model; it is not changed and not needed any more afterwards.
@@ -97,7 +95,6 @@ class Session:
             providers: Execution providers, the preferred one first.
             options: What `session_options` returns by default, or a user's own.
             profile: Time the nodes until `ran_nodes` is asked for them.
-            trace: Let `ran_nodes` tell which values they give, too.
             what: The model as errors call it.
 
         Raises:
@@ -107,34 +104,21 @@ class Session:
         runtime = import_runtime()
         load_libraries(device_of(providers))
         options = session_options() if options is None else options
-        self._folder = folder = ""
         if profile:
-            self._folder = folder = tempfile.mkdtemp(prefix="amp_rewrite-")
+            folder = tempfile.mkdtemp(prefix="amp_rewrite-")
             self._forget = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             options.enable_profiling = True
             options.profile_file_prefix = str(Path(folder, "run"))
-        if profile and trace:
-            keep_optimized(options, folder)
         source = model_source(model, self)
         self._what = what
         plugins = use_plugins(options, providers)
         named = None if plugins else list(providers)
-
-        def load() -> Any:
-            loading = limited_load(options)
-            with loading, starting(providers), one_line(f"ONNX Runtime cannot load {what}"):
-                # a provider that fails is an error, not a line on stdout and another provider
-                return runtime.InferenceSession(
-                    source, options, providers=named, enable_fallback=int(not plugins)
-                )
-
-        try:
-            self._session = load()
-        except RunError:
-            if not (profile and trace):
-                raise
-            keep_nothing(options)
-            self._session = load()
+        loading = limited_load(options)
+        with loading, starting(providers), one_line(f"ONNX Runtime cannot load {what}"):
+            # a provider that fails is an error, not a line on stdout and another provider
+            self._session = runtime.InferenceSession(
+                source, options, providers=named, enable_fallback=int(not plugins)
+            )
         check_started(providers, self._session.get_providers())
         self.inputs: tuple[str, ...] = tuple(i.name for i in self._session.get_inputs())
         self.overridable: tuple[str, ...] = tuple(
@@ -166,6 +150,6 @@ class Session:
 
         Those inside subgraphs are there once a run.
         """
-        nodes = read_profile(self.end_profiling(), results_of_nodes(self._folder))
+        nodes = read_profile(self.end_profiling())
         self._forget()
         return nodes

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from amp_rewrite.dtypes import FLOAT32, LOW, type_name
 from amp_rewrite.errors import OptionError, StepError
-from amp_rewrite.graph.metadata_keys import BATCH_KEY, STEP_KEY
+from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.rewriting.api import rewrite
 from amp_rewrite.rewriting.plan.options import (
     AUTO,
@@ -20,9 +20,6 @@ from amp_rewrite.targets import Target
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step import Step
-
-_EXAMPLES = 64
-"""How many examples a batch of free length counts where a target's running times are weighed."""
 
 
 def chosen_precision(precision: str | None) -> str:
@@ -118,12 +115,7 @@ def _rewritten(step: Step, options: RewriteOptions) -> Step:
     end_values = [values[name] for name in dict.fromkeys(ends) if name in values]
     computed = [v for v in end_values if v.producer() is not None]
     graph.outputs.extend(v for v in computed if not v.is_graph_output())
-    model.metadata_props[BATCH_KEY] = str(_EXAMPLES)
-    try:
-        result = rewrite(model, options, overflow=KEEP)
-    finally:
-        del model.metadata_props[BATCH_KEY]
-    result.model.metadata_props.pop(BATCH_KEY, None)
+    result = rewrite(model, options, overflow=KEEP)
     info = replace(step.info, precision=options.precision)
     result.model.metadata_props[STEP_KEY] = info.to_json()
     return replace(step, model=result.model, info=info, rewriting=result)

@@ -73,12 +73,6 @@ def _axes(view: PlainView, node: int) -> Sequence[int] | None:
     return None if stored is None else stored.numpy().ravel().tolist()
 
 
-def puts_channels_last(view: PlainView, node: int) -> bool:
-    """Tell whether a Transpose exchanges the last two of three axes."""
-    order = view.type_graph.flat.attributes(node).get("perm")
-    return order is not None and tuple(order.value) == (0, 2, 1)
-
-
 _X = Value("x")
 _EPSILON = Value("epsilon")
 _SCALE = Value("scale", is_vector)
@@ -260,15 +254,3 @@ PATTERNS: tuple[Pattern, ...] = (
     ROTARY_EMBEDDING,
 )
 """All patterns; one that contains another stands in front of it."""
-
-_CONVOLVED = Op("Reshape", Op("Conv", _X, Value("weights")))
-LAYOUTS: tuple[Pattern, ...] = (
-    Pattern(
-        "ChannelsLast",
-        Op("Transpose", _CONVOLVED, holds=puts_channels_last),
-        anchor="Transpose",
-    ),
-    Pattern("ChannelsFirst", _CONVOLVED, anchor="Reshape"),
-)
-"""Where the layout counts in which a runtime computes: channels last, it is a Transpose that costs
-nothing behind a convolution, and a Reshape that is one."""

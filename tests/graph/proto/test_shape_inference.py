@@ -12,8 +12,6 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.flat_model import FlatModel
-from amp_rewrite.graph.io.assumed_shapes import assumed_shapes
 from amp_rewrite.graph.io.contradicted_shapes import mend_shapes
 from amp_rewrite.graph.io.convert_opset import convert_opset
 from amp_rewrite.graph.io.inferred_shapes import inferred_shapes
@@ -38,7 +36,6 @@ def model(nodes: str) -> onnx.ModelProto:
     "asks",
     [
         lambda proto: inferred_shapes(load(proto), {})["y"] == [2, 4],
-        lambda proto: assumed_shapes(FlatModel.of(load(proto))),
         lambda proto: mend_shapes(load(proto)) == (),
         lambda proto: amp.rewrite(proto).report_of_sizes(),
     ],

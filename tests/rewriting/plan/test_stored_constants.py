@@ -15,7 +15,6 @@ from rewrite_text import assert_close, assert_rewrites, initializer, parse, rewr
 
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
-from amp_rewrite.kernels.costs import UNKNOWN
 from amp_rewrite.rewriting.plan import stored_constants
 from amp_rewrite.rewriting.report.records import StoredRecord
 
@@ -77,11 +76,9 @@ def test_bfloat16_models_store_in_float16_what_fits_it() -> None:
 
 def test_what_converts_rows_at_each_look_up_stores_tables_in_float32_by_default() -> None:
     options: dict[str, Any] = {"precision": "bfloat16", "target": "openvino", **DENIED}
-    options["costs"] = UNKNOWN  # so small a model gains nothing by the table
     both = {"t": "float16", "s": "float16"}
     assert stored(BERT, **options) == {}
     assert stored(BERT, **options, store="tables") == both
-    assert stored(BERT, **options | {"costs": None}, prefer="size") == both
 
 
 def test_nothing_is_stored_where_that_is_asked_for() -> None:

@@ -109,24 +109,6 @@ def test_profiling_ends_when_the_nodes_are_asked_for() -> None:
     assert session.ran_nodes() == ()
 
 
-def test_the_first_run_is_none_of_a_nodes_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine tells the mean of all runs: 400 and 100 are told as 250."""
-    session = Session(parse(ADD), profile=True)
-    told = iter([400, 250])
-    executed = Session._executed
-
-    def timed(self: Session) -> list[dict[str, str]]:
-        microseconds = str(next(told))
-        return [{**info, "execTimeMcs": microseconds} for info in executed(self)]
-
-    monkeypatch.setattr(Session, "_executed", timed)
-    for _ in range(2):
-        session.run({"x": np.zeros(1 << 20, np.float32)})
-    nodes = session.ran_nodes()
-    assert nodes
-    assert {node.microseconds for node in nodes} == {100}
-
-
 def test_bound_arrays_are_read_and_written_in_place() -> None:
     session = Session(
         parse(

@@ -54,7 +54,6 @@ def test_an_installation_without_a_device_is_refused(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.openvino
 def test_the_installed_one_says_what_it_is(openvino: ModuleType) -> None:
-    assert package.runtime_in_words().startswith("openvino 20")
     assert isinstance(package.computes_in("bfloat16"), bool)
     assert package.core() is package.core()
 

@@ -7,7 +7,6 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-import train_models
 from low_steps import ADAM, LOW, NETWORKS, batch, low_nodes, own_loss, train_op
 from onnx import parser
 from rewrite_text import rewritten, step
@@ -17,9 +16,7 @@ import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.save import save, to_proto
-from amp_rewrite.graph.metadata_keys import BATCH_KEY
 from amp_rewrite.graph.step_part import Part, part_of, source_of
-from amp_rewrite.rewriting.plan.options import changed
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.build_step import build_step
 from amp_rewrite.training.step.precision import in_precision
@@ -334,14 +331,3 @@ def test_gradients_of_normalizations_and_softmax_are_float32(network):
     ]
     assert not low
     assert any((source_of(n) or "").startswith(names) for n in step.model.graph)
-
-
-def test_running_times_are_weighed_for_a_batch_of_many_where_its_length_is_free() -> None:
-    proto = train_models.mlp()
-    step = whole_step(amp.optimizers.Adam(1e-3).minimize(amp.value(amp.load(proto), "loss")))
-    options = changed(None, target="openvino", precision="bfloat16")
-    low = in_precision(step, "bfloat16", options)
-    assert low.rewriting is not None
-    assert low.rewriting.report.summary.compute_converted > 0.95
-    for model in (step.model, low.model):
-        assert BATCH_KEY not in model.metadata_props

@@ -12,7 +12,7 @@ from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.values.patterns import library
 from amp_rewrite.values.patterns.find_groups import find_groups
-from amp_rewrite.values.patterns.library import LAYOUTS, PATTERNS
+from amp_rewrite.values.patterns.library import PATTERNS
 from amp_rewrite.values.patterns.plain_view import PlainView
 
 
@@ -104,37 +104,6 @@ def test_an_add_behind_a_product_of_matrices_is_part_of_it(
 ) -> None:
     view, node = last_node(body, "float[] x, float[] w, float[4] b", made=made)
     assert library.stays_an_add(view, node) is stays
-
-
-@pytest.mark.parametrize(
-    ("node", "is_last"),
-    [
-        ("Transpose<perm = [0, 2, 1]>(x)", True),
-        ("Transpose<perm = [0, 1, 2]>(x)", False),
-        ("Transpose<perm = [2, 0, 1]>(x)", False),
-        ("Transpose(x)", False),
-    ],
-)
-def test_channels_are_put_last_by_one_order_of_axes(node: str, is_last: bool) -> None:
-    view, found = last_node(f"y = {node}", "float[2,3,4] x")
-    assert library.puts_channels_last(view, found) is is_last
-
-
-@pytest.mark.parametrize(
-    ("behind", "name", "count"),
-    [
-        ("t = Transpose<perm = [0, 2, 1]>(r) y = Abs(t)", "ChannelsLast", 3),
-        ("t = Transpose<perm = [2, 1, 0]>(r) y = Abs(t)", "ChannelsFirst", 2),
-        ("y = Abs(r)", "ChannelsFirst", 2),
-    ],
-)
-def test_layouts_are_told_by_what_is_behind_a_convolution(
-    behind: str, name: str, count: int
-) -> None:
-    body = f"c = Conv(x, w) r = Reshape(c, s) {behind}"
-    model = model_of(body, "float[1,3,8,8] x, float[4,3,2,2] w, int64[3] s")
-    (group,) = find_groups(build_type_graph(load(model)), LAYOUTS)
-    assert (group.name, len(group.nodes)) == (name, count)
 
 
 def names_of(form: Form, opset: int = 17) -> list[str]:

@@ -26,7 +26,7 @@ class FollowAllow(PaintPass):
     """Paint infer vertices with an allow input and no deny input, in one topological sweep.
 
     An input that a clear Identity or If hands on counts as a direct one; P5 paints what lies
-    between.
+    between. An operator whose entry says `only_between` follows none.
 
     Nodes of gradients are left out: what of them is not between allow operators leads to the
     gradient of a variable, which is float32.
@@ -40,7 +40,8 @@ class FollowAllow(PaintPass):
             "one sweep in topological order over infer vertices that are unmarked, processable"
             " and supported: allow if some direct input is allow and none is denied; a clear "
             "Identity or If, unmarked, processable and supported, hands its inputs on. An "
-            "option, `infer_after_allow`. Nodes of gradients are left out",
+            "option, `infer_after_allow`. Nodes of gradients are left out, and operators whose "
+            "entry says `only_between`",
             "P4",
         ),
     )
@@ -60,9 +61,17 @@ class FollowAllow(PaintPass):
             leader = next((v for v in inputs if v in marks or painting.is_allow(v)), None)
             if leader is None or any(painting.is_deny(v) for v in inputs):
                 continue
-            if part_in(graph.flat.metadata_of(graph.nodes[vertex])) is not Part.GRADIENT:
+            if _follows(context, graph.nodes[vertex]):
                 marks[vertex] = Mark(Color.ALLOW, FOLLOWS, leader)
         return painting.with_marks(marks)
+
+
+def _follows(context: PaintContext, node: int) -> bool:
+    """Tell whether an infer node becomes low because it is right behind an allow one."""
+    entry = context.entry(node)
+    if entry is not None and entry.only_between:
+        return False
+    return part_in(context.type_graph.flat.metadata_of(node)) is not Part.GRADIENT
 
 
 def _sources(graph: TypeGraph, vertex: int, hands_on: Array) -> list[int]:

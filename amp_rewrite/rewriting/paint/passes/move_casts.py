@@ -48,10 +48,7 @@ class Cost(NamedTuple):
 
 
 class MoveCasts(PaintPass):
-    """Recolor clear vertices where that makes the casts cheaper, if the context says so.
-
-    Where costs were measured, the choice of regions has moved them already.
-    """
+    """Recolor clear vertices where that makes the casts cheaper, if the context says so."""
 
     name = "move-casts"
     places = (
@@ -66,7 +63,7 @@ class MoveCasts(PaintPass):
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with such vertices recolored."""
-        if not context.moves_casts or context.weighing is not None:
+        if not context.moves_casts:
             return painting
         search = _Search(context.type_graph, context, painting)
         for _ in range(MOST_SWEEPS):

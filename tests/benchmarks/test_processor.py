@@ -1,8 +1,7 @@
 """The processor and its instructions."""
 
+import processor
 import pytest
-
-from amp_rewrite.base import processor
 
 SAPPHIRE_RAPIDS = {
     "model name": "a Xeon",
