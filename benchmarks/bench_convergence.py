@@ -31,7 +31,7 @@ from tables import report
 import amp_rewrite as amp
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-ENGINE, TARGET = "openvino", "openvino,schema"
+ENGINE = TARGET = "openvino"
 PRECISIONS = ("float32", "bfloat16")
 AUTOCAST = "autocast"
 """In the place of a precision: PyTorch's, with bfloat16."""

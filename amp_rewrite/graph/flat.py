@@ -358,13 +358,9 @@ class FlatGraph(ABC):
         return frozenset(value for body in self.bodies for value in body.initializers)
 
     @cached_property
-    def slot_nodes(self) -> Array:
-        """By position in `inputs`, its node."""
-        return np.repeat(np.arange(self.n_nodes), np.diff(self.input_start))
-
-    @cached_property
     def _slot_nodes(self) -> list[int]:
-        return self.slot_nodes.tolist()
+        """By position in `inputs`, its node."""
+        return np.repeat(np.arange(self.n_nodes), np.diff(self.input_start)).tolist()
 
     @cached_property
     def _use_slots(self) -> list[int]:

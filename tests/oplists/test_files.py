@@ -183,6 +183,14 @@ def test_a_node_is_named_exactly_and_a_reason_in_one_line(tmp_path: Path) -> Non
             r":5: impossible value of mode; found 3; expected type STRING",
         ),
         (HEAD + "allow:\n  - {op: Pad, when: {mode: []}, why: w}\n", r":5: `mode` has no values"),
+        (
+            HEAD + "infer:\n  - {op: Tanh, only_between: 3, why: w}\n",
+            r":5: `only_between` is no switch; found 3; expected true or false",
+        ),
+        (
+            HEAD + "allow:\n  - {op: MatMul, only_between: true, why: w}\n",
+            r":5: `only_between` is about the infer list; found an entry of allow",
+        ),
         (HEAD + "remove:\n  - {op: Pad}\n", r":5: nothing to remove; found Pad is not on any list"),
         (HEAD + "remove:\n  - {op: Pad, list: gray}\n", r":5: unknown list; found gray"),
         (HEAD + "no_kernel:\n  - {op: Pad, why: w}\n", r":5: a missing kernel is explained for"),

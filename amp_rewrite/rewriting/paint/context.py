@@ -68,7 +68,6 @@ class PaintContext:
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
         groups: The groups that the target computes as one operator each.
         cut: Operators whose constants the target does not round to nearest -> which constant.
-        stepwise: Operators that the target rounds between their steps, too.
         excluded: Vertices that must stay float32, with the mark that says why.
         joined: Vertices that become low with their group, with the mark that says so.
         given: A mask of the vertices that somebody made low, where that is to be kept as far as it
@@ -92,7 +91,6 @@ class PaintContext:
     low_ends: frozenset[int] = frozenset()
     groups: tuple[FusedGroup, ...] = ()
     cut: Mapping[str, str] = field(default_factory=dict[str, str])
-    stepwise: frozenset[str] = frozenset()
     excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     joined: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     given: Array | None = field(default=None, repr=False)

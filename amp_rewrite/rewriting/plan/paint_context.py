@@ -56,7 +56,6 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         low_ends=low_ends(type_graph, options),
         groups=fused_groups(type_graph, table, options.low),
         cut={} if rounding is None else rounding.cut,
-        stepwise=frozenset() if rounding is None else rounding.stepwise,
         given=low_before,
         target=target,
         values=values,

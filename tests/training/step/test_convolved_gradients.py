@@ -43,7 +43,7 @@ def models(
     proto.graph.initializer.append(numpy_helper.from_array(weight, "w"))
     model = amp.load(proto)
     step = whole_step(GradientDescent(0.1).minimize(amp.value(model, "loss")))
-    options = changed(None, target="openvino,schema", precision="bfloat16")
+    options = changed(None, target="openvino", precision="bfloat16")
     products, _ = in_precision(step, precision, options).cut(["loss"])
     record_types(products)
     convolved = clone(products)
