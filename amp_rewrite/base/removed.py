@@ -7,11 +7,45 @@ from collections.abc import Mapping
 COMMANDS: Mapping[str, str] = {}
 """Command -> the remedy."""
 
-FLAGS: Mapping[str, str] = {}
+FLAGS: Mapping[str, str] = {
+    "--adapters": "in Python, session.export_adapters(folder) writes them",
+    "--ahead": "a loader that reads ahead, such as PyTorch's, is data in Python",
+    "--average": "in Python, WeightAverage(optimizer) keeps averages",
+    "--averaged": "in Python, session.export(path, averaged=True) writes the averages",
+    "--best": "in Python, amp.callbacks.BestCheckpoint keeps the best checkpoint",
+    "--clip-norm": "--option global-clipnorm=1.0; with a loss scale, clip_by_global_norm in Python",
+    "--cuda-graph": "in Python, TrainingSession(step, cuda_graph=True) captures steps",
+    "--eval-every": "held-out data are evaluated after every epoch",
+    "--find-learning-rate": "train for an epoch with each of some rates, and compare",
+    "--group": "in Python, ParameterGroups(optimizer, [...]) makes groups of variables",
+    "--lora": "in Python, amp.lora(model, weights) adds adapters",
+    "--lora-option": "in Python, amp.lora(model, weights, rank=8) adds adapters",
+    "--metric": "in Python, Trainer.train(metrics=[function]) measures more than the accuracy",
+    "--min-delta": "in Python, amp.callbacks.EarlyStopping(min_delta=...) ends training early",
+    "--mode": "in Python, amp.callbacks.EarlyStopping(mode=...) says what is better",
+    "--monitor": "in Python, amp.callbacks.EarlyStopping(monitor=...) says what to watch",
+    "--no-decay": 'in Python, ParameterGroups(optimizer, no_decay="bias,norm") spares variables',
+    "--no-strict": "in Python, session.restore(path, strict=False) takes what fits",
+    "--no-train-dropout": "in Python, amp.freeze(model, names, train_dropout=False) turns it off",
+    "--no-train-statistics": "in Python, amp.freeze(model, names, train_statistics=False) does so",
+    "--non-finite": 'in Python, TrainingSession(step, non_finite="refuse") finds the first one',
+    "--patience": "in Python, amp.callbacks.EarlyStopping(patience=...) ends training early",
+    "--recompute": "in Python, amp.recompute(model, nodes) chooses what is computed again",
+    "--restore": "in Python, session.restore(path) begins with a checkpoint",
+    "--restore-best": "in Python, amp.callbacks.BestCheckpoint(path, restore=True) puts it back",
+    "--schedule": "in Python, an optimizer takes a schedule such as CosineSchedule(1e-3, 10000)",
+    "--store-weights": "in Python, amp.store_weights(model, names, dtype) stores them so",
+    "--train-dropout": "leave it out: Dropout is applied behind frozen weights too",
+    "--train-statistics": "in Python, amp.freeze(model, names, train_statistics=True) does so",
+    "--variable": "--freeze names what is not trained",
+    "--warm-up": "in Python, an optimizer takes LinearWarmUp(rate, steps)",
+}
 """Option of a command -> the remedy."""
 
 ARGUMENTS: Mapping[str, str] = {}
 """Keyword argument of a rewrite in Python -> the remedy."""
 
-NAMES: Mapping[str, str] = {}
+NAMES: Mapping[str, str] = {
+    "metrics": "Trainer.train(metrics=[...]) takes 'accuracy' and functions of labels and outputs",
+}
 """Public name of `amp_rewrite` -> the remedy."""
