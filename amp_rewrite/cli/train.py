@@ -125,8 +125,7 @@ def train(
                     f"{checkpoint} does not exist yet: training starts from the beginning"
                 )
         bar = stack.enter_context(progress_bar("training", quiet=quiet))
-        steps = whole.steps(batch, drop_last=trainer.session.fixed_batch)
-        show = _Show(bar, None if steps is None else epochs * steps, quiet=quiet)
+        show = _Show(bar, whole, quiet=quiet)
         callbacks: list[Callback] = (
             [show] if learning_rate is None else [_Rate(learning_rate), show]
         )
@@ -171,10 +170,17 @@ class _Rate(Callback):
 class _Show(Callback):
     """Draws a bar, or says after each epoch where training is where no bar is drawn."""
 
-    def __init__(self, bar: Callable[..., None], steps: int | None, *, quiet: bool) -> None:
-        self._bar, self._steps = bar, steps
+    def __init__(self, bar: Callable[..., None], data: Examples, *, quiet: bool) -> None:
+        self._bar, self._data = bar, data
+        self._steps: int | None = None
         self._says_epochs = not quiet and not sys.stderr.isatty()
         self.at = Progress()
+
+    def on_begin(self, run: Run) -> None:
+        """Count the steps that there will be, if the data say how many."""
+        plan = run.plan
+        steps = self._data.steps(plan.batch, drop_last=run.session.fixed_batch)
+        self._steps = None if steps is None else plan.epochs * steps
 
     def on_step(self, run: Run) -> None:
         """Move the bar."""
