@@ -272,11 +272,6 @@ ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
         "lr is called learning_rate here",
     ),
     "session.load": (lambda g: g.session.load, AttributeError, "it is called restore here"),
-    "resume='path'": (
-        lambda g: g.trainer.train(g.batch, resume="c.safetensors"),
-        amp.AmpError,
-        "pass checkpoint='c.safetensors', resume=True",
-    ),
     "session.save('ck.pt')": (
         lambda g: g.session.save("ck.pt"),
         amp.AmpError,
