@@ -22,7 +22,6 @@ FLAGS: Mapping[str, str] = {
     "--lora-option": "in Python, amp.lora(model, weights, rank=8) adds adapters",
     "--metric": "in Python, Trainer.train(metrics=[function]) measures more than the accuracy",
     "--min-delta": "in Python, amp.callbacks.EarlyStopping(min_delta=...) ends training early",
-    "--mode": "in Python, amp.callbacks.EarlyStopping(mode=...) says what is better",
     "--monitor": "in Python, amp.callbacks.EarlyStopping(monitor=...) says what to watch",
     "--no-decay": 'in Python, ParameterGroups(optimizer, no_decay="bias,norm") spares variables',
     "--no-strict": "in Python, session.restore(path, strict=False) takes what fits",

@@ -15,7 +15,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "ground": (
         *("base.version", "base.printable", "base.html_table", "errors", "base.user_warning"),
         *("base.fields", "base.arguments", "base.name_patterns", "base.drawn_bar"),
-        *("base.progress", "base.github_annotations", "base.processor"),
+        *("base.progress", "base.github_annotations", "base.processor", "base.removed"),
         *("dtypes", "policy", "targets"),
     ),
     "graph": ("graph", "graph.proto", "graph.io", "graph.invariants"),
