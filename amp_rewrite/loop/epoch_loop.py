@@ -112,7 +112,7 @@ def _rehearse(
 ) -> Sequence[str]:
     """Return what evaluations will find, having looked at the first held-out batch."""
     if held_out is None:
-        if metrics:
+        if metrics is not None:
             raise OptionError(
                 "there are no held-out data to evaluate", found="metrics", remedy="name them"
             )
