@@ -21,16 +21,11 @@ from amp_rewrite.errors import (
     FeedError,
     OptionError,
 )
-from amp_rewrite.optimizers import SGD, Adam
+from amp_rewrite.optimizers import SGD
 from amp_rewrite.training.session.checkpoint import read_checkpoint
 
 DATA = batch(1, 50)
 HELD = batch(2, 20)
-
-
-def classifier(rate: float = 0.05) -> Any:
-    """Return a step that says which values are its logits and labels."""
-    return Adam(rate).minimize(amp.value(model_of(CLASSIFIER), "loss"))
 
 
 def classes(seed: int = 0, size: int = 60) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.assumed_shapes import BATCH, LENGTH, assumed_elements, assumed_shapes
 from amp_rewrite.graph.io.read_flat import read_flat
-from amp_rewrite.graph.io.read_object import read_object
 from amp_rewrite.graph.metadata_keys import BATCH_KEY
 from amp_rewrite.rewriting.read_source import read_source
 
@@ -55,11 +54,6 @@ def test_a_model_may_say_what_a_batch_counts(said: str, batch: int) -> None:
         assert shapes(flat)["h"] == [batch, LENGTH, 4]
 
 
-def test_equal_names_have_equal_lengths() -> None:
-    found = shapes(read_flat(parse("g (float[N,3] a, float[2,N] b) => (y) { y = Add(a, b) }")))
-    assert (found["a"], found["b"]) == ([BATCH, 3], [2, BATCH])
-
-
 def test_recorded_shapes_without_a_free_dimension_count() -> None:
     text = "g (float[2,8] x) => (float[2,8] y) <float[2,8] h> { h = Custom(x) y = Relu(h) }"
     found = shapes(read_flat(parse(text.replace("Custom", "custom.Odd"))))
@@ -80,37 +74,12 @@ def test_values_of_subgraphs_are_found() -> None:
     assert (found["p"], found["q"]) == ([4, LENGTH], [LENGTH, 4])
 
 
-def test_a_model_in_memory_has_the_shapes_of_its_file() -> None:
-    proto = model(PRODUCT, w=WEIGHT, s=SHAPE)
-    found = shapes(read_flat(proto))
-    made = ir.from_proto(proto)
-    assert shapes(read_object(made)) == shapes(FlatModel.of(made)) == found
-
-
-def test_initializers_of_early_files_need_not_be_inputs() -> None:
-    proto = model(PRODUCT, w=WEIGHT, s=SHAPE)
-    proto.ir_version = 3
-    for flat in (read_flat(proto), FlatModel.of(ir.from_proto(proto))):
-        assert shapes(flat)["y"] == [BATCH, LENGTH, 4]
-
-
-def test_what_inference_refuses_leaves_what_is_recorded() -> None:
-    text = "g (float[2,8] x, float[3,5] z) => (y) { h = MatMul(x, z) y = Relu(h) }"
-    assert shapes(read_flat(parse(text)))["x"] == [2, 8]
-
-
 def test_what_is_computed_of_shapes_is_known() -> None:
     # Inference follows neither ConstantOfShape nor Cast.
     text = """g (float[N,8] x) => (y) <int64[1] one = {1}, int64[2] side = {0, 3}> {
       n = Shape(one) zeros = ConstantOfShape(n) first = Cast <to = 7> (zeros)
       pads = Concat <axis = 0> (first, side, one) h = Pad(x, pads) y = Relu(h) }"""
     assert shapes(read_flat(parse(text)))["y"] == [BATCH + 3, 8 + 1]
-
-
-def test_less_than_none_is_a_free_dimension() -> None:
-    proto = parse("g (float[1,3] x) => (y) { y = Relu(x) }")
-    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value = -1
-    assert shapes(read_flat(proto))["y"] == [1, LENGTH]
 
 
 def test_a_free_dimension_is_no_shorter_than_a_window_on_it() -> None:
