@@ -8,7 +8,6 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite import errors as errors
     from amp_rewrite import loss_scaling as loss_scaling
     from amp_rewrite import losses as losses
-    from amp_rewrite import metrics as metrics
     from amp_rewrite import optimizers as optimizers
     from amp_rewrite.base.progress import progress_bar as progress_bar
     from amp_rewrite.base.version import __version__ as __version__
@@ -106,7 +105,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
     from importlib import import_module as _import_module
 
     _NAMES = {
-        "": "callbacks distributed errors loss_scaling losses metrics optimizers",
+        "": "callbacks distributed errors loss_scaling losses optimizers",
         "rewriting.api": "RewriteResult explain rewrite",
         "distributed": "CrossShardOptimizer",
         "numerics.emulate": "Evaluator evaluate",

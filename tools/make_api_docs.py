@@ -32,7 +32,6 @@ MODULES = (
     f"{PACKAGE}.optimizers",
     f"{PACKAGE}.loss_scaling",
     f"{PACKAGE}.distributed",
-    f"{PACKAGE}.metrics",
     f"{PACKAGE}.callbacks",
 )
 """The public modules; the page has a chapter for each."""

@@ -10,10 +10,40 @@ COMMANDS: Mapping[str, str] = {
 """Command -> the remedy."""
 
 FLAGS: Mapping[str, str] = {
+    "--adapters": "in Python, session.export_adapters(folder) writes them",
+    "--ahead": "a loader that reads ahead, such as PyTorch's, is data in Python",
+    "--average": "in Python, WeightAverage(optimizer) keeps averages",
+    "--averaged": "in Python, session.export(path, averaged=True) writes the averages",
+    "--best": "in Python, amp.callbacks.BestCheckpoint keeps the best checkpoint",
+    "--clip-norm": "--option global-clipnorm=1.0; with a loss scale, clip_by_global_norm in Python",
     "--costs": "op lists and --deny-op choose the types",
+    "--cuda-graph": "in Python, TrainingSession(step, cuda_graph=True) captures steps",
+    "--eval-every": "held-out data are evaluated after every epoch",
+    "--find-learning-rate": "train for an epoch with each of some rates, and compare",
+    "--group": "in Python, ParameterGroups(optimizer, [...]) makes groups of variables",
+    "--lora": "in Python, amp.lora(model, weights) adds adapters",
+    "--lora-option": "in Python, amp.lora(model, weights, rank=8) adds adapters",
     "--measure": "time the files with `amp-rewrite run`",
+    "--metric": "in Python, Trainer.train(metrics=[function]) measures more than the accuracy",
+    "--min-delta": "in Python, amp.callbacks.EarlyStopping(min_delta=...) ends training early",
+    "--monitor": "in Python, amp.callbacks.EarlyStopping(monitor=...) says what to watch",
+    "--no-decay": 'in Python, ParameterGroups(optimizer, no_decay="bias,norm") spares variables',
+    "--no-strict": "in Python, session.restore(path, strict=False) takes what fits",
+    "--no-train-dropout": "in Python, amp.freeze(model, names, train_dropout=False) turns it off",
+    "--no-train-statistics": "in Python, amp.freeze(model, names, train_statistics=False) does so",
+    "--non-finite": 'in Python, TrainingSession(step, non_finite="refuse") finds the first one',
+    "--patience": "in Python, amp.callbacks.EarlyStopping(patience=...) ends training early",
     "--prefer": "for a smaller file use --store half, for a smaller error --data FILE --rtol X",
+    "--recompute": "in Python, amp.recompute(model, nodes) chooses what is computed again",
+    "--restore": "in Python, session.restore(path) begins with a checkpoint",
+    "--restore-best": "in Python, amp.callbacks.BestCheckpoint(path, restore=True) puts it back",
     "--save-costs": "op lists and --deny-op choose the types",
+    "--schedule": "in Python, an optimizer takes a schedule such as CosineSchedule(1e-3, 10000)",
+    "--store-weights": "in Python, amp.store_weights(model, names, dtype) stores them so",
+    "--train-dropout": "leave it out: Dropout is applied behind frozen weights too",
+    "--train-statistics": "in Python, amp.freeze(model, names, train_statistics=True) does so",
+    "--variable": "--freeze names what is not trained",
+    "--warm-up": "in Python, an optimizer takes LinearWarmUp(rate, steps)",
     "--write-slower": "every file that passes is written; `amp-rewrite run` times it",
 }
 """Option of a command -> the remedy."""
@@ -25,5 +55,7 @@ ARGUMENTS: Mapping[str, str] = {
 }
 """Keyword argument of a rewrite in Python -> the remedy."""
 
-NAMES: Mapping[str, str] = {}
+NAMES: Mapping[str, str] = {
+    "metrics": "Trainer.train(metrics=[...]) takes 'accuracy' and functions of labels and outputs",
+}
 """Public name of `amp_rewrite` -> the remedy."""

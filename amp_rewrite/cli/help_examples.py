@@ -67,7 +67,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "train": (
         "amp-rewrite train step.onnx --data digits_train.npz --epochs 2 -o trained.onnx",
         "amp-rewrite train step.onnx --data digits_train.npz \\\n"
-        "  --eval digits_test.npz --best best.safetensors --patience 3",
+        "  --eval digits_test.npz --checkpoint last.safetensors",
     ),
     "doctor": ("amp-rewrite doctor step.onnx --data digits_train.npz",),
     "inject": ("amp-rewrite inject step.onnx -o scaled.onnx --loss-scale dynamic",),

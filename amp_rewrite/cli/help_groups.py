@@ -13,7 +13,7 @@ MAIN = "Options"
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Types": (
         *("lists", "level", "keep_io_types", "keep_io_types_names", "keep_io", "weights", "store"),
-        *("overflow", "only", "inline_functions", "opset", "dims", "store_weights"),
+        *("overflow", "only", "inline_functions", "opset", "dims"),
     ),
     "Rules": (
         *("preserve", "deny_nodes", "allow_nodes", "deny_ops", "allow_ops", "variables"),
@@ -29,26 +29,19 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
             "arm64_folder",
             "write_failed",
         ),
-        *("atol", "seed", "input_range", "held_out", "eval_every", "metric", "best"),
-        *("restore_best", "patience", "min_delta", "mode", "monitor", "averaged"),
+        *("atol", "seed", "input_range", "held_out"),
     ),
     "Output": (
         *("report", "html", "annotate", "explain_casts", "dry_run", "replace", "quiet", "verbose"),
-        *("metrics", "tensorboard", "adapters"),
+        *("metrics", "tensorboard"),
     ),
-    "Checkpoints": ("checkpoint", "checkpoint_every", "resume", "restore"),
-    "Optimizer": (
-        *("option", "group", "no_decay", "schedule", "warm_up", "clip_norm", "accumulate"),
-        *("average", "find_learning_rate"),
-    ),
-    "Weights": (
-        *("variable", "freeze", "unfreeze", "lora", "lora_option", "train_statistics"),
-        *("train_dropout",),
-    ),
+    "Checkpoints": ("checkpoint", "checkpoint_every", "resume"),
+    "Optimizer": ("option", "accumulate"),
+    "Weights": ("freeze", "unfreeze"),
     "Loss scale": ("loss_scale", "loss_scale_option", "conditional", "max_skips"),
     "Advanced": (
-        *("infer_after_allow", "move_casts", "recompute", "fetch", "cross_shard", "shards"),
-        *("emulate", "cuda_graph", "non_finite", "ahead", "threads", "shuffle", "loss_option"),
+        *("infer_after_allow", "move_casts", "fetch", "cross_shard", "shards"),
+        *("emulate", "threads", "shuffle", "loss_option"),
     ),
 }
 """Group -> the parameters of commands that stand there; every other one stands in the first."""

@@ -19,7 +19,7 @@ from amp_rewrite.graph.invariants.structure_valid import refuse_invalid
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.graph.io.save import save
-from amp_rewrite.loop.recipe.chosen_optimizer import loss_scale_of
+from amp_rewrite.loop.recipe import loss_scale_of
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.training.inject import inject_loss_scaling
 from amp_rewrite.training.step.read_info import read_info

@@ -37,9 +37,6 @@ _SUFFIXES = {
 
 _KINDS = {
     b"PK": ".npz",
-    b"PAR1": ".parquet",
-    b"ARROW1": ".arrow",
-    b"\xff\xff\xff\xff": ".arrow",
     b"": ".csv",
 }
 """How data begin -> how the name of their file ends; what begins otherwise is text."""

@@ -4,59 +4,199 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.train_options import check_options, given_options, with_run_options
+from amp_rewrite.distributed import Shards, started
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.loop.evaluation import summary
 from amp_rewrite.loop.plan_and_progress import Progress
-from amp_rewrite.loop.rate_search import RateSearch
-from amp_rewrite.loop.ready_callbacks import BestCheckpoint, Watch
-from amp_rewrite.loop.recipe.training_run import RunOptions, TrainingRun
+from amp_rewrite.loop.ready_callbacks import CSVLogger
 from amp_rewrite.loop.run_with_callbacks import INTERRUPTED, Callback, Run
-from amp_rewrite.rewriting.report.plain_console import PlainConsole
-from amp_rewrite.training.session.partial_restore import Restored
+from amp_rewrite.loop.tensorboard import TensorBoard
+from amp_rewrite.loop.trainer import Trainer
+from amp_rewrite.targets import CPU
+from amp_rewrite.training.data.as_examples import as_examples
+from amp_rewrite.training.data.examples import Examples
 
 
-@with_run_options
 def train(
-    context: typer.Context,
-    options: RunOptions,
+    step: Annotated[Path, typer.Argument(help="The step from `amp-rewrite train-step`.")],
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="Training data: .npz (one array per input, examples along the first axis) or CSV "
+            "(one column per input); - reads standard input."
+        ),
+    ],
+    epochs: Annotated[int, typer.Option(help="Epochs in all.")] = 1,
+    batch: Annotated[int, typer.Option(help="Batch size over all shards.")] = 32,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The trained inference model to write.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Save the training state here (safetensors) after every epoch."),
+    ] = None,
+    checkpoint_every: Annotated[int, typer.Option(help="Also save every N steps (0 = off).")] = 0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from --checkpoint, bit for bit.")
+    ] = False,
+    held_out: Annotated[
+        Path | None, typer.Option("--eval", help="Held-out data, evaluated after every epoch.")
+    ] = None,
+    metrics: Annotated[
+        Path | None, typer.Option(help="Write one row per step and evaluation here (.csv).")
+    ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(help="Folder for TensorBoard: the scalars of steps.")
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Learning rate. Default: the step's own.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the order of examples.")] = 0,
+    shuffle: Annotated[
+        bool, typer.Option("--shuffle/--no-shuffle", help="Shuffle the examples in every epoch.")
+    ] = True,
+    provider: Annotated[
+        list[str] | None,
+        typer.Option("--provider", help="Execution provider, or a target's name; repeatable."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Target whose kernels --emulate emulates. Default: the provider's."),
+    ] = None,
+    threads: Annotated[
+        int,
+        typer.Option(min=0, help="Threads per operator (0 = all cores, or a shard's share)."),
+    ] = 0,
+    shards: Annotated[
+        str | None,
+        typer.Option(
+            help="mpi or torch: train in the processes started by mpiexec or torchrun; each takes "
+            "its part of every batch."
+        ),
+    ] = None,
+    emulate: Annotated[
+        bool, typer.Option(help="Emulate 16-bit rounding, which the CPU provider does not do.")
+    ] = False,
     quiet: common.Quiet = False,
 ) -> None:
     """Train STEP on data, with checkpoints, metrics and evaluation.
 
     Ctrl-C stops training after the current update; with --checkpoint, --resume continues there.
     """
-    check_options(given_options(context))
-    with TrainingRun(options) as run:
-        quiet = quiet or not run.is_first
+    _check_files([step, data, held_out], [output, checkpoint, metrics])
+    resumes = resume and (checkpoint is None or checkpoint.exists())
+    with ExitStack() as stack:
+        group = None if shards is None else stack.enter_context(started(shards))
+        is_first = group is None or group.is_first
+        quiet = quiet or not is_first
+        trainer = stack.enter_context(
+            Trainer(
+                step,
+                [targets.provider_named(name) for name in provider or [CPU]],
+                threads=threads,
+                target=target,
+                emulate=emulate,
+                shards=group,
+            )
+        )
+        names = trainer.session.info.inputs
+        whole = as_examples(data, names)
+        held = None if held_out is None else as_examples(held_out, names)
+        if group is not None:
+            order = f"epochs {epochs}, batch {batch}, seed {seed}, shuffle {shuffle}"
+            group.compare("the order of steps", order)
+            group.compare("whether there is a checkpoint", str(resumes))
+            whole, held = _of_shard(group, whole, held)
         if not quiet:
-            _print_processors(options)
-            _print_fresh(run, options)
-            _print_restored(run.restored, options.restore)
-        if options.find_learning_rate:
-            _print_search(run.find_learning_rate(), common.console(quiet=quiet))
-            return
-        epochs = options.epochs
-        with progress_bar("training", quiet=quiet) as bar:
-            show: Callback = Watch(lambda at: bar(at.step, run.steps, _note_of(at, epochs)))
-            lines = [] if quiet or sys.stderr.isatty() else [_EpochLines()]
-            done = run.train([show, *lines])
-    if done.stopped == INTERRUPTED:
-        if run.is_first:
-            _print_interrupted(done.at, options.checkpoint)
+            _print_processors(provider, target)
+            if resume and not resumes:
+                common.error_console().print(
+                    f"{checkpoint} does not exist yet: training starts from the beginning"
+                )
+        bar = stack.enter_context(progress_bar("training", quiet=quiet))
+        show = _Show(bar, whole, quiet=quiet)
+        callbacks: list[Callback] = (
+            [show] if learning_rate is None else [_Rate(learning_rate), show]
+        )
+        if is_first and metrics is not None:
+            callbacks.append(CSVLogger(metrics))
+        if is_first and tensorboard is not None:
+            callbacks.append(TensorBoard(tensorboard))
+        history = trainer.train(
+            whole,
+            epochs=epochs,
+            batch=batch,
+            eval=held,
+            callbacks=callbacks,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            resume=resumes,
+            seed=seed,
+            shuffle=shuffle,
+        )
+        interrupted = history.stopped == INTERRUPTED
+        if is_first and output is not None and not interrupted:
+            trainer.session.export(output)
+    if interrupted:
+        if is_first:
+            _print_interrupted(show.at, checkpoint)
         raise typer.Exit(common.INTERRUPTED)
     if not quiet:
-        _print_run(done, options.checkpoint, options.output, options.adapters)
+        _print_run(show.at, checkpoint, output)
 
 
-def _note_of(at: Progress, epochs: int) -> str:
-    """Return where training is, for the bar."""
-    return f"epoch {min(at.epoch + 1, epochs)}/{epochs}, {_values(at)}"
+class _Rate(Callback):
+    """Sets the learning rate of a run, one that goes on too."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+
+    def on_begin(self, run: Run) -> None:
+        """Set it."""
+        run.session.learning_rate = self._rate
+
+
+class _Show(Callback):
+    """Draws a bar, or says after each epoch where training is where no bar is drawn."""
+
+    def __init__(self, bar: Callable[..., None], data: Examples, *, quiet: bool) -> None:
+        self._bar, self._data = bar, data
+        self._steps: int | None = None
+        self._says_epochs = not quiet and not sys.stderr.isatty()
+        self.at = Progress()
+
+    def on_begin(self, run: Run) -> None:
+        """Count the steps that there will be, if the data say how many."""
+        plan = run.plan
+        steps = self._data.steps(plan.batch, drop_last=run.session.fixed_batch)
+        self._steps = None if steps is None else plan.epochs * steps
+
+    def on_step(self, run: Run) -> None:
+        """Move the bar."""
+        self.at, epochs = run.at, run.plan.epochs
+        note = f"epoch {min(self.at.epoch + 1, epochs)}/{epochs}, {_values(self.at)}"
+        self._bar(self.at.step, self._steps, note)
+
+    on_evaluation = on_step
+
+    def on_epoch(self, run: Run) -> None:
+        """Print a line, or move the bar."""
+        at, epochs = run.at, run.plan.epochs
+        self.on_step(run)
+        if self._says_epochs:
+            line = f"epoch {at.epoch}/{epochs}, step {at.step}, {_values(at)}"
+            common.error_console().print(line)
 
 
 def _values(at: Progress) -> str:
@@ -68,29 +208,42 @@ def _values(at: Progress) -> str:
     return note
 
 
-class _EpochLines(Callback):
-    """Says after each epoch where training is, where no bar is drawn."""
+def _check_files(read: Sequence[Path | None], written: Sequence[Path | None]) -> None:
+    """Refuse to overwrite what is read, or one output by another.
 
-    def on_epoch(self, run: Run) -> None:
-        """Print a line."""
-        at, epochs = run.at, run.plan.epochs
-        common.error_console().print(f"epoch {at.epoch}/{epochs}, step {at.step}, {_values(at)}")
+    Raises:
+        SaveError: An output is an input, or cannot be written.
+        OptionError: Two outputs are one file.
+    """
+    outputs = [path for path in written if path is not None]
+    for output in outputs:
+        for path in read:
+            if path is not None:
+                check_output_path(path, output)
+        check_writable(output)
+    if len({path.resolve() for path in outputs}) < len(outputs):
+        raise OptionError(
+            "two outputs are one file",
+            found=", ".join(map(str, outputs)),
+            remedy="name different files",
+        )
 
 
-def _print_processors(options: RunOptions) -> None:
+def _of_shard(
+    group: Shards, whole: Examples, held_out: Examples | None
+) -> tuple[Examples, Examples | None]:
+    """Return the examples of this shard, having checked that all shards read the same."""
+    group.compare("the training data", whole.signature)
+    group.compare("the held-out data", "none" if held_out is None else held_out.signature)
+    return group.data(whole), None if held_out is None else group.held_out(held_out)
+
+
+def _print_processors(provider: Sequence[str] | None, target: str | None) -> None:
     """Say which processor is meant where a target or a provider is called "cpu"."""
     out = common.console()
-    common.say_cpu(options.target, out)
-    for name in options.provider or ():
-        common.say_cpu_provider(name, out, target=options.target)
-
-
-def _print_fresh(run: TrainingRun, options: RunOptions) -> None:
-    """Say that there is nothing to go on from, if that was asked for."""
-    if options.resume and not run.resumes:
-        common.error_console().print(
-            f"{options.checkpoint} does not exist yet: training starts from the beginning"
-        )
+    common.say_cpu(target, out)
+    for name in provider or ():
+        common.say_cpu_provider(name, out, target=target)
 
 
 def _print_interrupted(at: Progress, checkpoint: Path | None) -> None:
@@ -104,52 +257,15 @@ def _print_interrupted(at: Progress, checkpoint: Path | None) -> None:
     common.error_console().print(f"training ended {where}: {kept}")
 
 
-def _print_run(run: Run, *written: Path | None) -> None:
+def _print_run(done: Progress, *written: Path | None) -> None:
     """Say how training ended, and what was written."""
-    out, done = common.console(), run.at
-    if run.stopped is not None:
-        out.print(f"stopped: {run.stopped}")
+    out = common.console()
     last = "" if math.isnan(done.loss) else f", last loss {done.loss:.4g}"
     out.print(f"{done.epoch} epochs, {done.step} steps{last}")
     if done.loss_scale is not None:
         out.print(f"loss scale {done.loss_scale:g}, {done.skipped_steps} steps skipped")
     if done.evaluation is not None:
         out.print(f"held out: {summary(done.evaluation)}")
-    for callback in run.callbacks:
-        if isinstance(callback, BestCheckpoint) and callback.restores and callback.best is not None:
-            best = summary({callback.monitor: callback.best})
-            out.print(f"restored: step {callback.step}, held out {best}")
     for path in written:
         if path is not None:
             out.print(f"wrote {path}")
-    for name, count in run.session.fed_non_finite.items():
-        out.print(f"{name}: {count} numbers fed were not finite")
-
-
-def _print_restored(restored: Restored | None, path: Path | None) -> None:
-    """Say what was taken from a checkpoint that does not fit as a whole."""
-    if restored is None or not (restored.left or restored.kept or restored.begun):
-        return
-    out = common.error_console()
-    out.print(f"{path}: {len(restored.taken)} tensors taken")
-    for name, why in restored.left.items():
-        out.print(f"left: {name} ({why})")
-    if restored.kept:
-        out.print(f"as they were: {', '.join(restored.kept)}")
-    if restored.begun:
-        out.print(f"begin anew at the weights: {', '.join(restored.begun)}")
-
-
-def _print_search(search: RateSearch, out: PlainConsole) -> None:
-    """Say which learning rate to begin with."""
-    tried = f"{len(search.rates)} rates from {search.rates[0]:.3g} to {search.rates[-1]:.3g}"
-    if search.suggestion is None:
-        out.print(
-            f"no learning rate to suggest: the loss falls nowhere clearly, of {tried}; the model "
-            "is trained already, or needs larger batches"
-        )
-    else:
-        out.print(
-            f"suggested learning rate {search.suggestion:.3g}: the loss falls most steeply there, "
-            f"of {tried}"
-        )

@@ -16,25 +16,18 @@ from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.cli.streams import delivered
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.errors import OptionError, StepError
+from amp_rewrite.errors import StepError
 from amp_rewrite.graph.invariants.structure_valid import refuse_invalid
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.metadata_keys import STEP_KEY
-from amp_rewrite.loop.recipe.chosen_model import KINDS, add_adapters, loss_of, store
-from amp_rewrite.loop.recipe.chosen_optimizer import (
-    averaging,
-    grouped,
-    minimize,
-    optimizer_of,
-    scaled,
-    variables_of,
-)
+from amp_rewrite.loop.recipe import KINDS, loss_of, optimizer_of, scaled
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.records import Summary
-from amp_rewrite.training.graph.recompute import recompute as choose_recomputed
-from amp_rewrite.training.graph.training_graph import GraphValue, State, training_graph
+from amp_rewrite.training.graph.freeze import freeze as choose_frozen
+from amp_rewrite.training.graph.freeze import unfreeze as choose_trained
+from amp_rewrite.training.graph.training_graph import GraphValue, training_graph
 from amp_rewrite.training.optimizers.registry import NAMES
 from amp_rewrite.training.step.build_step import step_model
 from amp_rewrite.training.step.missing_kernels import refuse_unloadable
@@ -73,46 +66,9 @@ def train_step(
         list[str] | None,
         typer.Option("--option", help="KEY=VALUE: an argument of the optimizer; repeatable."),
     ] = None,
-    group: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--group",
-            help="Other settings for some variables: 'PATTERNS KEY=NUMBER ...' with "
-            "learning_rate, rate_multiplier, weight_decay, clipnorm, clipvalue or "
-            "global_clipnorm, for example 'encoder.*|embedding rate_multiplier=0.1'; repeatable.",
-        ),
-    ] = None,
-    no_decay: Annotated[
-        str | None,
-        typer.Option(help="Variables without weight decay: patterns, or bias,norm."),
-    ] = None,
-    schedule: Annotated[
-        str,
-        typer.Option(
-            help="Learning-rate schedule: constant, step:STEPS[:RATE] or cosine:STEPS[:ALPHA]."
-        ),
-    ] = "constant",
-    warm_up: Annotated[
-        int, typer.Option(min=0, help="Warm-up steps, in which the learning rate grows from 0.")
-    ] = 0,
-    clip_norm: Annotated[
-        float | None,
-        typer.Option(help="Clip the gradients to this global norm."),
-    ] = None,
     accumulate: Annotated[
         int, typer.Option(min=1, help="Accumulate the gradients of N batches for one update.")
     ] = 1,
-    average: Annotated[
-        str | None,
-        typer.Option(
-            help="Average the weights, for train --averaged: ema[:DECAY], or swa[:START[:EVERY]], "
-            "the mean of every EVERY-th step after START."
-        ),
-    ] = None,
-    variable: Annotated[
-        list[str] | None,
-        typer.Option("--variable", help="Train only weights of this pattern; repeatable."),
-    ] = None,
     freeze: Annotated[
         list[str] | None,
         typer.Option("--freeze", help="Do not train weights of this pattern; repeatable."),
@@ -122,47 +78,9 @@ def train_step(
         typer.Option(
             "--unfreeze",
             help="Train weights of this pattern although they look like constants (an attention "
-            "scale) or --lora freezes them; repeatable.",
+            "scale); repeatable.",
         ),
     ] = None,
-    lora: Annotated[
-        str | None,
-        typer.Option(
-            help="Train low-rank adapters of these weights and freeze the rest: patterns such as "
-            "'*.q_proj|*.v_proj'."
-        ),
-    ] = None,
-    lora_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--lora-option",
-            help="rank=8, alpha=16, dropout=0.05 or seed=0 of the adapters; repeatable.",
-        ),
-    ] = None,
-    store_weights: Annotated[
-        str | None,
-        typer.Option(
-            help="Store weights in bfloat16 or float16, without float32 masters; DTYPE:PATTERNS "
-            "for some of them. --option rounding=stochastic (or compensated) rounds the updates."
-        ),
-    ] = None,
-    recompute: Annotated[
-        str | None,
-        typer.Option(
-            help="Recompute activations in the backward pass instead of storing them: 'every 2 "
-            "blocks', or patterns of node names."
-        ),
-    ] = None,
-    train_statistics: Annotated[
-        bool | None,
-        typer.Option(
-            help="Let BatchNormalization use and track batch statistics. Default: where its scale "
-            "or bias is trained."
-        ),
-    ] = None,
-    train_dropout: Annotated[
-        bool, typer.Option(help="Apply Dropout behind frozen weights too.")
-    ] = True,
     fetch: Annotated[
         list[str] | None, typer.Option("--fetch", help="Also output this value; repeatable.")
     ] = None,
@@ -208,16 +126,13 @@ def train_step(
             where=forward,
             remedy="train it with amp-rewrite train, or name the forward model",
         )
-    if lora is not None and variable:
-        raise OptionError(
-            "--lora says what is trained, and so does --variable",
-            found=", ".join(variable),
-            remedy="use --unfreeze to train more than the adapters",
-        )
     nodes = len(model.graph)
     minimized = loss_of(model, loss, loss_option or ())
-    rule = optimizer_of(optimizer, learning_rate, option or (), schedule, warm_up)
-    rule = averaging(grouped(rule, group or (), no_decay), average)
+    if unfreeze:
+        choose_trained(model, unfreeze)
+    if freeze:
+        choose_frozen(model, freeze)
+    rule = optimizer_of(optimizer, learning_rate, option or ())
     if cross_shard is not None:
         rule = CrossShardOptimizer(rule, cross_shard)
     rule = scaled(
@@ -228,17 +143,10 @@ def train_step(
         max_skips,
         loss_scale_option or (),
     )
-    graph = training_graph(model)
-    add_adapters(model, lora, lora_option or ())
-    store(model, store_weights)
-    if recompute is not None:
-        choose_recomputed(model, recompute)
-    chosen = variables_of(minimized, variable or (), freeze or (), unfreeze or ())
-    graph.freezing.train_statistics = train_statistics
-    graph.freezing.train_dropout = train_dropout
+    global_step = training_graph(model).global_step()
     with progress_bar("differentiating", quiet=quiet) as progress:
         with shard_context():
-            op = minimize(rule, minimized, graph.global_step(), chosen, clip_norm, accumulate)
+            op = rule.minimize(minimized, global_step, accumulate=accumulate)
         progress("rewriting")
         whole = in_precision(whole_step(op, seed=seed), precision, options)
         summary = None if quiet or whole.rewriting is None else whole.rewriting.report.summary
@@ -252,10 +160,9 @@ def train_step(
         if summary is not None:
             _print_rewriting(whole.info.precision, summary)
         common.console().print(f"wrote {delivered(output)}")
-    if not quiet and not variable and lora is None:
-        _note_constants(minimized, chosen)
+        _note_constants(minimized)
         if not freeze:
-            _note_numbers(chosen)
+            _note_numbers(minimized)
 
 
 def _print(info: StepInfo, before: int, after: int) -> None:
@@ -277,25 +184,31 @@ def _print_rewriting(precision: str, summary: Summary) -> None:
     )
 
 
-def _note_constants(loss: GraphValue, trained: list[State]) -> None:
+def _note_constants(loss: GraphValue) -> None:
     """Name what seems to be a constant of a formula and is not trained."""
-    names = {v.name for v in trained}
-    left = [v.name for v in loss.graph.weights(loss.value) if v.name not in names]
-    constants = [name for name in left if name in loss.graph.constants]
+    weights = [v.name for v in loss.graph.weights(loss.value)]
+    constants = [
+        name for name in weights if name in loss.graph.constants and loss.graph.is_frozen(name)
+    ]
     if constants:
-        shown = ", ".join(constants[:3]) + (", ..." if len(constants) > 3 else "")
         common.error_console().print(
-            f"note: {len(constants)} of {len(names) + len(left)} weights seem to be constants of "
-            f"formulas and are not trained ({shown}); --unfreeze NAMES trains them",
+            f"note: {len(constants)} of {len(weights)} weights seem to be constants of "
+            f"formulas and are not trained ({_some(constants)}); --unfreeze NAMES trains them",
         )
 
 
-def _note_numbers(variables: list[State]) -> None:
+def _note_numbers(loss: GraphValue) -> None:
     """Name variables of one element, which may still be constants of a formula."""
-    numbers = [v.name for v in variables if math.prod(v.shape) == 1]
+    graph = loss.graph
+    trained = [v for v in graph.weights(loss.value) if not graph.is_frozen(v.name)]
+    numbers = [v.name for v in trained if math.prod(v.shape) == 1]
     if numbers:
-        shown = ", ".join(numbers[:3]) + (", ..." if len(numbers) > 3 else "")
         common.error_console().print(
-            f"note: {len(numbers)} of {len(variables)} trained variables are single numbers "
-            f"({shown}); --freeze NAMES keeps those that are constants, such as an epsilon",
+            f"note: {len(numbers)} of {len(trained)} trained variables are single numbers "
+            f"({_some(numbers)}); --freeze NAMES keeps those that are constants, such as an "
+            "epsilon",
         )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

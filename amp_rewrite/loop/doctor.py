@@ -6,7 +6,6 @@ import math
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -17,7 +16,6 @@ from amp_rewrite.loop.plan_and_progress import Plan, Progress
 from amp_rewrite.loop.trainer import Trainer, session_options
 from amp_rewrite.training.data.as_examples import as_examples
 from amp_rewrite.training.data.examples import Batch
-from amp_rewrite.training.data.prefetch import prefetched
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis
 from amp_rewrite.training.optimizers.gradient_accumulation import ACCUMULATED
 from amp_rewrite.training.session.training_session import TrainingSession
@@ -91,23 +89,20 @@ def _examine_run(
     watched = tuple(n for n in (LOSS, _FINITE, ACCUMULATED) if n in session.info.fetches)
     update: deque[Batch] = deque(maxlen=session.info.accumulate)
     skipped = 0
-    with closing(prefetched(_batches(session, data, plan, at), 0)) as batches:
-        for feeds in islice(batches, steps):
-            update.append(feeds)
-            at.batch, at.step = at.batch + 1, at.step + 1
-            try:
-                results = session.run(feeds, watched)
-            except LossScaleError as error:
-                return _diagnose_update(session, update, at, error.what)
-            at.note(results)
-            if not results.get(ACCUMULATED, 0):
-                skipped = 0 if results.get(_FINITE, True) else skipped + 1
-            if skipped >= skips:
-                return _diagnose_update(
-                    session, update, at, f"{skipped} updates in a row were skipped"
-                )
-            if not math.isfinite(at.loss):
-                break
+    for feeds in islice(_batches(session, data, plan, at), steps):
+        update.append(feeds)
+        at.batch, at.step = at.batch + 1, at.step + 1
+        try:
+            results = session.run(feeds, watched)
+        except LossScaleError as error:
+            return _diagnose_update(session, update, at, error.what)
+        at.note(results)
+        if not results.get(ACCUMULATED, 0):
+            skipped = 0 if results.get(_FINITE, True) else skipped + 1
+        if skipped >= skips:
+            return _diagnose_update(session, update, at, f"{skipped} updates in a row were skipped")
+        if not math.isfinite(at.loss):
+            break
     if not update:
         raise DataError("the data hold no batch", remedy="pass at least one")
     return _diagnose_update(session, [update[-1]], at, None)

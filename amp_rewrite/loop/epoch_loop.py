@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 
-from amp_rewrite.errors import DataError, DivergenceError, LossScaleError, OptionError
-from amp_rewrite.loop.checks_before import check_before, in_memory
-from amp_rewrite.loop.evaluation import evaluate, rehearse
-from amp_rewrite.loop.metrics.metric import Metric, number_of_examples
-from amp_rewrite.loop.plan_and_progress import SCALE, Plan, Progress, check_begin, is_due, read_back
+from amp_rewrite.errors import (
+    DataError,
+    DivergenceError,
+    FeedError,
+    LossScaleError,
+    OptionError,
+    placed,
+)
+from amp_rewrite.loop.evaluation import check_fills, evaluate, rehearse
+from amp_rewrite.loop.metrics import Metrics, on_host
+from amp_rewrite.loop.plan_and_progress import SCALE, Plan, Progress, check_begin, read_back
 from amp_rewrite.loop.run_with_callbacks import Callback, Run
-from amp_rewrite.training.data.examples import Examples
-from amp_rewrite.training.data.prefetch import prefetched, with_last
+from amp_rewrite.training.data.examples import Batch, Examples
 from amp_rewrite.training.graph.training_graph import TRAINED_ROLES
 from amp_rewrite.training.session.input_checks import non_finite
 from amp_rewrite.training.session.training_session import TrainingSession
@@ -24,8 +29,7 @@ from amp_rewrite.training.step.step_info import LOSS
 
 _SKIPS = 20
 """Skipped steps in a row at the lowest loss scale that end training, if the scale says nothing."""
-_AHEAD = 2
-"""Batches that are read ahead of data that are not in memory."""
+_LEAVE_OUT = "leave such examples out; a session with non_finite='refuse' finds the first one"
 
 
 def resume(session: TrainingSession, plan: Plan) -> Progress:
@@ -46,7 +50,7 @@ def train(
     plan: Plan,
     *,
     held_out: Examples | None = None,
-    metrics: Sequence[Metric] | None = None,
+    metrics: Metrics = None,
     callbacks: Sequence[Callback] = (),
     progress: Progress | None = None,
 ) -> Run:
@@ -57,7 +61,7 @@ def train(
         data: The examples.
         plan: How to go through them.
         held_out: What to evaluate on, or None.
-        metrics: What to measure there besides the loss; None is the accuracy if it is known.
+        metrics: What to measure there besides the loss; see `evaluate`.
         callbacks: What to call on the way.
         progress: Where to begin, as `resume` returned it.
 
@@ -79,26 +83,21 @@ def train(
             others when their batch comes.
         SaveError: A checkpoint cannot be written.
         FetchError: The step cannot compute what a callback asks for.
-        OptionError: An option could only be left out, or the step keeps no averages.
+        OptionError: An option could only be left out.
     """
-    epochs = plan.epochs - (0 if progress is None else progress.epoch)
-    check_before(session, data, plan, held_out, metrics, epochs=epochs)
-    measures: Sequence[str] = ()
-    if held_out is not None:
-        measures = rehearse(session, held_out, plan.batch, metrics, averaged=plan.averaged)
-    if progress is not None:
-        check_begin(
-            progress, data.steps(plan.batch, drop_last=session.fixed_batch), plan.checkpoint
-        )
+    progress = progress or Progress()
+    _check_data(session, data, plan, progress)
+    measures = _rehearse(session, held_out, plan, metrics)
     run = Run(session, plan, callbacks, progress, measures)
     run.call("check")
     asked = run.fetches()
     limit = session.skip_limit
     session.limit_skips(limit or _SKIPS)
-    run.call("on_begin")
     try:
+        run.call("on_begin")
         while run.at.epoch < plan.epochs and not run.ends():
-            _train_epoch(run, data, held_out, metrics, asked)
+            if _train_epoch(run, data, asked):
+                _end_epoch(run, held_out, metrics)
     except BaseException as error:
         run.failed = error
         raise
@@ -108,14 +107,52 @@ def train(
     return run
 
 
-def _train_epoch(
-    run: Run,
-    data: Examples,
-    held_out: Examples | None,
-    metrics: Sequence[Metric] | None,
-    asked: Sequence[str],
+def _rehearse(
+    session: TrainingSession, held_out: Examples | None, plan: Plan, metrics: Metrics
+) -> Sequence[str]:
+    """Return what evaluations will find, having looked at the first held-out batch."""
+    if held_out is None:
+        if metrics is not None:
+            raise OptionError(
+                "there are no held-out data to evaluate", found="metrics", remedy="name them"
+            )
+        return ()
+    if held_out.arrays is not None:
+        _check_examples(session, held_out)
+    return rehearse(session, held_out, plan.batch, metrics)
+
+
+def _check_data(session: TrainingSession, data: Examples, plan: Plan, progress: Progress) -> None:
+    """Refuse data that would be found unfit only after steps that were trained in vain."""
+    epochs = plan.epochs - progress.epoch
+    if data.once and epochs > 1:
+        raise DataError(
+            "the data can be read only once",
+            where=data.where,
+            found=f"{epochs} epochs",
+            remedy="pass a function that returns a new iterator for each epoch",
+        )
+    check_fills(data, plan.batch, session)
+    steps = data.steps(plan.batch, drop_last=session.fixed_batch)
+    check_begin(progress, steps, plan.checkpoint)
+    if data.size is not None:
+        last = 0 if session.fixed_batch else data.size % plan.batch
+        _check_examples(session, data, {min(plan.batch, data.size), last} - {0})
+
+
+def _check_examples(
+    session: TrainingSession, data: Examples, sizes: set[int] | frozenset[int] = frozenset()
 ) -> None:
-    """Train on what is left of the present epoch, or until the run is stopped."""
+    """Find examples in memory, and sizes of batches, that a step would refuse."""
+    try:
+        session.check_examples(data.arrays or {}, sizes)
+    except FeedError as error:
+        where = " ".join(str(w) for w in (data.where, error.where) if w is not None) or None
+        raise placed(error, where, DataError) from error
+
+
+def _train_epoch(run: Run, data: Examples, asked: Sequence[str]) -> bool:
+    """Train on what is left of the present epoch; return whether it was not stopped before."""
     plan, at, session = run.plan, run.at, run.session
     watched = (LOSS, *(name for name in SCALE if session.info.having(name) is not None), *asked)
     batches = data.epoch(
@@ -125,35 +162,61 @@ def _train_epoch(
         start=at.batch,
         drop_last=session.fixed_batch,
     )
-    updated = at.step
-    spoilt = _Spoilt(at.place(1))
-    with closing(prefetched(batches, _batches_ahead(plan, data))) as ready:
-        for feeds, last in with_last(ready, looks_ahead=session.info.accumulate > 1):
-            at.note(_step(session, at, feeds, watched, last=last), asked)
-            at.examples, at.waiting = number_of_examples(feeds), session.waiting
-            at.batch, at.step = at.batch + 1, at.step + 1
-            _check_finite(session, at, feeds)
-            spoilt.note(at.loss, feeds)
-            run.call("on_step")
-            if at.waiting:
-                continue
-            if _ends_after_update(run, updated, held_out, metrics):
-                return
-            updated = at.step
-    spoilt.check()
+    updated, steps, spoilt = at.step, 0, 0
+    for feeds, last in _with_last(batches, looks_ahead=session.info.accumulate > 1):
+        at.note(_step(session, at, feeds, watched, last=last), asked)
+        at.batch, at.step = at.batch + 1, at.step + 1
+        steps, spoilt = steps + 1, spoilt + _is_spoilt(session, at, feeds)
+        run.call("on_step")
+        if session.waiting:
+            continue
+        if run.ends():
+            _save(run)
+            return False
+        if plan.every and at.step // plan.every > updated // plan.every:
+            _save(run)
+        updated = at.step
+    if spoilt and spoilt == steps:
+        raise DivergenceError(
+            "every step of the epoch was skipped: all batches hold numbers that are not finite",
+            where=f"epoch {at.epoch + 1}",
+            remedy=_LEAVE_OUT,
+        )
     if not at.batch:
         raise DataError("the data hold no examples", where=data.where, found="an empty epoch")
-    if not plan.evaluate_every:
-        _evaluate(run, held_out, metrics)
+    return True
+
+
+def _end_epoch(run: Run, held_out: Examples | None, metrics: Metrics) -> None:
+    """Evaluate, and save where the next epoch begins."""
+    at = run.at
+    if held_out is not None:
+        at.evaluation = evaluate(run.session, held_out, run.plan.batch, metrics)
+        run.call("on_evaluation")
     at.epoch, at.batch = at.epoch + 1, 0
     run.call("on_epoch")
     _save(run)
 
 
+def _with_last(batches: Iterator[Batch], *, looks_ahead: bool) -> Iterator[tuple[Batch, bool]]:
+    """Yield batches, each with whether it is known to be the last one.
+
+    Args:
+        batches: What to read.
+        looks_ahead: Read one more before each is yielded, without which no last one is known.
+    """
+    if not looks_ahead:
+        yield from ((batch, False) for batch in batches)
+        return
+    for batch, following in pairwise(chain(batches, [None])):
+        if batch is not None:
+            yield batch, following is None
+
+
 def _step(
     session: TrainingSession,
     at: Progress,
-    feeds: Mapping[str, Any],
+    feeds: Batch,
     fetches: Sequence[str],
     *,
     last: bool,
@@ -169,33 +232,6 @@ def _step(
         raise error.at(at.place(1)) from error
 
 
-def _ends_after_update(
-    run: Run, updated: int, held_out: Examples | None, metrics: Sequence[Metric] | None
-) -> bool:
-    """Do what is due after an update; return whether the run ends with it.
-
-    In the middle of an update nothing is: evaluations would find what they found before it, and
-    what is saved then could not be gone on with by another number of shards.
-    """
-    plan, step = run.plan, run.at.step
-    if is_due(plan.evaluate_every, updated, step):
-        _evaluate(run, held_out, metrics)
-    if run.ends():
-        _save(run)
-        return True
-    if is_due(plan.every, updated, step):
-        _save(run)
-    return False
-
-
-def _evaluate(run: Run, held_out: Examples | None, metrics: Sequence[Metric] | None) -> None:
-    if held_out is not None:
-        run.at.evaluation = evaluate(
-            run.session, held_out, run.plan.batch, metrics, averaged=run.plan.averaged
-        )
-        run.call("on_evaluation")
-
-
 def _save(run: Run) -> None:
     """Write the plan's checkpoint, of weights that are numbers."""
     _check_weights(run.session, run.at)
@@ -203,22 +239,23 @@ def _save(run: Run) -> None:
         run.save(run.plan.checkpoint)
 
 
-def _batches_ahead(plan: Plan, data: Examples) -> int:
-    if plan.ahead is not None:
-        return plan.ahead
-    return 0 if in_memory(data) else _AHEAD
+def _is_spoilt(session: TrainingSession, at: Progress, feeds: Batch) -> bool:
+    """Return whether a batch holds numbers that are not finite, and its step was skipped for them.
 
-
-def _check_finite(session: TrainingSession, at: Progress, feeds: Mapping[str, Any]) -> None:
-    if math.isfinite(at.loss) or session.info.having("loss_scale") is not None:
-        return
-    fed = non_finite(feeds)
+    Raises:
+        DivergenceError: The loss is not finite, and no loss scale skips such a step.
+    """
+    if math.isfinite(at.loss):
+        return False
+    fed = non_finite({name: on_host(tensor) for name, tensor in feeds.items()})
+    if session.info.having("loss_scale") is not None:
+        return bool(fed)
     if fed:
         raise DivergenceError(
             "the loss is not finite, and the batch holds numbers that are not",
             where=at.place(),
             found=", ".join(f"{name}: {count} not finite" for name, count in fed.items()),
-            remedy="leave such examples out; --non-finite refuse finds the first one",
+            remedy=_LEAVE_OUT,
         )
     raise DivergenceError(
         "the loss is not finite",
@@ -226,39 +263,6 @@ def _check_finite(session: TrainingSession, at: Progress, feeds: Mapping[str, An
         found=f"{at.loss}; {cause}" if (cause := session.cause(feeds)) else at.loss,
         remedy="lower the learning rate or clip the gradients, and resume from a checkpoint",
     )
-
-
-class _Spoilt:
-    """Whether numbers that are not finite spoil all batches of an epoch, so that it trains nothing.
-
-    One such batch is skipped, where a loss scale skips what is not finite, as an overflow is.
-    """
-
-    def __init__(self, place: str) -> None:
-        self._place, self._steps, self._spoilt = place, 0, 0
-        self._found: dict[str, int] = {}
-
-    def note(self, loss: float, feeds: Mapping[str, Any]) -> None:
-        """Take a step into account."""
-        self._steps += 1
-        fed = {} if math.isfinite(loss) else non_finite(feeds)
-        self._spoilt += bool(fed)
-        for name, count in fed.items():
-            self._found[name] = self._found.get(name, 0) + count
-
-    def check(self) -> None:
-        """Refuse an epoch without a step that could be made.
-
-        Raises:
-            DivergenceError: There was none.
-        """
-        if self._spoilt and self._spoilt == self._steps:
-            raise DivergenceError(
-                "every step of the epoch was skipped: all batches hold numbers that are not finite",
-                where=f"from {self._place} on",
-                found=", ".join(f"{n}: {count} not finite" for n, count in self._found.items()),
-                remedy="leave such examples out; --non-finite refuse finds the first one",
-            )
 
 
 def _check_weights(session: TrainingSession, at: Progress) -> None:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 from amp_rewrite.errors import DataError, FeedError, FetchError, placed
-from amp_rewrite.loop.metrics.class_metrics import Accuracy
-from amp_rewrite.loop.metrics.metric import LossWeight, Metric, as_number, ratio
+from amp_rewrite.loop.metrics import Compared, LossWeight, Metrics, measures_of, ratio
 from amp_rewrite.loop.plan_and_progress import scalar_loss
 from amp_rewrite.training.data.examples import Batch, Examples
 from amp_rewrite.training.session.training_session import TrainingSession
-from amp_rewrite.training.step.step_arguments import fetched_names
-from amp_rewrite.training.step.step_info import LABELS, LOGITS, LOSS
+from amp_rewrite.training.step.step_info import LOSS
 
 
 def evaluate(
-    session: TrainingSession,
-    data: Examples,
-    batch: int,
-    metrics: Sequence[Metric] | None = None,
-    *,
-    averaged: bool = False,
+    session: TrainingSession, data: Examples, batch: int, metrics: Metrics = None
 ) -> dict[str, float]:
     """Return the mean loss in inference mode, and metrics.
 
@@ -32,69 +25,28 @@ def evaluate(
         session: The session; its state does not change.
         data: Held-out examples.
         batch: How many to run at once.
-        metrics: What to measure; None is the accuracy if the step says which values are the logits
-            and the labels.
-        averaged: Use the averages that the step keeps in place of its weights.
+        metrics: What to measure: "accuracy", functions of labels and outputs, or a list of these;
+            None is the accuracy if the step says which values are the logits and the labels.
 
     Returns:
         "eval_loss", and "eval_<name>" for each metric.
 
     Raises:
         FetchError: The step has no loss.
+        StepError: The loss is not a scalar.
         FeedError: The data do not fit the inputs.
         DataError: They do not fill one batch of a fixed size.
-        OptionError: A metric does not know what to compare.
-    """
-    check_fills(data, batch, session)
-    batches = data.epoch(batch, drop_last=session.fixed_batch)
-    return measure(session, batches, metrics, averaged=averaged)
-
-
-def measure(
-    session: TrainingSession,
-    batches: Iterable[Batch],
-    metrics: Sequence[Metric] | None,
-    *,
-    averaged: bool = False,
-) -> dict[str, float]:
-    """Return the mean loss over batches, and metrics; see `evaluate`.
-
-    Raises:
-        FetchError: The step has no loss.
-        StepError: The loss is not a scalar.
-        DataError: There are no batches.
         OptionError: A metric does not know what to compare, or finds something else.
     """
-    targets = session.info.targets or {}
-    if LOSS not in session.info.fetches:
-        raise FetchError("the step has no loss to evaluate")
-    if metrics is None:
-        metrics = [Accuracy()] if {LOGITS, LABELS} <= targets.keys() else []
-    weight = LossWeight(targets)
-    needed = [name for metric in metrics for name in fetched_names(metric.begin(targets) or ())]
-    fetches = list(dict.fromkeys([LOSS, *weight.needed, *needed]))
-    total, weights, seen = 0.0, 0.0, False
-    for feeds in batches:
-        seen = True
-        results = session.evaluate(feeds, fetches, averaged=averaged)
-        counts = weight.of(results, feeds)
-        if counts:  # the loss of labels that are all ignored may be NaN
-            total, weights = total + scalar_loss(results[LOSS]) * counts, weights + counts
-        for metric in metrics:
-            metric.update(results, feeds)
-    if not seen:
-        raise DataError("the held-out data hold no examples")
-    measured = {f"eval_{m.name}": as_number(m.result(), m.name) for m in metrics}
-    return {"eval_loss": ratio(total, weights), **measured}
+    check_fills(data, batch, session)
+    evaluation = _Evaluation(session, metrics)
+    for feeds in data.epoch(batch, drop_last=session.fixed_batch):
+        evaluation.take(feeds)
+    return evaluation.result()
 
 
 def rehearse(
-    session: TrainingSession,
-    data: Examples,
-    batch: int,
-    metrics: Sequence[Metric] | None,
-    *,
-    averaged: bool = False,
+    session: TrainingSession, data: Examples, batch: int, metrics: Metrics
 ) -> tuple[str, ...]:
     """Evaluate one batch, so that data that do not fit are found before training.
 
@@ -112,13 +64,54 @@ def rehearse(
             remedy="pass a list of batches, or a function that returns a new iterator each time",
         )
     check_fills(data, batch, session)
+    evaluation = _Evaluation(session, metrics)
     first = next(iter(data.epoch(batch)), None)
     if first is None:
         raise DataError("the held-out data hold no examples", where=data.where)
     try:
-        return tuple(measure(session, [first], metrics, averaged=averaged))
+        evaluation.take(first)
     except FeedError as error:
         raise placed(error, data.where or "held-out data") from error
+    return evaluation.names
+
+
+class _Evaluation:
+    """The mean loss and the metrics of the batches that it takes."""
+
+    def __init__(self, session: TrainingSession, metrics: Metrics) -> None:
+        targets = session.info.targets or {}
+        if LOSS not in session.info.fetches:
+            raise FetchError("the step has no loss to evaluate")
+        self._session, self._weight = session, LossWeight(targets)
+        self._measures = measures_of(metrics, targets)
+        self._compared = Compared(targets) if self._measures else None
+        needed = [LOSS, *self._weight.needed]
+        if self._compared is not None:
+            needed.append(self._compared.outputs)
+        self._fetches = list(dict.fromkeys(needed))
+        self._total = self._weights = 0.0
+        self._seen = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("eval_loss", *(f"eval_{measure.name}" for measure in self._measures))
+
+    def take(self, feeds: Batch) -> None:
+        self._seen = True
+        found = self._session.evaluate(feeds, self._fetches)
+        loss, weight = scalar_loss(found[LOSS]), self._weight.of(found, feeds)
+        if weight:  # the loss of labels that are all ignored may be NaN
+            self._total, self._weights = self._total + loss * weight, self._weights + weight
+        if self._compared is not None:
+            labels, outputs = self._compared.of(found, feeds)
+            for measure in self._measures:
+                measure.take(labels, outputs)
+
+    def result(self) -> dict[str, float]:
+        if not self._seen:
+            raise DataError("the held-out data hold no examples")
+        numbers = (measure.result() for measure in self._measures)
+        return dict(zip(self.names, (ratio(self._total, self._weights), *numbers), strict=True))
 
 
 def check_fills(data: Examples, batch: int, session: TrainingSession) -> None:

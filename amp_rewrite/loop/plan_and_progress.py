@@ -29,11 +29,6 @@ class Plan:
         shuffle: Whether each epoch has an order of its own.
         checkpoint: Where to save after each epoch, or None.
         every: Save after every N steps too, at the end of the update under way; 0 does not.
-        evaluate_every: Evaluate after every N steps likewise, instead of after each epoch; 0 does
-            not.
-        averaged: Whether evaluations use the averages that the step keeps of its weights.
-        ahead: How many batches to read ahead on a thread; None is 2 for data that are not in
-            memory, and 0 for those that are.
     """
 
     epochs: int
@@ -42,9 +37,6 @@ class Plan:
     shuffle: bool = True
     checkpoint: str | os.PathLike[str] | None = None
     every: int = 0
-    evaluate_every: int = 0
-    ahead: int | None = None
-    averaged: bool = False
 
     def __post_init__(self) -> None:
         """Check the numbers, and take those of numpy as Python's, which JSON can hold.
@@ -54,13 +46,10 @@ class Plan:
             SaveError: The checkpoint's name says that it is a file of another kind.
         """
         for name, least in _LEAST.items():
-            number = getattr(self, name)
-            if name == "ahead" and number is None:
-                continue
-            object.__setattr__(self, name, arguments.integer(name, number, low=least))
+            number = arguments.integer(name, getattr(self, name), low=least)
+            object.__setattr__(self, name, number)
+        object.__setattr__(self, "shuffle", arguments.switch("shuffle", self.shuffle))
         check_checkpoint_name(self.checkpoint)
-        for name in ("shuffle", "averaged"):
-            object.__setattr__(self, name, arguments.switch(name, getattr(self, name)))
         if self.every and self.checkpoint is None:
             raise OptionError(
                 "no checkpoint is kept that could be saved more often",
@@ -74,12 +63,7 @@ class Plan:
         return {"batch": self.batch, "seed": self.seed, "shuffle": self.shuffle}
 
 
-def is_due(every: int, before: int, step: int) -> bool:
-    """Return whether what is done every N steps, or never (0), is due after a step."""
-    return bool(every) and step // every > before // every
-
-
-_LEAST = {"epochs": 1, "batch": 1, "seed": 0, "every": 0, "evaluate_every": 0, "ahead": 0}
+_LEAST = {"epochs": 1, "batch": 1, "seed": 0, "every": 0}
 """The numbers of a plan -> the lowest that each can be."""
 
 
@@ -92,12 +76,10 @@ class Progress:
         batch: Batches of the present epoch done.
         step: Steps done in all.
         loss: The loss of the last step.
-        examples: How many examples it was fed.
         fetched: What it computed besides, because callbacks asked for it.
         evaluation: What the last evaluation found.
         loss_scale: The scale that the last step used, or None if the step has none that changes.
         skipped_steps: How many steps were skipped in all, or None.
-        waiting: How many batches' gradients wait for an update.
         callbacks: What the checkpoint that training goes on from keeps of the callbacks.
     """
 
@@ -105,12 +87,10 @@ class Progress:
     batch: int = 0
     step: int = 0
     loss: float = math.nan
-    examples: int = 0
     fetched: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     evaluation: dict[str, float] | None = None
     loss_scale: float | None = None
     skipped_steps: int | None = None
-    waiting: int = 0
     callbacks: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
     def __str__(self) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TextIO
 
 from amp_rewrite.base import arguments
 from amp_rewrite.base.fields import NUMBER, object_of, or_null, whole
-from amp_rewrite.errors import CheckpointError, OptionError
+from amp_rewrite.errors import CheckpointError, DataError, OptionError, SaveError
 from amp_rewrite.graph.io.paths import path_text
-from amp_rewrite.loop.plan_and_progress import Progress, check_stored
+from amp_rewrite.loop.plan_and_progress import SCALE, Progress, check_stored
 from amp_rewrite.loop.run_with_callbacks import Callback, Run
 
 _BEST = object_of({"best": or_null(NUMBER), "step": whole(0)}, more=True)
@@ -40,40 +41,80 @@ class Watch(Callback):
     on_evaluation = on_epoch = on_step
 
 
-class Rows(Protocol):
-    """Where rows of metrics go."""
+class CSVLogger(Callback):
+    """Writes a row to a .csv file after each step and each evaluation.
 
-    def add(self, **row: Any) -> None:
-        """Take one row: "epoch" (from 1), "step", "seconds", and what was measured."""
-        ...
+    Columns are the epoch (from 1), the number of steps done, the seconds since the start, the loss
+    of the step, the loss scale that it used, the number of steps skipped so far, and what
+    evaluations find. A run that goes on from a checkpoint keeps the rows up to there.
+    """
 
-
-class Log(Callback):
-    """Writes a row after each step and each evaluation."""
-
-    def __init__(self, rows: Rows) -> None:
-        """Say where rows go.
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Say where the file is to be, which stays as it is until the run begins.
 
         Raises:
-            OptionError: It takes no rows.
+            OptionError: It is no path of a .csv file.
         """
-        if not callable(getattr(rows, "add", None)):
+        self.path = Path(path_text(path, OptionError))
+        if self.path.suffix != ".csv":
             raise OptionError(
-                "rows go to an object with a method add",
-                found=f"an object of type {type(rows).__name__}",
-                remedy="pass a MetricsFile",
+                "unknown format of metrics", where=path, found=self.path.suffix, expected=".csv"
             )
-        self._rows = rows
+        self._file: TextIO | None = None
+        self._rows: csv.DictWriter[str] | None = None
+
+    def on_begin(self, run: Run) -> None:
+        """Begin the file.
+
+        Raises:
+            DataError: The file to go on with cannot be read.
+            SaveError: It cannot be written.
+        """
+        columns = [*run.place(), "loss", *SCALE, *run.measures]
+        step = run.at.step
+        kept = _rows(self.path, step) if step and self.path.exists() else []
+        try:
+            self._file = self.path.open("w", encoding="utf-8", newline="")
+        except OSError as error:
+            raise SaveError(
+                "the metrics cannot be written", where=self.path, found=error.strerror or error
+            ) from error
+        self._rows = csv.DictWriter(self._file, columns, extrasaction="ignore", lineterminator="\n")
+        self._rows.writeheader()
+        self._rows.writerows(kept)
 
     def on_step(self, run: Run) -> None:
         """Write the loss, and with a loss scale the scale and the number of skipped steps."""
         at = run.at
-        scale = {"loss_scale": at.loss_scale, "skipped_steps": at.skipped_steps}
-        self._rows.add(**run.place(), loss=at.loss, **scale)
+        self._add(run, loss=at.loss, loss_scale=at.loss_scale, skipped_steps=at.skipped_steps)
 
     def on_evaluation(self, run: Run) -> None:
         """Write what the evaluation found."""
-        self._rows.add(**run.place(), **(run.at.evaluation or {}))
+        self._add(run, **(run.at.evaluation or {}))
+
+    def on_end(self, run: Run) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _add(self, run: Run, **numbers: float | None) -> None:
+        if self._file is not None and self._rows is not None:
+            self._rows.writerow({**run.place(), **numbers})
+            self._file.flush()
+
+
+def _rows(path: Path, after: int) -> list[dict[str, Any]]:
+    """Return the rows of at most `after` steps."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return [row for row in csv.DictReader(file) if int(row["step"]) <= after]
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise DataError(
+            "the metrics to go on with cannot be read",
+            where=path,
+            found=error,
+            remedy="name another file",
+        ) from error
 
 
 class Best(Callback):
@@ -84,8 +125,8 @@ class Best(Callback):
 
         Args:
             monitor: The number: "eval_loss", "eval_accuracy", ...
-            mode: "min" or "max", what is better; None is "min" for losses, errors and the
-                perplexity, else "max".
+            mode: "min" or "max", what is better; None is "min" for losses and errors,
+                "max" for all else.
             least: What counts as better must be better by more than this.
 
         Raises:
@@ -95,7 +136,7 @@ class Best(Callback):
             arguments.one_of("mode", mode, ("min", "max"))
         self.monitor = arguments.text("monitor", monitor, what="the name of what to watch")
         self._least = arguments.number("min_delta", least, low=0.0, expected="at least 0")
-        smaller = monitor.endswith(("loss", "error", "perplexity"))
+        smaller = monitor.endswith(("loss", "error"))
         self._sign = -1.0 if (mode or ("min" if smaller else "max")) == "min" else 1.0
         self.best: float | None = None
         self.step = 0

@@ -4,38 +4,20 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Never, Self
+from typing import Any, Self
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.loop.epoch_loop import resume as resumed
 from amp_rewrite.loop.epoch_loop import train as run_plan
 from amp_rewrite.loop.evaluation import evaluate
-from amp_rewrite.loop.metrics.get_metric import get
-from amp_rewrite.loop.metrics.metric import Metric
+from amp_rewrite.loop.metrics import Metrics
 from amp_rewrite.loop.plan_and_progress import Plan, Progress
-from amp_rewrite.loop.rate_search import RateSearch, search_rate
 from amp_rewrite.loop.run_with_callbacks import Callback, Run, interruptible
 from amp_rewrite.training.data.as_examples import as_examples
-from amp_rewrite.training.data.examples import Examples
 from amp_rewrite.training.session.training_session import TrainingSession
-
-Metrics = Sequence[str | Metric] | None
-
-_METHODS = {"fit": "train", "learn": "train", "predict": "session.export and ONNX Runtime"}
-"""What others call a method of a trainer -> what does it here."""
-
-_OPTIONS = {
-    **dict.fromkeys(("batch_size", "per_device_train_batch_size"), "batch"),
-    **dict.fromkeys(("num_epochs", "n_epochs", "max_epochs", "num_train_epochs"), "epochs"),
-    **dict.fromkeys(("validation_data", "eval_dataset", "eval_data", "val_data"), "eval"),
-    **dict.fromkeys(("lr", "learning_rate"), "session.learning_rate, or the optimizer's argument"),
-    **dict.fromkeys(("resume_from_checkpoint",), "checkpoint and resume"),
-}
-"""What others call an option of `train` -> its name here."""
 
 
 class Trainer:
@@ -79,7 +61,6 @@ class Trainer:
                 )
             self.session = step
         else:
-            _refuse_session_options(options)
             self.session = self._open.enter_context(TrainingSession(step, *further, **options))
 
     def train(
@@ -89,7 +70,6 @@ class Trainer:
         epochs: int = 1,
         batch: int = 32,
         eval: Any = None,  # noqa: A002 what it is called everywhere
-        eval_every: int = 0,
         metrics: Metrics = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: str | os.PathLike[str] | None = None,
@@ -97,9 +77,6 @@ class Trainer:
         resume: bool = False,
         seed: int = 0,
         shuffle: bool = True,
-        ahead: int | None = None,
-        averaged: bool = False,
-        **others: Never,
     ) -> History:
         """Train.
 
@@ -109,26 +86,22 @@ class Trainer:
         between updates only.
 
         Args:
-            data: An .npz, Parquet or Arrow file, a folder of .npy files; a mapping from input names
-                to arrays, or a tuple of arrays in the order of the inputs, the first axis over the
-                examples; or batches: a torch DataLoader, any iterable, or a function that returns
-                one for each epoch. What is not in memory is read as batches need it.
+            data: An .npz or .csv file; a mapping from input names to arrays, or a tuple of arrays
+                in the order of the inputs, the first axis over the examples; or batches: a torch
+                DataLoader, any iterable, or a function that returns one for each epoch.
             epochs: How often every example is seen, in all.
             batch: Examples in a step; a DataLoader or another iterable has batches of its own.
-            eval: Held-out examples, as `data`.
-            eval_every: Evaluate after every N steps, or at the end of the update that is under way
-                then; 0 is after each epoch.
-            metrics: What to measure there besides the loss: metrics or their names; None is the
-                accuracy if it is known.
+            eval: Held-out examples, as `data`; they are evaluated after each epoch.
+            metrics: What to measure there besides the loss: "accuracy", functions of labels and
+                outputs such as scikit-learn's, or a list of these; None is the accuracy if the
+                step says which values are its logits.
             callbacks: What to call on the way: `amp.callbacks`, or your own.
             checkpoint: Where to save the state after each epoch.
-            checkpoint_every: Save after every N steps likewise; 0 does not.
+            checkpoint_every: Save after every N steps too, or at the end of the update that is
+                under way then; 0 does not.
             resume: Go on from the checkpoint, bit for bit, in the middle of an epoch too.
             seed: Decides the order of the examples.
             shuffle: Whether each epoch has an order of its own.
-            ahead: How many batches to read ahead on a thread; None is 2 for data not in memory.
-            averaged: Evaluate with the averages that a `WeightAverage` keeps of the weights.
-            **others: None; an error says what others call an option.
 
         Returns:
             What was measured, and why training ended.
@@ -138,16 +111,10 @@ class Trainer:
                 is found at the first batch; the loss is not finite; a file cannot be read or
                 written.
         """
-        _refuse(others)
-        if isinstance(resume, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-            raise OptionError(
-                "resume is True or False",
-                found=repr(resume),
-                remedy=f"pass checkpoint={os.fspath(resume)!r}, resume=True",
-            )
-        every = checkpoint_every, eval_every
-        plan = Plan(epochs, batch, seed, shuffle, checkpoint, *every, ahead, averaged)
-        examples, held_out = self._examples(data, eval)
+        plan = Plan(epochs, batch, seed, shuffle, checkpoint, checkpoint_every)
+        names = self.session.info.inputs
+        examples = as_examples(data, names)
+        held_out = None if eval is None else as_examples(eval, names)
         at = resumed(self.session, plan) if arguments.switch("resume", resume) else Progress()
         history = History()
         with interruptible() as interrupt:
@@ -156,36 +123,19 @@ class Trainer:
                 examples,
                 plan,
                 held_out=held_out,
-                metrics=_metrics(metrics),
+                metrics=metrics,
                 callbacks=[history, *_callbacks(callbacks), interrupt],
                 progress=at,
             )
         return history
 
-    if not TYPE_CHECKING:  # which knows the attributes that there are
-
-        def __getattr__(self, name: str) -> Any:
-            """Say what a method is called here."""
-            hint = f"; it is called {_METHODS[name]} here" if name in _METHODS else ""
-            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}{hint}")
-
-    def evaluate(
-        self,
-        data: Any,
-        *,
-        batch: int = 32,
-        metrics: Metrics = None,
-        averaged: bool = False,
-        **others: Never,
-    ) -> dict[str, float]:
+    def evaluate(self, data: Any, *, batch: int = 32, metrics: Metrics = None) -> dict[str, float]:
         """Return the mean loss over held-out examples in inference mode, and metrics.
 
         Args:
             data: As for `train`.
             batch: Examples to run at once.
             metrics: As for `train`.
-            averaged: As for `train`.
-            **others: None; an error says what others call an option.
 
         Returns:
             "eval_loss", and "eval_<name>" for each metric.
@@ -193,46 +143,8 @@ class Trainer:
         Raises:
             AmpError: As for `train`.
         """
-        _refuse(others)
         held_out = as_examples(data, self.session.info.inputs)
-        plan = Plan(1, batch, averaged=averaged)
-        return evaluate(
-            self.session, held_out, plan.batch, _metrics(metrics), averaged=plan.averaged
-        )
-
-    def find_learning_rate(
-        self,
-        data: Any,
-        *,
-        batch: int = 32,
-        low: float = 1e-7,
-        high: float = 10.0,
-        steps: int = 100,
-        seed: int = 0,
-    ) -> RateSearch:
-        """Train with rates that grow from step to step, and undo it; return what the losses were.
-
-        Args:
-            data: As for `train`.
-            batch: As for `train`.
-            low: The first rate.
-            high: The last one.
-            steps: How many steps to take; fewer if the loss explodes.
-            seed: Decides the order of the examples.
-
-        Raises:
-            OptionError: The rates are impossible, or the rate is that of a schedule.
-            AmpError: As for `train`.
-        """
-        examples = as_examples(data, self.session.info.inputs)
-        return search_rate(
-            self.session, examples, Plan(1, batch, seed), low=low, high=high, steps=steps
-        )
-
-    def _examples(self, data: Any, held_out: Any) -> tuple[Examples, Examples | None]:
-        names = self.session.info.inputs
-        held_out = None if held_out is None else as_examples(held_out, names)
-        return as_examples(data, names), held_out
+        return evaluate(self.session, held_out, Plan(1, batch).batch, metrics)
 
     def close(self) -> None:
         """Close the session, unless it was open before."""
@@ -296,7 +208,7 @@ def train(
     Args:
         step: As for `Trainer`.
         data: As for `Trainer.train`.
-        output: Where to write the trained model, or None; with `averaged`, that of the averages.
+        output: Where to write the trained model, or None.
         session: Options of `TrainingSession`: providers, precision, emulate, ...
         **options: Those of `Trainer.train`.
 
@@ -310,37 +222,11 @@ def train(
         >>> train_op = amp.optimizers.Adam(0.01).minimize(loss)
         >>> history = amp.train(train_op, batch, epochs=3, batch=2, output="trained.onnx")
     """
-    averaged = options.get("averaged", False)
     with Trainer(step, **session_options(session)) as trainer:
-        trainer.session.check_averages(averaged)
-        if output is not None and options.get("eval") is None:
-            options["averaged"] = False  # of what is written alone
         history = trainer.train(data, **options)
         if output is not None:
-            trainer.session.export(output, averaged=averaged)
+            trainer.session.export(output)
     return history
-
-
-def _refuse(others: Mapping[str, Any]) -> None:
-    """Refuse options that there are not."""
-    names = [name for name in inspect.signature(Trainer.train).parameters if name != "others"][2:]
-    for name in others:
-        close = [_OPTIONS[name]] if name in _OPTIONS else get_close_matches(name, names)
-        expected = " or ".join(close) or ", ".join(names)
-        raise OptionError("unknown option", found=name, expected=expected)
-
-
-def _refuse_session_options(options: Mapping[str, Any]) -> None:
-    """Refuse what other trainers are made with and `Trainer.train` takes here."""
-    of_training = inspect.signature(Trainer.train).parameters
-    for name in options:
-        meant = _OPTIONS.get(name, name)
-        if meant in of_training and name not in inspect.signature(TrainingSession).parameters:
-            raise OptionError(
-                f"Trainer has no option {name}",
-                expected=f"trainer.train(data, {meant}=...)",
-                remedy="a Trainer itself is made with a step and options of TrainingSession",
-            )
 
 
 def session_options(options: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -355,17 +241,6 @@ def session_options(options: Mapping[str, Any] | None) -> Mapping[str, Any]:
             expected=f"a mapping with {', '.join(names)}",
         )
     return options
-
-
-def _metrics(metrics: Metrics) -> list[Metric] | None:
-    if metrics is None:
-        return None
-    listed = [metrics] if isinstance(metrics, str) else metrics
-    if not isinstance(listed, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-        raise OptionError(
-            "metrics must be a name or a list", found=f"an object of type {type(metrics).__name__}"
-        )
-    return [get(metric) for metric in listed]
 
 
 def _callbacks(callbacks: Sequence[Callback]) -> Sequence[Callback]:

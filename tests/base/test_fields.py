@@ -73,16 +73,3 @@ def test_a_misfit_is_told_by_key_by_what_was_found_and_by_what_was_expected(
     check: Check, found: Any, expected: tuple[str, str, str]
 ) -> None:
     assert check(found, "k") == expected
-
-
-def test_fields_of_the_outermost_object_are_called_by_their_names() -> None:
-    misfit = object_of({"a": list_of(POINT)})({"a": [{"x": -1}]}, "")
-    assert misfit is not None
-    assert misfit.key == "a[0].x"
-
-
-def test_what_is_deep_is_not_walked_through() -> None:
-    deep: list[Any] = []
-    for _ in range(100_000):
-        deep = [deep]
-    assert TEXT(deep, "k") == ("k", "a list of 1", "a string")

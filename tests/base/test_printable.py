@@ -7,13 +7,8 @@ import unicodedata
 
 import pytest
 
-from amp_rewrite.base.printable import counted, in_bytes, printable
+from amp_rewrite.base.printable import printable
 from amp_rewrite.errors import AmpError
-
-
-@pytest.mark.parametrize("text", ["layer.0/MatMul [/bar] \\x1b", "né→ß", "注意力", "🙂", ""])
-def test_what_shows_as_itself_stays(text: str) -> None:
-    assert printable(text) == text
 
 
 @pytest.mark.parametrize(
@@ -45,23 +40,3 @@ def test_an_error_is_one_line_whatever_the_names() -> None:
     error = AmpError("bad\nname", where="\x1b[2Jf\u202e", found="a\r\nb\x00", remedy="c\u2028d")
     assert str(error) == r"\x1b[2Jf\u202e: bad name; found a b\x00; c d"
     assert error.found == "a\r\nb\x00"
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0 bytes"),
-        (999, "999 bytes"),
-        (1_000, "1.0 kB"),
-        (58_430_000, "58.4 MB"),
-        (584_300_000, "584 MB"),
-        (3_200_000_000_000_000, "3,200 TB"),
-    ],
-)
-def test_bytes_have_a_unit(count: int, text: str) -> None:
-    assert in_bytes(count) == text
-
-
-@pytest.mark.parametrize(("count", "text"), [(0, "0 nodes"), (1, "1 node"), (2_000, "2,000 nodes")])
-def test_one_is_singular(count: int, text: str) -> None:
-    assert counted(count, "node") == text

@@ -17,10 +17,6 @@ from terminals import Ended, run_on_a_terminal
 
 import amp_rewrite as amp
 from amp_rewrite.base import progress as room
-from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.io.model_files import Written
-from amp_rewrite.loop.plan_and_progress import Progress
-from amp_rewrite.numerics.search.tuning import Step
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 m (float[2,4] x) => (float[2,4] y) { h = Exp(x) y = Relu(h) }"""
@@ -88,46 +84,16 @@ def test_a_notebook_sees_how_far_it_is_and_nothing_in_the_end(cell: Cell) -> Non
     assert cell.shown[-1] == ""
 
 
-def test_what_is_being_done_is_shown(cell: Cell) -> None:
-    model = onnx.parser.parse_model(MODEL)
-    with amp.progress_bar("comparing") as progress:
-        amp.verify(model, model, stress=False, progress=progress)
-    assert "comparing" in cell.shown[1]
-    assert "verifying: feed 1" in cell.shown[2]
-
-
 def test_the_bar_goes_when_the_work_fails(cell: Cell) -> None:
     with pytest.raises(ZeroDivisionError), amp.progress_bar("failing"):
         raise ZeroDivisionError
     assert cell.shown[-1] == ""
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ((Written(3, 10),), room.At("writing", "", 3, 10, in_bytes=True)),
-        ((Step(4, None, 9.6),), room.At("w", "4 trials, none passes yet, 10 s left", 1, 2)),
-        ((Step(4, 2, 0.4),), room.At("w", "4 trials, best 2 nodes, 0 s left", 1, 2)),
-        ((Progress(epoch=1, step=7, loss=0.5),), room.At("w", "epoch 2, step 7, loss 0.5", 1, 2)),
-        ((2, None), room.At("w", "", 2, None)),
-        ((2, 3, "well"), room.At("w", "well", 2, 3)),
-        (("next",), room.At("next")),
-    ],
-)
-def test_every_function_s_progress_is_understood(given: tuple[Any, ...], expected: room.At) -> None:
-    assert room._advance(room.At("w", "", 1, 2), given) == expected
-
-
 def test_nothing_is_drawn_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
     with amp.progress_bar("saving") as progress:
         progress("far")
     assert capsys.readouterr() == ("", "")
-
-
-def test_the_work_is_a_text() -> None:
-    wrong: Any = 3
-    with pytest.raises(OptionError, match="work"):
-        amp.progress_bar(wrong)
 
 
 def shown(script: str, **settings: str) -> Ended:
@@ -161,20 +127,6 @@ with amp.progress_bar('w') as p:
     counted = [picture for picture in pictures if "3/10" in picture]
     assert counted
     assert all(len(picture.strip("\n")) <= 40 and "\n" not in picture for picture in counted)
-
-
-@unix
-def test_what_begins_after_the_files_are_written_is_counted_anew() -> None:
-    script = """progress.PATIENCE = 0
-from amp_rewrite.graph.io.model_files import Written
-with amp.progress_bar('w') as p:
-    p(Written(1 << 20, 4 << 20))
-    wait(p)
-    p('writing the page')
-    wait(p)"""
-    drawn = shown(script, COLUMNS="100").drawn
-    assert "1.0/4.0 MiB" in drawn
-    assert "MiB" not in drawn.partition("writing the page")[2]
 
 
 @pytest.fixture
@@ -213,25 +165,6 @@ def test_a_command_shows_bytes_and_the_bar_is_gone_in_the_end(model: Path) -> No
     assert "writing" not in out
     assert "4.2/4.2 MiB" in drawn or "4.0/4.0 MiB" in drawn
     assert drawn.rstrip("\r\n").endswith("\x1b[2K")
-
-
-@pytest.mark.slow
-@unix
-def test_a_command_that_writes_no_model_says_what_it_does(model: Path) -> None:
-    status, out, drawn = command(AT_ONCE, "verify", model, model)
-    said = "nothing was compared: output y is 0 everywhere in both models"  # its weights are 0
-    assert (status, out.splitlines()[0]) == (0, said)
-    assert "verifying" in drawn
-    assert "0:00:0" in drawn
-    assert "MiB" not in drawn
-
-
-@pytest.mark.slow
-@unix
-def test_nothing_is_drawn_for_short_work_or_quietly(model: Path) -> None:
-    output = model.parent / "o.onnx"
-    assert command(NEVER, "convert", model, "-o", output)[::2] == (0, "")
-    assert command(AT_ONCE, "convert", model, "-o", output, "--quiet") == (0, "", "")
 
 
 def test_nothing_is_drawn_where_stderr_is_no_terminal(model: Path) -> None:

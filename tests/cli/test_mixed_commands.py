@@ -1,7 +1,6 @@
 """`train-step --precision --loss-scale` and `train` on what it writes."""
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -122,10 +121,10 @@ def test_float16_on_a_cpu_is_a_warning_in_one_line(run: Any):
 
 def test_steps_without_a_loss_scale_have_no_such_figures(run: Any):
     build(run)
-    out = run("train", "step.onnx", "--data", "data.npz", "--metrics", "m.jsonl")[1]
+    out = run("train", "step.onnx", "--data", "data.npz", "--metrics", "m.csv")[1]
     assert "scale" not in out
-    rows = [json.loads(line) for line in Path("m.jsonl").read_text().splitlines()]
-    assert all("loss_scale" not in row for row in rows)
+    rows = csv.DictReader(Path("m.csv").read_text().splitlines())
+    assert not any(row["loss_scale"] for row in rows)
 
 
 def test_a_collapsed_scale_ends_training_with_one_line(run: Any):
@@ -140,16 +139,8 @@ def test_a_collapsed_scale_ends_training_with_one_line(run: Any):
     assert not Path("t.onnx").exists()
 
 
-def test_cuda_graphs_need_a_cuda_device(run: Any):
-    build(run, "--loss-scale", "dynamic", "--conditional", "select")
-    status, _, err = run("train", "step.onnx", "--data", "data.npz", "--cuda-graph")
-    assert status == 2
-    assert "CUDA graphs need the CUDA execution provider; found CPUExecutionProvider" in err
-
-
 def test_without_a_limit_training_goes_on_to_the_end_of_an_epoch_of_nan(run: Any):
     build(run, "--loss-scale", "dynamic", "--max-skips", "0")
     status, _, err = run("train", "step.onnx", "--data", "all_nan.npz", "--batch", "1")
     assert status == 1
     assert "every step of the epoch was skipped: all batches hold numbers that are not" in err
-    assert "found x: 320 not finite" in err

@@ -1,4 +1,4 @@
-"""`amp-rewrite train` on data as newcomers have them: CSV, images by class, standard input."""
+"""`amp-rewrite train` on data as newcomers have them: CSV, standard input."""
 
 from __future__ import annotations
 
@@ -19,15 +19,12 @@ from amp_rewrite.cli import main
 TABLE = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[N,4] x) => (float[N,3] logits) <float[4,3] w = {1,0,0,0,1,0,0,0,1,0,0,0}> {
   logits = MatMul(x, w) }"""
-PICTURES = """<ir_version: 10, opset_import: ["" : 18]>
-g (float[N,1,2,2] image) => (float[N,3] logits) <float[4,3] w = {1,0,0,0,1,0,0,0,1,0,0,0}> {
-  flat = Flatten(image) logits = MatMul(flat, w) }"""
 ROWS = 30
 
 
-def step(folder: Path, text: str) -> None:
+def step(folder: Path) -> None:
     """Write a step that learns one of three classes, labels `label`."""
-    model = amp.load(onnx.parser.parse_model(text))
+    model = amp.load(onnx.parser.parse_model(TABLE))
     loss = amp.losses.softmax_cross_entropy(model, "logits", "label")
     operation = amp.optimizers.Adam(0.05).minimize(loss)
     amp.save(amp.build_step(operation), folder / "step.onnx")
@@ -60,30 +57,12 @@ def test_a_table_trains_as_the_same_arrays_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    step(tmp_path, TABLE)
+    step(tmp_path)
     x, labels = numbers()
     np.savez("data.npz", x=x, label=labels)  # float64, as numpy makes it
     Path("data.csv").write_text(table(), "utf-8")
     from_arrays = train("data.npz", tmp_path, capsys)
     np.testing.assert_array_equal(train("data.csv", tmp_path, capsys), from_arrays)
-
-
-def test_images_by_class_are_learned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    image: Any = pytest.importorskip("PIL.Image")
-    monkeypatch.chdir(tmp_path)
-    step(tmp_path, PICTURES)
-    rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 99, (3, 10, 2, 2), np.uint8)
-    for k, name in enumerate(("bird", "cat", "dog")):
-        pixels[k, :, k // 2, k % 2] = 255
-        (tmp_path / "pets" / name).mkdir(parents=True)
-        for i in range(10):
-            image.fromarray(pixels[k, i]).save(tmp_path / "pets" / name / f"{i}.png")
-    train("pets", tmp_path, capsys)
-    found = amp.evaluate("trained.onnx", {"image": pixels.reshape(30, 1, 2, 2) / 255.0})
-    assert (found["logits"].argmax(1) == np.arange(30) // 10).all()  # by the order of the names
 
 
 def piped(folder: Path, content: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
@@ -92,7 +71,7 @@ def piped(folder: Path, content: bytes, *arguments: str) -> subprocess.Completed
 
 
 def test_data_come_from_standard_input_in_the_form_that_they_have(tmp_path: Path) -> None:
-    step(tmp_path, TABLE)
+    step(tmp_path)
     x, labels = numbers()
     stream = io.BytesIO()
     np.savez(stream, x=x, label=labels)

@@ -241,7 +241,7 @@ WORKS: dict[str, tuple[Guess, Callable[[Any], bool]]] = {
         lambda found: found.batches == 3,
     ),
     "a dataset to train on": (
-        lambda g: g.trainer.train(Dataset(**g.batch), batch=4),
+        lambda g: g.trainer.train(Dataset(**g.batch).iter(4)),
         lambda history: len(history.losses) == 2,
     ),
     "float64 for a step": (
@@ -271,33 +271,7 @@ ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
         amp.AmpError,
         "lr is called learning_rate here",
     ),
-    "trainer.fit": (lambda g: g.trainer.fit, AttributeError, "it is called train here"),
     "session.load": (lambda g: g.session.load, AttributeError, "it is called restore here"),
-    "batch_size=": (
-        lambda g: g.trainer.train(g.batch, batch_size=4),
-        amp.AmpError,
-        "found batch_size; expected batch$",
-    ),
-    "amp.train(batch_size=)": (
-        lambda g: amp.train(handmade.train_op(), g.batch, batch_size=4),
-        amp.AmpError,
-        "found batch_size; expected batch$",
-    ),
-    "epoch=": (
-        lambda g: g.trainer.train(g.batch, epoch=4),
-        amp.AmpError,
-        "found epoch; expected epochs$",
-    ),
-    "evaluate(batch_size=)": (
-        lambda g: g.trainer.evaluate(g.batch, batch_size=4),
-        amp.AmpError,
-        "found batch_size; expected batch$",
-    ),
-    "resume='path'": (
-        lambda g: g.trainer.train(g.batch, resume="c.safetensors"),
-        amp.AmpError,
-        "pass checkpoint='c.safetensors', resume=True",
-    ),
     "session.save('ck.pt')": (
         lambda g: g.session.save("ck.pt"),
         amp.AmpError,
@@ -362,11 +336,6 @@ ERRORS: dict[str, tuple[Guess, type[Exception], str]] = {
         lambda g: g.loss.backward(),
         AttributeError,
         r"no attribute 'backward'; use optimizer.minimize\(loss\)",
-    ),
-    "Trainer(max_epochs=)": (
-        lambda g: amp.Trainer(handmade.train_op(), max_epochs=3),
-        amp.AmpError,
-        r"no option max_epochs; expected trainer.train\(data, epochs=...\)",
     ),
     "fewer arrays than inputs": (
         lambda g: amp.calibrate(handmade.model_of(handmade.FORWARD), g.X),

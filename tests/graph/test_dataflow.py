@@ -1,14 +1,12 @@
 """The type graph: vertices per type variable, edges per value, subgraphs joined to their owners."""
 
-import itertools
 from collections.abc import Iterable
 
-import numpy as np
 import onnx.parser
 
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.graph.dataflow import Adjacency, TypeGraph, vertices_in
+from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.traits import Trait
@@ -104,17 +102,6 @@ def test_a_target_ties_variables_into_one_vertex() -> None:
     assert [tied.kind_of(v).variables for v in range(len(tied))] == [("T", "T1", "T2")]
 
 
-def test_neighbours_keep_the_order_of_the_edges() -> None:
-    of, neighbours = np.array([2, 0, 2, 4, 2, 0]), np.array([9, 8, 7, 6, 5, 4])
-    adjacency = Adjacency(6, of, neighbours)
-    assert [adjacency(v) for v in range(6)] == [[8, 4], [], [9, 7, 5], [], [6], []]
-
-
-def test_there_are_no_neighbours_without_edges() -> None:
-    nothing = np.empty(0, np.int64)
-    assert [Adjacency(2, nothing, nothing)(v) for v in range(2)] == [[], []]
-
-
 def test_a_model_without_float32_has_no_vertices() -> None:
     found = graph_of("[a] h = Neg(x) [b] y = Abs(h)", "int64[2] x")
     assert (len(found), len(found.edges)) == (0, 0)
@@ -123,60 +110,6 @@ def test_a_model_without_float32_has_no_vertices() -> None:
 
 
 CHAIN = "[a] h = Relu(x) [b] s = Add(h, h) [c] i = Cast<to = 7>(s) [d] n = Neg(i) [e] y = Exp(s)"
-
-
-def test_successors_and_predecessors_are_the_two_directions_of_the_edges() -> None:
-    found = graph_of(CHAIN)
-    a, b, c, e = range(len(found))
-    assert vertices(found) == ["a/T", "b/T", "c/T1", "e/T"]
-    assert [found.successors(v) for v in (a, b, c, e)] == [[b], [c, e], [], []]
-    assert [found.predecessors(v) for v in (a, b, c, e)] == [[], [a], [b], [b]]
-
-
-def test_ports_know_their_vertices_and_vertices_their_nodes() -> None:
-    found = graph_of(CHAIN)
-    flat = found.flat
-    ends = [
-        (named(found, found.vertices_of(n)), found.reads[first:end], found.writes[n])
-        for n, (first, end) in enumerate(itertools.pairwise(flat.input_start))
-    ]
-    assert ends == [
-        (["a/T"], [0], 0),
-        (["b/T"], [1, 1], 1),
-        (["c/T1"], [2], ABSENT),
-        ([], [ABSENT], ABSENT),
-        (["e/T"], [3], 3),
-    ]
-    assert [found.node_name(v) for v in range(4)] == ["a", "b", "c", "e"]
-    assert found.nodes == [0, 1, 2, 4]
-
-
-def test_a_value_has_a_source_and_a_reader_for_each_use() -> None:
-    found = graph_of(CHAIN)
-    numbers = {name: found.flat.value_names.index(name) for name in ("x", "h", "s", "i", "y")}
-    sources = {name: found.source[number] for name, number in numbers.items()}
-    assert sources == {"x": ABSENT, "h": 0, "s": 1, "i": ABSENT, "y": 3}
-    readers = {name: found.readers(number) for name, number in numbers.items()}
-    assert readers == {"x": [0], "h": [1, 1], "s": [2, 3], "i": [ABSENT], "y": []}
-    assert [name for name, number in numbers.items() if found.is_float32(number)] == [*"xhsy"]
-
-
-def test_equal_calls_share_a_kind_and_others_do_not() -> None:
-    found = graph_of("[a] h = Relu(x) [b] s = Relu(h) [c] k = Exp(s) [d] y = Cast<to = 10>(k)")
-    one, same, other, _ = (found.kind_of(v) for v in range(len(found)))
-    assert one is same
-    assert one is not other
-    assert (one.operator.op_type, one.opset, one.type) == ("Relu", 21, "tensor(float)")
-    assert (one.variables, dict(one.known)) == (("T",), {"T": "tensor(float)"})
-
-
-def test_masks_hold_the_vertices_that_meet_a_condition() -> None:
-    found = graph_of(CHAIN)
-    assert named(found, vertices_in(found.called({"Relu", "Exp"}))) == ["a/T", "e/T"]
-    assert named(found, vertices_in(found.having(Trait.CASTS))) == ["c/T1"]
-    assert named(found, vertices_in(found.having(Trait.ADDS, Trait.CASTS))) == ["b/T", "c/T1"]
-    assert named(found, vertices_in(found.where(lambda k: k.operator.op_type == "Add"))) == ["b/T"]
-    assert found.mask([3, 0]).tolist() == [True, False, False, True]
 
 
 def test_an_output_of_a_branch_has_the_owners_vertex_as_its_sink() -> None:

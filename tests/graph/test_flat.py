@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import onnx.parser
 import pytest
 
-from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph, Operator, spans
+from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph, Operator
 from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.load import load
 
@@ -54,14 +54,6 @@ def names(flat: FlatGraph, values: Iterable[int]) -> list[str]:
     return ["" if v == ABSENT else flat.value_names[v] for v in values]
 
 
-def test_the_nodes_inside_a_node_follow_it(nested: FlatGraph) -> None:
-    expected = ["add", "choose", "loop", "go_on", "sum", "double", "clip"]
-    assert nested.node_names == expected
-    assert nested.n_nodes == len(expected)
-    operators = ["Add", "If", "Loop", "Identity", "Sum", "Add", "Clip"]
-    assert [nested.called(n) for n in range(7)] == [Operator("", o) for o in operators]
-
-
 def test_a_graph_knows_its_owner_its_own_nodes_and_where_it_ends(nested: FlatGraph) -> None:
     found = [
         (b.name, b.owner, [nested.node_names[n] for n in b.nodes], b.end) for b in nested.bodies
@@ -80,22 +72,6 @@ def test_a_graph_knows_its_owner_its_own_nodes_and_where_it_ends(nested: FlatGra
     assert nested.body_of == [0, 0, 1, 2, 2, 3, 0]
 
 
-def test_a_graph_is_finished_behind_those_inside_it(nested: FlatGraph) -> None:
-    assert nested.finished == [2, 1, 3]
-
-
-def test_a_graph_lists_its_inputs_outputs_and_initializers(nested: FlatGraph) -> None:
-    found = [
-        [names(nested, v) for v in (b.inputs, b.outputs, b.initializers)] for b in nested.bodies
-    ]
-    assert found == [
-        [["x", "b", "n"], ["y", "z"], ["w"]],
-        [[], ["p"], []],
-        [["i", "c", "v"], ["d", "o"], ["w2"]],
-        [[], ["q"], []],
-    ]
-
-
 def test_an_input_that_is_left_out_is_absent_and_no_use_of_any_value(nested: FlatGraph) -> None:
     clip = node(nested, "clip")
     assert names(nested, nested.inputs_of(clip)) == ["h", "", "w"]
@@ -112,34 +88,6 @@ def test_uses_stand_in_execution_order_once_for_each_input(nested: FlatGraph) ->
     assert found == list(zip(readers, [2, 1, 0, 1, 0], strict=True))
     assert all(nested.inputs[slot] == h for slot in nested.uses(h))
     assert nested.uses(value(nested, "y")) == []
-
-
-def test_a_value_has_a_producer_and_a_home(nested: FlatGraph) -> None:
-    def made_by(name: str) -> int:
-        return nested.producer[value(nested, name)]
-
-    def home(name: str) -> int:
-        return nested.home[value(nested, name)]
-
-    assert [made_by(v) for v in ("x", "w", "v", "w2")] == [ABSENT] * 4
-    assert [nested.node_names[made_by(v)] for v in ("h", "o", "y")] == ["add", "sum", "choose"]
-    assert [home(v) for v in ("x", "w", "h", "p", "v", "w2", "q")] == [0, 0, 0, 1, 2, 2, 3]
-    made = [v for n in range(nested.n_nodes) for v in nested.outputs_of(n)]
-    assert made == nested.outputs
-
-
-def test_inputs_outputs_and_initializers_of_any_graph_are_told_apart(nested: FlatGraph) -> None:
-    values = range(nested.n_values)
-    assert set(names(nested, filter(nested.is_input, values))) == {"x", "b", "n", "i", "c", "v"}
-    assert set(names(nested, filter(nested.is_output, values))) == {"y", "z", "p", "d", "o", "q"}
-    assert set(names(nested, filter(nested.is_initializer, values))) == {"w", "w2"}
-
-
-def test_a_default_of_an_input_is_an_initializer_of_the_same_number() -> None:
-    flat = flat_of(f"{HEAD} g (float[2] x = {{1, 2}}) => (float[2] y) {{ y = Neg(x) }}")
-    assert flat.main.inputs == flat.main.initializers == [value(flat, "x")]
-    assert flat.is_input(value(flat, "x"))
-    assert flat.is_initializer(value(flat, "x"))
 
 
 def test_graphs_beside_each_other_may_repeat_a_name() -> None:
@@ -177,39 +125,9 @@ def test_the_opset_of_a_node_is_that_of_its_domain() -> None:
     assert flat.opset_of(0) == 1
 
 
-def test_nodes_are_found_by_operators_of_the_standard() -> None:
-    assert flat_of(NESTED).nodes_of("Add", "Clip", "Exp") == [0, 5, 6]
-    assert flat_of(FUNCTION).nodes_of("Relu", "Twice") == [1]
-
-
 def test_a_function_of_the_name_of_an_operator_is_the_operator_but_not_in_another_domain() -> None:
     text = """<ir_version: 10, opset_import: ["" : 21, "own" : 1]>
         g (float[2] x) => (float[2] y) {{ h = {call}Relu(x) y = Neg(h) }}
         <domain: "{domain}", opset_import: ["" : 21]> Relu (a) => (b) {{ b = Abs(a) }}"""
     assert flat_of(text.format(call="", domain="")).nodes_of("Relu", "Neg") == [0, 1]
     assert flat_of(text.format(call="own.", domain="own")).nodes_of("Relu", "Neg") == [1]
-
-
-def test_metadata_are_kept_for_the_nodes_that_have_some() -> None:
-    model = onnx.parser.parse_model(FUNCTION)
-    model.graph.node[1].metadata_props.add(key="part", value="loss")
-    model.metadata_props.add(key="step", value="1")
-    flat = FlatModel.of(load(model))
-    assert flat.metadata_of(1) == {"part": "loss"}
-    assert flat.metadata_of(0) == {}
-    assert list(flat.metadata) == [1]
-    assert flat.metadata_props == {"step": "1"}
-
-
-def test_a_node_without_a_name_is_called_by_its_first_output() -> None:
-    flat = flat_of(FUNCTION)
-    flat.node_names[1] = ""
-    assert [flat.source_key(n) for n in range(2)] == ["call", "y"]
-
-
-def test_spans_are_the_slices_between_starts() -> None:
-    flat = flat_of(FUNCTION)
-    assert [flat.inputs[part] for part in spans(flat.input_start)] == [
-        flat.inputs_of(n) for n in range(flat.n_nodes)
-    ]
-    assert list(spans([0, 2, 2])) == [slice(0, 2), slice(2, 2)]

@@ -43,13 +43,6 @@ def test_an_output_type_follows_schema_or_attribute(call: str, expected: str) ->
     assert found["y"] == expected
 
 
-def test_a_container_gives_back_what_it_holds() -> None:
-    found = types("s = SequenceConstruct(x, x) y = SequenceAt(s, i)", "float[2] x, int64 i")
-    assert found["y"] == "tensor(float)"
-    found = types("o = Optional(x) y = OptionalGetElement(o)")
-    assert found["y"] == "tensor(float)"
-
-
 def test_the_outputs_of_control_flow_have_the_types_of_the_bodies() -> None:
     found = types(
         "y = If(b) <then_branch = t () => (p) { p = Relu(x) },"
@@ -80,10 +73,6 @@ def test_a_scan_of_any_opset_hands_its_types_to_the_body(opset: int, front: str)
 def test_a_custom_operators_output_is_known_from_its_consumers() -> None:
     found = types("h = c.Foo(x) y = Add(h, x)")
     assert found["h"] == found["y"] == "tensor(float)"
-
-
-def test_what_nothing_tells_is_absent() -> None:
-    assert "y" not in types("y = c.Foo(x)")
 
 
 def test_a_call_of_a_function_has_the_types_of_its_body_for_these_inputs() -> None:

@@ -5,7 +5,6 @@ import os
 import numpy as np
 import pytest
 
-from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from amp_rewrite.errors import LoadError
 from amp_rewrite.graph.streams import FileRange, Stream
 
@@ -35,30 +34,6 @@ def test_any_part_can_be_read_from_a_file_and_from_memory(tmp_path):
         assert list(stream.blocks(7, 0)) == []
 
 
-def test_a_function_is_called_when_its_elements_are_needed():
-    calls = []
-
-    def make() -> np.ndarray:
-        calls.append(1)
-        return VALUES
-
-    lazy = Stream(VALUES.size, VALUES.dtype, make).converted(FLOAT16)
-    assert (lazy.nbytes, calls) == (2000, [])
-    assert all_of(lazy, 5, 2).tolist() == VALUES[5:7].astype(np.float16).tolist()
-    at_hand = lazy.at_hand()
-    assert len(calls) == 2
-    assert all_of(at_hand).size == VALUES.size
-    assert len(calls) == 2
-
-
-def test_conversions_apply_one_after_the_other(tmp_path):
-    stream = in_file(tmp_path).converted(FLOAT16, saturate=65504.0).converted(FLOAT32)
-    expected = np.minimum(VALUES, 65504).astype(np.float16).astype(np.float32)
-    np.testing.assert_array_equal(all_of(stream), expected)
-    assert (stream.itemsize, stream.nbytes) == (4, 4000)
-    assert in_memory().converted(BFLOAT16).nbytes == 2000
-
-
 def test_a_file_that_ends_early_or_is_missing_is_named(tmp_path):
     stream = in_file(tmp_path, offset=8)
     os.truncate(tmp_path / "weights8", 4000)
@@ -69,9 +44,3 @@ def test_a_file_that_ends_early_or_is_missing_is_named(tmp_path):
     gone = Stream(4, VALUES.dtype, FileRange(str(tmp_path / "none"), 0), name="w")
     with pytest.raises(LoadError, match="tensor 'w' cannot be read; found No such file"):
         all_of(gone)
-
-
-def test_bytes_are_a_stream_as_well():
-    stream = Stream.of_bytes(b"abc")
-    assert stream.nbytes == 3
-    assert all_of(stream, 1).tobytes() == b"bc"

@@ -1,12 +1,11 @@
 """Work in threads comes back in order, is bounded, and ends with the first error."""
 
-import os
 import threading
 
 import pytest
 
 from amp_rewrite.graph import threads
-from amp_rewrite.graph.threads import cores, in_order
+from amp_rewrite.graph.threads import in_order
 
 
 @pytest.fixture
@@ -26,21 +25,6 @@ def test_results_come_in_order_even_if_the_first_is_the_last_to_end():
         return item * item
 
     assert list(in_order(compute, range(20))) == [item * item for item in range(20)]
-
-
-@pytest.mark.usefixtures("two_cores")
-def test_no_more_than_two_items_a_core_are_taken_ahead():
-    taken, ahead = [], []
-
-    def items():
-        for item in range(30):
-            taken.append(item)
-            yield item
-
-    for received, _ in enumerate(in_order(str, items())):
-        ahead.append(len(taken) - received)
-    assert max(ahead) == 4
-    assert len(taken) == 30
 
 
 @pytest.mark.usefixtures("two_cores")
@@ -65,10 +49,3 @@ def test_a_consumer_that_stops_ends_the_threads():
     assert next(results) == "0"
     results.close()
     assert threading.active_count() == before
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="asks another function")
-def test_cores_are_those_that_the_process_may_use(monkeypatch):
-    for allowed, expected in ((1, 1), (3, 3), (200, 8)):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=allowed: set(range(n)))
-        assert cores() == expected

@@ -7,10 +7,7 @@ import pytest
 
 from amp_rewrite.graph.traverse import (
     ancestors,
-    graphs_in,
     inputs_of,
-    named_subgraphs,
-    nodes_in,
     remove_unused_nodes,
 )
 
@@ -59,12 +56,6 @@ def test_a_value_depends_on_what_graphs_inside_nodes_capture(
     assert {node.outputs[0].name for node in ancestors([value])} == found
 
 
-def test_what_a_value_depends_on_can_be_looked_for_among_some_nodes(graph: ir.Graph) -> None:
-    within = {_node(graph, name) for name in ("y", "b", "z")}
-    found = ancestors(_node(graph, "y").outputs, within=within)
-    assert found == {_node(graph, "y"), _node(graph, "b")}
-
-
 def test_what_only_a_removed_if_captured_is_removed_too(graph: ir.Graph) -> None:
     graph.outputs.pop(0)
     remove_unused_nodes(graph)
@@ -74,28 +65,6 @@ def test_what_only_a_removed_if_captured_is_removed_too(graph: ir.Graph) -> None
 def test_what_an_if_captures_stays_with_it(graph: ir.Graph) -> None:
     remove_unused_nodes(graph)
     assert [node.outputs[0].name for node in graph] == ["a", "b", "y", "z"]
-
-
-def test_graphs_inside_a_graph_come_behind_it_at_any_depth(graph: ir.Graph) -> None:
-    assert [g.name for g in graphs_in(graph)] == ["branched", "then", "inner", "other", "else"]
-
-
-def test_nodes_inside_a_node_come_behind_it_at_any_depth(graph: ir.Graph) -> None:
-    assert [n.outputs[0].name for n in nodes_in(_node(graph, "y"))] == ["y", "t", "i", "o", "e"]
-
-
-def test_graphs_of_a_list_are_numbered_and_references_hold_none(graph: ir.Graph) -> None:
-    first, second = ir.Graph([], [], nodes=[]), ir.Graph([], [], nodes=[])
-    given = [
-        ir.AttrGraphs("bodies", [first, second]),
-        ir.RefAttr("other", "body", ir.AttributeType.GRAPH),
-    ]
-    node = ir.Node("custom", "Switch", [], given, num_outputs=1)
-    assert list(named_subgraphs(node)) == [("bodies[0]", first), ("bodies[1]", second)]
-    assert [name for name, _ in named_subgraphs(_node(graph, "y"))] == [
-        "then_branch",
-        "else_branch",
-    ]
 
 
 def test_unused_nodes_are_removed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

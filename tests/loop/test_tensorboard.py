@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from event_files import histograms, scalars, settings
+from event_files import scalars
 from handmade import CLASSIFIER
 from onnx import parser
 
@@ -42,7 +42,7 @@ def trained(
 ) -> None:
     """Train a classifier with a loss scale and event files; 5 steps an epoch of 40 examples."""
     given = {"epochs": 2, "batch": 8, "eval": examples(12, 1), **options}
-    callback = TensorBoard(folder, settings={"warm-up": 20})
+    callback = TensorBoard(folder)
     with amp.Trainer(step(), precision=precision, emulate=precision != "float32") as trainer:
         data = examples() if data is None else data
         trainer.train(data, **{**given, "callbacks": [callback, *options.get("callbacks", ())]})
@@ -77,39 +77,7 @@ def test_the_files_have_what_the_run_measured(tmp_path: Path) -> None:
     assert numbers(curves["training/loss_scale"]) == [2.0**15] * 10
     assert numbers(curves["training/skipped_steps"]) == [0] * 10
     assert numbers(curves["training/learning_rate"]) == pytest.approx([0.01] * 10)
-    assert [at for at, _ in curves["training/examples_per_second"]] == list(range(2, 11))
-    assert all(rate > 0 for rate in numbers(curves["training/examples_per_second"]))
     assert [at for at, _ in curves["evaluation/loss"]] == [5, 10]
-    assert settings(tmp_path) == {
-        "precision": "float16",
-        "batch": 8,
-        "learning rate": pytest.approx(0.01),
-        "initial loss scale": 2**15,
-        "epochs": 2,
-        "seed": 0,
-        "warm-up": 20,
-    }
-
-
-def test_histograms_are_those_of_the_variables_after_each_epoch(tmp_path: Path) -> None:
-    with amp.Trainer(step(), precision="float16", emulate=True) as trainer:
-        trainer.train(examples(), epochs=2, batch=8, callbacks=[TensorBoard(tmp_path)])
-        variables = {name: trainer.session.read_state(name) for name in ("w", "b")}
-    found = histograms(tmp_path)
-    assert set(found) == {"variables/w", "variables/b", "gradients/zero", "gradients/subnormal"}
-    for name, values in variables.items():
-        assert [at for at, _ in found[f"variables/{name}"]] == [5, 10]
-        last = found[f"variables/{name}"][-1][1]
-        assert (last.num, last.min, last.max) == pytest.approx(
-            (values.size, values.min(), values.max())
-        )
-
-
-def test_no_histograms_where_none_are_wanted(tmp_path: Path) -> None:
-    with amp.Trainer(step()) as trainer:
-        trainer.train(examples(), callbacks=[TensorBoard(tmp_path, histograms=0)])
-    assert histograms(tmp_path) == {}
-    assert "training/gradient_zero" not in scalars(tmp_path)  # float32
 
 
 def test_skipped_steps_have_no_share_of_underflow(tmp_path: Path) -> None:
@@ -125,15 +93,13 @@ def test_batches_that_wait_for_an_update_have_no_norm(tmp_path: Path) -> None:
     with amp.Trainer(step(accumulate=2), precision="float16", emulate=True) as trainer:
         trainer.train(examples(32), batch=8, callbacks=[TensorBoard(tmp_path)])
     assert [at for at, _ in scalars(tmp_path)["training/gradient_norm"]] == [2, 4]
-    assert settings(tmp_path)["accumulate"] == 2
 
 
 def test_a_step_without_a_loss_scale_has_fewer_curves(tmp_path: Path) -> None:
     with amp.Trainer(amp.optimizers.Adam(0.01).minimize(loss())) as trainer:
         trainer.train(examples(), batch=8, callbacks=[TensorBoard(tmp_path)])
     assert set(scalars(tmp_path)) == {
-        *("training/loss", "training/learning_rate", "training/examples_per_second"),
-        "training/gradient_norm",
+        *("training/loss", "training/learning_rate", "training/gradient_norm"),
     }
 
 
@@ -167,14 +133,6 @@ def test_a_loss_that_is_not_finite_is_written_as_it_is(
     trained(tmp_path, data, epochs=1, shuffle=False)
     assert math.isnan(numbers(scalars(tmp_path)["training/loss"])[0])
     assert not caplog.records
-
-
-def test_wrong_arguments_are_errors_before_training(tmp_path: Path) -> None:
-    for wrong in ({"settings": 1}, {"settings": {"a": [1]}}, {"histograms": -1}):
-        with pytest.raises(OptionError):
-            TensorBoard(tmp_path, **wrong)  # pyright: ignore[reportArgumentType] it is wrong
-    with pytest.raises(OptionError):
-        TensorBoard(3)  # pyright: ignore[reportArgumentType] it is wrong
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_before_the_first_step(tmp_path: Path) -> None:

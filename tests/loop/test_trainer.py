@@ -1,4 +1,4 @@
-"""The public loop: data of every kind, metrics, callbacks, interruptions, the search for a rate."""
+"""The public loop: data of every kind, callbacks, interruptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from handmade import CLASSIFIER, batch, model_of, train_op
 
 import amp_rewrite as amp
-from amp_rewrite import callbacks, metrics
+from amp_rewrite import callbacks
 from amp_rewrite.errors import (
     AmpError,
     CheckpointError,
@@ -21,16 +21,11 @@ from amp_rewrite.errors import (
     FeedError,
     OptionError,
 )
-from amp_rewrite.optimizers import SGD, Adam, CosineSchedule, LinearWarmUp, WeightAverage
+from amp_rewrite.optimizers import SGD
 from amp_rewrite.training.session.checkpoint import read_checkpoint
 
 DATA = batch(1, 50)
 HELD = batch(2, 20)
-
-
-def classifier(rate: float = 0.05) -> Any:
-    """Return a step that says which values are its logits and labels."""
-    return Adam(rate).minimize(amp.value(model_of(CLASSIFIER), "loss"))
 
 
 def classes(seed: int = 0, size: int = 60) -> dict[str, Any]:
@@ -74,37 +69,9 @@ def test_arrays_files_loaders_and_tuples_train_alike(tmp_path: Path) -> None:
     for name, data in given.items():
         with amp.Trainer(train_op()) as trainer:
             assert trainer.session.info.inputs == inputs
-            trainer.train(data, epochs=2, batch=16, shuffle=False, ahead=1)
+            trainer.train(data, epochs=2, batch=16, shuffle=False)
             found[name] = states(trainer)
     assert all(same(found["arrays"], other) for other in found.values())
-
-
-def test_metrics_by_name_and_object() -> None:
-    with amp.Trainer(classifier()) as trainer:
-        history = trainer.train(
-            classes(), epochs=20, batch=20, eval=classes(1),
-            metrics=[
-                metrics.Accuracy("logits", "t"),
-                metrics.Accuracy("logits", "t", top_k=2),
-                metrics.FunctionMean("share", lambda _, feeds: (feeds["t"] == 0).mean()),
-                "perplexity",
-            ],
-        )  # fmt: skip
-        found = trainer.evaluate(classes(1), metrics=["accuracy:logits:t"])
-    last = history.evaluation
-    assert set(last) == {
-        "eval_loss", "eval_accuracy", "eval_top_2_accuracy", "eval_share", "eval_perplexity",
-    }  # fmt: skip
-    assert last["eval_accuracy"] == found["eval_accuracy"] > 0.8
-    assert last["eval_top_2_accuracy"] >= last["eval_accuracy"]
-    assert last["eval_perplexity"] == pytest.approx(np.exp(last["eval_loss"]), rel=1e-5)
-    assert last["eval_share"] == pytest.approx((classes(1)["t"] == 0).mean())
-
-
-def test_evaluation_every_few_steps() -> None:
-    with amp.Trainer(train_op()) as trainer:
-        history = trainer.train(DATA, epochs=2, batch=16, eval=HELD, eval_every=3)
-    assert sorted(history.evaluations) == [3, 6]
 
 
 def test_early_stopping_waits_and_says_why() -> None:
@@ -204,61 +171,11 @@ def test_a_second_interruption_is_obeyed_at_once() -> None:
         trainer.train(DATA, callbacks=[Press()])
 
 
-def test_the_search_for_a_rate_leaves_no_trace() -> None:
-    with amp.Trainer(classifier(0.001)) as trainer:
-        before = states(trainer)
-        found = trainer.find_learning_rate(classes(), batch=20, low=1e-5, high=100, steps=60)
-        assert same(before, states(trainer))
-        assert trainer.session.learning_rate == pytest.approx(0.001)
-    assert len(found.rates) == len(found.losses) == len(found.smoothed) <= 60
-    assert found.rates[0] == pytest.approx(1e-5)
-    assert found.suggestion is not None
-    assert 1e-3 < found.suggestion < 3
-
-
-def test_the_rate_that_is_found_trains_and_a_trained_model_suggests_none() -> None:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(2000, 4)).astype(np.float32)
-    data = {"x": x, "t": x[:, :3].argmax(-1)}
-    with amp.Trainer(classifier(1e-3)) as trainer:
-        found = trainer.find_learning_rate(data, batch=50).suggestion
-        assert found is not None
-        assert 1e-3 < found < 0.3
-        trainer.session.learning_rate = found
-        first = trainer.train(data, epochs=8, batch=50).losses
-        assert first[max(first)] < 0.3 * first[1]
-        assert trainer.find_learning_rate(data, batch=50).suggestion is None
-
-
-@pytest.mark.parametrize(
-    "rate", [LinearWarmUp(1e-3, 10), CosineSchedule(1e-3, 10)], ids=["warm-up", "decay"]
-)
-def test_a_rate_of_a_schedule_is_not_searched(rate: Any) -> None:
-    step = Adam(rate).minimize(amp.value(model_of(CLASSIFIER), "loss"))
-    with amp.Trainer(step) as trainer, pytest.raises(OptionError, match="that of a schedule"):
-        trainer.find_learning_rate(classes())
-
-
-def test_a_search_that_explodes_at_once_is_an_error() -> None:
-    step = SGD(0.1).minimize(amp.value(model_of(CLASSIFIER), "loss"))
-    with amp.Trainer(step) as trainer, pytest.raises(OptionError, match="begin with a lower rate"):
-        trainer.find_learning_rate(classes(), low=1e5, high=1e9)
-
-
 def test_an_open_session_stays_open() -> None:
     with amp.TrainingSession(train_op()) as session:
         with amp.Trainer(session) as trainer:
             trainer.train(DATA, batch=16)
         session.run(batch(0))
-
-
-def test_errors_come_through_the_thread_that_reads_ahead() -> None:
-    def broken() -> Any:
-        yield batch(0)
-        raise ValueError("the disk is gone")
-
-    with amp.Trainer(train_op()) as trainer, pytest.raises(ValueError, match="the disk is gone"):
-        trainer.train(broken, ahead=2)
 
 
 WRONG: dict[str, tuple[Any, type[AmpError], str]] = {
@@ -287,9 +204,8 @@ def test_a_loss_that_is_not_finite_ends_training() -> None:
 OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "epochs": ({"epochs": 0}, "impossible epochs"),
     "batch": ({"batch": "a"}, "batch must be an integer"),
-    "eval_every": ({"eval_every": -1}, "impossible evaluate_every"),
-    "ahead": ({"ahead": -1}, "impossible ahead"),
-    "metric": ({"metrics": ["acc"]}, "unknown metric"),
+    "metric": ({"metrics": ["f1"], "eval": HELD}, "unknown metric; found 'f1'; expected accuracy"),
+    "metrics alone": ({"metrics": ["accuracy"]}, "no held-out data to evaluate; found metrics"),
     "callback": ({"callbacks": [print]}, "not a callback"),
     "resume": ({"resume": True}, "nothing to resume from"),
     "monitor": (
@@ -304,11 +220,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
         {"callbacks": [callbacks.BestCheckpoint("best.safetensors")]},
         "BestCheckpoint watches evaluations, and there are none",
     ),
-    "metrics alone": ({"metrics": ["perplexity"]}, "no held-out data to evaluate; found metrics"),
-    "eval_every alone": ({"eval_every": 3}, "no held-out data to evaluate; found every 3 steps"),
     "checkpoint_every alone": ({"checkpoint_every": 3}, "no checkpoint is kept"),
-    "averaged alone": ({"averaged": True}, "no held-out data to evaluate; found averaged"),
-    "no averages": ({"averaged": True, "eval": HELD}, "keeps no averages"),
     "a generator to evaluate": (
         {"eval": iter([HELD])},
         "the held-out data can be read only once.*pass a list of batches, or a function",
@@ -324,25 +236,6 @@ def test_impossible_options(case: str) -> None:
         with pytest.raises(AmpError, match=message):
             trainer.train(DATA, **options)
         assert same(before, states(trainer)), "nothing was trained"
-
-
-def test_averages_are_written_or_missed_before_training(tmp_path: Path) -> None:
-    path, options = tmp_path / "trained.onnx", {"epochs": 3, "averaged": True}
-    seen: list[int] = []
-    watch = callbacks.Watch(lambda at: seen.append(at.step))
-    with pytest.raises(OptionError, match="keeps no averages"):
-        amp.train(train_op(), DATA, output=path, callbacks=[watch], **options)
-    assert not seen
-    assert not path.exists()
-    loss = amp.value(model_of(CLASSIFIER), "loss")
-    step = WeightAverage(SGD(0.5), decay=None).minimize(loss)
-    with amp.TrainingSession(step) as session:
-        amp.train(session, classes(), output=path, **options)
-        average = session.state_dict()[(session.info.averages or {})["w"]]
-        written = amp.load(path).graph.initializers["w"].const_value
-        assert written is not None
-        np.testing.assert_array_equal(written.numpy(), average)
-        assert (session.state_dict()["w"] != average).any()
 
 
 def test_a_generator_lasts_for_one_epoch() -> None:
@@ -384,19 +277,3 @@ def test_empty_data_are_an_error_that_says_so(kind: str) -> None:
             trainer.train(EMPTY[kind]())
         with pytest.raises(DataError, match=r"hold no examples|only once"):
             trainer.train(DATA, eval=EMPTY[kind]())
-
-
-def test_a_tensor_of_a_loader_that_cannot_be_handed_over_is_the_error_of_run() -> None:
-    class Tensor:
-        shape = DATA["x"].shape
-
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return (1, 0)
-
-        def __dlpack__(self, **options: Any) -> Any:
-            raise BufferError("it requires a gradient")
-
-    with amp.Trainer(train_op()) as trainer:
-        message = "the feed 'x' cannot be handed over by DLPack; found it requires a gradient"
-        with pytest.raises(FeedError, match=message):
-            trainer.train([(Tensor(), DATA["t"])])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from amp_rewrite import targets
-from amp_rewrite.errors import ListError
 from amp_rewrite.oplists import compiled, files, load_lists, parse
 
 NAMES = files.builtin_names()
@@ -83,67 +81,10 @@ def test_what_another_parser_made_is_not_read(checkout: Path) -> None:
     assert nodes(SMALL) == ["first"]
 
 
-@pytest.mark.parametrize("damage", ["", "[]", '{"stamp": '])
-def test_a_damaged_file_is_made_again(checkout: Path, damage: str) -> None:
-    nodes(SMALL)
-    path = checkout / compiled.FOLDER / "small.json"
-    whole = path.read_text("utf-8")
-    path.write_text(damage, "utf-8")
-    assert nodes(SMALL) == ["first"]
-    assert path.read_text("utf-8") == whole
-
-
-def test_a_text_that_is_not_that_of_the_list_is_not_kept(checkout: Path) -> None:
-    assert nodes(CHANGED) == ["second"]
-    assert kept(checkout) == []
-
-
 def test_nothing_is_written_where_pip_installed_the_lists(checkout: Path) -> None:
     (checkout.parent / "pyproject.toml").unlink()
     assert nodes(SMALL) == ["first"]
     assert kept(checkout) == []
-
-
-def test_lists_in_a_folder_that_cannot_be_written_are_parsed(checkout: Path) -> None:
-    (checkout / compiled.FOLDER).touch()  # no folder can be made there, not even by root
-    assert nodes(SMALL) == ["first"]
-
-
-def test_a_wrong_list_is_not_kept(checkout: Path) -> None:
-    wrong = SMALL.replace("deny: [", "never: [")
-    (checkout / "small.yaml").write_text(wrong, "utf-8")
-    assert compiled.list_file(wrong, "lists/small.yaml").problems
-    assert kept(checkout) == []
-    with pytest.raises(ListError, match="never"):
-        compiled.compile_lists(checkout)
-
-
-def test_all_lists_of_a_folder_are_compiled_and_no_others_left(checkout: Path) -> None:
-    nodes(SMALL)
-    (checkout / "small.yaml").rename(checkout / "other.yaml")
-    compiled.compile_lists(checkout)
-    assert kept(checkout) == ["other.json"]
-
-
-READ = "import sys; from amp_rewrite.oplists import load_lists; print(len(load_lists().entries))"
-
-
-@pytest.mark.slow
-def test_several_processes_that_find_nothing_kept_all_read_the_same(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
-    for name, other in (("amp_rewrite", "lists"), ("lists", compiled.FOLDER)):
-        ignored = shutil.ignore_patterns("__pycache__", other)
-        shutil.copytree(root / name, tmp_path / name, ignore=ignored)
-    (tmp_path / "amp_rewrite" / "lists").symlink_to(tmp_path / "lists")
-    (tmp_path / "pyproject.toml").touch()
-    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    running = [
-        subprocess.Popen([sys.executable, "-P", "-c", READ], env=environ, stdout=subprocess.PIPE)
-        for _ in range(4)
-    ]
-    outputs = {process.communicate()[0].strip() for process in running}
-    assert outputs == {str(len(load_lists().entries)).encode()}
-    assert kept(tmp_path / "lists") == ["float16_cuda.json"]  # and nothing half written
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -85,24 +85,6 @@ def test_an_entry_replaces_the_one_of_the_same_list(tmp_path: Path) -> None:
     assert entry.why == "mine"
 
 
-def test_a_missing_kernel_is_not_inherited_by_another_precision(tmp_path: Path) -> None:
-    base = write(
-        tmp_path, HEAD + "allow:\n  - {op: Gemm, why: w, no_kernel: none here}\n", "base.yaml"
-    )
-    other = write(tmp_path, "version: 1\nprecision: bfloat16\ntarget: cuda\nextend: base.yaml\n")
-    for path, precision, expected in ((base, "float16", "none here"), (other, "bfloat16", None)):
-        entry = load_lists(path, precision=precision, environ={}).classify("", "Gemm", 13, {})
-        assert entry is not None
-        assert entry.no_kernel == expected
-
-
-def test_the_no_kernel_section_explains_entries_written_elsewhere(tmp_path: Path) -> None:
-    text = HEAD + "extend: float16_cuda\nno_kernel:\n  - {ops: [Gemm], why: old card}\n"
-    entry = load(tmp_path, text).classify("", "Gemm", 13, {})
-    assert entry is not None
-    assert entry.no_kernel == "old card"
-
-
 def test_node_rules_are_read(tmp_path: Path) -> None:
     text = ALLOW_MATMUL + (
         "nodes:\n  - {node: /a/Pow_3, variable: T, list: deny, why: measured}\n"
@@ -226,12 +208,6 @@ def test_lists_that_are_no_paths_are_one_error(given: Any) -> None:
         load_lists(given)
 
 
-def test_a_file_that_is_no_text_is_one_error(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ListError, match=r"mine\.yaml: the list cannot be read"):
-        load_lists(tmp_path / "mine.yaml", environ={})
-
-
 def test_disjoint_conditions_on_two_lists_are_no_conflict(tmp_path: Path) -> None:
     text = HEAD + (
         "allow:\n  - {op: Resize, when: {mode: nearest}, why: a}\n"
@@ -295,10 +271,6 @@ def test_the_more_careful_list_wins(one: ListName, other: ListName, expected: Li
     assert [entry.list for entry in common_entries(lists[::-1])] == [expected]
 
 
-def test_an_operator_that_one_list_lacks_is_on_none() -> None:
-    assert common_entries([[Entry("A", "", ALLOW, "a")], [Entry("B", "", ALLOW, "b")]]) == []
-
-
 def test_conditions_of_both_must_hold() -> None:
     mode = Condition("mode", ("nearest", "linear"))
     one = Entry("Resize", "", CLEAR, "a", since=11, when=(mode,))
@@ -312,21 +284,6 @@ def test_conditions_of_both_must_hold() -> None:
     assert not found.applies(19, {"mode": "linear"})
     apart = Entry("Resize", "", INFER, "b", when=(Condition("mode", ("cubic",)),))
     assert common_entries([[one], [apart]]) == []
-
-
-def test_a_list_extends_what_several_allow(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(
-        "version: 1\nprecision: float16\ntarget: any\nextend: float16_cuda,float16_webgpu\n"
-        "deny:\n  - {op: Sinh, why: too steep}\n",
-        "utf-8",
-    )
-    lists = amp.load_lists(path, target="cuda,webgpu")
-    assert lists.files[:2] == ("lists/float16_cuda.yaml", "lists/float16_webgpu.yaml")
-    for op, expected in (("Sinh", DENY), ("Conv", ALLOW), ("LSTM", UNLISTED), ("Exp", DENY)):
-        entry = lists.classify("", op, 17, {})
-        assert entry is not None
-        assert entry.list == expected
 
 
 def test_lists_of_two_precisions_are_refused() -> None:

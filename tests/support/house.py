@@ -45,7 +45,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         *("training.wrappers", "training.inject", "training.training_info"),
         *("losses", "loss_scaling", "distributed", "optimizers"),
     ),
-    "loop": ("loop.metrics", "loop", "loop.recipe", "metrics", "callbacks"),
+    "loop": ("loop", "callbacks"),
     "cli": ("cli",),
     "amp_rewrite": ("__init__", "__main__"),
 }

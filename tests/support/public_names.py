@@ -15,7 +15,6 @@ MODULES = (
     "amp_rewrite.loss_scaling",
     "amp_rewrite.distributed",
     "amp_rewrite.callbacks",
-    "amp_rewrite.metrics",
 )
 """The public modules, as in the API reference."""
 
@@ -82,9 +81,8 @@ HOOKS = (
     *("RewriteOptions.check_names", "RewriteOptions.keeps_type"),
     *("RewriteResult.report_of_run", "*.member", "*.member_of"),
     *("*.batches_of", "Inspection.cause", "*.on_*", "*.fetches", "*.improved", "*.stayed"),
-    *("Best.restore", "Callback.restore", "EarlyStopping.restore", "Rows*"),
-    *("*.begin", "FunctionMean.update", "Metric.update", "Perplexity.update"),
-    *("Run.call", "*Comparison.*", "Best*.check"),
+    *("Best.restore", "Callback.restore", "EarlyStopping.restore"),
+    *("Run.call", "Best*.check"),
     *("Callback.check", "Repair.lines", "Report.to_frame", "KeepRule"),
 )
 """Patterns of what the package calls, and a user at most overrides."""

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 import amp_rewrite as amp
-from amp_rewrite import callbacks, distributed, losses, metrics
+from amp_rewrite import callbacks, distributed, losses
 from amp_rewrite import optimizers as opt
 from amp_rewrite.loop.plan_and_progress import Plan
 
@@ -141,23 +141,6 @@ def shards() -> distributed.Shards:
 
 def sharded() -> Any:
     return shards().data(FEEDS)
-
-
-class Rows:
-    """Where rows of metrics go, and are lost."""
-
-    def add(self, **row: Any) -> None:
-        pass
-
-
-def closed(make: Any) -> Callable[..., None]:
-    """Return what makes a file of rows, and closes it."""
-    return lambda **given: make(**given).close()
-
-
-def one_row(**row: Any) -> None:
-    with callbacks.MetricsFile("m.jsonl") as file:
-        file.add(**row)
 
 
 def run() -> callbacks.Run:
@@ -316,7 +299,6 @@ VALUES: dict[str, Callable[[], Call]] = {
     "epoch": lambda: (sharded().epoch, {"batch": 2}),
     "Trainer": lambda: (amp.Trainer, {"step": session()}),
     "Trainer.evaluate": lambda: (amp.Trainer(session()).evaluate, {"data": FEEDS, "batch": 2}),
-    "find_learning_rate": lambda: (amp.Trainer(session()).find_learning_rate, {"data": FEEDS, "batch": 2, "steps": 10}),
     "Trainer.train": lambda: (amp.Trainer(session()).train, {"data": FEEDS, "batch": 2, "epochs": 1}),
     "train": lambda: (amp.train, {"step": step(), "data": FEEDS}),
     "doctor": lambda: (amp.doctor, {"step": session(), "data": FEEDS, "batch": 2, "steps": 1}),
@@ -327,20 +309,11 @@ VALUES: dict[str, Callable[[], Call]] = {
 }  # fmt: skip
 
 LOOP: dict[str, Callable[[], Call]] = {
-    "Accuracy": lambda: (metrics.Accuracy, {"logits": "y", "labels": "t", "ignore_index": -1}),
-    "F1Score": lambda: (metrics.F1Score, {"logits": "y", "labels": "t", "ignore_index": -1}),
-    "FunctionMean": lambda: (metrics.FunctionMean, {"name": "own", "function": lambda *_: 0.5, "fetches": ["y"]}),
-    "MeanAbsoluteError": lambda: (metrics.MeanAbsoluteError, {"predictions": "y", "labels": "z"}),
-    "MeanSquaredError": lambda: (metrics.MeanSquaredError, {"predictions": "y", "labels": "z"}),
-    "Perplexity": lambda: (metrics.Perplexity, {"labels": "t", "ignore_index": -1}),
-    "metrics.get": lambda: (metrics.get, {"identifier": "top-5:y:t"}),
     "Best": lambda: (callbacks.Best, {"monitor": "eval_loss", "mode": "min"}),
     "BestCheckpoint": lambda: (callbacks.BestCheckpoint, {"path": "best.safetensors"}),
     "EarlyStopping": lambda: (callbacks.EarlyStopping, {}),
-    "Log": lambda: (callbacks.Log, {"rows": Rows()}),
-    "MetricsFile": lambda: (closed(callbacks.MetricsFile), {"path": "m.csv", "after": 0, "columns": ["step"]}),
-    "MetricsFile.add": lambda: (one_row, {"step": 1, "loss": 0.5}),
-    "TensorBoard": lambda: (callbacks.TensorBoard, {"folder": "events", "histograms": 1}),
+    "CSVLogger": lambda: (callbacks.CSVLogger, {"path": "m.csv"}),
+    "TensorBoard": lambda: (callbacks.TensorBoard, {"folder": "events"}),
     "Watch": lambda: (callbacks.Watch, {"function": print}),
     "Run.stop": lambda: (run().stop, {"reason": "enough"}),
     "Run.save": lambda: (run().save, {"path": "own.safetensors"}),

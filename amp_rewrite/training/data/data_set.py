@@ -1,4 +1,4 @@
-"""Arrays of examples, in memory or mapped from files."""
+"""Arrays of examples in memory."""
 
 from __future__ import annotations
 
@@ -24,23 +24,19 @@ class DataSet(Examples):
         arrays: Input name -> array; one without dimensions goes into every batch as it is.
         size: The number of examples.
         where: The file, or None.
-        mapped: Whether the arrays are mapped from files, and read when a batch needs them.
     """
 
-    def __init__(
-        self, arrays: Mapping[str, Array], where: object = None, *, mapped: bool = False
-    ) -> None:
+    def __init__(self, arrays: Mapping[str, Array], where: object = None) -> None:
         """Check that the arrays have one length.
 
         Args:
             arrays: Input name -> array.
             where: The file, for errors.
-            mapped: See the attribute.
 
         Raises:
             DataError: There is no example, or lengths differ.
         """
-        self.where, self.mapped = where, mapped
+        self.where = where
         if not isinstance(arrays, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise DataError(
                 "not a data set",

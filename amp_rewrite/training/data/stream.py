@@ -5,24 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from amp_rewrite.errors import DataError
 from amp_rewrite.training.data.examples import Batch, Epoch, Examples
-
-_ON_HOST = 1
-"""DLPack's number of the device that is the host's memory."""
 
 
 class Stream(Examples):
     """Batches as they come.
 
     Each is a mapping from input names to tensors, or tensors in the order of the step's inputs;
-    tensors are numpy arrays, objects with `__dlpack__` (PyTorch's), or numbers in lists. How
-    examples are batched and shuffled is the source's affair. If it, its `sampler` or its
-    `dataset` has a method `set_epoch`, that is called before each epoch, as for PyTorch's
-    DistributedSampler. Training that is interrupted within an epoch goes on bit for bit if the
-    source yields the same batches again: those that were seen are read and left out.
+    a tensor is what `TrainingSession.run` takes. How examples are batched and shuffled is the
+    source's affair. If it, its `sampler` or its `dataset` has a method `set_epoch`, that is called
+    before each epoch, as for PyTorch's DistributedSampler. Training that is interrupted within an
+    epoch goes on bit for bit if the source yields the same batches again: those that were seen are
+    read and left out.
     """
 
     def __init__(
@@ -106,7 +101,7 @@ class Stream(Examples):
 
     def _batch(self, item: Any, index: int) -> Batch:
         if isinstance(item, Mapping):
-            return {str(name): _on_host(tensor) for name, tensor in item.items()}
+            return {str(name): tensor for name, tensor in item.items()}
         tensors = item if isinstance(item, tuple | list) else (item,)
         if len(tensors) != len(self._names):
             raise DataError(
@@ -116,26 +111,12 @@ class Stream(Examples):
                 expected=f"{len(self._names)}: {', '.join(self._names)}",
                 remedy="yield mappings from input names to tensors",
             )
-        return dict(zip(self._names, map(_on_host, tensors), strict=True))
+        return dict(zip(self._names, tensors, strict=True))
 
 
 _PARTS = ("sampler", "batch_sampler", "dataset")
 
 
-def _on_host(tensor: Any) -> Any:
-    """Return a tensor in host memory as an array; others as they are.
-
-    What cannot be handed over stays what it is: the session that it is fed to says why.
-    """
-    if isinstance(tensor, np.ndarray) or not hasattr(tensor, "__dlpack_device__"):
-        return tensor
-    try:
-        kind, _ = tensor.__dlpack_device__()
-        return np.from_dlpack(tensor) if int(kind) == _ON_HOST else tensor
-    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
-        return tensor
-
-
 def _length(batch: Batch) -> int:
     shapes = (getattr(tensor, "shape", None) for tensor in batch.values())
-    return max((shape[0] for shape in shapes if isinstance(shape, tuple) and shape), default=0)
+    return max((shape[0] for shape in shapes if shape is not None and len(shape)), default=0)

@@ -37,7 +37,7 @@ class ShardedData(DataSet):
 
     def __init__(self, data: DataSet, rank: int, size: int) -> None:
         """Keep the whole; see `Shards.data`."""
-        super().__init__(data.arrays, data.where, mapped=data.mapped)
+        super().__init__(data.arrays, data.where)
         self._rank, self._shards = rank, size
 
     def steps(self, batch: int, *, drop_last: bool = False) -> int:

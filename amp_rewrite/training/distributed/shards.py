@@ -84,10 +84,10 @@ class Shards(ShardContext):
     def data(self, data: Any, names: Sequence[str] = ()) -> ShardedData | ShardedExamples:
         """Return examples whose batches are this shard's parts of the global ones.
 
-        Of arrays, in memory or in a folder of .npy files, a shard reads its own part alone.
+        Of arrays a shard reads its own part alone.
 
         Args:
-            data: A file or folder, arrays by input name, or an iterable of global batches.
+            data: A file, arrays by input name, or an iterable of global batches.
             names: The inputs of the step, for batches that are tuples.
 
         Raises:

@@ -164,8 +164,7 @@ def check_limit(optimizer: Optimizer, name: str, value: object) -> None:
             where=optimizer.get_name(),
             found=f"{name}={value}",
             remedy="pass it as inner_optimizer=, as in TensorFlow 2.4, which clips unscaled "
-            "gradients; or clip between compute_gradients and apply_gradients, or with "
-            "train-step --clip-norm",
+            "gradients; or clip between compute_gradients and apply_gradients",
         )
 
 

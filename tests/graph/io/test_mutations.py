@@ -9,9 +9,8 @@ from itertools import cycle, islice
 from pathlib import Path
 
 import mutation_models
-import mutation_pool
 import pytest
-from mutation_pool import Outcome, outcomes
+from mutation_pool import outcomes
 
 LEAST = 0.1
 """The share of mutants that must be accepted, and refused, for the mutations to mean anything."""
@@ -33,25 +32,3 @@ def test_mutants_of_small_models_give_nothing_but_amp_errors(tmp_path):
 @pytest.mark.slow
 def test_fifty_thousand_mutants_give_nothing_but_amp_errors(tmp_path):
     check(mutation_models.NAMES, range(1_000, 51_000), tmp_path)
-
-
-WORKERS = {
-    "died": "import os, sys; sys.stdin.readline(); os.abort()",
-    "hangs": "import sys, time; sys.stdin.readline(); time.sleep(60)",
-}
-
-
-@pytest.mark.parametrize("fate", WORKERS)
-def test_what_becomes_of_a_process_is_the_fate_of_its_mutant(fate, tmp_path, monkeypatch):
-    worker = tmp_path / "worker.py"
-    worker.write_text(WORKERS[fate], "utf-8")
-    monkeypatch.setattr(mutation_pool, "WORKER", worker)
-    if fate == "hangs":
-        monkeypatch.setattr(mutation_pool, "PATIENCE", 0.5)
-    found = list(outcomes([("loop", 1), ("scan", 2)], tmp_path))
-    assert [(o.model, o.seed, o.outcome) for o in found] == [("loop", 1, fate), ("scan", 2, fate)]
-
-
-def test_a_mutant_that_takes_long_is_a_fault():
-    assert Outcome("loop", 1, "accepted", 11.0, "").is_fault
-    assert not Outcome("loop", 1, "accepted", 9.0, "").is_fault

@@ -4,7 +4,6 @@ import errno
 import hashlib
 import os
 import threading
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.errors import LoadError
 from amp_rewrite.graph import threads
 from amp_rewrite.graph.io import write_streams as module
-from amp_rewrite.graph.io.write_streams import SEGMENT, write_streams
+from amp_rewrite.graph.io.write_streams import write_streams
 from amp_rewrite.graph.streams import FileRange, Stream
 
 CORES = 4
@@ -67,31 +66,6 @@ def test_streams_of_all_kinds_follow_each_other_without_gaps(tmp_path, output, m
     assert digest.digest() == hashlib.sha256(expected).digest()
 
 
-def test_nothing_to_write_is_an_empty_file(output):
-    write_streams([], output.fileno())
-    assert output.read() == b""
-
-
-def test_bytes_in_flight_are_bounded_whatever_the_size(tmp_path, output):
-    stream = zeros(tmp_path, 128)
-    tracemalloc.start()
-    write_streams([stream.converted(FLOAT16)], output.fileno())
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert os.fstat(output.fileno()).st_size == 64 << 20
-    assert peak < 2 * CORES * SEGMENT + CORES * (2 << 20)
-
-
-def test_what_functions_make_is_let_go_with_the_last_segment(output):
-    size = 1 << 20
-    streams = [Stream(size, np.dtype(np.uint8), lambda: np.ones(size, np.uint8))] * 100
-    tracemalloc.start()
-    write_streams(streams, output.fileno())
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 2 * (2 * CORES + 1) * SEGMENT
-
-
 @pytest.mark.parametrize("failing", [0, 5])
 def test_a_full_disk_stops_all_threads(failing, tmp_path, output, monkeypatch):
     real, calls = os.pwrite, []
@@ -122,27 +96,3 @@ def test_a_source_that_ends_early_is_named(tmp_path, output):
     os.truncate(tmp_path / "zeros", (64 << 20) - 100)
     with pytest.raises(LoadError, match="'zeros' is too short; found 100 bytes missing"):
         write_streams([stream], output.fileno())
-
-
-def test_an_observer_that_fails_stops_all_threads(tmp_path, output):
-    before = threading.active_count()
-
-    def fail(_data):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_streams([zeros(tmp_path, 64)], output.fileno(), fail)
-    assert threading.active_count() == before
-
-
-def test_small_streams_share_a_write(output, monkeypatch):
-    real, offsets = os.pwrite, []
-
-    def noted(file, data, offset):
-        offsets.append(offset)
-        return real(file, data, offset)
-
-    monkeypatch.setattr(os, "pwrite", noted)
-    write_streams((Stream.of_bytes(bytes([n % 256])) for n in range(10_000)), output.fileno())
-    assert offsets == [0]
-    assert output.read() == bytes(n % 256 for n in range(10_000))

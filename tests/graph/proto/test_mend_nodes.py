@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import onnx
-import onnx_ir as ir
 import pytest
 from rewrite_text import parse
 
 from amp_rewrite.errors import AmpWarning, GraphError
-from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.read_flat import read_flat
 
 ENDS = "g (float[4] x, bool t) => (float[4] y)"
@@ -38,14 +36,6 @@ def test_nodes_inside_graphs_are_sorted_and_what_they_read_comes_first() -> None
     assert mended(body, "2 nodes were out of order") == ["Sin", "If", "Exp", "Neg", "Relu"]
 
 
-def test_a_name_of_a_graph_inside_is_not_taken_for_one_outside() -> None:
-    body = """{ y0 = If(t) <
-        then_branch = p () => (float[4] a) { b = Exp(x) a = Neg(b) },
-        else_branch = q () => (float[4] c) { c = Relu(x) }>
-        y = Mul(y0, z) z = Sin(x) }"""
-    assert mended(body, "1 node was out of order")[-2:] == ["Sin", "Mul"]
-
-
 def test_nodes_of_a_function_are_sorted() -> None:
     proto = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 17, "own": 1]>'
@@ -56,12 +46,6 @@ def test_nodes_of_a_function_are_sorted() -> None:
         flat = read_flat(proto)
     (function,) = flat.functions.values()
     assert [function.graph.called(n).op_type for n in range(2)] == ["Neg", "Exp"]
-
-
-def test_a_node_that_stands_there_twice_stays_once() -> None:
-    body = """{ [one] h = Cast<to = 1>(x) a = Relu(h) [two] h = Cast<to = 1>(x) b = Neg(h)
-        y = Add(a, b) }"""
-    assert mended(body, "1 node stood in the file twice") == ["Cast", "Relu", "Neg", "Add"]
 
 
 @pytest.mark.parametrize(
@@ -76,16 +60,6 @@ def test_a_cycle_among_unsorted_nodes_is_refused() -> None:
     body = "{ y = Add(a, z) z = Exp(x) a = Relu(b) b = Neg(a) }"
     with pytest.raises(GraphError, match="the graph has a cycle"):
         read_flat(parse(f"{ENDS} {body}"))
-
-
-def test_objects_out_of_order_are_sorted() -> None:
-    x = ir.val("x", dtype=ir.DataType.FLOAT, shape=[4])
-    first = ir.node("Relu", [x])
-    second = ir.node("Exp", first.outputs)
-    graph = ir.Graph([x], second.outputs, nodes=[second, first], opset_imports={"": 17})
-    with pytest.warns(AmpWarning, match="1 node was out of order"):
-        model = load(ir.Model(graph, ir_version=8))
-    assert [node.op_type for node in model.graph] == ["Relu", "Exp"]
 
 
 def test_a_long_chain_in_the_wrong_order_is_sorted() -> None:

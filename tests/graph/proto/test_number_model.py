@@ -54,20 +54,6 @@ def test_values_have_the_types_and_shapes_that_the_file_gives_them() -> None:
     assert list(shape) == [4, 4]
 
 
-def test_the_last_declaration_of_an_output_counts() -> None:
-    proto = parse("g (float[2] x) => (float[N] y, float[2] y, y) <float[7] y> { y = Exp(x) }")
-    flat = number_model(proto, ExternalFiles(None))
-    y = number(flat, "y")
-    assert flat.shape(y) == [2]
-    assert flat.messages_of(y) == [*proto.graph.value_info, *proto.graph.output]
-
-
-def test_an_initializer_declares_itself() -> None:
-    flat = flat_of()
-    (held,) = [info.type for info in flat.messages_of(number(flat, "w"))][1:]
-    assert held == helper.make_tensor_type_proto(TensorProto.FLOAT, [4, 4])
-
-
 def test_a_sparse_initializer_has_a_shape_but_no_dense_tensor() -> None:
     proto = parse("g (float[2,4] x) => (float[2,4] y) { y = MatMul(x, s) }")
     values = helper.make_tensor("s", TensorProto.FLOAT, [1], [1.0])
@@ -104,20 +90,6 @@ def test_a_constant_node_holds_a_tensor(value: str, expected: np.ndarray) -> Non
     np.testing.assert_array_equal(block, expected.reshape(-1))
 
 
-def test_strings_and_other_nodes_hold_no_numbers() -> None:
-    flat = number_model(
-        parse('g (x) => (y, z) { y = Constant<value_string = "a">() z = Exp(x) }'),
-        ExternalFiles(None),
-    )
-    assert [flat.held(0), flat.held(1)] == [None, None]
-
-
-def test_a_string_that_is_not_utf8_stays_bytes() -> None:
-    proto = parse("g (x) => (y) { y = custom.Op<a = 1>(x) }")
-    proto.graph.node[0].attribute[0].CopyFrom(helper.make_attribute("a", b"\xff"))
-    assert number_model(proto, ExternalFiles(None)).attributes(0)["a"].value == b"\xff"
-
-
 def test_a_node_without_a_name_is_given_one_that_is_free() -> None:
     proto = parse("g (x) => (y) { h = Exp(x) y = Exp(h) }")
     proto.graph.node[0].name = "Exp_1"
@@ -125,22 +97,6 @@ def test_a_node_without_a_name_is_given_one_that_is_free() -> None:
     assert flat.node_names == ["Exp_1", "Exp_1_2"]
     assert flat.given == {1}
     assert proto.graph.node[1].name == ""
-
-
-def test_value_info_of_nothing_is_noted() -> None:
-    proto = parse("g (float[2] x) => (y) { y = Exp(x) }")
-    proto.graph.value_info.add(name="nothing")
-    proto.graph.value_info.add(name="x")
-    flat = number_model(proto, ExternalFiles(None))
-    assert [info.name for info in flat.unused[0]] == ["nothing"]
-    assert flat.declared[number(flat, "x")].info == proto.graph.value_info[1]
-
-
-def test_what_training_binds_is_bound() -> None:
-    proto = parse("g (x) => (y) { y = Exp(x) }")
-    proto.training_info.add().update_binding.add(key="y", value="z")
-    flat = number_model(proto, ExternalFiles(None))
-    assert flat.bound == {number(flat, "y")}
 
 
 def test_a_function_is_numbered_by_itself_and_has_defaults() -> None:

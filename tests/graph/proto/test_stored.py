@@ -8,11 +8,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from amp_rewrite.errors import GraphError, LoadError
 from amp_rewrite.graph.proto.external import ExternalFiles, Location
-from amp_rewrite.graph.proto.stored import check_sparse, check_tensor
+from amp_rewrite.graph.proto.stored import check_tensor
 
 NO_FILES = ExternalFiles(None)
 ARRAYS = [
@@ -66,12 +66,6 @@ def test_a_tensor_in_a_file_is_located_and_streamed(tmp_path: Path) -> None:
     assert read(tensor.stored).tobytes() == np.arange(4, dtype=np.float32).tobytes()
 
 
-def test_a_tensor_in_a_message_has_no_file() -> None:
-    tensor = check_tensor(numpy_helper.from_array(np.zeros(2)), NO_FILES, "here")
-    with pytest.raises(ValueError, match="the data are in the message"):
-        _ = tensor.stored
-
-
 @pytest.mark.parametrize(
     ("dims", "entries", "problem"),
     [
@@ -109,31 +103,3 @@ def test_a_malformed_tensor_is_refused(fields: dict[str, Any], problem: str) -> 
     proto = TensorProto(**{"data_type": TensorProto.FLOAT, "dims": [2], **fields})
     with pytest.raises(GraphError, match=problem):
         check_tensor(proto, NO_FILES, "here")
-
-
-def sparse(indices: np.ndarray, dims: list[int]) -> SparseTensorProto:
-    values = numpy_helper.from_array(np.ones(2, np.float32), "s")
-    return helper.make_sparse_tensor(values, numpy_helper.from_array(indices), dims)
-
-
-@pytest.mark.parametrize("indices", [np.array([0, 7]), np.array([[0, 0], [1, 3]])])
-def test_a_sparse_tensor_has_flat_or_full_indices(indices: np.ndarray) -> None:
-    check_sparse(sparse(indices, [2, 4]), NO_FILES, "here")
-    with pytest.raises(GraphError, match="an index of a sparse tensor is out of range"):
-        check_sparse(sparse(indices, [2, 3]), NO_FILES, "here")
-
-
-@pytest.mark.parametrize(
-    ("indices", "dims", "problem"),
-    [
-        (np.array([0]), [2, 4], "do not agree"),
-        (np.array([0, -1]), [2, 4], "out of range"),
-        (np.array([0, 1], np.int32), [2, 4], "indices must be int64"),
-        (np.array([0, 1]), [1 << 20, 1 << 20], "too large to be read as a dense one"),
-    ],
-)
-def test_a_malformed_sparse_tensor_is_refused(
-    indices: np.ndarray, dims: list[int], problem: str
-) -> None:
-    with pytest.raises(GraphError, match=problem):
-        check_sparse(sparse(indices, dims), NO_FILES, "here")

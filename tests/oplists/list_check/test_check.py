@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
 
 import onnx
 import onnx.parser
 import pytest
 import yaml
 
-from amp_rewrite.kernels.kernel_table import KernelTable
-from amp_rewrite.oplists.entries import Entry, ListName
-from amp_rewrite.oplists.files import builtin_names
 from amp_rewrite.oplists.list_check.check import (
     CheckReport,
     Finding,
     RuntimeOperators,
     Severity,
     check_lists,
-    has_low_kernel,
     runtime_operators,
 )
 
@@ -35,17 +29,6 @@ def _a_newer_runtime_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     found = runtime_operators()
     if found is None or not found.is_the_tables:
         monkeypatch.setattr("amp_rewrite.oplists.list_check.check.runtime_operators", lambda: None)
-
-
-@pytest.fixture(scope="module")
-def tool() -> ModuleType:
-    path = ROOT / "tools" / "check_lists.py"
-    spec = importlib.util.spec_from_file_location("check_lists_tool", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def check(folder: Path, text: str) -> CheckReport:
@@ -121,18 +104,6 @@ def test_an_entry_without_a_kernel_must_say_why(tmp_path: Path) -> None:
     assert len(report.findings) == 1
     assert expected in messages(report)[0]
     assert check(tmp_path, text.replace("why: w", "why: w, no_kernel: cpu only")).ok
-
-
-def test_a_needless_remark_about_kernels_is_found(tmp_path: Path) -> None:
-    report = check(tmp_path, BASE + "no_kernel:\n  - {op: MatMul, why: w}\n")
-    assert "MatMul says `no_kernel`, but CUDAExecutionProvider" in messages(report)[0]
-
-
-def test_a_kernel_that_leaves_one_variable_free_does_not_count_if_it_fixes_another() -> None:
-    # CPU MultiHeadAttention has T = float32 and does not constrain QK.
-    entry = Entry("MultiHeadAttention", "com.microsoft", ListName.ALLOW, "w")
-    assert has_low_kernel(KernelTable.load("CUDAExecutionProvider"), entry, "float16")
-    assert not has_low_kernel(KernelTable.load("CPUExecutionProvider"), entry, "float16")
 
 
 def test_an_unreadable_list_is_a_finding(tmp_path: Path) -> None:
@@ -230,12 +201,6 @@ def test_an_unreadable_model_is_a_finding(tmp_path: Path, content: bytes | None)
     assert messages(report)[0].startswith("the model cannot be read: ")
 
 
-def test_a_positional_onnx_file_is_a_model(tmp_path: Path) -> None:
-    report = check_lists([str(tmp_path / "m.ONNX")])
-    assert report.models == (str(tmp_path / "m.ONNX"),)
-    assert len(report.lists) == len(builtin_names())
-
-
 def test_json_and_github_carry_the_same_findings() -> None:
     finding = Finding.at("a,b/l.yaml:3", "50% wrong\nhere")
     model = Finding(Severity.WARNING, "m.onnx", None, "odd")
@@ -254,15 +219,6 @@ def test_json_and_github_carry_the_same_findings() -> None:
         "::error file=a%2Cb/l.yaml,line=3,title=amp-rewrite check-lists::50%25 wrong%0Ahere",
         "::warning file=m.onnx,title=amp-rewrite check-lists::odd",
     ]
-
-
-def test_the_script_prints_and_exits_with_the_outcome(
-    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert tool.main(["float16_cuda"]) == 0
-    assert "no errors" in capsys.readouterr().out
-    assert tool.main(["--format", "json", str(tmp_path / "none.yaml")]) == 1
-    assert json.loads(capsys.readouterr().out)["ok"] is False
 
 
 def test_the_pre_commit_hooks_and_the_action_call_the_command() -> None:

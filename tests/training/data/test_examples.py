@@ -1,8 +1,7 @@
-"""Examples from files, folders, arrays and loaders: which are in which batch; what is refused."""
+"""Examples from files, arrays and loaders: which are in which batch; what is refused."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -13,22 +12,12 @@ import pytest
 
 from amp_rewrite.errors import DataError
 from amp_rewrite.training.data.as_examples import as_examples
-from amp_rewrite.training.data.data_set import DataSet
 from amp_rewrite.training.data.examples import Examples
-from amp_rewrite.training.data.prefetch import prefetched
 from amp_rewrite.training.data.stream import Stream
-
-pa = pytest.importorskip("pyarrow")
-parquet = pytest.importorskip("pyarrow.parquet")
 
 X = np.arange(46, dtype=np.float32).reshape(23, 2)
 T = np.arange(23)
 NAMES = ("x", "t")
-
-
-def table() -> Any:
-    column = pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), 2)
-    return pa.table({"x": column, "t": pa.array(T)})
 
 
 def made(kind: str, path: Path) -> Any:
@@ -37,38 +26,11 @@ def made(kind: str, path: Path) -> Any:
         return {"x": X, "t": T}
     if kind == "tuple":
         return (X, T)
-    if kind == "npz":
-        np.savez(path / "data.npz", x=X, t=T)
-        return path / "data.npz"
-    if kind == "npy folder":
-        np.save(path / "x.npy", X)
-        np.save(path / "t.npy", T)
-        return path
-    if kind == "parquet":
-        parquet.write_table(table(), path / "data.parquet", row_group_size=5)
-        return str(path / "data.parquet")
-    if kind == "arrow":
-        with pa.ipc.new_file(path / "data.arrow", table().schema) as file:
-            file.write_table(table(), max_chunksize=4)
-        return path / "data.arrow"
-    if kind == "arrow stream":
-        with pa.ipc.new_stream(path / "data.arrow", table().schema) as file:
-            file.write_table(table(), max_chunksize=4)
-        return path / "data.arrow"
-    if kind == "lists":  # as pandas and datasets write them
-        lists = table().set_column(0, "x", pa.array(list(X), pa.list_(pa.float32())))
-        parquet.write_table(lists, path / "data.parquet", row_group_size=5)
-        return path / "data.parquet"
-    half = table()
-    parquet.write_table(half.slice(0, 11), path / "0.parquet", row_group_size=4)
-    parquet.write_table(half.slice(11), path / "1.parquet", row_group_size=4)
-    return path
+    np.savez(path / "data.npz", x=X, t=T)
+    return path / "data.npz"
 
 
-KINDS = (
-    *("mapping", "tuple", "npz", "npy folder", "parquet", "arrow", "arrow stream"),
-    *("lists", "parquet folder"),
-)
+KINDS = ("mapping", "tuple", "npz")
 
 
 def rows(batches: Iterator[dict[str, Any]]) -> list[list[int]]:
@@ -118,32 +80,6 @@ def test_data_are_told_from_others_by_their_signature(kind: str, tmp_path: Path)
     assert as_examples(given, NAMES).signature != other.signature
 
 
-def test_a_folder_is_mapped_and_not_read(tmp_path: Path) -> None:
-    """A file with a hole, far larger than what a batch reads."""
-    shape = (2**20, 1024)
-    np.lib.format.open_memmap(tmp_path / "x.npy", mode="w+", dtype=np.float32, shape=shape)
-    examples = as_examples(tmp_path, ("x",))
-    assert examples.size == 2**20
-    first = next(iter(examples.epoch(8, seed=0)))
-    assert first["x"].shape == (8, 1024)
-    assert isinstance(examples, DataSet)
-    assert examples.mapped
-
-
-def test_fixed_shape_tensors_and_nested_lists_have_their_shapes(tmp_path: Path) -> None:
-    images = np.arange(2 * 3 * 4, dtype=np.float32).reshape(2, 3, 4)
-    inner = pa.FixedSizeListArray.from_arrays(pa.array(images.reshape(-1)), 4)
-    nested = pa.FixedSizeListArray.from_arrays(inner, 3)
-    tensor = pa.FixedShapeTensorArray.from_numpy_ndarray(images)
-    with_both = pa.table({"nested": nested, "tensor": tensor, "b": pa.array([True, False])})
-    with pa.ipc.new_file(tmp_path / "t.feather", with_both.schema) as file:
-        file.write_table(with_both)
-    (found,) = as_examples(tmp_path / "t.feather", ()).epoch(2)
-    np.testing.assert_array_equal(found["nested"], images)
-    np.testing.assert_array_equal(found["tensor"], images)
-    assert found["b"].tolist() == [True, False]
-
-
 class Loader:
     """As PyTorch's DataLoader: a length, a sampler, batches anew for each epoch."""
 
@@ -180,41 +116,11 @@ def test_a_function_gives_each_epoch_an_iterator() -> None:
         assert [len(b["t"]) for b in examples.epoch(1)] == [5, 5, 5, 5, 3]
 
 
-def test_tensors_come_by_dlpack_without_a_copy() -> None:
-    class Tensor:
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return X.__dlpack_device__()
-
-        def __dlpack__(self, **options: Any) -> Any:
-            return X.__dlpack__(**options)
-
-    (found,) = as_examples([[Tensor()]], ("x",)).epoch(1)
-    assert np.shares_memory(found["x"], X)
-
-
-def test_a_tensor_that_cannot_be_handed_over_is_left_to_the_session() -> None:
-    class Tensor:
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return X.__dlpack_device__()
-
-        def __dlpack__(self, **options: Any) -> Any:
-            raise BufferError("it requires a gradient")
-
-    tensor = Tensor()
-    (found,) = as_examples([[tensor]], ("x",)).epoch(1)
-    assert found["x"] is tensor
-
-
 def test_a_source_that_ends_before_the_place_where_an_epoch_goes_on_is_an_error() -> None:
     examples = as_examples(lambda: iter([{"t": T}]), NAMES)
     assert list(examples.epoch(1, start=1)) == []
     with pytest.raises(DataError, match=r"fewer batches than were seen .* found 1; .* at least 2"):
         list(examples.epoch(1, start=2))
-
-
-def test_columns_in_another_order_are_the_same_columns(tmp_path: Path) -> None:
-    _two_files(tmp_path, table(), table().select(["t", "x"]))
-    assert [len(part) for part in rows(as_examples(tmp_path, NAMES).epoch(40))] == [40, 6]
 
 
 def test_an_iterator_that_was_read_is_an_error_that_says_what_to_pass() -> None:
@@ -229,106 +135,11 @@ def write(path: Path, name: str, content: bytes) -> Path:
     return path / name
 
 
-def _with_nulls(path: Path) -> Path:
-    parquet.write_table(pa.table({"t": pa.array([1, None])}), path / "n.parquet")
-    return path / "n.parquet"
-
-
-def _with_words(path: Path) -> Path:
-    parquet.write_table(pa.table({"t": pa.array(["a", "b"])}), path / "w.parquet")
-    return path / "w.parquet"
-
-
-def _with_lists(path: Path) -> Path:
-    parquet.write_table(pa.table({"t": pa.array([[1], [1, 2]])}), path / "l.parquet")
-    return path / "l.parquet"
-
-
-def _with_lists_by_group(path: Path) -> Path:
-    parquet.write_table(pa.table({"t": [[1], [2, 3]]}), path / "g.parquet", row_group_size=1)
-    return path / "g.parquet"
-
-
-def _two_files(path: Path, first: Any, second: Any) -> Path:
-    parquet.write_table(first, path / "a.parquet")
-    parquet.write_table(second, path / "b.parquet")
-    return path
-
-
-def _other_name(path: Path) -> Path:
-    return _two_files(path, table(), table().rename_columns(["y", "t"]))
-
-
-def _other_type(path: Path) -> Path:
-    return _two_files(path, table(), table().set_column(1, "t", pa.array(T.astype(np.int32))))
-
-
-def _other_shape(path: Path) -> Path:
-    column = pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)[:23]), 1)
-    return _two_files(path, table(), table().set_column(0, "x", column))
-
-
-def _two_of_a_name(path: Path) -> Path:
-    parquet.write_table(pa.table([T, T], names=["t", "t"]), path / "d.parquet")
-    return path / "d.parquet"
-
-
-def _tensors(path: Path, rows: list[Any], kind: Any = None) -> Path:
-    kind = pa.float32() if kind is None else kind
-    storage = pa.array(rows, pa.list_(kind, 6))
-    tensors = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(kind, (2, 3)), storage)
-    parquet.write_table(pa.table({"x": tensors}), path / "f.parquet")
-    return path / "f.parquet"
-
-
-def _objects(path: Path) -> Path:
-    np.save(path / "x.npy", np.array([{}], object), allow_pickle=True)
-    return path
-
-
 REFUSED = {
     "nothing": (lambda _: None, "no data; found an object of type NoneType"),
     "an unknown suffix": (lambda p: write(p, "x.txt", b"1"), "unknown kind of data"),
     "no file": (lambda p: p / "none.npz", "none.npz"),
-    "an empty folder": (lambda p: p, "hold no examples"),
-    "no parquet": (lambda p: write(p, "x.parquet", b"PAR1 not"), "the data cannot be read"),
-    "no arrow": (lambda p: write(p, "x.arrow", b"ARROW1"), "the data cannot be read"),
-    "no npy": (lambda p: write(p, "x.npy", b"\x93NUMPY").parent, "the array cannot be read"),
-    "pickled objects": (_objects, "the array cannot be read"),
-    "nulls": (_with_nulls, "'t' has rows without a value; found 1 nulls"),
-    "a tensor that is null": (
-        lambda p: _tensors(p, [[1] * 6, None]),
-        "'x' has rows without a value; found 1 nulls|Expected all lists to be of size",
-    ),
-    "a null in a tensor": (
-        lambda p: _tensors(p, [[1, None, 3, 4, 5, 6]]),
-        "'x' has rows without a value; found 1 nulls",
-    ),
-    "tensors of bools": (
-        lambda p: _tensors(p, [[True] * 6], pa.bool_()),
-        "the data cannot be read; found tensors of bools",
-    ),
-    "no rows": (lambda p: _tensors(p, []), "f.parquet: the data hold no examples"),
-    "columns of other names": (
-        _other_name,
-        r"b\.parquet: the files have different columns: 'x'; found no such column; "
-        r"expected float \[2\], as in a\.parquet",
-    ),
-    "columns of other types": (
-        _other_type,
-        r"different columns: 't'; found int32 \[\]; expected int64 \[\]",
-    ),
-    "columns of other shapes": (
-        _other_shape,
-        r"different columns: 'x'; found float \[1\]; expected float \[2\]",
-    ),
-    "two columns of a name": (_two_of_a_name, "two columns have one name; found 't'"),
-    "words": (_with_words, "'t' holds no numbers of one shape; found string"),
-    "lists": (_with_lists, "'t' has lists of different lengths; found 1 and 2"),
-    "lists that agree in each row group alone": (
-        _with_lists_by_group,
-        r"the rows of 't' have different shapes; found \[1\] and \[2\]",
-    ),
+    "a folder": (lambda p: p, "unknown kind of data; found a folder; expected .npz or .csv"),
     "too few arrays": (lambda _: (X,), "another number of arrays .* found 1; expected 2: x, t"),
     "other lengths": (lambda _: (X, T[:3]), "different numbers of examples"),
     "ragged": (lambda _: {"x": [[1], [1, 2]]}, "x: no array"),
@@ -343,25 +154,6 @@ def test_what_is_no_data_is_refused_in_one_line(case: str, tmp_path: Path) -> No
     with pytest.raises(DataError, match=message) as caught:
         list(as_examples(make(tmp_path), NAMES).epoch(4))
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("ahead", [0, 1, 3])
-def test_items_keep_their_order_and_errors_their_place(ahead: int) -> None:
-    def items() -> Iterator[int]:
-        yield from range(10)
-        raise DataError("the eleventh is missing")
-
-    found: list[int] = []
-    with pytest.raises(DataError, match="eleventh"):
-        found.extend(prefetched(items(), ahead))
-    assert found == list(range(10))
-
-
-def test_a_thread_that_nobody_reads_from_ends() -> None:
-    reader = prefetched(iter(range(10**9)), 2)
-    assert next(reader) == 0
-    reader.close()
-    assert not [t for t in threading.enumerate() if "prefetch" in t.name]
 
 
 def test_examples_are_passed_through() -> None:

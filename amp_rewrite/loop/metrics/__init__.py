@@ -1,1 +1,0 @@
-"""What is measured on held-out examples."""
