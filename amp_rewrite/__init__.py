@@ -97,11 +97,9 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.training.loss_scaling.get import get_loss_scale as get_loss_scale
     from amp_rewrite.training.session.training_session import TrainingSession as TrainingSession
     from amp_rewrite.training.step.build_step import build_step as build_step
-    from amp_rewrite.training.training_info import (
+    from amp_rewrite.training.training_operators import (
         lower_training_operators as lower_training_operators,
     )
-    from amp_rewrite.training.training_info import read_training_info as read_training_info
-    from amp_rewrite.training.training_info import write_training_info as write_training_info
 else:  # a name is imported when it is first asked for: what rewrites loads nothing that trains
     from importlib import import_module as _import_module
 
@@ -157,7 +155,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "training.graph.recompute": "recompute",
         "training.graph.store_weights": "store_weights",
         "training.graph.training_graph": "GraphValue value",
-        "training.training_info": "lower_training_operators read_training_info write_training_info",
+        "training.training_operators": "lower_training_operators",
         "base.version": "__version__",
     }
     """Module -> the public names in it; those of the package itself are modules."""

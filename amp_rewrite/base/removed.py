@@ -7,11 +7,18 @@ from collections.abc import Mapping
 COMMANDS: Mapping[str, str] = {}
 """Command -> the remedy."""
 
-FLAGS: Mapping[str, str] = {}
+FLAGS: Mapping[str, str] = {
+    "--cuda-graph": "leave it out: each step is run as usual",
+    "--recompute": "use smaller batches with --accumulate, which need less memory too",
+}
 """Option of a command -> the remedy."""
 
 ARGUMENTS: Mapping[str, str] = {}
 """Keyword argument of a rewrite in Python -> the remedy."""
 
-NAMES: Mapping[str, str] = {}
+NAMES: Mapping[str, str] = {
+    "read_training_info": "build a training step with an optimizer's minimize",
+    "recompute": "use smaller batches with minimize(loss, accumulate=N), which need less memory too",
+    "write_training_info": "save the step with build_step and save",
+}
 """Public name of `amp_rewrite` -> the remedy."""

@@ -17,9 +17,7 @@ from amp_rewrite.loop.metrics.get_metric import NAMES
 from amp_rewrite.loop.recipe.training_run import RunOptions
 
 OPTIONS: Mapping[str, ArgumentInfo | OptionInfo] = {
-    "step": typer.Argument(
-        help="The step from `amp-rewrite train-step`, or a model with training_info."
-    ),
+    "step": typer.Argument(help="The step from `amp-rewrite train-step`."),
     "data": typer.Option(
         help="Training data: .npz or a folder of .npy files (one array per input, examples along "
         "the first axis); CSV, Parquet or Arrow (one column per input); a folder of images by "

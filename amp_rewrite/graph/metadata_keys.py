@@ -33,8 +33,6 @@ EXPONENTS_KEY = "amp_rewrite.exponents"
 """Which values the model computes times which powers of two, as JSON."""
 FORWARD_KEY = "amp_rewrite.forward"
 """The structure of the model that a step model trains, packed."""
-ROLES_KEY = "amp_rewrite.training"
-"""On `TrainingInfoProto.algorithm`: the roles of what it updates, as JSON."""
 CHECKPOINT_KEY = "amp_rewrite.checkpoint"
 """In a checkpoint instead: its version, roles and progress, as JSON."""
 

@@ -12,8 +12,6 @@ import onnx
 import pytest
 from event_files import scalars
 from handmade import CLASSIFIER, FORWARD, batch, model_of, train_op
-from training_models import adam_mlp
-from training_models import batch as info_batch
 from typer import Typer
 from typer.testing import CliRunner
 
@@ -139,28 +137,6 @@ def test_accuracy_is_evaluated_where_the_loss_compares_classes(folder):
     assert "accuracy 9" in result.stdout or "accuracy 100" in result.stdout
     last = rows_of(folder / "m.csv")[-1]
     assert float(last["eval_accuracy"]) >= 0.9
-
-
-def test_a_model_with_training_info_trains_without_a_step(folder):
-    model = adam_mlp()
-    onnx.save(model, "info.onnx")
-    np.savez("info.npz", **info_batch(0))
-    result = command("--data", "info.npz", "--epochs", "60", "-o", "trained.onnx", "--checkpoint",
-                     "c", "--eval", "info.npz", step="info.onnx")  # fmt: skip
-    assert "60 epochs, 60 steps" in result.stdout
-    trained = load("trained.onnx")
-    with amp.TrainingSession(amp.read_training_info("info.onnx")) as session:
-        first = session.run(info_batch(0))["loss"]
-        session.restore("c")
-        assert session.evaluate(info_batch(0))["loss"] < first / 4
-        weights = session.state_dict()
-    assert [n.op_type for n in trained.graph] == [n.op_type for n in model.graph.node]
-    for name in ("W1", "B1", "W2", "B2"):
-        found = trained.graph.initializers[name].const_value.numpy()
-        np.testing.assert_array_equal(found, weights[name])
-    command("--data", "info.npz", "--epochs", "61", "--checkpoint", "c", "--resume",
-            step="info.onnx")  # fmt: skip
-    assert read_checkpoint("c").progress["step"] == 61
 
 
 def fixed_batch():

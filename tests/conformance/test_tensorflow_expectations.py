@@ -149,17 +149,6 @@ def test_added_slots_and_weights_are_in_steps_and_checkpoints(
         assert session.state_dict()["extra"].tolist() == [7, 8, 9]
 
 
-def test_added_slots_and_weights_are_in_the_format_for_training() -> None:
-    optimizer = Adam(0.1)
-    op = optimizer.minimize(loss_of())
-    slot = optimizer.add_slot("w", "avg", [5.0, 6.0])
-    optimizer.add_weight("extra", (3,), initializer="ones")
-    with amp.TrainingSession(amp.read_training_info(amp.write_training_info(op))) as session:
-        session.run(FEEDS)
-        found = session.state_dict()
-    assert (found[slot.name].tolist(), found["extra"].tolist()) == ([5, 6], [1, 1, 1])
-
-
 @pytest.mark.parametrize("initializer", [None, [None, 1.0], "random", [1, 2, 3], 1j, [[1], [1, 2]]])
 def test_impossible_initializers_are_refused_by_slots_and_weights(initializer: Any) -> None:
     optimizer, loss = Adam(), loss_of()

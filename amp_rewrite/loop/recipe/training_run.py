@@ -11,9 +11,7 @@ from typing import Self
 from amp_rewrite import targets
 from amp_rewrite.distributed import Shards, started
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.model_files import check_output_path, check_writable
-from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.loop.epoch_loop import resume, train
 from amp_rewrite.loop.metrics.get_metric import get
 from amp_rewrite.loop.metrics.metric import Metric
@@ -27,12 +25,10 @@ from amp_rewrite.loop.trainer import Trainer
 from amp_rewrite.targets import CPU
 from amp_rewrite.training.data.as_examples import read_examples
 from amp_rewrite.training.data.examples import Examples
-from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.session.adapter_files import TENSORS
 from amp_rewrite.training.session.input_checks import ALLOW
 from amp_rewrite.training.session.partial_restore import Restored
 from amp_rewrite.training.session.training_session import TrainingSession
-from amp_rewrite.training.training_info import has_training_info, read_training_info
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +231,7 @@ def _check(options: RunOptions) -> None:
 
 def _session(options: RunOptions, group: Shards | None) -> TrainingSession:
     return TrainingSession(
-        _source(options.step),
+        options.step,
         [targets.provider_named(name) for name in options.provider or [CPU]],
         threads=options.threads,
         target=options.target,
@@ -244,14 +240,6 @@ def _session(options: RunOptions, group: Shards | None) -> TrainingSession:
         shards=group,
         non_finite=options.non_finite,
     )
-
-
-def _source(path: Path) -> Path | TrainOp:
-    """Return the path of a step, or the step that a model's training_info describes."""
-    model = load(path)
-    if STEP_KEY in model.metadata_props or not has_training_info(model):
-        return path
-    return read_training_info(path)
 
 
 def _examples(

@@ -100,7 +100,7 @@ class Optimizer(BasicOptimizer):
             **options: See `compute_gradients`.
 
         Returns:
-            The step, for TrainingSession, build_step or write_training_info.
+            The step, for TrainingSession or build_step.
 
         Raises:
             GradientError: An operator between a variable and the loss has no gradient rule.
