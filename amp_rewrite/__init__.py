@@ -89,7 +89,6 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.training.graph.freeze import frozen as frozen
     from amp_rewrite.training.graph.freeze import unfreeze as unfreeze
     from amp_rewrite.training.graph.lora import lora as lora
-    from amp_rewrite.training.graph.recompute import recompute as recompute
     from amp_rewrite.training.graph.store_weights import store_weights as store_weights
     from amp_rewrite.training.graph.training_graph import GraphValue as GraphValue
     from amp_rewrite.training.graph.training_graph import value as value
@@ -152,7 +151,6 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "loop.trainer": "Trainer train",
         "training.graph.freeze": "freeze frozen unfreeze",
         "training.graph.lora": "lora",
-        "training.graph.recompute": "recompute",
         "training.graph.store_weights": "store_weights",
         "training.graph.training_graph": "GraphValue value",
         "training.training_operators": "lower_training_operators",

@@ -9,7 +9,7 @@ COMMANDS: Mapping[str, str] = {}
 
 FLAGS: Mapping[str, str] = {
     "--cuda-graph": "leave it out: each step is run as usual",
-    "--recompute": "use smaller batches with --accumulate, which need less memory too",
+    "--recompute": "use smaller batches with --accumulate to need less memory",
 }
 """Option of a command -> the remedy."""
 
@@ -18,7 +18,7 @@ ARGUMENTS: Mapping[str, str] = {}
 
 NAMES: Mapping[str, str] = {
     "read_training_info": "build a training step with an optimizer's minimize",
-    "recompute": "use smaller batches with minimize(loss, accumulate=N), which need less memory too",
+    "recompute": "use smaller batches with minimize(loss, accumulate=N) to need less memory",
     "write_training_info": "save the step with build_step and save",
 }
 """Public name of `amp_rewrite` -> the remedy."""

@@ -48,8 +48,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "Loss scale": ("loss_scale", "loss_scale_option", "conditional", "max_skips"),
     "Advanced": (
-        *("infer_after_allow", "move_casts", "recompute", "fetch", "cross_shard", "shards"),
-        *("emulate", "cuda_graph", "non_finite", "ahead", "threads", "shuffle", "loss_option"),
+        *("infer_after_allow", "move_casts", "fetch", "cross_shard", "shards"),
+        *("emulate", "non_finite", "ahead", "threads", "shuffle", "loss_option"),
     ),
 }
 """Group -> the parameters of commands that stand there; every other one stands in the first."""

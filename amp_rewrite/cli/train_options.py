@@ -90,10 +90,6 @@ OPTIONS: Mapping[str, ArgumentInfo | OptionInfo] = {
         "part of every batch."
     ),
     "emulate": typer.Option(help="Emulate 16-bit rounding, which the CPU provider does not do."),
-    "cuda_graph": typer.Option(
-        "--cuda-graph",
-        help="Capture each step as a CUDA graph; needs a step with --conditional select.",
-    ),
     "non_finite": typer.Option(
         help="NaN and infinite values in the data: allow, count (and print) or refuse."
     ),

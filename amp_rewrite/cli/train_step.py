@@ -33,7 +33,6 @@ from amp_rewrite.loop.recipe.chosen_optimizer import (
 )
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.records import Summary
-from amp_rewrite.training.graph.recompute import recompute as choose_recomputed
 from amp_rewrite.training.graph.training_graph import GraphValue, State, training_graph
 from amp_rewrite.training.optimizers.registry import NAMES
 from amp_rewrite.training.step.build_step import step_model
@@ -146,13 +145,6 @@ def train_step(
             "for some of them. --option rounding=stochastic (or compensated) rounds the updates."
         ),
     ] = None,
-    recompute: Annotated[
-        str | None,
-        typer.Option(
-            help="Recompute activations in the backward pass instead of storing them: 'every 2 "
-            "blocks', or patterns of node names."
-        ),
-    ] = None,
     train_statistics: Annotated[
         bool | None,
         typer.Option(
@@ -231,8 +223,6 @@ def train_step(
     graph = training_graph(model)
     add_adapters(model, lora, lora_option or ())
     store(model, store_weights)
-    if recompute is not None:
-        choose_recomputed(model, recompute)
     chosen = variables_of(minimized, variable or (), freeze or (), unfreeze or ())
     graph.freezing.train_statistics = train_statistics
     graph.freezing.train_dropout = train_dropout

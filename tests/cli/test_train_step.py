@@ -334,8 +334,6 @@ WRONG = {
     "no rank": (["--lora", "w", "--lora-option", "rank=0"], "rank"),
     "no such storage": (["--store-weights", "int8"], "int8"),
     "nothing to store": (["--store-weights", "bfloat16:z*"], r"'z\*'"),
-    "no nodes": (["--recompute", "nothing/*"], r"nothing/\*"),
-    "no blocks": (["--recompute", "every 0 blocks"], "impossible number of blocks; found 0"),
     "no fetch": (["--fetch", "nope"], "computes no value 'nope'"),
     "input": (["-o", "forward.onnx"], "the output is the input"),
     "no folder": (["-o", "no/step.onnx"], "the folder of the output does not exist"),
@@ -431,11 +429,8 @@ def test_adapters_are_trained_and_what_is_named_besides():
     assert len(besides.adapters) == 1
 
 
-def test_weights_are_stored_low_and_activations_computed_again():
-    info = config_of(
-        *("--store-weights", "bfloat16", "--option", "rounding=stochastic"),
-        *("--recompute", "every block"),
-    )
+def test_weights_are_stored_low():
+    info = config_of("--store-weights", "bfloat16", "--option", "rounding=stochastic")
     kinds = {s.name: s.dtype for s in info.states if s.role == "variable"}
     assert kinds == {"w": "bfloat16", "b": "bfloat16"}
     some = config_of("--store-weights", "float16:w")

@@ -309,8 +309,6 @@ VALUES: dict[str, Callable[[], Call]] = {
     "lora": lambda: (amp.lora, {"model": model(), "variables": "w"}),
     "export_adapters": lambda: (adapted().export_adapters, {"folder": "adapter"}),
     "store_weights": lambda: (amp.store_weights, {"model": model(), "variables": "w", "dtype": "bfloat16"}),
-    "Storage": lambda: (opt.Storage, {"rounding": "nearest", "slot_dtype": "bfloat16"}),
-    "recompute": lambda: (amp.recompute, {"model": model(), "nodes": "every block"}),
     "unfreeze": lambda: (amp.unfreeze, {"model": model(), "variables": "w"}),
     "frozen": lambda: (amp.frozen, {"model": model()}),
     "epoch": lambda: (sharded().epoch, {"batch": 2}),

@@ -67,7 +67,6 @@ class RunOptions:
     threads: int = 0
     shards: str | None = None
     emulate: bool = False
-    cuda_graph: bool = False
     non_finite: str = ALLOW
     ahead: int | None = None
 
@@ -236,7 +235,6 @@ def _session(options: RunOptions, group: Shards | None) -> TrainingSession:
         threads=options.threads,
         target=options.target,
         emulate=options.emulate,
-        cuda_graph=options.cuda_graph,
         shards=group,
         non_finite=options.non_finite,
     )

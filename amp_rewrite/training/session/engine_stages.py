@@ -26,16 +26,15 @@ from amp_rewrite.targets import CPU, OPENVINO, provider_named
 from amp_rewrite.training.builder.known import dims
 from amp_rewrite.training.grad.rules.window import static
 from amp_rewrite.training.graph.prepare import record_types
-from amp_rewrite.training.session.captured_program import make_static
 from amp_rewrite.training.session.compiled_program import WHAT, StageProgram, StateTensors
 from amp_rewrite.training.session.device_limits import check_fed_integers
 from amp_rewrite.training.session.feeds import feed_shape
+from amp_rewrite.training.session.static_shapes import make_static
 from amp_rewrite.training.step.convolved_gradients import convolve_gradients
 from amp_rewrite.training.step.cut_step import Stage
 from amp_rewrite.training.step.exact_arithmetic import (
     compute_random_in_32_bits,
     round_by_arithmetic,
-    wait_by_arithmetic,
 )
 from amp_rewrite.training.step.faster_forms import (
     move_blocks,
@@ -157,7 +156,6 @@ class OpenVinoStages:
             make_static(model, shapes)
         model.meta.pop(PREPARED_KEY, None)
         record_types(model)
-        wait_by_arithmetic(model)
         lacking = [dtype for dtype in LOW.values() if not rounds_to(dtype.name)]
         round_by_arithmetic(model, lacking)
         if BFLOAT16 not in lacking:

@@ -115,7 +115,6 @@ class TrainingSession(Inspection):
         precision: str | None = None,
         target: str | None = None,
         emulate: bool = False,
-        cuda_graph: bool = False,
         shards: ShardContext | None = None,
         non_finite: str = ALLOW,
     ) -> None:
@@ -135,9 +134,6 @@ class TrainingSession(Inspection):
             emulate: Round every float16 and bfloat16 value as a device with such arithmetic does;
                 otherwise the providers compute whatever they do for these types. The CPU provider
                 computes float16 mostly in float32; bfloat16, which it lacks, is always emulated.
-            cuda_graph: Capture each step as a CUDA graph (CUDAExecutionProvider only), once for
-                each shape of the feeds. The step must hold no control flow: its updates are
-                conditional by "select".
             shards: What `amp_rewrite.distributed.mpi` or `torch` returned, for a step whose
                 gradients are summed over shards; None is the one of the `with` block around. All
                 shards make the same calls of `run` and `restore`; shard 0 alone writes files.
@@ -154,7 +150,6 @@ class TrainingSession(Inspection):
             ShardError: The steps of the shards differ.
         """
         threads, emulate = arguments.threads(threads), arguments.switch("emulate", emulate)
-        cuda_graph = arguments.switch("cuda_graph", cuda_graph)
         providers = on_arm(named(providers), target, emulate=emulate)
         on_openvino = is_openvino(providers)
         self._device = HOST if on_openvino else device_of(providers)
@@ -187,7 +182,6 @@ class TrainingSession(Inspection):
             target=kernels,
             emulate=emulate,
             sharding=self._sharding,
-            cuda_graph=cuda_graph,
         )
         shared = self._sharding is not None
         self._held = (

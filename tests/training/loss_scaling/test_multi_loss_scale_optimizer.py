@@ -269,7 +269,7 @@ def test_low_precision_needs_the_scales_that_no_common_one_is() -> None:
 def test_around_other_wrappers_too(accumulate: int) -> None:
     inner = WeightAverage(amp.optimizers.ParameterGroups(Adam(0.01), no_decay=()), decay=0.9)
     optimizer = MultiLossScaleOptimizer(inner, [scale(), scale()])
-    step = step_of(optimizer, accumulate=accumulate, recompute=None)
+    step = step_of(optimizer, accumulate=accumulate)
     with amp.TrainingSession(step) as session:
         before = kept(session.state_dict())
         for _ in range(accumulate):
@@ -296,34 +296,6 @@ def test_on_shards_every_one_skips_and_shrinks_the_scale_of_the_loss_that_one_bl
     first, second = on_threads(2, program)
     assert first == second
     assert first[1:] == ([2.0**15, 2.0**14], True)
-
-
-def test_activations_are_computed_again_for_every_loss() -> None:
-    text = """g (float[n,4] x) => (float main, float side)
-    <float[4,4] v = {1,2,3,4, 4,3,2,1, 1,0,1,0, 0,1,0,1},
-     float[4,4] w = {1,0,0,2, 0,1,2,0, 0,2,1,0, 2,0,0,1}> {
-        a = MatMul(x, v)
-        b = Tanh(a)
-        c = MatMul(b, w)
-        d = Tanh(c)
-        main = ReduceSum<keepdims=0>(d)
-        side = ReduceMean<keepdims=0>(b)
-    }"""
-    found: list[dict[str, np.ndarray]] = []
-    for recompute in (None, ["*"]):
-        graph = amp.load(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'))
-        for number, node in enumerate(graph.graph):
-            node.name = f"node_{number}"
-        losses = [amp.value(graph, "main"), amp.value(graph, "side")]
-        optimizer = MultiLossScaleOptimizer(Adam(0.1), [scale(), scale()])
-        step = optimizer.minimize(losses, recompute=recompute)
-        with amp.TrainingSession(step, threads=1) as session:
-            for seed in range(3):
-                rng = np.random.default_rng(seed)
-                session.run({"x": rng.normal(size=(3, 4)).astype(np.float32) / 4})
-            found.append(session.state_dict())
-    for name in ("v", "w"):
-        np.testing.assert_array_equal(found[0][name], found[1][name])
 
 
 def test_a_configuration_makes_an_equal_optimizer() -> None:

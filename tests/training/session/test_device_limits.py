@@ -33,7 +33,6 @@ pytestmark = [pytest.mark.openvino, pytest.mark.usefixtures("openvino")]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cuda_graph": True}, "CUDA graphs need the CUDA execution provider; found OpenVINO"),
         ({"emulate": True}, "OpenVINO cannot emulate low precision"),
         ({"options": onnxruntime.SessionOptions()}, "OpenVINO does not take the options"),
         ({"providers": ["openvino", 3]}, "a provider must be a name, or a tuple"),

@@ -179,7 +179,6 @@ FEATURES: dict[str, Callable[[], Any]] = {
     "loss scale and averages": partial(minimized, scaled),
     "select": partial(minimized, partial(scaled, "select")),
     "accumulation": partial(minimized, scaled, accumulate=2),
-    "computed again": partial(minimized, momentum, recompute="every block"),
     "clipping": partial(minimized, partial(optimizers.Momentum, 0.01, 0.9, global_clipnorm=0.5)),
     "two losses": two_losses,
 }

@@ -73,8 +73,10 @@ def test_numbers_in_an_if_are_the_same() -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
         g (float[N, 8] x) => (float loss) <float[8, 2] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
             13, 14, 15, 16}> { h = MatMul(x, w) loss = ReduceMean<keepdims = 0>(h) }"""
-    loss = amp.value(amp.load(parser.parse_model(text)), "loss")
-    optimizer = amp.optimizers.Momentum(0.1, 0.9, slot_dtype="float16")
+    model = amp.load(parser.parse_model(text))
+    amp.store_weights(model, "w", "float16")
+    loss = amp.value(model, "loss")
+    optimizer = amp.optimizers.Momentum(0.1, 0.9, rounding="stochastic")
     wide, info = whole_step(optimizer.minimize(loss, accumulate=2)).cut(["loss"])
     record_types(wide)
     narrow = clone(wide)
