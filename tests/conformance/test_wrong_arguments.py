@@ -115,7 +115,6 @@ def test_what_is_no_argument_is_an_amp_error_in_one_line(name: str, step: int) -
 INSIDE_A_LAMBDA = {
     "loop.metrics_file:MetricsFile",
     "loop.metrics_file:MetricsFile.add",
-    "training.distributed.shard_data:ShardedData.batches",
     "training.graph.value_arithmetic:Arithmetic.reshape",
     "training.optimizers.group:group",
     "training.optimizers.parameter_groups:ParameterGroup",

@@ -267,9 +267,6 @@ SHARDS: dict[str, Callable[[], Call]] = {
     "held_out": lambda: (shards().held_out, {"data": FEEDS}),
     "compare": lambda: (shards().compare, {"what": "version", "text": "1"}),
     "steps": lambda: (sharded().steps, {"batch": 2}),
-    "batches": lambda: (lambda **given: list(sharded().batches(**{"batch": 2, **given})), {"batch": 2, "order": [0, 1], "start": 0, "drop_last": False}),
-    "read": lambda: (distributed.ShardedData.read, {"path": "none.npz"}),
-    "shuffled": lambda: (sharded().shuffled, {"seed": 0, "epoch": 1}),
 }  # fmt: skip
 
 WRAPPERS: dict[str, Callable[[], Call]] = {
