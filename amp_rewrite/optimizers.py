@@ -50,6 +50,7 @@ from amp_rewrite.training.optimizers.schedules import (
     Schedule,
     StepSchedule,
 )
+from amp_rewrite.training.optimizers.stored_states import Storage
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.optimizers.update_rule import UpdateInput, UpdateRule
 from amp_rewrite.training.optimizers.weight_average import WeightAverage
@@ -102,6 +103,7 @@ __all__ = [
     "RMSprop",
     "Schedule",
     "StepSchedule",
+    "Storage",
     "TrainOp",
     "UpdateInput",
     "UpdateRule",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self, Unpack
 
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.optimizers import argument_checks as check
@@ -49,11 +50,11 @@ from amp_rewrite.training.optimizers.learning_rate import (
 )
 from amp_rewrite.training.optimizers.moving_average import Average, averaged
 from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable, VarList
-from amp_rewrite.training.optimizers.stored_states import NEAREST, check_rounding
+from amp_rewrite.training.optimizers.stored_states import NEAREST, Storage
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.optimizers.update_rule import Hyperparameter, NoRule, UpdateRule
 
-KEYWORDS = (*LIMITS, "rounding")
+KEYWORDS = (*LIMITS, "rounding", "slot_dtype")
 """What every optimizer takes by keyword, and a step is made of."""
 
 _ELSEWHERE = {"eps": "epsilon", "betas": "beta1"}
@@ -85,6 +86,7 @@ class BasicOptimizer:
         rule: UpdateRule | None = None,
         learning_rate: Rate = 0.01,
         rounding: str = NEAREST,
+        slot_dtype: str = FLOAT32.name,
         **options: Any,
     ) -> None:
         """Name the optimizer and give it a rule; children have hyperparameters in front.
@@ -96,7 +98,8 @@ class BasicOptimizer:
             rule: The rule; without one, gradients can be computed but not applied.
             learning_rate: A number of at least 0, or a schedule.
             rounding: How float16 and bfloat16 variables are rounded: "nearest", "stochastic" or
-                "compensated"; see `check_rounding`.
+                "compensated"; see `Storage`.
+            slot_dtype: What slots are stored in: "float32", "bfloat16" or "float16"; see `Storage`.
             **options: See `Clipping`; and Keras's, see `KerasSettings`, and its spelling of the
                 hyperparameters (`beta_1`, `beta_2`, `rho`, `nesterov`).
 
@@ -114,7 +117,8 @@ class BasicOptimizer:
         self.gradient_accumulation_steps = settings.gradient_accumulation_steps
         limits = check_limits(name, Clipping(**options))
         self.clipnorm, self.clipvalue, self.global_clipnorm = limits
-        self.rounding = check_rounding(rounding)
+        storage = Storage(rounding, slot_dtype)
+        self.rounding, self.slot_dtype = storage.rounding, storage.slot_dtype
         self._rate = LearningRate(name, learning_rate)
         self._states = OptimizerStates(name)
         self._counter: State | None = None
@@ -163,8 +167,8 @@ class BasicOptimizer:
         if name in LIMITS and "_states" in vars(self):
             others = {key: vars(self).get(key) for key in LIMITS}
             check_limits(self.name, Clipping(**{**others, name: value}))
-        elif name == "rounding":
-            check_rounding(value)
+        elif name in ("rounding", "slot_dtype"):
+            Storage(**{name: value})
         elif name in SETTINGS:
             KerasSettings(**{name: value})
         elif name == "rule" and not isinstance(value, UpdateRule):
@@ -319,7 +323,7 @@ class BasicOptimizer:
             scope=scope,
             global_step=counter,
             factor=factor,
-            rounding=self.rounding,
+            storage=Storage(self.rounding, self.slot_dtype),
         )
         self._counter = step.counter
         self._built = True

@@ -46,7 +46,8 @@ class Optimizer(BasicOptimizer):
         clipnorm: See `Clipping`; so for the next two.
         clipvalue: See `Clipping`.
         global_clipnorm: See `Clipping`.
-        rounding: See `check_rounding`.
+        rounding: See `Storage`.
+        slot_dtype: See `Storage`.
         use_ema: See `KerasSettings`; so for the next two.
         ema_momentum: See `KerasSettings`.
         gradient_accumulation_steps: See `KerasSettings`.
