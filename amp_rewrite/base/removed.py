@@ -8,6 +8,7 @@ COMMANDS: Mapping[str, str] = {}
 """Command -> the remedy."""
 
 FLAGS: Mapping[str, str] = {
+    "--adapters": "a checkpoint has the adapters, and -o merges them into the weights",
     "--cuda-graph": "leave it out: each step is run as usual",
     "--recompute": "use smaller batches with --accumulate to need less memory",
 }

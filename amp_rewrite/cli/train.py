@@ -51,7 +51,7 @@ def train(
             _print_interrupted(done.at, options.checkpoint)
         raise typer.Exit(common.INTERRUPTED)
     if not quiet:
-        _print_run(done, options.checkpoint, options.output, options.adapters)
+        _print_run(done, options.checkpoint, options.output)
 
 
 def _note_of(at: Progress, epochs: int) -> str:
@@ -122,8 +122,6 @@ def _print_run(run: Run, *written: Path | None) -> None:
     for path in written:
         if path is not None:
             out.print(f"wrote {path}")
-    for name, count in run.session.fed_non_finite.items():
-        out.print(f"{name}: {count} numbers fed were not finite")
 
 
 def _print_restored(restored: Restored | None, path: Path | None) -> None:

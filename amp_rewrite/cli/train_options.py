@@ -26,9 +26,6 @@ OPTIONS: Mapping[str, ArgumentInfo | OptionInfo] = {
     "epochs": typer.Option(help="Epochs in all."),
     "batch": typer.Option(help="Batch size over all shards."),
     "output": typer.Option("--output", "-o", help="The trained inference model to write."),
-    "adapters": typer.Option(
-        help="Write only the adapters of train-step --lora into this folder, as PEFT does."
-    ),
     "checkpoint": typer.Option(
         help="Save the training state here (safetensors) after every epoch."
     ),
@@ -90,9 +87,7 @@ OPTIONS: Mapping[str, ArgumentInfo | OptionInfo] = {
         "part of every batch."
     ),
     "emulate": typer.Option(help="Emulate 16-bit rounding, which the CPU provider does not do."),
-    "non_finite": typer.Option(
-        help="NaN and infinite values in the data: allow, count (and print) or refuse."
-    ),
+    "non_finite": typer.Option(help="NaN and infinite values in the data: allow or refuse."),
     "ahead": typer.Option(
         help="Batches to prefetch on a thread. Default: 2 for data not in memory."
     ),
@@ -109,14 +104,14 @@ _NEEDS = {
     "mode": ("best", "patience"),
     "min-delta": ("patience",),
     "checkpoint-every": ("checkpoint",),
-    "averaged": ("eval", "output", "adapters"),
+    "averaged": ("eval", "output"),
     "no-strict": ("restore",),
 }
 """Options -> those of which one has to be there too."""
 
 _SEARCH = "find-learning-rate"
 _OF_A_RUN = (
-    *("epochs", "output", "adapters", "checkpoint-every", "eval", "eval-every", "metric", "best"),
+    *("epochs", "output", "checkpoint-every", "eval", "eval-every", "metric", "best"),
     *("restore-best", "patience", "min-delta", "mode", "monitor", "averaged", "metrics"),
     *("tensorboard", "learning-rate", "shuffle", "ahead"),
 )

@@ -380,7 +380,7 @@ def test_averages_are_evaluated_and_written(folder):
     assert plain != averaged
 
 
-def test_adapters_are_written_alone_and_merged(folder):
+def test_adapters_are_merged(folder):
     save(model_of(FORWARD), "forward.onnx")
     app = Typer()
     app.command()(train_step)
@@ -388,13 +388,8 @@ def test_adapters_are_written_alone_and_merged(folder):
         app, ["forward.onnx", "-o", "lora.onnx", "--loss", "loss", "--lora", "w"]
     )
     assert made.exit_code == 0, made.output
-    result = command("-o", "merged.onnx", "--adapters", "adapter", step="lora.onnx")
+    result = command("-o", "merged.onnx", step="lora.onnx")
     assert result.exit_code == 0, result.output
-    assert "wrote adapter" in result.stdout
-    assert sorted(p.name for p in (folder / "adapter").iterdir()) == [
-        "adapter_config.json",
-        "adapter_model.safetensors",
-    ]
     before, after = (amp.load(name).graph.initializers for name in ("forward.onnx", "merged.onnx"))
     changed = [
         name
@@ -402,12 +397,6 @@ def test_adapters_are_written_alone_and_merged(folder):
         if (before[name].const_value.numpy() != after[name].const_value.numpy()).any()
     ]
     assert changed == ["w"]
-    (folder / "file").write_text("x")
-    with pytest.raises(AmpError, match="file"):
-        command("--adapters", "file", step="lora.onnx")
-    with pytest.raises(AmpError, match=r"no adapters to write; .* train-step --lora"):
-        command("--adapters", "other")
-    assert not (folder / "other").exists()
 
 
 def test_averages_that_no_step_keeps_are_refused(folder):

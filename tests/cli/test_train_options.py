@@ -17,7 +17,7 @@ USELESS = {
     "mode": "--mode does nothing without --best or --patience",
     "min-delta": "--min-delta does nothing without --patience",
     "checkpoint-every": "--checkpoint-every does nothing without --checkpoint",
-    "averaged": "--averaged does nothing without --eval or --output or --adapters",
+    "averaged": "--averaged does nothing without --eval or --output",
     "no-strict": "--no-strict does nothing without --restore",
 }
 

@@ -304,7 +304,6 @@ VALUES: dict[str, Callable[[], Call]] = {
     "where": lambda: ((y := amp.value(model(), "y")).where, {"condition": y > 0, "other": 0.0}),
     "freeze": lambda: (amp.freeze, {"model": model(), "variables": "w"}),
     "lora": lambda: (amp.lora, {"model": model(), "variables": "w"}),
-    "export_adapters": lambda: (adapted().export_adapters, {"folder": "adapter"}),
     "store_weights": lambda: (amp.store_weights, {"model": model(), "variables": "w", "dtype": "bfloat16"}),
     "unfreeze": lambda: (amp.unfreeze, {"model": model(), "variables": "w"}),
     "frozen": lambda: (amp.frozen, {"model": model()}),

@@ -25,7 +25,6 @@ from amp_rewrite.loop.trainer import Trainer
 from amp_rewrite.targets import CPU
 from amp_rewrite.training.data.as_examples import read_examples
 from amp_rewrite.training.data.examples import Examples
-from amp_rewrite.training.session.adapter_files import TENSORS
 from amp_rewrite.training.session.input_checks import ALLOW
 from amp_rewrite.training.session.partial_restore import Restored
 from amp_rewrite.training.session.training_session import TrainingSession
@@ -40,7 +39,6 @@ class RunOptions:
     epochs: int = 1
     batch: int = 32
     output: Path | None = None
-    adapters: Path | None = None
     checkpoint: Path | None = None
     checkpoint_every: int = 0
     resume: bool = False
@@ -123,7 +121,6 @@ class TrainingRun:
         self.is_first = group is None or group.is_first
         session = self._session = stack.enter_context(_session(options, group))
         session.check_averages(options.averaged)
-        _check_adapters(session, options.adapters)
         self._examples, self._held_out = _examples(group, options, session.info.inputs)
         if group is not None:
             group.compare("the order of steps", f"epochs {options.epochs}, {plan.order}")
@@ -183,8 +180,6 @@ class TrainingRun:
         options = self._options
         if options.output is not None:
             self._session.export(options.output, averaged=options.averaged)
-        if options.adapters is not None:
-            self._session.export_adapters(options.adapters, averaged=options.averaged)
 
     def _logs(self) -> list[Callback]:
         """Return what writes down how training goes; files of rows close with the run."""
@@ -264,24 +259,6 @@ def _watching_callbacks(options: RunOptions) -> list[Best]:
         patience, least = options.patience, options.min_delta
         callbacks.append(EarlyStopping(monitor, patience=patience, min_delta=least, mode=mode))
     return callbacks
-
-
-def _check_adapters(session: TrainingSession, folder: Path | None) -> None:
-    """Refuse to write adapters that the step lacks, or where no folder can be made.
-
-    Raises:
-        OptionError: The step has none.
-        SaveError: The folder cannot be made.
-    """
-    if folder is None:
-        return
-    if not session.info.adapters:
-        raise OptionError(
-            "the step has no adapters to write",
-            where="--adapters",
-            remedy="build it with train-step --lora, or write the model with --output",
-        )
-    check_writable(folder / TENSORS if folder.exists() else folder)
 
 
 def _columns(metrics: Sequence[Metric] | None) -> tuple[str, ...]:

@@ -88,5 +88,5 @@ def _cannot_merge(adapter: Adapter, obstacle: str) -> StepError:
         "an adapter cannot be merged into the model",
         where=adapter.weight,
         found=obstacle,
-        remedy="export the adapters alone, with export_adapters",
+        remedy="build the step again from the model that it trains",
     )

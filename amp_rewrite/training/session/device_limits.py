@@ -134,3 +134,16 @@ def warn_if_slow(precision: str, device: Device) -> None:
     if reason is not None:
         advice = f"it pays on CUDA devices of compute capability {_PAYS} or more"
         global_state.warn_once("slow-device", f"{reason}; {advice}. The step runs as asked for.")
+
+
+def warn_if_unknown(provider: Provider) -> None:
+    """Warn, once per process, of a provider that no target stands for.
+
+    One was met that gave back old values, or zeros, of the states that another device had computed.
+    """
+    name = name_and_options(provider)[0]
+    if targets.of_provider(name) is None:
+        global_state.warn_once(
+            f"unknown-{name}",
+            f"nobody has tried to train with {name}: compare the first losses with those of {CPU}",
+        )
