@@ -272,14 +272,6 @@ def buckets(shards, folder):
     return found
 
 
-def low_precision(shards, folder):
-    """Gradients that travel in float16."""
-    other = amp.distributed.Shards(
-        shards.collective, amp.distributed.ShardOptions(low_precision_sums=True)
-    )
-    return losses(other, plain_cnn(), cross(scaled(slow_momentum())), **FLOAT16)
-
-
 def dropout(shards, folder):
     """The same images on both shards; what differs is the masks."""
     op = cross(momentum()).minimize(amp.value(loaded(dropping_cnn()), "loss"))
@@ -395,11 +387,6 @@ def errors(shards, folder):
             sharding._meet(what)
 
         attempt("different calls", lambda: meet("restore" if first else "save"))
-    with session(LINEAR, options=options(check_every=2)) as opened:
-        opened.run(own_batch(shards))
-        if not first:
-            opened.assign_state("w", np.zeros((3, 1), np.float32))
-        attempt("apart", lambda: opened.run(own_batch(shards)))
     return found
 
 

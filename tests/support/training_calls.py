@@ -114,7 +114,6 @@ class Alone(distributed.Collective):
     """The engine of a single shard."""
 
     rank, size, local_size = 0, 1, 1
-    on_device = False
 
     def start_sum(self, buffer: Any) -> Any:
         raise NotImplementedError

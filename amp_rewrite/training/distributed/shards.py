@@ -158,12 +158,11 @@ def mpi(timeout: float = TIMEOUT, **options: Any) -> Shards:
     return Shards(mpi_engine.world(_checked(timeout)), checked)
 
 
-def torch(timeout: float = TIMEOUT, backend: str | None = None, **options: Any) -> Shards:
+def torch(timeout: float = TIMEOUT, **options: Any) -> Shards:
     """Return the shards that torchrun has started: `torchrun --nproc-per-node 2 train.py`.
 
     Args:
         timeout: Seconds after which a shard that does not answer is given up.
-        backend: "gloo", "nccl", or None for what the machine has.
         **options: See `ShardOptions`.
 
     Raises:
@@ -171,7 +170,7 @@ def torch(timeout: float = TIMEOUT, backend: str | None = None, **options: Any) 
         ShardError: torch is not installed, or the process was not started by torchrun.
     """
     checked = ShardOptions(**options)
-    return Shards(torch_engine.world(_checked(timeout), backend), checked)
+    return Shards(torch_engine.world(_checked(timeout)), checked)
 
 
 def _checked(seconds: float) -> float:

@@ -249,7 +249,7 @@ class TrainingSession(Inspection):
             FetchError: A name is unknown.
             RunError: ONNX Runtime reports an error; the state is as before.
             LossScaleError: As many steps as the loss scale allows were skipped in a row.
-            ShardError: Another shard has ended or does not answer, or states have come apart.
+            ShardError: Another shard has ended or does not answer.
         """
         self.check_open()
         names = fetch_names(self.info, fetches, updates=True)
@@ -259,8 +259,6 @@ class TrainingSession(Inspection):
         checked = self._check(feeds, program)
         results = program.run(self._states.current, checked)
         self._states.advance()
-        if self._sharding is not None and applies is not False:
-            self._sharding.stepped(self._states)
         waiting = self._waiting.batches
         for skips in self._skips:
             skips.note(results, waiting, partial(self.cause, checked))

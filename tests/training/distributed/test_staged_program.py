@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir
 import pytest
 import train_models
 from digits_file import all_digits
@@ -23,15 +22,11 @@ from amp_rewrite.distributed import (
     shard_context,
 )
 from amp_rewrite.errors import FetchError, InvariantError
-from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.save import to_proto
-from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.training.distributed import staged_program
-from amp_rewrite.training.distributed.memory import DeviceMemory, buckets_of
-from amp_rewrite.training.distributed.session_sharding import lower_sums
+from amp_rewrite.training.distributed.memory import buckets_of
 from amp_rewrite.training.distributed.staged_program import isolate, stages_of
 from amp_rewrite.training.graph.replicas import SUM, is_collective, replica_nodes, resolve
-from amp_rewrite.training.step.precision import in_precision
 from amp_rewrite.training.step.step import whole_step
 
 FEEDS = {"x": np.ones((4, 3), np.float32), "t": np.zeros((4, 1), np.float32)}
@@ -206,51 +201,6 @@ def test_fused_gradients_travel_in_one_buffer():
     assert weights < size < weights + 64 * 8
 
 
-@pytest.mark.parametrize("low", [False, True])
-def test_low_precision_gradients_travel_in_their_type_if_asked(low):
-    twin = Twin()
-    op = op_of(plain_cnn(), lambda o: amp.LossScaleOptimizer(CrossShardOptimizer(o)))
-    shards = Shards(twin, ShardOptions(low_precision_sums=low))
-    run(op, image_feeds(), steps=1, shards=shards, precision="float16", emulate=True)
-    kinds = {buffer.dtype.name for buffer in twin.sums}
-    assert ("float16" in kinds) is low
-    if low:
-        assert max(twin.sums, key=lambda b: b.nbytes).dtype == np.float16
-
-
-def test_lowering_sums_leaves_float32_gradients_alone():
-    step = in_precision(whole_step(op_of(plain_cnn())), "float32")
-    model = clone(step.model)
-    before = to_proto(model).SerializeToString(deterministic=True)
-    lower_sums(model, step.info.inputs)
-    assert to_proto(model).SerializeToString(deterministic=True) == before
-
-
-SCALED = """
-<ir_version: 10, opset_import: ["" : 18, "amp_rewrite" : 1]>
-scaled (float16[3] g, float count, float scale) => (float[3] sum)
-{
-    wide = Cast <to = 1> (g)
-    factor = Reciprocal (FACTOR)
-    own = Mul (wide, factor)
-    sum = amp_rewrite.CrossReplicaSum (own)
-}
-"""
-
-
-@pytest.mark.parametrize(("factor", "moved"), [("scale", True), ("count", False)])
-def test_only_factors_that_all_shards_share_are_applied_after_low_precision_sums(factor, moved):
-    model = amp.load(onnx.parser.parse_model(SCALED.replace("FACTOR", factor)))
-    for value in model.graph.all_nodes():
-        value.outputs[0].shape = model.graph.inputs[1 if value.op_type == "Reciprocal" else 0].shape
-    types = {"wide": 1, "factor": 1, "own": 1, "sum": 1}
-    for node in model.graph:
-        node.outputs[0].dtype = onnx_ir.DataType(types[str(node.outputs[0].name)])
-    lower_sums(model, ["g", "count"])
-    [node] = [node for node in model.graph if node.op_type == SUM]
-    assert (node.inputs[0].name == "g") is moved
-
-
 def test_a_step_that_failed_between_sums_is_the_last():
     class Broken(Twin):
         def start_sum(self, buffer):
@@ -326,23 +276,6 @@ def test_sessions_inside_the_block_find_the_shards():
         assert len(twin.sums) == 2
         run(op_of(LINEAR, lambda o: o), FEEDS, steps=2)
         assert len(twin.sums) == 2
-
-
-def test_device_memory_is_written_and_read_through_dlpack_without_a_copy():
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("onnxruntime")
-    model, _ = sharded_model(LINEAR)
-    [bucket] = buckets_of(model.graph, 25 << 20)
-    twin = Twin()
-    memory = DeviceMemory(bucket, twin, Device())
-    targets = memory.targets()
-    for value in targets.values():
-        torch.from_dlpack(value).fill_(3.0)
-    memory.start({})
-    assert isinstance(twin.sums[0], torch.Tensor)
-    for name, value in memory.finish().items():
-        assert name in bucket.results
-        np.testing.assert_array_equal(value.numpy(), np.full(value.shape(), 6.0, np.float32))
 
 
 def test_batches_of_data_are_parts_of_the_global_ones():
