@@ -10,7 +10,9 @@ COMMANDS: Mapping[str, str] = {}
 FLAGS: Mapping[str, str] = {
     "--adapters": "a checkpoint has the adapters, and -o merges them into the weights",
     "--cuda-graph": "leave it out: each step is run as usual",
+    "--no-train-dropout": "leave it out: Dropout drops in frozen parts too",
     "--recompute": "use smaller batches with --accumulate to need less memory",
+    "--train-dropout": "leave it out: Dropout drops in frozen parts too",
 }
 """Option of a command -> the remedy."""
 

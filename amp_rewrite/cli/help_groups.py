@@ -42,10 +42,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("option", "group", "no_decay", "schedule", "warm_up", "clip_norm", "accumulate"),
         *("average", "find_learning_rate"),
     ),
-    "Weights": (
-        *("variable", "freeze", "unfreeze", "lora", "lora_option", "train_statistics"),
-        *("train_dropout",),
-    ),
+    "Weights": (*("variable", "freeze", "unfreeze", "lora", "lora_option", "train_statistics"),),
     "Loss scale": ("loss_scale", "loss_scale_option", "conditional", "max_skips"),
     "Advanced": (
         *("infer_after_allow", "move_casts", "fetch", "cross_shard", "shards"),

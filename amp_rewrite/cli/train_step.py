@@ -152,9 +152,6 @@ def train_step(
             "or bias is trained."
         ),
     ] = None,
-    train_dropout: Annotated[
-        bool, typer.Option(help="Apply Dropout behind frozen weights too.")
-    ] = True,
     fetch: Annotated[
         list[str] | None, typer.Option("--fetch", help="Also output this value; repeatable.")
     ] = None,
@@ -225,7 +222,6 @@ def train_step(
     store(model, store_weights)
     chosen = variables_of(minimized, variable or (), freeze or (), unfreeze or ())
     graph.freezing.train_statistics = train_statistics
-    graph.freezing.train_dropout = train_dropout
     with progress_bar("differentiating", quiet=quiet) as progress:
         with shard_context():
             op = minimize(rule, minimized, graph.global_step(), chosen, clip_norm, accumulate)

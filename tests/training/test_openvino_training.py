@@ -16,7 +16,6 @@ from thread_shards import on_threads
 import amp_rewrite as amp
 from amp_rewrite import optimizers
 from amp_rewrite.cli.main import main
-from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.metadata_keys import DROPOUT_KEY
 from amp_rewrite.loop.epoch_loop import train
@@ -149,31 +148,6 @@ def test_what_a_session_does_is_what_it_does_on_onnx_runtime(feature: str) -> No
         if found.info.averages:
             losses = [s.evaluate(fed, averaged=True)["loss"] for s in (found, expected)]
             near(losses[0], losses[1], "averaged")
-
-
-def differing(build: Callable[[], Any], slot: str, steps: int) -> list[float]:
-    """Return what share of two weights, or of their slots, differs between the engines."""
-    with TrainingSession(build(), [OPENVINO]) as found, TrainingSession(build()) as expected:
-        for step in range(steps):
-            found.run(batch(step))
-            expected.run(batch(step))
-        states, wanted = found.state_dict(), expected.state_dict()
-        names = [f"{layer}.weight{slot}" for layer in ("first", "second")]
-        return [float(np.mean(states[name] != wanted[name])) for name in names]
-
-
-@pytest.mark.share(5)
-@pytest.mark.parametrize("dtype", LOW)
-@pytest.mark.parametrize("rounding", ["nearest", "stochastic", "compensated"])
-def test_variables_are_rounded_alike(rounding: str, dtype: str) -> None:
-    def build() -> Any:
-        model = amp.load(network())
-        amp.store_weights(model, "*.weight", dtype)
-        optimizer = optimizers.GradientDescent(0.01, rounding=rounding)
-        return optimizer.minimize(amp.value(model, "loss"))
-
-    # half of them differ where one in two is not rounded to the same neighbour
-    assert max(differing(build, "", 4)) < 0.1
 
 
 @pytest.mark.parametrize("mode", ["if", "select"])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -27,8 +26,6 @@ class Adapter:
         alpha: `scale` times the rank.
         dropout: The share of the inputs that A does not see in training.
         output_first: Whether the weight is (out, in).
-        products: The names of the results that the adapter changes; None if it changes all that
-            read the weight.
     """
 
     weight: str
@@ -39,14 +36,6 @@ class Adapter:
     alpha: float
     dropout: float = 0.0
     output_first: bool = False
-    products: tuple[str, ...] | None = None
-
-    @classmethod
-    def from_json(cls, entry: Mapping[str, Any]) -> Self:
-        """Return the adapter that a step describes."""
-        fields = dict(entry)
-        products = fields.pop("products")
-        return cls(**fields, products=None if products is None else tuple(products))
 
     @property
     def scale(self) -> float:

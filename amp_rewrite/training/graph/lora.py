@@ -59,8 +59,8 @@ def lora(
         model: What `amp_rewrite.load` returned.
         variables: Which weights: patterns for names of the weight, of its product, or of the module
             that either lies in, such as "*.q_proj|*.v_proj"; a regular expression, a variable, a
-            function of a variable, or a list of these; "*" is all. Of what is chosen, matrices of
-            MatMul and Gemm get adapters; there must be one for each pattern.
+            function of a variable, or a list of these; "*" is all. Of what is chosen, matrices that
+            MatMul and Gemm alone read get adapters; there must be one for each pattern.
         rank: The length between A (in, rank) and B (rank, out).
         alpha: What the change is scaled by, times the rank; None is the rank.
         dropout: The share of the numbers in x that A does not see in training.
@@ -87,7 +87,7 @@ def lora(
     dropout = arguments.number("dropout", dropout, low=0, high=below, expected=expected)
     random = np.random.default_rng(arguments.integer("seed", seed))
     graph = changeable(model)
-    chosen = _by_weight(_chosen(graph, list(weight_products(graph)), variables))
+    chosen = _by_weight(_chosen(graph, _adaptable(graph), variables))
     _check_new(graph, chosen)
     _freeze_others(graph)
     modules: list[str] = []
@@ -97,6 +97,12 @@ def lora(
             _adapt_product(graph, product, adapter)
         modules.append(adapter.module)
     return modules
+
+
+def _adaptable(graph: TrainingGraph) -> list[WeightProduct]:
+    """Return the products whose weights nothing else reads, such as the embedding of a head."""
+    products = _by_weight(weight_products(graph))
+    return [p for weight, own in products.items() for p in own if len(own) == _readers(weight)]
 
 
 def _chosen(
@@ -141,7 +147,7 @@ def _nothing(entry: object, products: Sequence[WeightProduct]) -> OptionError:
     names = [*paths, *(path.rpartition(".")[2] for path in paths)]
     plain = str(wanted).replace("*", "").strip(".")  # pyright: ignore[reportUnknownArgumentType]
     return OptionError(
-        "the pattern matches no weight of a MatMul or a Gemm",
+        "the pattern matches no weight that MatMul or Gemm alone read",
         where="lora",
         found=repr(wanted),
         expected=suggestion(plain, names, "the name of one" if names else "a model that has one"),
@@ -200,7 +206,6 @@ def _add(
         graph.add_weight(f"{module}.{name}", array, ADAPTER)
         for name, array in (("lora_A", a), ("lora_B", np.zeros((rank, outputs), dtype)))
     ]
-    every = len(products) == _readers(weight)
     adapter = Adapter(
         weight=str(weight.name),
         module=module,
@@ -210,7 +215,6 @@ def _add(
         alpha=alpha,
         dropout=dropout,
         output_first=first.output_first,
-        products=None if every else tuple(str(p.node.outputs[0].name) for p in products),
     )
     graph.adapters.append(adapter)
     return adapter
