@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import train_models
 from digits_file import all_digits
@@ -22,11 +21,7 @@ from amp_rewrite.distributed import (
     shard_context,
 )
 from amp_rewrite.errors import FetchError
-from amp_rewrite.graph.io.save import to_proto
-from amp_rewrite.training.distributed.memory import buckets_of
-from amp_rewrite.training.distributed.staged_program import isolate, stages_of
-from amp_rewrite.training.graph.replicas import SUM, is_collective, replica_nodes, resolve
-from amp_rewrite.training.step.step import whole_step
+from amp_rewrite.training.graph.replicas import SUM, replica_nodes
 
 FEEDS = {"x": np.ones((4, 3), np.float32), "t": np.zeros((4, 1), np.float32)}
 
@@ -117,14 +112,6 @@ def test_local_gradients_and_sums_can_be_fetched():
     np.testing.assert_array_equal(found[sums[0]], 2 * found[local])
 
 
-def sharded_model(model, fetches=("loss",)):
-    step = whole_step(op_of(model))
-    cut, info = step.cut(fetches)
-    resolve(cut, 2)
-    isolate(cut)
-    return cut, info
-
-
 WAYS: dict[str, Callable[..., Any]] = {
     "mean of means": lambda o: CrossShardOptimizer(CrossShardOptimizer(o)),
     "three": lambda o: CrossShardOptimizer(CrossShardOptimizer(CrossShardOptimizer(o))),
@@ -150,34 +137,6 @@ def test_a_sum_of_sums_of_equal_shards_is_what_one_computes(name, way):
     for key, array in states.items():
         np.testing.assert_allclose(own[key], array, rtol=1e-5, atol=1e-6)
     assert all((array != 0).any() for key, array in own.items() if key.endswith("/Momentum"))
-
-
-@pytest.mark.parametrize("bucket_bytes", [1, 3000, 25 << 20])
-def test_every_sum_is_in_one_bucket_and_every_node_in_one_stage(bucket_bytes):
-    model, _ = sharded_model(plain_cnn())
-    buckets = buckets_of(model.graph, bucket_bytes)
-    sums = [node for node in model.graph if is_collective(node)]
-    held = [node for bucket in buckets for node in bucket.nodes]
-    assert len(held) == len(set(held)) == len(sums) == 7
-    expected = {1: 7, 25 << 20: 1}.get(bucket_bytes)
-    assert expected is None or len(buckets) == expected
-    names = [str(node.name) for node in model.graph if node not in sums]
-    stages = stages_of(model, buckets)
-    assert sorted(str(n.name) for s in stages for n in s.model.graph) == sorted(names)
-    for stage in stages:
-        onnx.checker.check_model(to_proto(stage.model), full_check=True)
-        assert not any(is_collective(node) for node in stage.model.graph)
-
-
-def test_buckets_begin_with_the_last_layer_and_are_the_same_in_every_run():
-    orders = []
-    for _ in range(2):
-        model, _ = sharded_model(plain_cnn())
-        orders.append([bucket.sources for bucket in buckets_of(model.graph, 1)])
-    assert orders[0] == orders[1]
-    graph = sharded_model(plain_cnn())[0].graph
-    shapes = [list(b.nodes[0].outputs[0].shape or ()) for b in buckets_of(graph, 1)]
-    assert shapes.index([10, 64]) < shapes.index([64, 512]) < shapes.index([16, 1, 3, 3])
 
 
 def test_fused_gradients_travel_in_one_buffer():
