@@ -365,24 +365,6 @@ def test_convolutions_train_with_small_and_large_kernels(size: int) -> None:
         agree(found, expected)
 
 
-def test_a_step_binds_its_feeds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers that it computes beforehand lie where they did in the step before."""
-    with TrainingSession(FEATURES["loss scale"](), [OPENVINO]) as session:
-        session.run(batch(0))
-        bound = list[str]()
-        read = Binding.read
-
-        def noted(binding: Binding, name: str, value: Any, **options: Any) -> None:
-            bound.append(name)
-            read(binding, name, value, **options)
-
-        monkeypatch.setattr(Binding, "read", noted)
-        for seed in (1, 2):
-            session.run(batch(seed))
-    assert sorted(set(bound) - {"x", "t"}) == []
-    assert bound.count("x") == bound.count("t") == 2
-
-
 def test_a_step_that_is_interrupted_in_the_middle_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
