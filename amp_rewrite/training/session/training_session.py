@@ -23,7 +23,7 @@ from amp_rewrite.runtimes.ort.sessions import check_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.global_state import global_state
-from amp_rewrite.training.graph.merge_adapters import merge
+from amp_rewrite.training.graph.adapter import merge
 from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.graph.training_graph import StateStore, TrainingGraph
 from amp_rewrite.training.optimizers.train_op import states_table

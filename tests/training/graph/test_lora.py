@@ -132,12 +132,9 @@ FORMS = {
         "i = Identity(w) t = Transpose<perm = [1, 0]>(i) u = Transpose(t) y = MatMul(x, u)",
         (4, 6), "float[n, 4] x", X,
     ),
-    "on the left": ("y = MatMul(w, x)", (6, 5), "float[5, n] x", X),
-    "on the left, transposed": ("t = Transpose(w) y = MatMul(t, x)", (5, 6), "float[5, n] x", X),
     "Gemm": ("y = Gemm<alpha = 0.5, beta = 2.0>(x, w, c)", (4, 6), "float[n, 4] x", X),
     "Gemm transB": ("y = Gemm<transB = 1>(x, w)", (6, 4), "float[n, 4] x", X),
     "Gemm transA": ("y = Gemm<transA = 1>(x, w)", (5, 6), "float[5, n] x", X),
-    "Gemm on the left": ("y = Gemm<transA = 1, transB = 1>(w, x)", (4, 6), "float[n, 4] x", X),
     "in both directions": (
         "k = MatMul(x, w) r = Tanh(k) t = Transpose(w) y = MatMul(r, t)",
         (4, 6), "float[n, 4] x", X,
