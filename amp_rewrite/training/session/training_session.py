@@ -50,10 +50,10 @@ from amp_rewrite.training.session.partial_restore import (
     fitted,
     fitting,
     state_tensors,
+    uncertain,
 )
 from amp_rewrite.training.session.program_cache import AnyProgram, ProgramCache, default_options
 from amp_rewrite.training.session.sharding import ShardContext, sharding_of
-from amp_rewrite.training.session.slot_names import uncertain
 from amp_rewrite.training.session.states import ClosedStates, States
 from amp_rewrite.training.session.step_outcome import skip_watches, warn_if_unscaled
 from amp_rewrite.training.session.waiting_gradients import WaitingGradients
