@@ -88,7 +88,6 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.training.graph.freeze import frozen as frozen
     from amp_rewrite.training.graph.freeze import unfreeze as unfreeze
     from amp_rewrite.training.graph.lora import lora as lora
-    from amp_rewrite.training.graph.recompute import recompute as recompute
     from amp_rewrite.training.graph.store_weights import store_weights as store_weights
     from amp_rewrite.training.graph.training_graph import GraphValue as GraphValue
     from amp_rewrite.training.graph.training_graph import value as value
@@ -96,11 +95,9 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.training.loss_scaling.get import get_loss_scale as get_loss_scale
     from amp_rewrite.training.session.training_session import TrainingSession as TrainingSession
     from amp_rewrite.training.step.build_step import build_step as build_step
-    from amp_rewrite.training.training_info import (
+    from amp_rewrite.training.training_operators import (
         lower_training_operators as lower_training_operators,
     )
-    from amp_rewrite.training.training_info import read_training_info as read_training_info
-    from amp_rewrite.training.training_info import write_training_info as write_training_info
 else:  # a name is imported when it is first asked for: what rewrites loads nothing that trains
     from importlib import import_module as _import_module
 
@@ -153,10 +150,9 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "loop.trainer": "Trainer train",
         "training.graph.freeze": "freeze frozen unfreeze",
         "training.graph.lora": "lora",
-        "training.graph.recompute": "recompute",
         "training.graph.store_weights": "store_weights",
         "training.graph.training_graph": "GraphValue value",
-        "training.training_info": "lower_training_operators read_training_info write_training_info",
+        "training.training_operators": "lower_training_operators",
         "base.version": "__version__",
     }
     """Module -> the public names in it; those of the package itself are modules."""

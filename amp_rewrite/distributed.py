@@ -3,7 +3,6 @@
 from amp_rewrite.errors import ShardError
 from amp_rewrite.training.distributed.collective import Collective, ShardOptions
 from amp_rewrite.training.distributed.cross_shard_optimizer import MEAN, SUM, CrossShardOptimizer
-from amp_rewrite.training.distributed.shard_data import ShardedData
 from amp_rewrite.training.distributed.shards import Shards, mpi, shard_context, started, torch
 from amp_rewrite.training.wrappers import register_wrappers
 
@@ -14,7 +13,6 @@ __all__ = [
     "CrossShardOptimizer",
     "ShardError",
     "ShardOptions",
-    "ShardedData",
     "Shards",
     "mpi",
     "shard_context",

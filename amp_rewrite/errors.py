@@ -268,7 +268,7 @@ class InjectError(AmpError, ValueError):
 
 
 class TrainingInfoError(AmpError):
-    """A model's training_info, or an operator of ai.onnx.preview.training, is not usable."""
+    """An operator of ai.onnx.preview.training is not usable."""
 
 
 class ShardError(AmpError):

@@ -9,7 +9,6 @@
     python benchmarks/bench.py train                     training steps against PyTorch eager
     python benchmarks/bench.py torch                     gradients and losses beside PyTorch's
     python benchmarks/bench.py loss-scaling              what a loss scale costs in a step
-    python benchmarks/bench.py recompute                 memory of steps that compute values again
     python benchmarks/bench.py shards                    steps on several shards, and projections
     python benchmarks/bench.py gpu                       every precision on a GPU, and PyTorch's
     python benchmarks/bench.py openvino                  the corpus in bfloat16 on OpenVINO
@@ -38,7 +37,6 @@ SCRIPTS = {
     "train": "bench_train.py",
     "torch": "bench_torch.py",
     "loss-scaling": "bench_loss_scaling.py",
-    "recompute": "bench_recompute.py",
     "shards": "bench_shards.py",
     "gpu": "bench_gpu.py",
     "openvino": "bench_openvino.py",

@@ -6,12 +6,11 @@
 
 Every measurement is a process of its own, so that no other session's memory is in its figures: the
 median of the steps after warming up, and the peak of the device's memory. Training is Adam with a
-dynamic loss scale for float16, whose updates are conditional by If, or by Where ("select"); "graph"
-is captured as a CUDA graph ("select" for float16). "measured" is the form that `convert` with
-measure=True finds to be the fastest, with all forms' times. PyTorch (eager and torch.compile, both
-under autocast for the low types) takes part if the interpreter `--torch-python` has it. What fails
-is in the file with its reason. A dry run measures nothing of use: a CPU computes float16 in
-float32, and bfloat16 is emulated.
+dynamic loss scale for float16, whose updates are conditional by If, or by Where ("select").
+"measured" is the form that `convert` with measure=True finds to be the fastest, with all forms'
+times. PyTorch (eager and torch.compile, both under autocast for the low types) takes part if the
+interpreter `--torch-python` has it. What fails is in the file with its reason. A dry run measures
+nothing of use: a CPU computes float16 in float32, and bfloat16 is emulated.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 NETWORKS = ("mlp", "digits_cnn", "resnet", "transformer", "bert_base")
 MODELS = ("minilm_l3", "resnet50_rand", "light_densenet121")
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
-VARIANTS = {"float16": ("if", "select", "graph")}
+VARIANTS = {"float16": ("if", "select")}
 """Precision -> how steps may be built; others have no conditional update."""
 LOW, MEASURED = ("float16", "bfloat16"), "measured"
 """The low types, of which an inference is made as it is by default, and as is fastest here."""
@@ -53,7 +52,7 @@ class Case:
         name: The network or model.
         tool: "amp_rewrite", "eager" or "compile".
         precision: One of PRECISIONS.
-        variant: "plain", "if", "select", "graph" or "measured"; see the module.
+        variant: "plain", "if", "select" or "measured"; see the module.
         figures: What the job measured: batch, ms, peak_mib, casts, loss, ...
         error: Why there are no figures.
     """
@@ -80,8 +79,7 @@ def cases(options: argparse.Namespace) -> list[Case]:
     found: list[Case] = []
     for name in options.networks:
         for precision in precisions:
-            variants = VARIANTS.get(precision, ("plain", "graph"))
-            variants = [v for v in variants if on_gpu or v != "graph"]
+            variants = VARIANTS.get(precision, ("plain",))
             found += [Case("training", name, "amp_rewrite", precision, v) for v in variants]
             found += [Case("training", name, tool, precision) for tool in options.torch]
     for name in options.models:

@@ -84,9 +84,7 @@ def ours(case: dict[str, Any]) -> tuple[Callable[[], Any], dict[str, Any]]:
     op = optimizer.minimize(amp.value(amp.load(proto), "loss"))
     step = in_precision(whole_step(op), low, RewriteOptions(target="cuda"))
     report = None if step.rewriting is None else step.rewriting.report.summary
-    session = amp.TrainingSession(
-        step_model(step), [provider_of(case)], cuda_graph=case["variant"] == "graph"
-    )
+    session = amp.TrainingSession(step_model(step), [provider_of(case)])
     facts = {
         "batch": len(next(iter(batch.values()))),
         "casts": None if report is None else report.casts_added,

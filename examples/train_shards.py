@@ -17,7 +17,7 @@ with amp.distributed.mpi() as shards:
     optimizer = amp.CrossShardOptimizer(amp.optimizers.Adam(1e-3))
     data = shards.data(dict(np.load(sys.argv[2])))
     with amp.TrainingSession(optimizer.minimize(loss)) as session:
-        for batch in data.batches(64, order=data.shuffled(seed=0, epoch=0)):
+        for batch in data.epoch(64, seed=0):
             result = session.run(batch)["loss"]
             if shards.is_first:
                 print(result)

@@ -187,9 +187,7 @@ Verbose = Annotated[
 ]
 Conditional = Annotated[
     str,
-    typer.Option(
-        help="How a step is skipped: if (control flow), or select (none, for CUDA graphs)."
-    ),
+    typer.Option(help="How a step is skipped: if (control flow), or select (a choice per state)."),
 ]
 MaxSkips = Annotated[
     int,

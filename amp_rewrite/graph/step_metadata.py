@@ -54,7 +54,6 @@ _ADAPTER = object_of(
         "rank": whole(1, 2**31 - 1),
         **dict.fromkeys(("alpha", "dropout"), _FINITE),
         "output_first": SWITCH,
-        "products": or_null(list_of(TEXT)),
     }
 )
 _LOSS_SCALE = object_of(

@@ -67,41 +67,6 @@ def with_average(optimizer: Any, loss: amp.GraphValue) -> Any:
     return optimizer.minimize(loss)
 
 
-@pytest.mark.parametrize("wrap", [lambda o: o, lambda o: amp.LossScaleOptimizer(o, 8.0)])
-def test_slots_are_restored_by_their_names_whatever_their_numbers(
-    wrap: Callable[[Any], Any], tmp_path: Path
-) -> None:
-    path = tmp_path / "c.safetensors"
-    with amp.TrainingSession(wrap(Adam(0.1)).minimize(loss_of())) as session:
-        session.run(FEEDS)
-        session.save(path)
-        saved = session.state_dict()
-    optimizer = wrap(Adam(0.1))
-    with amp.TrainingSession(with_average(optimizer, loss_of())) as session:
-        session.restore(path, strict=False)
-        m, v = (optimizer.get_slot("w", name).read() for name in "mv")
-        np.testing.assert_array_equal(m, saved["w/Adam"])
-        np.testing.assert_array_equal(v, saved["w/Adam_1"])
-        assert optimizer.get_slot("w", "avg").read().tolist() == [1, 1]
-        assert session.restored is not None
-        assert session.restored.kept == (optimizer.get_slot("w", "avg").name,)
-
-
-def test_a_slot_that_the_step_lacks_is_left_and_named(tmp_path: Path) -> None:
-    path = tmp_path / "c.safetensors"
-    with amp.TrainingSession(with_average(Adam(0.1), loss_of())) as session:
-        session.run(FEEDS)
-        session.save(path)
-    optimizer = Adam(0.1)
-    with amp.TrainingSession(optimizer.minimize(loss_of())) as session:
-        with pytest.raises(AmpError, match="w/Adam: avg"):
-            session.restore(path)
-        session.restore(path, strict=False)
-        assert session.restored is not None
-        assert session.restored.left == {"w/Adam: avg": "the step has no such state"}
-        assert optimizer.get_slot("w", "m").read().tolist() == pytest.approx([0.3, -0.4])
-
-
 def test_slots_of_a_step_file_are_left_where_numbers_differ(tmp_path: Path) -> None:
     path = tmp_path / "c.safetensors"
     with amp.TrainingSession(amp.build_step(Adam(0.1).minimize(loss_of()))) as session:
@@ -147,17 +112,6 @@ def test_added_slots_and_weights_are_in_steps_and_checkpoints(
         session.restore(path)
         session.run(FEEDS)
         assert session.state_dict()["extra"].tolist() == [7, 8, 9]
-
-
-def test_added_slots_and_weights_are_in_the_format_for_training() -> None:
-    optimizer = Adam(0.1)
-    op = optimizer.minimize(loss_of())
-    slot = optimizer.add_slot("w", "avg", [5.0, 6.0])
-    optimizer.add_weight("extra", (3,), initializer="ones")
-    with amp.TrainingSession(amp.read_training_info(amp.write_training_info(op))) as session:
-        session.run(FEEDS)
-        found = session.state_dict()
-    assert (found[slot.name].tolist(), found["extra"].tolist()) == ([5, 6], [1, 1, 1])
 
 
 @pytest.mark.parametrize("initializer", [None, [None, 1.0], "random", [1, 2, 3], 1j, [[1], [1, 2]]])
@@ -277,7 +231,6 @@ def test_sparse_gradients_need_no_dense_shape() -> None:
         (lambda: Adam(), "clipnorm", -1.0),
         (lambda: Adam(clipnorm=1.0), "clipvalue", 1.0),
         (lambda: Adam(), "rounding", "up"),
-        (lambda: Adam(), "slot_dtype", "int8"),
         (lambda: Adam(), "beta1", 1.0),
         (lambda: Adam(), "learning_rate", -1.0),
         (lambda: Adam(), "rule", 3),

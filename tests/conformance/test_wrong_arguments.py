@@ -54,13 +54,12 @@ JUNK: dict[str, Any] = {
 PARTS = 11
 """Of what is no argument, the fast suite tries one part on each parameter, another on the next."""
 
-_KEYWORDS = ("clipnorm", "rounding", "slot_dtype")
+_KEYWORDS = ("clipnorm", "rounding")
 
 OTHERS_FAULT = {
     *(("progress", "a class"), ("variables", "a class"), ("nodes", "a class")),
     ("data", "a function"),
     ("estimate", "a class"),
-    ("recompute", "a class"),
 }
 """Functions of the user's that take other arguments: their own error comes out."""
 
@@ -114,7 +113,6 @@ def test_what_is_no_argument_is_an_amp_error_in_one_line(name: str, step: int) -
 
 
 INSIDE_A_LAMBDA = {
-    "training.distributed.shard_data:ShardedData.batches",
     "training.graph.value_arithmetic:Arithmetic.reshape",
     "training.optimizers.group:group",
     "training.optimizers.parameter_groups:ParameterGroup",

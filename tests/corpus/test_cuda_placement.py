@@ -18,8 +18,6 @@ from thinned import thinned
 import amp_rewrite as amp
 from amp_rewrite.cli import main
 from amp_rewrite.dtypes import LOW, Precision
-from amp_rewrite.graph.io.save import save
-from amp_rewrite.training.session.captured_program import make_static
 
 pytestmark = needs_stub
 
@@ -115,19 +113,3 @@ def test_a_step_file_loads_and_keeps_its_nodes_on_the_device(
     placed = placements({plain, path})
     assert [placement.error for placement in placed.values()] == [None] * len(placed)
     assert placed[path].cpu - placed[plain].cpu == Counter()
-
-
-@pytest.mark.parametrize("precision", ["float32", *LOW])
-def test_a_step_with_static_shapes_is_a_cuda_graph(digits: Path, precision: str) -> None:
-    model = amp.load(train_step(digits, precision, "select"))
-    make_static(model, {"x": (BATCH, 1, 8, 8), "t": (BATCH,)})
-    path = digits / f"static.{precision}.onnx"
-    save(model, path)
-    assert placements([path], "--graph")[path].error is None
-
-
-def test_a_step_with_an_if_is_no_cuda_graph(digits: Path) -> None:
-    path = train_step(digits, "float16", "if")
-    error = placements([path], "--graph")[path].error
-    assert error is not None
-    assert "control flow" in error

@@ -42,7 +42,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         *("training.builder", "training.grad", "training.graph", "training.optimizers"),
         *("training.losses", "training.loss_scaling", "training", "training.step"),
         *("training.diagnosis", "training.data", "training.session", "training.distributed"),
-        *("training.wrappers", "training.inject", "training.training_info"),
+        *("training.wrappers", "training.inject", "training.training_operators"),
         *("losses", "loss_scaling", "distributed", "optimizers"),
     ),
     "loop": ("loop", "callbacks"),

@@ -104,10 +104,6 @@ def made_for_training() -> onnx.ModelProto:
     return training_models.adam_mlp()
 
 
-def train_op() -> amp.optimizers.TrainOp:
-    return amp.read_training_info(made_for_training())
-
-
 def of_one(function: Callable[..., Any], name: str, **others: Any) -> Call:
     """Return a call that takes what is fed to x by itself."""
     return (lambda x: function(**others, **{name: {"x": x}})), dict(DATA)
@@ -174,9 +170,6 @@ FOREIGN: Table = {
     "inject_loss_scaling": lambda: (amp.inject_loss_scaling, injected()),
     "one initial value": lambda: (lambda value: amp.inject_loss_scaling(**injected(), initial={"w": value}), {"value": np.ones(3)}),
     "lower_training_operators": lambda: (amp.lower_training_operators, {"source": made_for_training()}),
-    "read_training_info": lambda: (amp.read_training_info, {"source": made_for_training()}),
-    "one value of write_training_info": lambda: (lambda value: amp.write_training_info(train_op(), {"B1": value}), {"value": np.ones(8, np.float32)}),
-    "write_training_info": lambda: (amp.write_training_info, {"train_op": train_op()}),
 }  # fmt: skip
 
 TABLE = {**REWRITING, **LISTS, **NUMERICS, **FOREIGN}

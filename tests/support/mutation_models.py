@@ -204,12 +204,6 @@ def training_step(optimizer: Any = None, **options: Any) -> onnx.ModelProto:
     return amp.to_proto(amp.build_step(optimizer.minimize(loss), targets=targets, **options))
 
 
-def training_info() -> onnx.ModelProto:
-    """Return a model in the standard's own training format."""
-    loss = amp.value(amp.load(filled(CLASSIFIER)), "loss")
-    return amp.write_training_info(amp.optimizers.GradientDescent(0.1).minimize(loss))
-
-
 def rewritten(text: str, precision: Precision) -> onnx.ModelProto:
     return amp.to_proto(amp.rewrite(filled(text), precision=precision, target="schema").model)
 
@@ -219,7 +213,6 @@ SMALL: dict[str, Callable[[], onnx.ModelProto]] = {
     "rich": rich_model,
     "step": training_step,
     "low step": lambda: training_step(amp.optimizers.GradientDescent(0.1), precision="float16"),
-    "training info": training_info,
     "rewritten attention": lambda: rewritten(ATTENTION, "float16"),
     "rewritten loop": lambda: rewritten(LOOP, "bfloat16"),
 }

@@ -70,7 +70,7 @@ RECORDS = (
         "RuleNode",
         "RuleValue",
     ),
-    *("LossScaleState", "Shards", "ShardedData", "Diagnosis", "Run"),
+    *("LossScaleState", "Shards", "Diagnosis", "Run"),
 )
 """Classes whose objects functions return: nobody calls them to make one."""
 

@@ -53,7 +53,7 @@ def losses(shards, proto, optimizer, steps=STEPS, **options):
     found = []
     with amp.TrainingSession(op, threads=1, shards=shards, **options) as session:
         for epoch in range(-(-steps // data.steps(BATCH))):
-            for batch in data.batches(BATCH, order=data.shuffled(0, epoch), drop_last=True):
+            for batch in data.epoch(BATCH, number=epoch, seed=0, drop_last=True):
                 if len(found) < steps:
                     found.append(float(session.run(batch, "loss")["loss"]))
         return {"losses": found, "states": digest(session)}
@@ -137,7 +137,7 @@ def nested(shards, folder):
     found["sparse"] = sparse_step(shards, ways["hierarchy"])
     loss = amp.value(loaded(normalised_cnn()), "loss")
     op = ways["hierarchy"](scaled(momentum())).minimize(loss)
-    feeds = next(shards.data(all_digits()).batches(BATCH))
+    feeds = next(shards.data(all_digits()).epoch(BATCH))
     with amp.TrainingSession(op, precision="float16", emulate=True) as session:
         session.run(feeds)
         session.run(feeds)
@@ -266,18 +266,10 @@ def buckets(shards, folder):
         with amp.TrainingSession(
             cross(momentum()).minimize(amp.value(loaded(plain_cnn()), "loss")), shards=other
         ) as session:
-            for batch in list(shards.data(all_digits()).batches(BATCH))[:3]:
+            for batch in list(shards.data(all_digits()).epoch(BATCH))[:3]:
                 session.run(batch)
             found[str(size)] = digest(session)
     return found
-
-
-def low_precision(shards, folder):
-    """Gradients that travel in float16."""
-    other = amp.distributed.Shards(
-        shards.collective, amp.distributed.ShardOptions(low_precision_sums=True)
-    )
-    return losses(other, plain_cnn(), cross(scaled(slow_momentum())), **FLOAT16)
 
 
 def dropout(shards, folder):
@@ -376,7 +368,7 @@ def errors(shards, folder):
     attempt("options", lambda: session(LINEAR, options=options(100 if first else 200)))
     attempt("no sums", lambda: session(LINEAR, lambda o: o, explicit=shards))
     attempt("division", lambda: shards.part({"x": np.zeros((3, 2))}))
-    attempt("batch", lambda: list(shards.data({"x": np.zeros((9, 2))}).batches(3)))
+    attempt("batch", lambda: list(shards.data({"x": np.zeros((9, 2))}).epoch(3)))
 
     def three():
         with amp.distributed.shard_context(6):
@@ -395,11 +387,6 @@ def errors(shards, folder):
             sharding._meet(what)
 
         attempt("different calls", lambda: meet("restore" if first else "save"))
-    with session(LINEAR, options=options(check_every=2)) as opened:
-        opened.run(own_batch(shards))
-        if not first:
-            opened.assign_state("w", np.zeros((3, 1), np.float32))
-        attempt("apart", lambda: opened.run(own_batch(shards)))
     return found
 
 

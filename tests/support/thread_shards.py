@@ -46,8 +46,6 @@ class Done:
 class ThreadCollective:
     """A thread's part in a meeting; see `amp_rewrite.distributed.collective.Collective`."""
 
-    on_device = False
-
     def __init__(self, meeting: Meeting, rank: int) -> None:
         """Take part under a number."""
         self._meeting, self.rank = meeting, rank

@@ -114,7 +114,6 @@ class Alone(distributed.Collective):
     """The engine of a single shard."""
 
     rank, size, local_size = 0, 1, 1
-    on_device = False
 
     def start_sum(self, buffer: Any) -> Any:
         raise NotImplementedError
@@ -250,9 +249,6 @@ SHARDS: dict[str, Callable[[], Call]] = {
     "held_out": lambda: (shards().held_out, {"data": FEEDS}),
     "compare": lambda: (shards().compare, {"what": "version", "text": "1"}),
     "steps": lambda: (sharded().steps, {"batch": 2}),
-    "batches": lambda: (lambda **given: list(sharded().batches(**{"batch": 2, **given})), {"batch": 2, "order": [0, 1], "start": 0, "drop_last": False}),
-    "read": lambda: (distributed.ShardedData.read, {"path": "none.npz"}),
-    "shuffled": lambda: (sharded().shuffled, {"seed": 0, "epoch": 1}),
 }  # fmt: skip
 
 WRAPPERS: dict[str, Callable[[], Call]] = {
@@ -290,10 +286,7 @@ VALUES: dict[str, Callable[[], Call]] = {
     "where": lambda: ((y := amp.value(model(), "y")).where, {"condition": y > 0, "other": 0.0}),
     "freeze": lambda: (amp.freeze, {"model": model(), "variables": "w"}),
     "lora": lambda: (amp.lora, {"model": model(), "variables": "w"}),
-    "export_adapters": lambda: (adapted().export_adapters, {"folder": "adapter"}),
     "store_weights": lambda: (amp.store_weights, {"model": model(), "variables": "w", "dtype": "bfloat16"}),
-    "Storage": lambda: (opt.Storage, {"rounding": "nearest", "slot_dtype": "bfloat16"}),
-    "recompute": lambda: (amp.recompute, {"model": model(), "nodes": "every block"}),
     "unfreeze": lambda: (amp.unfreeze, {"model": model(), "variables": "w"}),
     "frozen": lambda: (amp.frozen, {"model": model()}),
     "epoch": lambda: (sharded().epoch, {"batch": 2}),

@@ -119,39 +119,3 @@ def adam_mlp() -> onnx.ModelProto:
     updates = {name: f"{name}_new" for name in (*WEIGHTS, *slots, "step")}
     initial = {"W1": "w1", "W2": "w2", "step": "zero"}
     return model_of(mlp(), graph(ADAM, **slots), updates, graph(INITIALIZATION), initial)
-
-
-def batch(seed: int) -> dict[str, Any]:
-    rng = np.random.default_rng(seed)
-    x = rng.standard_normal((32, 3)).astype(np.float32)
-    t = np.stack([x[:, 0] * x[:, 1], np.abs(x[:, 2])], 1).astype(np.float32)
-    return {"X": x, "T": t}
-
-
-class NumpyAdam:
-    """The same MLP, loss and optimizer in numpy, in float64."""
-
-    def __init__(self, weights: dict[str, np.ndarray]) -> None:
-        self.weights = {name: np.asarray(weights[name], np.float64) for name in WEIGHTS}
-        self.v = {name: np.zeros_like(w) for name, w in self.weights.items()}
-        self.h = {name: np.zeros_like(w) for name, w in self.weights.items()}
-        self.step = 0
-
-    def train(self, feeds: dict[str, np.ndarray]) -> float:
-        """Update the weights; return the loss before the update."""
-        w = self.weights
-        x, t = (feeds[name].astype(np.float64) for name in "XT")
-        p = x @ w["W1"] + w["B1"]
-        h = np.maximum(p, 0)
-        d = h @ w["W2"] + w["B2"] - t
-        dy = 2 * d / d.size
-        dp = (dy @ w["W2"].T) * (p > 0)
-        gradients = {"W1": x.T @ dp, "B1": dp.sum(0), "W2": h.T @ dy, "B2": dy.sum(0)}
-        self.step += 1
-        alpha, beta, rate = 0.9, 0.99, 0.05
-        rate *= np.sqrt(1 - beta**self.step) / (1 - alpha**self.step)
-        for name, g in gradients.items():
-            self.v[name] = alpha * self.v[name] + (1 - alpha) * g
-            self.h[name] = beta * self.h[name] + (1 - beta) * g * g
-            w[name] = w[name] - rate * self.v[name] / (np.sqrt(self.h[name]) + 1e-6)
-        return float((d * d).mean())

@@ -1,4 +1,4 @@
-"""What a CUDA device needs and a CPU can check: capture, spelled-out operators, kernels, driver."""
+"""What a CUDA device needs and a CPU can check: spelled-out operators, kernels, driver."""
 
 import ctypes
 from collections import Counter
@@ -15,23 +15,19 @@ import train_models
 from onnx import parser
 
 import amp_rewrite as amp
-from amp_rewrite.errors import AmpWarning, OptionError
-from amp_rewrite.graph.clone import clone
+from amp_rewrite.errors import AmpWarning
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.kernels.kernel_table import KernelTable
 from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.runtimes.ort import device as devices
 from amp_rewrite.runtimes.ort.cuda_driver import CudaDevice, cuda_device
 from amp_rewrite.runtimes.ort.device import Device, load_libraries
-from amp_rewrite.runtimes.ort.ort_values import empty
-from amp_rewrite.runtimes.ort.sessions import session_options
 from amp_rewrite.targets import CPU, CUDA
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.session import device_limits
-from amp_rewrite.training.session.captured_program import CapturedProgram, capturing, make_static
 from amp_rewrite.training.session.device_limits import warn_if_slow
-from amp_rewrite.training.step import blocked_convolutions
-from amp_rewrite.training.step.batch_norm import put_back_batch_norms, spell_out_batch_norms
+from amp_rewrite.training.session.static_shapes import make_static
+from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.training.step.cut_step import cut_step
 from amp_rewrite.training.step.read_info import read_info
 
@@ -56,23 +52,13 @@ def step_of(name: str, precision: str = "float32", mode: str = "select") -> ir.M
     return amp.build_step(optimizer.minimize(loss), precision=precision)
 
 
-def feeds_of(name: str, size: int = 4, seed: int = 0) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    shapes = {k: (size, *shape[1:]) for k, shape in NETWORKS[name][1].items()}
-    integers = {"t"} if name in ("mlp", "digits_cnn", "resnet") else {"x", "t"}
-    return {
-        k: rng.integers(0, 2, s) if k in integers else rng.normal(size=s).astype(np.float32)
-        for k, s in shapes.items()
-    }
-
-
 @pytest.mark.share(4)
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_node_of_a_step_with_static_shapes_has_a_cuda_kernel(
     name: str, precision: str, tmp_path: Path
 ):
-    """What ONNX Runtime leaves after folding constants is what a CUDA graph would hold."""
+    """What ONNX Runtime leaves after folding constants is what would run."""
     step = step_of(name, precision)
     cut_step(step, read_info(step), ["loss", "grads_finite", "loss_scale"], defaults=False)
     model = step
@@ -99,101 +85,6 @@ def without_kernels(model: ir.Model) -> Counter[str]:
         found = {f.type_str: types[v] for f, v in ports if v is not None and v in types}
         missing[node.op_type] += not table.has_kernel(node.domain, node.op_type, opset, found)
     return +missing
-
-
-def captured(step: ir.Model, names: list[str]) -> tuple[CapturedProgram, Any, Any]:
-    """Return a program that is compiled like a CUDA graph, on the CPU, and its sets of states."""
-    info, model = read_info(step), clone(step)
-    put_back_batch_norms(model)
-    cut_info = cut_step(model, info, names, defaults=False)
-    initial = {s.name: step.graph.initializers[s.name].const_value.numpy() for s in info.states}
-    sets = [
-        {
-            s.name: empty(s.shape, ir.DataType.from_numpy(initial[s.name].dtype), Device())
-            for s in info.states
-        }
-        for _ in range(2)
-    ]
-    for name, array in initial.items():
-        sets[0][name].update_inplace(np.array(array))
-    program = CapturedProgram(
-        model,
-        cut_info,
-        sets,
-        options=session_options(),  # those of the session that it is compared with
-        providers=[CPU],
-        device=Device(),
-        updates=True,
-    )
-    return program, sets, info
-
-
-@pytest.mark.share(3)
-@pytest.mark.parametrize("name", ["mlp", "digits_cnn", "transformer"])
-def test_a_captured_program_computes_what_an_ordinary_one_does(
-    name: str, monkeypatch: pytest.MonkeyPatch
-):
-    # a device that captures has no such kernels
-    monkeypatch.setattr(blocked_convolutions, "channel_block", lambda: 0)
-    step, names = step_of(name), ["loss", "grads_finite", "loss_scale", "skipped_steps"]
-    program, sets, info = captured(step, names)
-    with amp.TrainingSession(step) as session:
-        for number, size in enumerate([4, 4, 3, 4, 3]):
-            feeds = feeds_of(name, size, number)
-            if number == 1:
-                feeds = {k: _bad(v) for k, v in feeds.items()}
-            given = {k: onnxruntime.OrtValue.ortvalue_from_numpy(v) for k, v in feeds.items()}
-            found = program.run(number % 2, given if number == 3 else feeds)
-            for key, value in session.run(feeds, names).items():
-                np.testing.assert_array_equal(found[key], value, err_msg=key)
-                assert found[key].dtype == value.dtype
-        for state in info.states:
-            mine = sets[1][state.name].numpy()
-            np.testing.assert_array_equal(mine, session.read_state(state.name), state.name)
-
-
-def _bad(array: np.ndarray) -> np.ndarray:
-    return array * np.float32(np.nan) if array.dtype == np.float32 else array
-
-
-def test_a_captured_program_copies_feeds_to_addresses_that_stay():
-    program, _, _ = captured(step_of("mlp"), ["loss"])
-    program.run(0, feeds_of("mlp"))
-    (compiled,) = program._known.values()
-    before = {name: v.data_ptr() for name, v in compiled._feeds.items()}
-    program.run(1, feeds_of("mlp", seed=1))
-    assert {name: v.data_ptr() for name, v in compiled._feeds.items()} == before
-    assert len(program._known) == 1
-    program.run(0, feeds_of("mlp", 2))
-    assert len(program._known) == 2
-
-
-def test_control_flow_cannot_be_captured():
-    with pytest.raises(OptionError, match=r"cannot hold control flow; found If; .*\"select\""):
-        captured(step_of("mlp", mode="if"), ["loss"])
-
-
-def test_a_fetch_whose_shape_depends_on_data_cannot_be_captured():
-    forward = parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]>'
-        "g (float[2] x) => (float loss) <float[2] w = {1, 2}>"
-        "{ y = Mul (x, w)\n loss = ReduceSum <keepdims: int = 0> (y)\n places = NonZero (x) }"
-    )
-    loss = amp.value(amp.load(forward), "loss")
-    step = amp.build_step(amp.optimizers.GradientDescent(0.1).minimize(loss), ["places"])
-    program, _, _ = captured(step, ["places"])
-    with pytest.raises(amp.AmpError, match="places: a CUDA graph needs static shapes"):
-        program.run(0, {"x": np.ones(2, np.float32)})
-
-
-def test_capture_is_an_option_of_the_cuda_provider():
-    assert capturing([(CUDA, {"device_id": 1}), CPU]) == [
-        (CUDA, {"device_id": 1, "enable_cuda_graph": "1"}),
-        CPU,
-    ]
-    assert capturing([CUDA]) == [(CUDA, {"enable_cuda_graph": "1"})]
-    with pytest.raises(OptionError, match="need the CUDA execution provider; found CPUExecution"):
-        amp.TrainingSession(step_of("mlp"), cuda_graph=True)
 
 
 BN = """<ir_version: 8, opset_import: ["": {opset}]>

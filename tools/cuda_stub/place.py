@@ -4,8 +4,7 @@
 
 `operators` counts those of the optimised graph, fused ones among them; `cpu` those of them that the
 CUDA provider left to the CPU. A model that does not load has the key `error` instead. With `--cpu`
-in front of the models the CPU provider takes everything; with `--graph` a model loads only if the
-CUDA provider accepts it as a CUDA graph.
+in front of the models the CPU provider takes everything.
 """
 
 from __future__ import annotations
@@ -65,8 +64,6 @@ def main() -> None:
     providers: Sequence[Provider] = [CUDA, CPU]
     if models[:1] == ["--cpu"]:
         providers, models = [CPU], models[1:]
-    elif models[:1] == ["--graph"]:
-        providers, models = [(CUDA, {"enable_cuda_graph": "1"}), CPU], models[1:]
     for model in models:
         print(json.dumps({"model": model, **place(model, providers)}), flush=True)
 

@@ -65,7 +65,7 @@ def save(
     """Write the model to `path`; external tensors go to one data file next to it.
 
     Args:
-        model: The model, or what `rewrite`, `convert` or `write_training_info` returned; it is not
+        model: The model, or what `rewrite` or `convert` returned; it is not
             changed. Weights that it reads from files are streamed.
         path: The model file. An existing one is replaced in one step.
         progress: Called every few MiB.

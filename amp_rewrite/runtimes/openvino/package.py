@@ -11,10 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-import numpy as np
-import onnx.parser
-
-from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32, LOW
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.errors import RunError, RuntimeMissingError
 from amp_rewrite.targets import OPENVINO
 
@@ -25,7 +22,6 @@ OLDEST = (2026, 0)
 """The oldest release that the tests passed with."""
 
 _CAPABILITIES = {FLOAT16.name: "FP16", BFLOAT16.name: "BF16"}
-_PROBED = 64
 _UNCONVERTED = "Model wasn't fully converted"
 _LONGEST = 500
 """Characters of a message that an error shows."""
@@ -86,25 +82,6 @@ def computes_in(precision: str) -> bool:
     """Return whether the processor has instructions for a low type, and OpenVINO uses them."""
     capabilities = core().get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
     return _CAPABILITIES[precision] in capabilities
-
-
-@cache
-def rounds_to(precision: str) -> bool:
-    """Return whether OpenVINO rounds float32 numbers that a file casts to a low type and back.
-
-    It leaves out Casts to types that the processor has no instructions for, and those to float16 on
-    processors that have AVX512-FP16, too, unless a node between them computes in it.
-    """
-    dtype = LOW[precision]
-    shape = f"[{_PROBED}]"
-    proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 13]>
-        g (float{shape} x) => (float{shape} y) {{
-        c = Cast<to = {dtype.number}>(x) y = Cast<to = {FLOAT32.number}>(c) }}""")
-    with one_line("OpenVINO cannot run two Casts"):
-        model = core().read_model(proto.SerializeToString())
-        compiled = core().compile_model(model, DEVICE, {"INFERENCE_PRECISION_HINT": "f32"})
-        between = np.full(_PROBED, 1 + dtype.epsilon / 4, np.float32)
-        return bool((compiled(between)[0] == 1).all())
 
 
 @contextmanager

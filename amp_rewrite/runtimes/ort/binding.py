@@ -9,9 +9,6 @@ from amp_rewrite.runtimes.ort.device import HOST, Device
 from amp_rewrite.runtimes.ort.runtime import import_runtime, one_line
 from amp_rewrite.targets import CPU
 
-_GRAPH = "gpu_graph_id"
-"""The entry of RunOptions that says which captured graph of the session a run replays."""
-
 
 class Binding:
     """The OrtValues that are a session's inputs and outputs; they stay bound from run to run."""
@@ -23,7 +20,6 @@ class Binding:
         self._read: dict[str, Any] = {}
         self._order: dict[str, int] = {}
         self._allocated: dict[str, Device] = {}
-        self._options: Any = None
 
     def read(self, name: str, value: Any) -> None:
         """Bind an OrtValue that an input is read from.
@@ -47,16 +43,6 @@ class Binding:
         self._allocated[name] = device
         self._bind_allocated(name)
 
-    def capture_as(self, number: int) -> None:
-        """Let the first run be captured as a CUDA graph and later ones replay it.
-
-        Everything must be bound by then, and stay so: a graph holds the addresses.
-        """
-        self._bind_read()
-        self._read.clear()  # nothing of a graph is on another device
-        self._options = import_runtime().RunOptions()
-        self._options.add_run_config_entry(_GRAPH, str(number))
-
     def run(self, failure: str) -> None:
         """Run the session.
 
@@ -70,9 +56,7 @@ class Binding:
             self._bind_allocated(name)
         with one_line(failure):
             self._bind_read()
-            self._session.run_with_iobinding(self._binding, self._options)
-            if self._options is not None:
-                self._binding.synchronize_outputs()
+            self._session.run_with_iobinding(self._binding)
 
     def outputs(self, names: Iterable[str]) -> list[Any]:
         """Return the OrtValues of outputs, as the last run left them."""

@@ -110,7 +110,7 @@ class DataSet(Examples):
         start = arguments.integer("start", start)
         order = None if order is None else self._positions(order)
         for index in range(start, self.steps(batch, drop_last=drop_last)):
-            first, stop = self._own(index * batch, min((index + 1) * batch, self.size))
+            first, stop = index * batch, min((index + 1) * batch, self.size)
             chosen = slice(first, stop) if order is None else order[first:stop]
             yield {name: a[chosen] if a.ndim else a for name, a in self.arrays.items()}
 
@@ -118,10 +118,6 @@ class DataSet(Examples):
         """Return the batches of one epoch."""
         order = None if epoch.seed is None else self.shuffled(epoch.seed, epoch.number)
         return self.batches(epoch.batch, order=order, start=epoch.start, drop_last=epoch.drop_last)
-
-    def _own(self, first: int, stop: int) -> tuple[int, int]:
-        """Return which examples of a batch are read, of those from `first` to before `stop`."""
-        return first, stop
 
     def _positions(self, order: Sequence[int] | Array) -> Array:
         positions = arguments.array("order", order)

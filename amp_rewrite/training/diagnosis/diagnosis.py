@@ -8,7 +8,6 @@ from typing import Any
 
 from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import one_line
-from amp_rewrite.dtypes import FLOAT32
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +139,6 @@ class Diagnosis:
         if self.finite:
             return "every value is finite"
         return "no operator makes it: only constants are not finite"
-
-    def underflow_text(self) -> str | None:
-        """Return what underflow takes in words, or None if it takes nothing."""
-        losing, scales = self.losing(), self.scales
-        if not losing or scales is None or self.precision == FLOAT32.name:
-            return None
-        worst = losing[0]
-        return (
-            f"underflow takes gradients of {len(losing)} of {len(self.layers)} layers at loss "
-            f"scale {self.loss_scale:g}, most of {worst.layer!r}: {worst.lost:.1%}, which would "
-            f"live at {worst.lives_at:g}"
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as what JSON can hold; a loss that is not finite is a word."""

@@ -35,15 +35,13 @@ class Collective(Protocol):
         rank: The number of this shard in the group, from 0.
         size: How many shards there are.
         local_size: How many of them share this machine.
-        on_device: Whether `start_sum` takes torch tensors on a GPU too, without a host copy.
     """
 
     rank: int
     size: int
     local_size: int
-    on_device: bool
 
-    def start_sum(self, buffer: Any) -> Pending:
+    def start_sum(self, buffer: Array) -> Pending:
         """Begin to replace a buffer by its sum over the shards, the same bits on each.
 
         Args:
@@ -106,21 +104,14 @@ class ShardOptions:
             default is that of PyTorch's DistributedDataParallel: S. Li et al., "PyTorch
             Distributed: Experiences on Accelerating Data Parallel Training", 2020,
             https://arxiv.org/abs/2006.15704.
-        check_every: Compare the states of all shards after every N steps; 0 does not.
-        low_precision_sums: Let gradients that are computed in float16 or bfloat16 travel and be
-            summed in that type: half the bytes, but the sum is rounded to the type, and it may
-            overflow where the float32 sum does not; a loss scale then skips the step.
     """
 
     bucket_bytes: int = 25 * MIB
-    check_every: int = 0
-    low_precision_sums: bool = False
 
     def __post_init__(self) -> None:
-        """Check the numbers.
+        """Check the number.
 
         Raises:
-            OptionError: One is impossible.
+            OptionError: It is impossible.
         """
-        for name, least in (("bucket_bytes", 1), ("check_every", 0)):
-            arguments.integer(name, getattr(self, name), low=least)
+        arguments.integer("bucket_bytes", self.bucket_bytes, low=1)

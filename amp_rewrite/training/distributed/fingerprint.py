@@ -13,11 +13,9 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import ShardError
 from amp_rewrite.training.distributed.collective import Collective, ShardOptions, gather_text
-from amp_rewrite.training.session.states import States
 from amp_rewrite.training.step.step import Step
 
 _MISSING = "nothing"
-_SHOWN = 3
 
 
 def compare_steps(world: Collective, step: Step, options: ShardOptions) -> None:
@@ -99,25 +97,3 @@ def _constants(step: Step) -> Iterator[str]:
         if name not in states and tensor is not None:
             content = hashlib.blake2b(tensor.tobytes(), digest_size=8).hexdigest()
             yield f"{name} {tensor.dtype} {tensor.shape} {content}"
-
-
-def compare_states(group: Collective, states: States, steps: int) -> None:
-    """Compare a hash of every state tensor with those of the other shards, every N steps."""
-    digests = [hashlib.blake2b(states.read(name).tobytes(), digest_size=16) for name in states.info]
-    own = np.frombuffer(b"".join(d.digest() for d in digests), np.uint8).reshape(-1, 16)
-    digests_of_shards = group.gather(own)
-    names = list(states.info)
-    for shard, other in enumerate(digests_of_shards):
-        differing = [names[i] for i in np.flatnonzero((other != digests_of_shards[0]).any(axis=1))]
-        if differing:
-            rest = len(differing) - _SHOWN
-            more = f" and {rest} more" if rest > 0 else ""
-            raise ShardError(
-                "the states of the shards have come apart",
-                where=f"after {steps} steps",
-                found=f"shard {shard} of the group differs from its shard 0 in "
-                + ", ".join(map(repr, differing[:_SHOWN]))
-                + more,
-                expected="the same bits on all shards",
-                remedy="assign the same states on every shard, and resume from a checkpoint",
-            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ import onnx_ir as ir
 from amp_rewrite.graph.metadata_keys import ORDER_KEY
 from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.runtimes.ort.device import HOST, Device
-from amp_rewrite.runtimes.ort.ort_values import empty, from_dlpack, to_array, to_ort_value
+from amp_rewrite.runtimes.ort.ort_values import empty, to_array, to_ort_value
 from amp_rewrite.training.distributed.collective import Array, Collective, Pending
 from amp_rewrite.training.graph.replicas import SUM, Groups, groups_of, is_collective
 
@@ -146,8 +146,6 @@ def memory_of(bucket: Bucket, group: Collective, device: Device) -> Memory:
     """Return the memory of a bucket that a group sums, where the runtime computes on a device."""
     if not bucket.fused:
         return SingleMemory(bucket, group, device)
-    if device.kind == "cuda" and group.on_device:
-        return DeviceMemory(bucket, group, device)
     return HostMemory(bucket, group, device)
 
 
@@ -165,98 +163,46 @@ def _layout(bucket: Bucket) -> tuple[list[tuple[int, tuple[int, ...]]], int, ir.
     return places, length, dtype
 
 
-class _Fused:
-    """One piece of memory for all values of a bucket."""
+class HostMemory:
+    """One array for all values of a bucket.
 
-    _values: Sequence[Any]
-    """What the runtime writes the values to, and reads the sums from: OrtValues."""
+    Where the runtime computes on the host, it writes the values there and reads the sums there.
+    """
 
-    def __init__(self, bucket: Bucket, group: Collective, whole: Any) -> None:
+    def __init__(self, bucket: Bucket, group: Collective, device: Device) -> None:
+        """Allocate it; see `memory_of`."""
+        places, length, dtype = _layout(bucket)
         self._sources, self._results = bucket.sources, bucket.results
-        self._group, self._whole = group, whole
+        self._group, self._device, self._dtype = group, device, dtype
+        self._whole = _aligned(length, dtype)
         self._pending: Pending | None = None
+        self._parts = [self._whole[at : at + prod(shape)].reshape(shape) for at, shape in places]
+        self._views = [to_ort_value(part, HOST) for part in self._parts]
+        if device.is_host:
+            self._values = self._views
+        else:
+            self._values = [empty(shape, dtype, device) for _, shape in places]
 
     def targets(self) -> Mapping[str, Any]:
         """See `Memory`."""
         return dict(zip(self._sources, self._values, strict=True))
 
     def start(self, values: Mapping[str, Any]) -> None:
-        """See `Memory`."""
+        """See `Memory`; from a device the values are copied to the host."""
         del values
+        if not self._device.is_host:
+            for part, value in zip(self._parts, self._values, strict=True):
+                part[...] = to_array(value, self._dtype)
         self._pending = self._group.start_sum(self._whole)
 
     def finish(self) -> Mapping[str, Any]:
         """See `Memory`."""
         assert self._pending is not None, "started before"
         self._pending.wait()
-        return dict(zip(self._results, self._values, strict=True))
-
-
-class HostMemory(_Fused):
-    """One array; where the runtime computes on the host, it writes and reads there."""
-
-    def __init__(self, bucket: Bucket, group: Collective, device: Device) -> None:
-        """Allocate it; see `memory_of`."""
-        places, length, dtype = _layout(bucket)
-        super().__init__(bucket, group, _aligned(length, dtype))
-        self._device = device
-        parts = [self._whole[at : at + prod(shape)].reshape(shape) for at, shape in places]
-        views = [to_ort_value(part, HOST) for part in parts]
-        self._parts = dict(zip(bucket.sources, parts, strict=True))
-        self._dtype = dtype
-        if device.is_host:
-            self._values = views
-        else:
-            self._values = [empty(shape, dtype, device) for _, shape in places]
-        self._views = views
-
-    def start(self, values: Mapping[str, Any]) -> None:
-        """See `Memory`; from a device the values are copied to the host."""
-        if not self._device.is_host:
-            for name, value in zip(self._sources, self._values, strict=True):
-                self._parts[name][...] = to_array(value, self._dtype)
-        super().start(values)
-
-    def finish(self) -> Mapping[str, Any]:
-        """See `Memory`."""
-        results = super().finish()
         if not self._device.is_host:
             for view, value in zip(self._views, self._values, strict=True):
                 value.update_inplace(view)
-        return results
-
-
-class DeviceMemory(_Fused):
-    """One torch tensor on a GPU that the runtime writes and reads through DLPack, uncopied.
-
-    The runtime has finished writing when its run returns; before it reads, the host waits for the
-    stream on which the sum is made.
-    """
-
-    def __init__(self, bucket: Bucket, group: Collective, device: Device) -> None:
-        """Allocate it; see `memory_of`."""
-        import torch  # pyright: ignore[reportMissingImports] an extra
-
-        places, length, dtype = _layout(bucket)
-        self._torch = torch
-        where = torch.device(device.kind, device.index)
-        kinds = {
-            ir.DataType.FLOAT: torch.float32,
-            ir.DataType.DOUBLE: torch.float64,
-            ir.DataType.FLOAT16: torch.float16,
-            ir.DataType.BFLOAT16: torch.bfloat16,
-        }
-        super().__init__(bucket, group, torch.zeros(length, dtype=kinds[dtype], device=where))
-        parts = [self._whole[at : at + prod(shape)].reshape(shape) for at, shape in places]
-        self._where = where
-        self._values = [from_dlpack(part) for part in parts]
-
-    def finish(self) -> Mapping[str, Any]:
-        """See `Memory`."""
-        results = super().finish()
-        if self._where.type == "cuda":
-            self._torch.cuda.current_stream(self._where).synchronize()
-        return results
+        return dict(zip(self._results, self._values, strict=True))
 
 
 class SingleMemory:

@@ -65,8 +65,6 @@ class MpiCollective:
     ends the wait when its time is over.
     """
 
-    on_device = False
-
     def __init__(self, mpi: Any, communicator: Any, timeout: float) -> None:
         """Wrap an Intracomm of mpi4py, which is closed with this object; `timeout` in seconds."""
         self._mpi, self._communicator, self._timeout = mpi, communicator, timeout

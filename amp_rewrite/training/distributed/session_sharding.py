@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,6 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import AmpError, CheckpointError, FetchError, ShardError
-from amp_rewrite.graph.traverse import inputs_of
-from amp_rewrite.numerics.emulate.type_attributes import LOW_MEMBERS
 from amp_rewrite.training.distributed.collective import (
     Array,
     Collective,
@@ -22,18 +20,16 @@ from amp_rewrite.training.distributed.collective import (
     gather_text,
 )
 from amp_rewrite.training.distributed.cross_shard_optimizer import check_permutation
-from amp_rewrite.training.distributed.fingerprint import compare_states, compare_steps
+from amp_rewrite.training.distributed.fingerprint import compare_steps
 from amp_rewrite.training.distributed.memory import is_numbered, number_sums
 from amp_rewrite.training.distributed.staged_program import Halfway, ShardedProgram
 from amp_rewrite.training.graph.replicas import (
-    SUM,
     Groups,
     groups_of,
     is_collective,
-    replica_nodes,
     resolve,
 )
-from amp_rewrite.training.session.checkpoint import Checkpoint, slots_in
+from amp_rewrite.training.session.checkpoint import Checkpoint
 from amp_rewrite.training.session.compiled_program import CompiledProgram
 from amp_rewrite.training.session.states import States
 from amp_rewrite.training.step.cut_step import values_by_name
@@ -65,7 +61,6 @@ class SessionSharding:
         self._known = collectives
         self._groups: dict[Groups, Collective] = {(): world}
         collectives[()] = world
-        self._steps = 0
         self._halfway = Halfway()
         self.always: tuple[str, ...] = ()
         self.writes = world.rank == 0
@@ -91,8 +86,6 @@ class SessionSharding:
                 self._known[groups] = self._world.split(groups)
             self._groups[groups] = self._known[groups]
         model = step.model
-        if self._world.size > 1 and self._options.low_precision_sums:
-            lower_sums(model, step.info.inputs)
         spread_masks(model, self._world.rank)
         values = values_by_name(model.graph)
         self.always = tuple(
@@ -131,19 +124,6 @@ class SessionSharding:
             **options,
         )
 
-    def stepped(self, states: States) -> None:
-        """Compare the states of all shards if it is time.
-
-        Raises:
-            ShardError: They differ.
-        """
-        self._steps += 1
-        every = self._options.check_every
-        if every and self._steps % every == 0:
-            for groups, group in self._groups.items():
-                if groups or len(self._groups) == 1:
-                    compare_states(group, states, self._steps)
-
     def agree(self, text: str | None) -> str | None:
         """Return on all shards what the first one says that says anything; None if none does.
 
@@ -173,7 +153,7 @@ class SessionSharding:
                 raise
             tensors = saved.tensors
             kinds = {name: (a.dtype.name, a.shape) for name, a in tensors.items()}
-            note = {"tensors": kinds, "progress": saved.progress, "slots": saved.slots}
+            note = {"tensors": kinds, "progress": saved.progress}
         note = json.loads(broadcast_text(self._world, json.dumps(note)))
         if "error" in note:
             raise CheckpointError("shard 0 cannot restore", found=note["error"])
@@ -182,7 +162,7 @@ class SessionSharding:
             array = np.ascontiguousarray(tensors.get(name, np.empty(shape, kind)))
             self._world.broadcast(array)
             tensors[name] = array.reshape(shape)
-        return Checkpoint(tensors, note["progress"], slots_in(note))
+        return Checkpoint(tensors, note["progress"])
 
     def _meet(self, what: str) -> None:
         """Wait until all shards are about to do the same; shard 0 would not wait for any else."""
@@ -214,79 +194,3 @@ def _refuse_other_sums(model: ir.Model) -> None:
                 where=node.outputs[0].name,
                 remedy="fetch it in a session of the step that it belongs to",
             )
-
-
-_LINEAR = ("Mul", "Cast", "Identity")  # operators: what unscaling a gradient is made of
-
-
-def lower_sums(model: ir.Model, data: Iterable[str]) -> None:
-    """Sum low-precision gradients before they are cast to float32 and unscaled, not after.
-
-    `CrossReplicaSum(s * Cast(g))` becomes `s * Cast(CrossReplicaSum(g))`, where g is float16 or
-    bfloat16 and s a scalar that is the same on all shards, or absent. Other sums stay. The model is
-    changed in place; `data` are its inputs that are no states.
-    """
-    own = _own_values(model, data)
-    for node in list(replica_nodes(model)):
-        if node.op_type != SUM:
-            continue
-        path = _path_to_low(node, own)
-        if path:
-            _move(model.graph, node, path)
-
-
-def _path_to_low(node: ir.Node, own: set[ir.Value]) -> list[ir.Node]:
-    """Return the nodes between a low-precision value and a sum, the nearest to the sum first."""
-    path: list[ir.Node] = []
-    value = node.inputs[0]
-    while value is not None and value.dtype not in LOW_MEMBERS:
-        producer = value.producer()
-        if producer is None or producer.op_type not in _LINEAR or len(value.uses()) > 1:
-            return []
-        if producer.op_type == "Mul" and not _is_common_scalar(producer.inputs[1], own):
-            return []
-        path.append(producer)
-        value = producer.inputs[0]
-    return path if value is not None else []
-
-
-def _is_common_scalar(value: ir.Value | None, own: set[ir.Value]) -> bool:
-    if value is None or value.shape is None or len(value.shape) > 0:
-        return False
-    return value not in own
-
-
-def _own_values(model: ir.Model, data: Iterable[str]) -> set[ir.Value]:
-    """Return what depends on a shard's data: its gradients do, a loss scale does not."""
-    names = set(data)
-    own = {value for value in model.graph.inputs if value.name in names}
-    for node in model.graph:
-        if not is_collective(node) and any(value in own for value in inputs_of(node)):
-            own.update(node.outputs)
-    return own
-
-
-def _move(graph: ir.Graph, node: ir.Node, path: list[ir.Node]) -> None:
-    """Put a sum in front of the nodes that it stands behind."""
-    first = path[-1]
-    low, summed = first.inputs[0], node.outputs[0]
-    source = node.inputs[0]
-    assert low is not None, "the path begins at a value"
-    assert source is not None, "a sum has one input"
-    moved = ir.Node(
-        node.domain,
-        node.op_type,
-        [low],
-        node.attributes.values(),
-        name=node.name,
-        num_outputs=1,
-        metadata_props=dict(node.metadata_props),
-    )
-    new = moved.outputs[0]
-    new.name, new.type, new.shape = f"{summed.name}:low", low.type, low.shape
-    graph.insert_before(first, moved)
-    first.replace_input_with(0, new)
-    # Whoever read the sum reads what the path makes of it; the name stays with the result.
-    ir.convenience.replace_all_uses_with(summed, source, replace_graph_outputs=True)
-    graph.remove(node, safe=True)
-    summed.name, source.name = None, summed.name

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import DataError
-from amp_rewrite.training.data.data_set import DataSet
 from amp_rewrite.training.data.examples import Batch, Epoch, Examples
 from amp_rewrite.training.distributed.collective import Array
 
@@ -27,62 +25,28 @@ def part_of_batch(batch: Mapping[str, Array], rank: int, size: int) -> dict[str,
     return parts
 
 
-class ShardedData(DataSet):
-    """A data set whose batches are one shard's parts of the global batches; it reads no others.
+class ShardedExamples(Examples):
+    """One shard's parts of the global batches; every shard reads them all.
 
     Every global batch is divided evenly. Of a smaller last one, examples that are left over are
     left out (fewer than there are shards; with shuffling other ones in each epoch), so that every
     shard's mean counts as much.
     """
 
-    def __init__(self, data: DataSet, rank: int, size: int) -> None:
+    def __init__(self, whole: Examples, rank: int, size: int) -> None:
         """Keep the whole; see `Shards.data`."""
-        super().__init__(data.arrays, data.where)
-        self._rank, self._shards = rank, size
-
-    def steps(self, batch: int, *, drop_last: bool = False) -> int:
-        """Return the number of global batches of an epoch.
-
-        Raises:
-            DataError: The batch is not a multiple of the number of shards.
-            OptionError: It is not a positive integer.
-        """
-        _check_divides(batch, self._shards)
-        whole, rest = divmod(self.size, batch)
-        return whole + (rest >= self._shards and not drop_last)
-
-    def batches(
-        self,
-        batch: int,
-        *,
-        order: Sequence[int] | Array | None = None,
-        start: int = 0,
-        drop_last: bool = False,
-    ) -> Iterator[Batch]:
-        """Yield this shard's part of each batch; `order` is the same on all shards.
-
-        Raises:
-            DataError: The batch is not a multiple of the number of shards.
-        """
-        _check_divides(batch, self._shards)
-        return super().batches(batch, order=order, start=start, drop_last=drop_last)
-
-    def _own(self, first: int, stop: int) -> tuple[int, int]:
-        own = (stop - first) // self._shards
-        return first + self._rank * own, first + (self._rank + 1) * own
-
-
-class _OfShards(Examples):
-    """Examples that all shards read, and how many shards there are."""
-
-    def __init__(self, whole: Examples, shards: int) -> None:
         self.where = whole.where
-        self._whole, self._shards = whole, shards
+        self._whole, self._rank, self._shards = whole, rank, size
 
     @property
     def size(self) -> int | None:
         """The number of examples of all shards."""
         return self._whole.size
+
+    @property
+    def arrays(self) -> dict[str, Array] | None:
+        """The examples of all shards, if they are in memory."""
+        return self._whole.arrays
 
     @property
     def signature(self) -> str:
@@ -94,18 +58,18 @@ class _OfShards(Examples):
         """Whether the whole can be read only once."""
         return self._whole.once
 
-
-class ShardedExamples(_OfShards):
-    """One shard's parts of the batches of any examples; every shard reads them all."""
-
-    def __init__(self, whole: Examples, rank: int, size: int) -> None:
-        """Keep the whole; see `Shards.data`."""
-        super().__init__(whole, size)
-        self._rank = rank
-
     def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
-        """Return the number of global batches of an epoch."""
-        return self._whole.steps(batch, drop_last=drop_last)
+        """Return the number of global batches of an epoch.
+
+        Raises:
+            DataError: The batch is not a multiple of the number of shards.
+        """
+        size = self._whole.size
+        if size is None:
+            return self._whole.steps(batch, drop_last=drop_last)
+        _check_divides(batch, self._shards)
+        whole, rest = divmod(size, batch)
+        return whole + (rest >= self._shards and not drop_last)
 
     def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
         """Yield this shard's part of each batch of one epoch.
@@ -123,30 +87,6 @@ class ShardedExamples(_OfShards):
                     name: array[:even] if array.ndim else array for name, array in whole.items()
                 }
                 yield part_of_batch(kept, self._rank, self._shards)
-
-
-class WholeExamples(_OfShards):
-    """Examples of which every shard sees all, in batches of the size of its parts."""
-
-    def __init__(self, whole: Examples, size: int) -> None:
-        """Keep the examples; see `Shards.held_out`."""
-        super().__init__(whole, size)
-
-    @property
-    def arrays(self) -> dict[str, Array] | None:
-        """All examples, if they are in memory."""
-        return self._whole.arrays
-
-    def steps(self, batch: int, *, drop_last: bool = False) -> int | None:
-        """Return the number of batches, each as large as one shard's part of a global batch."""
-        return self._whole.steps(self._part(batch), drop_last=drop_last)
-
-    def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
-        """Return the batches of one epoch; see `steps`."""
-        return self._whole.batches_of(replace(epoch, batch=self._part(epoch.batch)))
-
-    def _part(self, batch: int) -> int:
-        return max(1, batch // self._shards)
 
 
 def _check_divides(batch: int, shards: int) -> None:

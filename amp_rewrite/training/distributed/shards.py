@@ -5,21 +5,16 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from typing import Any
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import AmpError, ShardError
 from amp_rewrite.training.data.as_examples import as_examples
-from amp_rewrite.training.data.data_set import DataSet
+from amp_rewrite.training.data.examples import Examples
 from amp_rewrite.training.distributed import mpi_engine, torch_engine
 from amp_rewrite.training.distributed.collective import Array, Collective, ShardOptions, gather_text
 from amp_rewrite.training.distributed.session_sharding import SessionSharding
-from amp_rewrite.training.distributed.shard_data import (
-    ShardedData,
-    ShardedExamples,
-    WholeExamples,
-    part_of_batch,
-)
+from amp_rewrite.training.distributed.shard_data import ShardedExamples, part_of_batch
 from amp_rewrite.training.graph.replicas import Groups
 from amp_rewrite.training.session.sharding import ShardContext, Sharding
 
@@ -73,18 +68,8 @@ class Shards(ShardContext):
         arrays = {name: arguments.array(str(name), array) for name, array in arrays_by_name.items()}
         return part_of_batch(arrays, self.rank, self.size)
 
-    @overload
-    def data(
-        self, data: Mapping[str, Any] | tuple[Any, ...] | DataSet, names: Sequence[str] = ()
-    ) -> ShardedData: ...
-
-    @overload
-    def data(self, data: Any, names: Sequence[str] = ()) -> ShardedData | ShardedExamples: ...
-
-    def data(self, data: Any, names: Sequence[str] = ()) -> ShardedData | ShardedExamples:
+    def data(self, data: Any, names: Sequence[str] = ()) -> ShardedExamples:
         """Return examples whose batches are this shard's parts of the global ones.
-
-        Of arrays a shard reads its own part alone.
 
         Args:
             data: A file, arrays by input name, or an iterable of global batches.
@@ -93,14 +78,11 @@ class Shards(ShardContext):
         Raises:
             DataError: It is none of these, or cannot be read.
         """
-        whole = as_examples(data, names)
-        if isinstance(whole, DataSet):
-            return ShardedData(whole, self.rank, self.size)
-        return ShardedExamples(whole, self.rank, self.size)
+        return ShardedExamples(as_examples(data, names), self.rank, self.size)
 
-    def held_out(self, data: Any, names: Sequence[str] = ()) -> WholeExamples:
+    def held_out(self, data: Any, names: Sequence[str] = ()) -> Examples:
         """Return data, as for `data`, to evaluate on: every shard sees all, and finds the same."""
-        return WholeExamples(as_examples(data, names), self.size)
+        return as_examples(data, names)
 
     def compare(self, what: str, text: str) -> None:
         """Check that a text is the same on all shards; all of them must call it.
@@ -176,12 +158,11 @@ def mpi(timeout: float = TIMEOUT, **options: Any) -> Shards:
     return Shards(mpi_engine.world(_checked(timeout)), checked)
 
 
-def torch(timeout: float = TIMEOUT, backend: str | None = None, **options: Any) -> Shards:
+def torch(timeout: float = TIMEOUT, **options: Any) -> Shards:
     """Return the shards that torchrun has started: `torchrun --nproc-per-node 2 train.py`.
 
     Args:
         timeout: Seconds after which a shard that does not answer is given up.
-        backend: "gloo", "nccl", or None for what the machine has.
         **options: See `ShardOptions`.
 
     Raises:
@@ -189,7 +170,7 @@ def torch(timeout: float = TIMEOUT, backend: str | None = None, **options: Any) 
         ShardError: torch is not installed, or the process was not started by torchrun.
     """
     checked = ShardOptions(**options)
-    return Shards(torch_engine.world(_checked(timeout), backend), checked)
+    return Shards(torch_engine.world(_checked(timeout)), checked)
 
 
 def _checked(seconds: float) -> float:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.errors import InvariantError, ShardError
+from amp_rewrite.errors import ShardError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.runtimes.ort.device import Device
@@ -78,7 +78,6 @@ class ShardedProgram(CompiledProgram):
         `groups` has the group of this shard in groups of shards; `halfway` is that of the session.
 
         Raises:
-            InvariantError: A stage reads what no stage before it computes.
             RunError: ONNX Runtime cannot load a stage.
         """
         self.info = info
@@ -87,7 +86,6 @@ class ShardedProgram(CompiledProgram):
         isolate(model)
         buckets = buckets_of(model.graph, bucket_bytes)
         stages = stages_of(model, buckets)
-        _check_stages(stages, buckets, info.fetches.values())
         self._memories: list[Memory] = [memory_of(b, groups[b.groups], device) for b in buckets]
         targets = {name: v for memory in self._memories for name, v in memory.targets().items()}
         self._stages: list[StageProgram | OpenVinoStages | None] = []
@@ -211,33 +209,3 @@ def _parts(graph: ir.Graph, buckets: Sequence[Bucket]) -> list[set[ir.Node]]:
         parts.append(ancestors(wanted, within=left))
         left -= parts[-1]
     return [*parts, left]
-
-
-def _check_stages(
-    stages: Sequence[Stage], buckets: Sequence[Bucket], fetched: Iterable[str]
-) -> None:
-    """Refuse stages of which one, or a sum, reads what has not been computed when it runs.
-
-    Raises:
-        InvariantError: A value is not there, which is a defect of this package.
-    """
-    computed: set[str] = set()
-    for index, stage in enumerate(stages):
-        _check_known(f"stage {index}", stage.enters, computed)
-        computed.update(stage.leaves)
-        if index < len(buckets):
-            _check_known(f"sum {index}", buckets[index].sources, set(stage.leaves))
-            computed.update(buckets[index].results)
-    _check_known("fetches", fetched, computed)
-
-
-def _check_known(where: str, names: Iterable[str], computed: set[str]) -> None:
-    missing = sorted(set(names) - computed)
-    if missing:
-        raise InvariantError(
-            "a step on shards reads what nothing has computed before",
-            where=where,
-            found=", ".join(missing),
-            expected="values of earlier stages, and sums",
-            remedy="report this as a defect of amp_rewrite",
-        )

@@ -1,4 +1,4 @@
-"""Collectives of torch.distributed: gloo on CPUs, NCCL on GPUs."""
+"""Collectives of torch.distributed, by gloo: what is summed lies in host memory."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ import numpy as np
 from amp_rewrite.errors import ShardError
 from amp_rewrite.training.distributed.collective import Array, as_bytes
 
+_BACKEND = "gloo"
 _LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def world(timeout: float, backend: str | None = None) -> TorchCollective:
+def world(timeout: float) -> TorchCollective:
     """Return all processes that torchrun has started.
 
     Args:
         timeout: Seconds after which a shard that does not answer is given up.
-        backend: "gloo", "nccl", or None for both where there is a GPU, else gloo.
 
     Raises:
-        ShardError: torch is not installed, or the process was not started by torchrun.
+        ShardError: torch is not installed, the process was not started by torchrun, or
+            torch.distributed has begun without gloo.
     """
     try:
         torch = importlib.import_module("torch")
@@ -44,21 +45,24 @@ def world(timeout: float, backend: str | None = None) -> TorchCollective:
                 found=f"no {', '.join(missing)} in the environment",
                 remedy="torchrun --nproc-per-node 2 train.py, or initialise torch.distributed",
             )
-        if backend is None:
-            backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         try:
-            distributed.init_process_group(backend, timeout=timedelta(seconds=timeout))
+            distributed.init_process_group(_BACKEND, timeout=timedelta(seconds=timeout))
         except (RuntimeError, ValueError) as error:
             raise ShardError(
-                "torch.distributed cannot begin", where=f"backend {backend}", found=error
+                "torch.distributed cannot begin", where=f"backend {_BACKEND}", found=error
             ) from error
+    elif distributed.get_backend() == "nccl":
+        raise ShardError(
+            "torch.distributed has begun without a backend for host memory",
+            found="nccl",
+            expected="cpu:gloo,cuda:nccl, or gloo",
+            remedy="begin it with one of these, or leave that to amp_rewrite.distributed.torch",
+        )
     return TorchCollective(torch, None, timeout, owns=not begun)
 
 
 class TorchCollective:
     """A process group of torch.distributed."""
-
-    on_device = True
 
     def __init__(self, torch: Any, group: Any, timeout: float, *, owns: bool) -> None:
         """Wrap a ProcessGroup, None the default one; closing ends what it `owns`."""
@@ -69,9 +73,9 @@ class TorchCollective:
         self.size = int(self._distributed.get_world_size(group))
         self.local_size = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
 
-    def start_sum(self, buffer: Any) -> TorchPending:
-        """See `Collective`; a torch tensor is summed where it is, by NCCL on a GPU."""
-        tensor = self._tensor(buffer) if isinstance(buffer, np.ndarray) else buffer
+    def start_sum(self, buffer: Array) -> TorchPending:
+        """See `Collective`."""
+        tensor = self._tensor(buffer)
         work = self._call(
             lambda: self._distributed.all_reduce(tensor, group=self._group, async_op=True)
         )

@@ -1,12 +1,15 @@
-"""A low-rank adapter of a weight."""
+"""A low-rank adapter of a weight, and a model whose weights are merged with theirs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.errors import StepError
 
 Array = np.ndarray[Any, Any]
 
@@ -27,8 +30,6 @@ class Adapter:
         alpha: `scale` times the rank.
         dropout: The share of the inputs that A does not see in training.
         output_first: Whether the weight is (out, in).
-        products: The names of the results that the adapter changes; None if it changes all that
-            read the weight.
     """
 
     weight: str
@@ -39,14 +40,6 @@ class Adapter:
     alpha: float
     dropout: float = 0.0
     output_first: bool = False
-    products: tuple[str, ...] | None = None
-
-    @classmethod
-    def from_json(cls, entry: Mapping[str, Any]) -> Self:
-        """Return the adapter that a step describes."""
-        fields = dict(entry)
-        products = fields.pop("products")
-        return cls(**fields, products=None if products is None else tuple(products))
 
     @property
     def scale(self) -> float:
@@ -59,3 +52,23 @@ class Adapter:
         change = (a.astype(wide) @ b.astype(wide)) * wide.type(self.scale)
         change = change.T if self.output_first else change
         return (weight.astype(wide) + change).astype(weight.dtype)
+
+
+def merge(model: ir.Model, adapters: Iterable[Adapter], states: Mapping[str, Array]) -> None:
+    """Add adapters to the weights of a model, in place; it has the results that they made.
+
+    Raises:
+        StepError: The model lacks a weight.
+    """
+    for adapter in adapters:
+        weight = model.graph.initializers.get(adapter.weight)
+        if weight is None or weight.const_value is None:
+            raise StepError(
+                "an adapter cannot be merged into the model",
+                where=adapter.weight,
+                found="the model has no such weight",
+                remedy="build the step again from the model that it trains",
+            )
+        old = weight.const_value
+        array = adapter.merged(old.numpy(), states[adapter.a], states[adapter.b])
+        weight.const_value = ir.tensor(array, dtype=old.dtype, name=weight.name)

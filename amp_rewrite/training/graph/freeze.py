@@ -15,7 +15,6 @@ def freeze(
     variables: Selection,
     *,
     train_statistics: bool | None = None,
-    train_dropout: bool = True,
 ) -> list[str]:
     """Keep variables of a model as they are, before gradients are computed.
 
@@ -31,8 +30,6 @@ def freeze(
         train_statistics: Whether BatchNormalization uses and tracks the statistics of the batch,
             as `train()` in PyTorch; None is for all whose scale or bias is trained, so that frozen
             ones are in inference mode. It holds for the whole model.
-        train_dropout: Whether Dropout drops in frozen parts too: behind weights all of which are
-            frozen. It holds for the whole model.
 
     Returns:
         The names of what is frozen by this call.
@@ -47,12 +44,10 @@ def freeze(
         ['w1']
     """
     graph = changeable(model)
-    train_dropout = arguments.switch("train_dropout", train_dropout)
     if train_statistics is not None:
         train_statistics = arguments.switch("train_statistics", train_statistics)
     frozen_names = _ask(graph, variables, frozen=True, where="freeze")
     graph.freezing.train_statistics = train_statistics
-    graph.freezing.train_dropout = train_dropout
     return frozen_names
 
 

@@ -14,9 +14,7 @@ class Freezing:
             formula.
         train_statistics: Whether BatchNormalization uses and tracks the statistics of the batch;
             None is all but those whose scale and bias are frozen.
-        train_dropout: Whether Dropout drops in frozen parts too.
     """
 
     asked: dict[str, bool] = field(default_factory=dict[str, bool])
     train_statistics: bool | None = None
-    train_dropout: bool = True

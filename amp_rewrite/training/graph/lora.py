@@ -22,7 +22,6 @@ from amp_rewrite.training.graph.freeze import changeable
 from amp_rewrite.training.graph.selection import Selection, entries
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.graph.weight_products import (
-    PRODUCTS,
     WeightProduct,
     copies_factor,
     weight_products,
@@ -45,7 +44,7 @@ def lora(
 ) -> list[str]:
     """Train low-rank adapters of some weights of a model, and nothing else of it.
 
-    Where a MatMul or a Gemm multiplies by a matrix W that is chosen, `alpha / rank * x A B` is
+    Where a MatMul or a Gemm multiplies x by a matrix W that is chosen, `alpha / rank * x A B` is
     added to `x W`. A begins with small random numbers and B with zeros, so that the model computes
     at first what it did before. All other weights are frozen, unless `unfreeze` asked for them
     before; call it afterwards for a head that is to be trained as well. Products that share a
@@ -59,8 +58,8 @@ def lora(
         model: What `amp_rewrite.load` returned.
         variables: Which weights: patterns for names of the weight, of its product, or of the module
             that either lies in, such as "*.q_proj|*.v_proj"; a regular expression, a variable, a
-            function of a variable, or a list of these; "*" is all. Of what is chosen, matrices of
-            MatMul and Gemm get adapters; there must be one for each pattern.
+            function of a variable, or a list of these; "*" is all. Of what is chosen, matrices that
+            MatMul and Gemm alone read get adapters; there must be one for each pattern.
         rank: The length between A (in, rank) and B (rank, out).
         alpha: What the change is scaled by, times the rank; None is the rank.
         dropout: The share of the numbers in x that A does not see in training.
@@ -87,7 +86,7 @@ def lora(
     dropout = arguments.number("dropout", dropout, low=0, high=below, expected=expected)
     random = np.random.default_rng(arguments.integer("seed", seed))
     graph = changeable(model)
-    chosen = _by_weight(_chosen(graph, list(weight_products(graph)), variables))
+    chosen = _by_weight(_chosen(graph, _adaptable(graph), variables))
     _check_new(graph, chosen)
     _freeze_others(graph)
     modules: list[str] = []
@@ -97,6 +96,12 @@ def lora(
             _adapt_product(graph, product, adapter)
         modules.append(adapter.module)
     return modules
+
+
+def _adaptable(graph: TrainingGraph) -> list[WeightProduct]:
+    """Return the products whose weights nothing else reads, such as the embedding of a head."""
+    products = _by_weight(weight_products(graph))
+    return [p for weight, own in products.items() for p in own if len(own) == _readers(weight)]
 
 
 def _chosen(
@@ -141,7 +146,7 @@ def _nothing(entry: object, products: Sequence[WeightProduct]) -> OptionError:
     names = [*paths, *(path.rpartition(".")[2] for path in paths)]
     plain = str(wanted).replace("*", "").strip(".")  # pyright: ignore[reportUnknownArgumentType]
     return OptionError(
-        "the pattern matches no weight of a MatMul or a Gemm",
+        "the pattern matches no weight that MatMul or Gemm alone read",
         where="lora",
         found=repr(wanted),
         expected=suggestion(plain, names, "the name of one" if names else "a model that has one"),
@@ -200,7 +205,6 @@ def _add(
         graph.add_weight(f"{module}.{name}", array, ADAPTER)
         for name, array in (("lora_A", a), ("lora_B", np.zeros((rank, outputs), dtype)))
     ]
-    every = len(products) == _readers(weight)
     adapter = Adapter(
         weight=str(weight.name),
         module=module,
@@ -210,7 +214,6 @@ def _add(
         alpha=alpha,
         dropout=dropout,
         output_first=first.output_first,
-        products=None if every else tuple(str(p.node.outputs[0].name) for p in products),
     )
     graph.adapters.append(adapter)
     return adapter
@@ -253,12 +256,9 @@ def _adapt_product(graph: TrainingGraph, product: WeightProduct, adapter: Adapte
 
 
 def _change(b: Builder, graph: TrainingGraph, product: WeightProduct, adapter: Adapter) -> ir.Value:
-    """Return `scale * x A B`, where `x W` is the product; of other forms of it what belongs there.
+    """Return `scale * x A B`, where `x W` is the product, or `scale * x B^T A^T` of `x W^T`.
 
-        x W      (x A) B         W^T x     B^T (A^T x)
-        x W^T    (x B^T) A^T     W x       A (B x)
-
-    W is (in, out) here; the second line is for a weight that is used in both directions.
+    W is (in, out); the second is for a weight that is used in both directions.
     """
     x = _other_factor(b, product)
     dtype = b.type_of(x)
@@ -269,21 +269,14 @@ def _change(b: Builder, graph: TrainingGraph, product: WeightProduct, adapter: A
         ratio = b.constant(adapter.dropout, ir.DataType.FLOAT)
         x = b.op("Dropout", x, ratio, b.constant(np.array(False)))
     scale = adapter.scale * product.node.attributes.get_float("alpha", 1.0)
-    if product.index == 1:
-        return b.matmul(_times(b, b.matmul(x, a), scale), c)
-    a, c = b.transpose(a, [1, 0]), b.transpose(c, [1, 0])
-    return b.matmul(c, _times(b, b.matmul(a, x), scale))
+    return b.matmul(_times(b, b.matmul(x, a), scale), c)
 
 
 def _other_factor(b: Builder, product: WeightProduct) -> ir.Value:
     """Return what the weight is multiplied with, transposed where the product transposes it."""
-    node, index = product.node, 1 - product.index
-    x = node.inputs[index]
+    x = product.node.inputs[0]
     assert x is not None, "the factors of a product are not optional"
-    flag = PRODUCTS[operator(node)][index]
-    if flag is not None and node.attributes.get_int(flag, 0):
-        return b.transpose(x, [1, 0])
-    return x
+    return b.transpose(x, [1, 0]) if product.node.attributes.get_int("transA", 0) else x
 
 
 def _times(b: Builder, x: ir.Value, number: float) -> ir.Value:

@@ -12,7 +12,6 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerTypeError, OptionError, UnknownValueError
-from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.metadata_keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.step_part import Part
@@ -23,7 +22,6 @@ from amp_rewrite.training.graph.assigned import assigned
 from amp_rewrite.training.graph.formula_constants import formula_constants
 from amp_rewrite.training.graph.freezing import Freezing
 from amp_rewrite.training.graph.prepare import prepare
-from amp_rewrite.training.graph.recomputed import Recomputed
 from amp_rewrite.training.graph.replicas import Groups
 from amp_rewrite.training.graph.value_arithmetic import Arithmetic, numbers_of
 from amp_rewrite.training.graph.weights import (
@@ -75,7 +73,6 @@ class State:
         constraint: A function from an updated value, a GraphValue, to the value that is kept, or
             None. Set it before gradients are applied.
         store: The session that holds the present value, or None if there is none.
-        slot: Whose slot it is, a variable's and an optimizer's, and what that calls it; or None.
         kept: Whether every step of the graph has it, updated or not: users have added it.
     """
 
@@ -87,7 +84,6 @@ class State:
     trainable: bool = False
     constraint: Callable[[GraphValue], GraphValue] | None = field(default=None, repr=False)
     store: StateStore | None = field(default=None, repr=False)
-    slot: tuple[str, str] | None = field(default=None, repr=False)
     kept: bool = field(default=False, repr=False)
 
     @property
@@ -199,7 +195,6 @@ class TrainingGraph:
         source: The model that it is a copy of, which is never changed.
         model: The copy, at an opset that gradients know. Weights that were Constant nodes, or
             inside an If, a Loop or a Scan, are initializers of its main graph.
-        inference: The model to export instead of the source, or None.
         builder: Adds the nodes of gradients.
         states: Name -> state, in the order of creation.
         assigned: Non-trainable state -> its next value: the statistics of BatchNormalization.
@@ -213,7 +208,6 @@ class TrainingGraph:
         in_training_mode: The Dropout and BatchNormalization nodes that are.
         freezing: What users asked not to be trained.
         adapters: The low-rank adapters that were added.
-        recomputed: Which parts of the forward pass gradients compute again, or None.
         stored: The weights that the step stores in another type than the model -> what it stores.
     """
 
@@ -230,7 +224,6 @@ class TrainingGraph:
         forget_unknown(model.graph)
         prepare(model)
         self.source, self.model = source, model
-        self.inference: ir.Model | None = None
         self.builder = Builder(model)
         self.states: dict[str, State] = {}
         self.assigned: dict[State, ir.Value] = {}
@@ -248,7 +241,6 @@ class TrainingGraph:
         self.in_training_mode: set[ir.Node] = set()
         self.freezing = Freezing()
         self.adapters: list[Adapter] = []
-        self.recomputed: Recomputed | None = None
         self.stored: dict[str, ir.TensorProtocol] = {}
         self._global_step: State | None = None
 
@@ -272,7 +264,7 @@ class TrainingGraph:
         main graph, as they are in `model`. Those that are stored in a low type have the numbers
         that were stored, in their own type.
         """
-        model = lifted(self.source) if self.inference is None else clone(self.inference)
+        model = lifted(self.source)
         for name, stored in self.stored.items():
             value = model.graph.initializers[name]
             if value.const_value is not None:

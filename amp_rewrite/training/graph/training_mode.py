@@ -10,19 +10,21 @@ import onnx_ir as ir
 from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.step_part import source_key, source_of
-from amp_rewrite.graph.traits import row_of
 from amp_rewrite.training.builder.known import copied, take_place
 from amp_rewrite.training.grad.walk import depending_on
 from amp_rewrite.training.graph.training_graph import TrainingGraph
+
+# operators: those that compute something else in training than in inference.
+_MODAL = ("BatchNormalization", "Dropout")
 
 
 def turn_on_training_mode(graph: TrainingGraph, trained: Iterable[ir.Value]) -> None:
     """Make Dropout drop, and BatchNormalization use and track the batch's statistics.
 
     Gradients need it. A BatchNormalization whose scale and bias are frozen stays in inference mode,
-    unless `Freezing.train_statistics` says otherwise; Dropout does in frozen parts if
-    `Freezing.train_dropout` is off. Running means and variances become states; where two
-    BatchNormalization nodes share them, the second continues from what the first has computed.
+    unless `Freezing.train_statistics` says otherwise. Running means and variances become states;
+    where two BatchNormalization nodes share them, the second continues from what the first has
+    computed.
 
     Args:
         graph: The training graph.
@@ -35,48 +37,28 @@ def turn_on_training_mode(graph: TrainingGraph, trained: Iterable[ir.Value]) -> 
     """
     present = graph.trained | set(trained)
     varying = depending_on(graph.model.graph, present)
-    modal = [n for n in graph.model.graph if n.op_type in _MODES and not n.domain]
+    modal = [n for n in graph.model.graph if n.op_type in _MODAL and not n.domain]
     left = [n for n in modal if n not in graph.in_training_mode]
-    chosen = [n for n in left if _is_trained(graph, n, varying, present)]
+    chosen = [n for n in left if _is_trained(graph, n, varying)]
     _check_not_differentiated(graph, chosen)
     graph.trains, graph.trained = True, present
     graph.in_training_mode.update(chosen)
     for node in left:
-        turn_on, turn_off = _MODES[node.op_type]
-        (turn_on if node in graph.in_training_mode else turn_off)(graph, node)
+        if node.op_type == "Dropout":
+            _drop(graph, node)
+        elif node in graph.in_training_mode:
+            _track_statistics(graph, node)
+        else:
+            normalise_by_running_statistics(node)
 
 
-def _is_trained(
-    graph: TrainingGraph, node: ir.Node, varying: set[ir.Value], trained: set[ir.Value]
-) -> bool:
+def _is_trained(graph: TrainingGraph, node: ir.Node, varying: set[ir.Value]) -> bool:
     """Return whether a node is to be in training mode."""
     if node.op_type == "Dropout":
-        return graph.freezing.train_dropout or not _is_behind_frozen(graph, node, trained)
+        return True
     if graph.freezing.train_statistics is not None:
         return graph.freezing.train_statistics
     return any(v in varying for v in node.inputs[1:3])
-
-
-def _is_behind_frozen(graph: TrainingGraph, node: ir.Node, trained: set[ir.Value]) -> bool:
-    """Return whether all weights that a Dropout comes right behind are frozen, and there are some.
-
-    Those are the weights of the nodes that compute its data, backward to the first that have any.
-    """
-    met: set[ir.Value] = set()
-    seen: set[ir.Value] = set()
-    left = [node.inputs[0]]
-    while left:
-        value = left.pop()
-        maker = None if value is None or value in seen else value.producer()
-        if value is None or maker is None:
-            continue
-        seen.add(value)
-        settings = row_of(maker).settings
-        operands = [v for i, v in enumerate(maker.inputs) if v is not None and i not in settings]
-        weights = [v for v in operands if graph.is_weight(v)]
-        met.update(weights)
-        left.extend([] if weights else operands)
-    return bool(met) and not met & trained
 
 
 def _check_not_differentiated(graph: TrainingGraph, nodes: Sequence[ir.Node]) -> None:
@@ -90,7 +72,7 @@ def _check_not_differentiated(graph: TrainingGraph, nodes: Sequence[ir.Node]) ->
                 "gradients were computed through a node in inference mode, which is trained now",
                 where=place(node),
                 remedy="compute all gradients at once, or, before the first ones, say "
-                "freeze(..., train_statistics=True, train_dropout=True)",
+                "freeze(..., train_statistics=True)",
             )
 
 
@@ -105,13 +87,6 @@ def _drop(graph: TrainingGraph, node: ir.Node) -> None:
     mask = node.outputs[1]
     mask.name = mask.name or graph.free_name(f"{node.outputs[0].name}/mask")
     mask.type, mask.shape = ir.TensorType(ir.DataType.BOOL), copied(node.outputs[0].shape)
-
-
-def _let_through(graph: TrainingGraph, node: ir.Node) -> None:
-    """Turn training_mode off unless it is computed or fed."""
-    mode = node.inputs[2] if len(node.inputs) > 2 else None
-    if mode is not None and graph.builder.array(mode) is not None:
-        node.replace_input_with(2, graph.builder.constant(np.array(False)))
 
 
 def _track_statistics(graph: TrainingGraph, node: ir.Node) -> None:
@@ -132,12 +107,6 @@ def _track_statistics(graph: TrainingGraph, node: ir.Node) -> None:
         graph.assigned[state] = output
 
 
-def _use_statistics(graph: TrainingGraph, node: ir.Node) -> None:
-    """Put a BatchNormalization in inference mode; what it made of statistics are they."""
-    del graph
-    normalise_by_running_statistics(node)
-
-
 def normalise_by_running_statistics(node: ir.Node) -> None:
     """Replace a BatchNormalization in training mode by one in inference mode."""
     if node.attributes.get_int("training_mode", 0) == 0:
@@ -153,11 +122,3 @@ def normalise_by_running_statistics(node: ir.Node) -> None:
     for running, statistic in zip(node.outputs[1:], node.inputs[3:], strict=False):
         assert statistic is not None, "an input that is not optional"
         ir.convenience.replace_all_uses_with(running, statistic, replace_graph_outputs=True)
-
-
-# operators: those that compute something else in training than in inference.
-_MODES = {
-    "BatchNormalization": (_track_statistics, _use_statistics),
-    "Dropout": (_drop, _let_through),
-}
-"""Operator -> what turns a node's training mode on, and off."""

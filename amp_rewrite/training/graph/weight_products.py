@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.graph.step_part import part_of
@@ -16,9 +14,8 @@ from amp_rewrite.graph.traverse import graphs_in
 from amp_rewrite.training.builder.known import rank
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 
-# operators: the products of two matrices, and the attributes that transpose the factors.
-PRODUCTS = {"Gemm": ("transA", "transB"), "MatMul": (None, None)}
-"""Operator -> the attribute that transposes each factor, or None."""
+# operators: the products of two matrices.
+_PRODUCTS = ("Gemm", "MatMul")
 
 _TRANSPOSE = "Transpose"
 _SEPARATORS = re.compile(r"[./]")
@@ -26,18 +23,18 @@ _SEPARATORS = re.compile(r"[./]")
 
 @dataclass(frozen=True, eq=False)
 class WeightProduct:
-    """A product with a matrix of weights, perhaps behind a Cast, an Identity or a Transpose.
+    """A product whose second factor is a matrix of weights.
+
+    There may be a Cast, an Identity or a Transpose between the two.
 
     Attributes:
         node: The product.
-        index: Which of its factors is the weight: 0 or 1.
         weight: The initializer.
         output_first: Whether the first axis of the weight as it is stored belongs to the result,
             as in PyTorch's Linear; else the second one does.
     """
 
     node: ir.Node
-    index: int
     weight: ir.Value
     output_first: bool
 
@@ -63,27 +60,23 @@ def weight_products(graph: TrainingGraph) -> Iterator[WeightProduct]:
     """Yield the products with weights of the forward pass, those inside branches too."""
     for body in graphs_in(graph.model.graph):
         for node in body:
-            if operator(node) in PRODUCTS and part_of(node) is None:
+            if operator(node) in _PRODUCTS and part_of(node) is None:
                 product = _product(graph, node)
                 if product is not None:
                     yield product
 
 
 def _product(graph: TrainingGraph, node: ir.Node) -> WeightProduct | None:
-    """Return a node as a product with a weight, the second factor first; None if it is none."""
-    flags = PRODUCTS[operator(node)]
-    for index in (1, 0):
-        weight, transposed = source_of_factor(node.inputs[index])
-        if weight is None or not graph.is_weight(weight) or rank(weight) != 2:
-            continue
-        flag = flags[index]
-        if flag is not None and node.attributes.get_int(flag, 0):
-            transposed = not transposed
-        return WeightProduct(node, index, weight, transposed == (index == 1))
-    return None
+    """Return a node as a product with a weight; None if it is none."""
+    weight, transposed = _source(node.inputs[1])
+    if weight is None or not graph.is_weight(weight) or rank(weight) != 2:
+        return None
+    if node.attributes.get_int("transB", 0):
+        transposed = not transposed
+    return WeightProduct(node, weight, transposed)
 
 
-def source_of_factor(factor: ir.Value | None) -> tuple[ir.Value | None, bool]:
+def _source(factor: ir.Value | None) -> tuple[ir.Value | None, bool]:
     """Return what a factor is a copy of, and whether it is its transpose."""
     transposed = False
     while factor is not None and (node := factor.producer()) is not None and copies_factor(node):
@@ -108,6 +101,3 @@ def _module_of(name: str | None) -> str | None:
 def _dotted(name: str | None) -> str:
     """Return a name as a path with dots."""
     return ".".join(part for part in _SEPARATORS.split(name or "") if part)
-
-
-Array = np.ndarray[Any, Any]

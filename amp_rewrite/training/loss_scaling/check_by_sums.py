@@ -41,7 +41,7 @@ def check_by_sums(model: ir.Model, updates: Collection[str]) -> None:
     if not candidates:
         return
     record_types(model)
-    # A step without control flow stays so: a CUDA graph may capture it.
+    # A step without control flow stays so.
     mode = "if" if any(node.op_type == "If" for node in model.graph) else "select"
     b = Builder(model, scope=_SCOPE, part=Part.LOSS_SCALE)
     for norm in candidates:

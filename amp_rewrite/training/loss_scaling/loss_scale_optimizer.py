@@ -107,7 +107,7 @@ class LossScaleOptimizer(ScalingOptimizer):
             loss_scale: A LossScale, or what `loss_scaling.get` takes. Optimizers that are given
                 one LossScale share its present value. True or False is `dynamic`.
             conditional: "if" puts the update into the then-branch of one If; "select" adds a Where
-                per state tensor and holds no control flow, which CUDA graphs need.
+                per state tensor and holds no control flow.
             inner_optimizer: The same as `optimizer`, in the form of TensorFlow 2.4.
             dynamic: Whether the scale follows the gradients; False needs an `initial_scale`, which
                 every step has then.

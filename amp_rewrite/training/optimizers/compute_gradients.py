@@ -13,12 +13,10 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import differ
-from amp_rewrite.training.grad.repeat_segments import repeat_segments
 from amp_rewrite.training.grad.rule import IndexedSlices
-from amp_rewrite.training.grad.walk import depending_on, gradients
+from amp_rewrite.training.grad.walk import gradients
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.graph.training_mode import turn_on_training_mode
-from amp_rewrite.training.graph.weights import nodes_before
 from amp_rewrite.training.optimizers.gradient import Raw, values_of
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
@@ -154,12 +152,7 @@ def raw_gradients(
     b = graph.builder
     seed = _ones(graph, loss.value) if grad_loss is None else grad_loss.value
     seed = b.cast_like(seed, loss.value)
-    forward, before = nodes_before(graph.model.graph, loss.value), len(b.added)
     gradients_of = list(gradients(b, {loss.value: seed}, [v.value for v in variables]))
-    if graph.recomputed is not None:
-        varying = depending_on(forward, [v.value for v in variables])
-        segments = graph.recomputed.segments(forward, varying)
-        repeat_segments(b, segments, b.added[before:], keeps_ends=bool(graph.recomputed.every))
     graph.seeds.append(seed)
     own = {
         variable.name: gradient

@@ -42,7 +42,7 @@ def conditional(
             it may be computed. More states do no harm.
         mode: "if" moves the nodes that only the updates need into the then-branch of one If, whose
             else-branch passes the states through. "select" adds a Where per state and no control
-            flow, so that a CUDA graph can capture the step.
+            flow.
         keep: Values that stay in the outer graph with "if", besides those that others use.
         movable: Whether a node may move into the If; by default every node may. Call
             `TrainingGraph.forget_shapes` afterwards.

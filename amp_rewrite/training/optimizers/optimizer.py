@@ -9,7 +9,6 @@ from typing import Any, Self, Unpack, cast
 import numpy as np
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
-from amp_rewrite.training.graph.recompute import recompute as choose_recomputed
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import schedules
@@ -80,7 +79,6 @@ class Optimizer(BasicOptimizer):
         grad_loss: GraphValue | None = None,
         *,
         accumulate: int | None = None,
-        recompute: str | Iterable[Any] | None = None,
         **options: Unpack[GradientOptions],
     ) -> TrainOp:
         """Add the nodes that minimize a loss: compute_gradients, then apply_gradients.
@@ -95,12 +93,10 @@ class Optimizer(BasicOptimizer):
             accumulate: The mean of the gradients of this number of batches makes one update, that
                 of one large batch; see `Accumulation` for how batches count. None is the
                 optimizer's `gradient_accumulation_steps`, or 1.
-            recompute: Which parts of the forward pass are computed again for the gradients instead
-                of being kept: "every 2 blocks", or names of nodes; see `amp_rewrite.recompute`.
             **options: See `compute_gradients`.
 
         Returns:
-            The step, for TrainingSession, build_step or write_training_info.
+            The step, for TrainingSession or build_step.
 
         Raises:
             GradientError: An operator between a variable and the loss has no gradient rule.
@@ -115,8 +111,6 @@ class Optimizer(BasicOptimizer):
         accumulation = Accumulation(
             1 if steps is None else steps, conditional=getattr(self, "conditional", "if")
         )
-        if recompute is not None:
-            choose_recomputed(graph.model, recompute)
         pairs = self.compute_gradients(loss, var_list=var_list, grad_loss=grad_loss, **options)
         if all(gradient is None for gradient, _ in pairs):
             names = [variable.name for _, variable in pairs]

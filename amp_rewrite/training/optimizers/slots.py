@@ -73,9 +73,7 @@ class OptimizerStates:
         if slot is None:
             initial = initial_array(variable, initializer)
             initial = initial if dtype is None else initial.astype(dtype.numpy())
-            stem = f"{variable.name}/{self.optimizer}"
-            slot = variable.graph.state(stem, initial, "slot")
-            slot.slot = stem, name
+            slot = variable.graph.state(f"{variable.name}/{self.optimizer}", initial, "slot")
             self._slots[variable, name] = slot
         slot.kept |= kept
         return slot

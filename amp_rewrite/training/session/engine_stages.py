@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.dtypes import BFLOAT16, LOW
 from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.metadata_keys import PREPARED_KEY
 from amp_rewrite.runtimes.engines import open_session
 from amp_rewrite.runtimes.freed_memory import give_back
-from amp_rewrite.runtimes.openvino.package import rounds_to
 from amp_rewrite.runtimes.openvino.wide_arithmetic import FedIntegers
 from amp_rewrite.runtimes.ort.device import HOST, Device
 from amp_rewrite.runtimes.ort.ort_values import copy_of, empty, shared_array, to_ort_value
@@ -26,17 +24,13 @@ from amp_rewrite.targets import CPU, OPENVINO, provider_named
 from amp_rewrite.training.builder.known import dims
 from amp_rewrite.training.grad.rules.window import static
 from amp_rewrite.training.graph.prepare import record_types
-from amp_rewrite.training.session.captured_program import make_static
 from amp_rewrite.training.session.compiled_program import WHAT, StageProgram, StateTensors
 from amp_rewrite.training.session.device_limits import check_fed_integers
 from amp_rewrite.training.session.feeds import feed_shape
+from amp_rewrite.training.session.static_shapes import make_static
 from amp_rewrite.training.step.convolved_gradients import convolve_gradients
 from amp_rewrite.training.step.cut_step import Stage
-from amp_rewrite.training.step.exact_arithmetic import (
-    compute_random_in_32_bits,
-    round_by_arithmetic,
-    wait_by_arithmetic,
-)
+from amp_rewrite.training.step.exact_arithmetic import compute_random_in_32_bits
 from amp_rewrite.training.step.faster_forms import (
     move_blocks,
     separate_factors,
@@ -44,7 +38,6 @@ from amp_rewrite.training.step.faster_forms import (
     spell_out_gemms,
 )
 from amp_rewrite.training.step.number_stages import number_stages
-from amp_rewrite.training.step.resolve_updates import choose_rounded_updates
 from amp_rewrite.training.step.step_info import StepInfo
 
 STATIC = 4
@@ -157,11 +150,6 @@ class OpenVinoStages:
             make_static(model, shapes)
         model.meta.pop(PREPARED_KEY, None)
         record_types(model)
-        wait_by_arithmetic(model)
-        lacking = [dtype for dtype in LOW.values() if not rounds_to(dtype.name)]
-        round_by_arithmetic(model, lacking)
-        if BFLOAT16 not in lacking:
-            choose_rounded_updates(model.graph)
         compute_random_in_32_bits(model)
         if shapes is not None:
             convolve_gradients(model)

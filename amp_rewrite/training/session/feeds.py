@@ -87,7 +87,6 @@ class Inputs:
         if trains:
             self._checks.refuse_one({symbol: length for symbol, (length, _) in lengths.items()})
         self._checks.refuse(fed)
-        self._checks.count(fed)
         return fed
 
     def _check_filled(self, fed: Mapping[str, Any]) -> None:

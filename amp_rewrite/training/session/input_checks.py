@@ -121,17 +121,13 @@ def _batches_normalized(graph: ir.Graph) -> Iterator[tuple[str, str]]:
 
 Array = np.ndarray[Any, Any]
 
-ALLOW, COUNT, REFUSE = "allow", "count", "refuse"
-NON_FINITE = (ALLOW, COUNT, REFUSE)
+ALLOW, REFUSE = "allow", "refuse"
+NON_FINITE = (ALLOW, REFUSE)
 """What a session does with numbers that are not finite."""
 
 
 class InputChecks:
-    """What is checked of the numbers fed to a session, in host memory.
-
-    Attributes:
-        counted: Input -> how many numbers that are not finite were fed, if they are counted.
-    """
+    """What is checked of the numbers fed to a session, in host memory."""
 
     def __init__(self, limits: InputLimits, non_finite: object = ALLOW) -> None:
         """Keep what to check."""
@@ -143,7 +139,6 @@ class InputChecks:
                 expected=" or ".join(map(repr, NON_FINITE)),
             )
         self._limits, self._non_finite = limits, str(non_finite)
-        self.counted: dict[str, int] = {}
 
     def refuse(self, tensors: Mapping[str, Any]) -> None:
         """Refuse tensors with numbers that the step cannot do anything useful with.
@@ -160,13 +155,6 @@ class InputChecks:
                 _check_range(name, array, limits)
             if self._non_finite == REFUSE:
                 _check_finite(name, array)
-
-    def count(self, tensors: Mapping[str, Any]) -> None:
-        """Count what is not finite, if that is wanted."""
-        if self._non_finite != COUNT:
-            return
-        for name, number in non_finite(tensors).items():
-            self.counted[name] = self.counted.get(name, 0) + number
 
     def refuse_one(self, lengths: Mapping[str, int]) -> None:
         """Refuse a batch of one example where the step normalizes over the batch alone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,12 @@ from amp_rewrite.graph import elements
 from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScaleState
 from amp_rewrite.training.optimizers.moving_average import COUNT
 from amp_rewrite.training.session.checkpoint import check_fits
+from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StateInfo
 
 Array = np.ndarray[Any, Any]
 
+_NUMBER = re.compile(r"_\d+$")
 _NAME = re.compile(rf"{PREFIX}(?:{'|'.join(LossScaleState._fields)})(?:_\d+)?")
 """The names of the states of a loss scale; numbered if a model has several."""
 
@@ -134,3 +136,30 @@ def fitted(
             f"the initial one{value}"
         )
     return rest
+
+
+def uncertain(tensors: Mapping[str, Array], step: Step) -> dict[str, str]:
+    """Return the tensors of which a number alone says which slot they are, where numbers differ.
+
+    The slots of a variable are states named `w/Adam`, `w/Adam_1`, ... in the order in which they
+    were made. A slot that a user adds, or that another rounding needs, moves the others' numbers.
+
+    Returns:
+        State name -> why it cannot be told.
+    """
+    here = _numbered(state.name for state in step.info.states if state.role == "slot")
+    there = _numbered(tensors)
+    return {
+        name: f"which slot of {stem} this is cannot be told: the step has others"
+        for stem, names in here.items()
+        if there.get(stem, names) != names
+        for name in names & there[stem]
+    }
+
+
+def _numbered(names: Iterable[str]) -> dict[str, set[str]]:
+    """Return names without their numbers -> the names."""
+    names_of: dict[str, set[str]] = {}
+    for name in names:
+        names_of.setdefault(_NUMBER.sub("", name), set()).add(name)
+    return names_of

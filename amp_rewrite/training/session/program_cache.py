@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import BFLOAT16, LOW
-from amp_rewrite.errors import FetchError, OptionError
+from amp_rewrite.errors import FetchError
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.metadata_keys import PART_KEY, RECOMPUTED_KEY
+from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.numerics.emulate.low_sums import Sums, kept_low
@@ -25,7 +25,6 @@ from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.graph.training_mode import normalise_by_running_statistics
 from amp_rewrite.training.loss_scaling.check_by_sums import check_by_sums
-from amp_rewrite.training.session.captured_program import CapturedProgram, capturing
 from amp_rewrite.training.session.compiled_program import CompiledProgram, StateTensors
 from amp_rewrite.training.session.engine_stages import OpenVinoProgram, is_openvino
 from amp_rewrite.training.session.joint_updates import join_updates
@@ -38,7 +37,7 @@ from amp_rewrite.training.step.missing_kernels import lower_missing
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
 
-AnyProgram: TypeAlias = CompiledProgram | CapturedProgram | OpenVinoProgram
+AnyProgram: TypeAlias = CompiledProgram | OpenVinoProgram
 
 _LARGE = 2**18
 """Elements of a large state: 1 MiB of float32."""
@@ -58,7 +57,6 @@ class ProgramCache:
         target: Target,
         emulate: bool,
         sharding: Sharding | None = None,
-        cuda_graph: bool = False,
     ) -> None:
         """Keep what programs are made from.
 
@@ -71,17 +69,7 @@ class ProgramCache:
             target: Whose kernels run, or are emulated.
             emulate: Round low-precision values as a device with such arithmetic does.
             sharding: The session's part in training on several shards, or None.
-            cuda_graph: Capture steps as CUDA graphs.
-
-        Raises:
-            OptionError: The device cannot capture, or the step is trained on several shards.
         """
-        self._capturing = capturing(providers) if cuda_graph else None
-        if cuda_graph and sharding is not None:
-            raise OptionError(
-                "a CUDA graph cannot hold sums over shards",
-                remedy="leave cuda_graph out",
-            )
         self._sharding = sharding
         self._step, self._sets = step, sets
         self._apart = is_openvino(providers)
@@ -164,9 +152,6 @@ class ProgramCache:
         self, model: ir.Model, info: StepInfo, sets: Sequence[StateTensors], *, updates: bool
     ) -> AnyProgram:
         where: dict[str, Any] = {**self._where, "updates": updates}
-        if updates and self._capturing is not None:
-            where["providers"] = self._capturing
-            return CapturedProgram(model, info, sets, **where)
         sharding = self._sharding if updates else None
         first = name_and_options(self._where["providers"][0])[0]
         plain = sharding is None and self._step.info.precision == "float32"
@@ -188,14 +173,7 @@ class ProgramCache:
 
 
 def default_options(threads: int, step: Step, device: Device) -> Any:
-    """Return SessionOptions for a step on a device; 0 threads leave the choice to the runtime.
-
-    A step that computes values again does so for memory's sake. In the runtime's usual order, which
-    goes backward from the results, gradients of weights come last, and all that was computed again
-    waits for them.
-    """
-    if any(RECOMPUTED_KEY in node.metadata_props for node in step.model.graph):
-        return session_options(threads=threads, memory_patterns=False, lean=True)
+    """Return SessionOptions for a step on a device; 0 threads leave the choice to the runtime."""
     patterns = not (device.is_host and _has_large_states(step))
     return session_options(threads=threads, memory_patterns=patterns)
 

@@ -53,10 +53,6 @@ class Sharding(Protocol):
         """
         ...
 
-    def stepped(self, states: States) -> None:
-        """Compare the states of all shards if it is time."""
-        ...
-
     def agree(self, text: str | None) -> str | None:
         """Return on all shards what the first one says that says anything; None if none does."""
         ...

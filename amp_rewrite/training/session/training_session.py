@@ -23,19 +23,22 @@ from amp_rewrite.runtimes.ort.sessions import check_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.global_state import global_state
-from amp_rewrite.training.graph.merge_adapters import merge
+from amp_rewrite.training.graph.adapter import merge
 from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.graph.training_graph import StateStore, TrainingGraph
 from amp_rewrite.training.optimizers.train_op import states_table
-from amp_rewrite.training.session.adapter_files import write_adapters
 from amp_rewrite.training.session.checkpoint import (
     FROZEN,
     check_checkpoint_name,
     read_checkpoint,
     write_checkpoint,
 )
-from amp_rewrite.training.session.cpu_comparison import cpu_comparison
-from amp_rewrite.training.session.device_limits import check_openvino, on_arm, warn_if_slow
+from amp_rewrite.training.session.device_limits import (
+    check_openvino,
+    on_arm,
+    warn_if_slow,
+    warn_if_unknown,
+)
 from amp_rewrite.training.session.engine_stages import is_openvino, named
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
 from amp_rewrite.training.session.frozen_tensors import FrozenTensors
@@ -47,12 +50,12 @@ from amp_rewrite.training.session.partial_restore import (
     fitted,
     fitting,
     state_tensors,
+    uncertain,
 )
 from amp_rewrite.training.session.program_cache import AnyProgram, ProgramCache, default_options
 from amp_rewrite.training.session.sharding import ShardContext, sharding_of
-from amp_rewrite.training.session.slot_names import by_slot, slots_of, uncertain
 from amp_rewrite.training.session.states import ClosedStates, States
-from amp_rewrite.training.session.step_outcome import Outcome, skip_watches, warn_if_unscaled
+from amp_rewrite.training.session.step_outcome import skip_watches, warn_if_unscaled
 from amp_rewrite.training.session.waiting_gradients import WaitingGradients
 from amp_rewrite.training.step.precision import check_supported, in_precision, low_of
 from amp_rewrite.training.step.step import Step, read_step, whole_step
@@ -115,7 +118,6 @@ class TrainingSession(Inspection):
         precision: str | None = None,
         target: str | None = None,
         emulate: bool = False,
-        cuda_graph: bool = False,
         shards: ShardContext | None = None,
         non_finite: str = ALLOW,
     ) -> None:
@@ -135,14 +137,11 @@ class TrainingSession(Inspection):
             emulate: Round every float16 and bfloat16 value as a device with such arithmetic does;
                 otherwise the providers compute whatever they do for these types. The CPU provider
                 computes float16 mostly in float32; bfloat16, which it lacks, is always emulated.
-            cuda_graph: Capture each step as a CUDA graph (CUDAExecutionProvider only), once for
-                each shape of the feeds. The step must hold no control flow: its updates are
-                conditional by "select".
             shards: What `amp_rewrite.distributed.mpi` or `torch` returned, for a step whose
                 gradients are summed over shards; None is the one of the `with` block around. All
                 shards make the same calls of `run` and `restore`; shard 0 alone writes files.
-            non_finite: What to do with fed numbers that are not finite: "allow" them, "count" them
-                in `fed_non_finite`, or "refuse" the batch by a FeedError that says where they are.
+            non_finite: What to do with fed numbers that are not finite: "allow" them, or "refuse"
+                the batch by a FeedError that says where they are.
 
         Raises:
             RuntimeMissingError: ONNX Runtime, or OpenVINO for its provider, is not installed.
@@ -154,7 +153,6 @@ class TrainingSession(Inspection):
             ShardError: The steps of the shards differ.
         """
         threads, emulate = arguments.threads(threads), arguments.switch("emulate", emulate)
-        cuda_graph = arguments.switch("cuda_graph", cuda_graph)
         providers = on_arm(named(providers), target, emulate=emulate)
         on_openvino = is_openvino(providers)
         self._device = HOST if on_openvino else device_of(providers)
@@ -187,20 +185,16 @@ class TrainingSession(Inspection):
             target=kernels,
             emulate=emulate,
             sharding=self._sharding,
-            cuda_graph=cuda_graph,
         )
         shared = self._sharding is not None
-        self._held = (
-            None if shared or on_openvino else cpu_comparison(self._step, providers, kernels)
-        )
         self._waiting = WaitingGradients(self.info, self._states, shards=shared)
         self.limit_skips(0)
-        self._outcome = Outcome(self._step, shards=shared)
         self._frozen = FrozenTensors(self._step)
         self.restored: Restored | None = None
         self._begin(None if _is_loaded(source) else cast("TrainOp", source).graph)
         if not emulate and not on_openvino:
             warn_if_slow(self.info.precision, self._device)
+        warn_if_unknown(providers[0])
 
     def _resolved(self, threads: int) -> int:
         """Make the step that of its shards, or of one process; return the number of threads."""
@@ -240,8 +234,7 @@ class TrainingSession(Inspection):
             feeds: Input name -> numpy array, OrtValue, an object with `__dlpack__`, or numbers in
                 lists; of the declared type, and on any device that ONNX Runtime can read.
             fetches: Names of values of the step; by default the loss, and with a loss scale
-                "grads_finite". A state's name gives its value before the update. "outcome" is
-                whether the step was applied, or what was skipped and why, in words.
+                "grads_finite". A state's name gives its value before the update.
             apply: End the update with this batch if the step accumulates gradients: the mean of
                 those that there are is applied, of fewer batches than were to come. The same on
                 all shards.
@@ -254,28 +247,22 @@ class TrainingSession(Inspection):
                 class or a row that it names does not exist; or it is one example, over which a
                 batch normalization normalizes. What lies on a device is not looked into.
             FetchError: A name is unknown.
-            RunError: ONNX Runtime reports an error, or the provider, which is not known, does not
-                compute what the CPU does; the state is as before.
+            RunError: ONNX Runtime reports an error; the state is as before.
             LossScaleError: As many steps as the loss scale allows were skipped in a row.
-            ShardError: Another shard has ended or does not answer, or states have come apart.
+            ShardError: Another shard has ended or does not answer.
         """
         self.check_open()
         names = fetch_names(self.info, fetches, updates=True)
-        needed = self._outcome.needed(names)
-        needed = (*needed, *(name for name in self._watched if name not in needed))
-        applies, batches = self._waiting.next_run(now=arguments.switch("apply", apply))
+        needed = (*names, *(name for name in self._watched if name not in names))
+        applies = self._waiting.applies(now=arguments.switch("apply", apply))
         program = self._programs.get(needed, updates=True, applies=applies)
         checked = self._check(feeds, program)
         results = program.run(self._states.current, checked)
-        if self._held is not None:
-            self._held.check(self._states, checked, applies=applies)
         self._states.advance()
-        if self._sharding is not None and applies is not False:
-            self._sharding.stepped(self._states)
         waiting = self._waiting.batches
         for skips in self._skips:
             skips.note(results, waiting, partial(self.cause, checked))
-        return self._outcome.add(results, names, waiting=waiting, batches=batches)
+        return {name: results[name] for name in names}
 
     def evaluate(
         self,
@@ -323,11 +310,6 @@ class TrainingSession(Inspection):
         self._checks.refuse({k: v for k, v in arrays.items() if k in self.info.inputs})
         for size in batches if isinstance(batches, Iterable) else (batches,):  # pyright: ignore[reportUnnecessaryIsInstance]
             self._checks.refuse_one(self._inputs.batch_lengths(example_count(size)))
-
-    @property
-    def fed_non_finite(self) -> dict[str, int]:
-        """Input -> how many numbers that are not finite were fed, with `non_finite="count"`."""
-        return dict(self._checks.counted)
 
     def load_state_dict(self, tensors: Mapping[str, Array], *, strict: bool = True) -> Restored:
         """Set every state tensor; a loss scale may be missing or too many, as in `restore`.
@@ -391,7 +373,7 @@ class TrainingSession(Inspection):
         roles |= dict.fromkeys(self._frozen.replaced, FROZEN)
         tensors = {**self.state_dict(), **self._frozen.replaced}
         note = {} if progress is None else progress
-        write_checkpoint(path, tensors, roles, note, slots_of(self._step))
+        write_checkpoint(path, tensors, roles, note)
 
     def restore(self, path: str | os.PathLike[str], *, strict: bool = True) -> dict[str, Any]:
         """Continue from a checkpoint; return the progress that was stored with it.
@@ -404,9 +386,8 @@ class TrainingSession(Inspection):
             path: The file.
             strict: Whether it must hold exactly the states of the step. False takes what fits by
                 name, shape and type, across freezing and unfreezing, and into a larger or smaller
-                model; averages that it lacks begin at the weights that it has. Slots are those to
-                which their optimizers give one name, whatever their numbers.
-                `restored` says what that was.
+                model; averages that it lacks begin at the weights that it has. Slots are left where
+                their numbers do not tell which they are. `restored` says what that was.
 
         Raises:
             CheckpointError: It cannot be read, or belongs to another model; no state has changed.
@@ -415,10 +396,8 @@ class TrainingSession(Inspection):
         read = partial(read_checkpoint, path)
         checkpoint = read() if self._sharding is None else self._sharding.checkpoint(read)
         self._waiting.check_restored(checkpoint.tensors)
-        slots, saved = slots_of(self._step), checkpoint.slots
-        tensors = by_slot(checkpoint.tensors, saved, slots)
-        unsure = {} if strict or (slots and saved) else uncertain(tensors, self._step)
-        self._load(tensors, path, unsure, strict=arguments.switch("strict", strict))
+        unsure = {} if strict else uncertain(checkpoint.tensors, self._step)
+        self._load(checkpoint.tensors, path, unsure, strict=arguments.switch("strict", strict))
         return checkpoint.progress
 
     def export(
@@ -444,23 +423,6 @@ class TrainingSession(Inspection):
         if path is not None and (self._sharding is None or self._sharding.writes):
             save(model, path)
         return model
-
-    def export_adapters(self, folder: str | os.PathLike[str], *, averaged: bool = False) -> None:
-        """Write the low-rank adapters alone, as PEFT does; of several shards, the first does.
-
-        The folder gets `adapter_model.safetensors` and `adapter_config.json`; see docs/formats.md.
-
-        Args:
-            folder: Is made if it is missing.
-            averaged: Take the averages that a `WeightAverage` keeps.
-
-        Raises:
-            OptionError: The step has no adapters, or keeps no averages.
-            SaveError: The files cannot be written.
-        """
-        weights = self._weights(averaged)
-        if self._sharding is None or self._sharding.writes:
-            write_adapters(folder, self.info.adapters, weights)
 
     def _weights(self, averaged: bool) -> dict[str, Array]:
         """Return states and replaced constants, variables as their averages if asked for."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.graph.metadata_keys import DROPOUT_KEY, RECOMPUTED_KEY
-from amp_rewrite.graph.step_part import Part, source_key
+from amp_rewrite.graph.metadata_keys import DROPOUT_KEY
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import constant_tensor, take_place
 from amp_rewrite.training.builder.random_numbers import (
@@ -47,10 +47,7 @@ def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
     builder = Builder(model, scope="random", part=Part.RANDOM)
     counter = _counter(graph, seed)
     random = RandomNumbers(builder, counter)
-    numbers: dict[str, int] = {}
-    for node in sorted(dropouts, key=lambda node: RECOMPUTED_KEY in node.metadata_props):
-        name = node.metadata_props.get(RECOMPUTED_KEY, source_key(node))
-        number = numbers.setdefault(name, len(numbers))
+    for number, node in enumerate(dropouts):
         _replace(builder, node, _mask(builder, node, random, number))
     following = builder.op("Add", counter, builder.constant(1))
     following.name = f"{COUNTER}:next"

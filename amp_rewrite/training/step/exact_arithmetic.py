@@ -4,34 +4,17 @@ Random numbers: `builder.random_numbers` hashes in int64, modulo 2^32. An engine
 in int32 keeps the low bits of sums and products, but loses quotients and remainders, and one that
 divides and compares int32 in float32 loses all digits beyond 24 bits. Here quotients are of numbers
 that float32 holds exactly, and comparisons are with 0.
-
-Rounding: of types that the processor has no instructions for, OpenVINO leaves out Casts to them and
-back, and of float16 on processors with AVX512-FP16 as well: stochastic rounding finds no neighbours
-there, compensation nothing that was lost, and where a state is written in bfloat16, 2026.4.1 cuts
-off half of what it should round up. Slots in bfloat16 shrank by .0014 in each step; slots in
-float16 were rounded to nearest, so that small steps were lost. What an update rounds is rounded by
-float32 arithmetic in front of the Cast.
-
-Waiting: what is computed again for the gradients waits in a Reshape, whose shape is its own plus 0
-times a gradient (repeat_segments.py). OpenVINO 2026.4 takes all that a shape depends on for
-arithmetic of shapes, and leaves divisions there as they are, but not what reads them: a product
-with 1 / the deviation of a LayerNormalization became a quotient, and gradients a thousandth of what
-they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite import dtypes
-from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traverse import graphs_in, remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import constant_tensor, dims, take_place
+from amp_rewrite.training.builder.known import constant_tensor, take_place
 from amp_rewrite.training.builder.random_numbers import (
     DIVISORS,
     FACTORS,
@@ -139,96 +122,3 @@ def _input(node: ir.Node, index: int) -> ir.Value:
     value = node.inputs[index]
     assert value is not None, "the input is not optional"
     return value
-
-
-_LARGEST = 2.0**100
-"""Beyond this a product with the factor may overflow: such numbers are left to the Cast."""
-
-
-def round_by_arithmetic(model: ir.Model, lacking: Collection[DType]) -> None:
-    """Let Casts of updates read float32 numbers that their types hold, in place; types are known.
-
-    Args:
-        model: A step.
-        lacking: The types that the engine does not round to.
-    """
-    whole = Builder(model, scope="rounding", part=Part.UPDATE)
-    for graph in list(graphs_in(model.graph)):
-        b = whole if graph is model.graph else whole.child(graph)
-        for node in list(graph):
-            if node.op_type != "Cast" or part_of(node) is not Part.UPDATE:
-                continue
-            x, dtype = node.inputs[0], dtypes.of(node.attributes["to"].as_int())
-            if x is None or x.dtype is not ir.DataType.FLOAT:
-                continue
-            if dtype is not None and dtype in lacking:
-                node.replace_input_with(0, _rounded(b, x, dtype))
-    model.graph.sort()
-
-
-def _rounded(b: Builder, x: ir.Value, dtype: DType) -> ir.Value:
-    """Return float32 numbers rounded to nearest to those that a type holds.
-
-    Normal ones are the leading digits of T. J. Dekker, "A floating-point technique for extending
-    the available precision", 1971, https://doi.org/10.1007/BF01397083; subnormal ones are
-    whole times the smallest. A sum with a constant, taken off again, is what OpenVINO leaves out.
-    """
-    product = b.mul(x, dtype.epsilon / FLOAT32.epsilon + 1)
-    rounded = b.sub(product, b.sub(product, x))
-    size = b.abs(x)
-    if dtype.smallest_normal > FLOAT32.smallest_normal:
-        least = dtype.smallest_subnormal
-        whole = b.mul(b.op("Round", b.mul(x, 1 / least)), least)
-        rounded = b.where(b.less(size, dtype.smallest_normal), whole, rounded)
-    return b.where(b.less(size, _LARGEST), rounded, x)
-
-
-def wait_by_arithmetic(model: ir.Model) -> None:
-    """Let numbers wait in a Sub of that 0, which changes none, in place; types are known.
-
-    Integers, of which shapes are made, do not wait: they are computed once.
-    """
-    b = Builder(model, scope="waiting", part=Part.GRADIENT)
-    for node in list(model.graph):
-        nothing = _nothing_in(node)
-        value = node.inputs[0] if node.inputs else None
-        before, old = len(b.added), node.outputs[0]
-        if nothing is None or value is None or value.dtype is None or old.is_graph_output():
-            continue
-        after = value
-        if value.dtype.is_floating_point():
-            after = b.sub(value, b.cast(b.op("Squeeze", nothing), value.dtype))
-            for added in b.added[before:]:
-                added.metadata_props.clear()
-                added.metadata_props.update(node.metadata_props)
-            after.type, after.shape = old.type, old.shape
-        ir.convenience.replace_all_uses_with(old, after)
-        model.graph.remove(node, safe=True)
-    if b.added:
-        model.graph.sort()
-
-
-def _nothing_in(node: ir.Node) -> ir.Value | None:
-    """Return what is 0 in "the shape of x + 0" by which a node reshapes x; None of other nodes."""
-    if node.op_type != "Reshape" or node.inputs[1] is None:
-        return None
-    total = node.inputs[1].producer()
-    if total is None or total.op_type != "Add":
-        return None
-    shape, nothing = total.inputs
-    maker = None if nothing is None else nothing.producer()
-    if maker is None or maker.op_type != "Mul" or shape is None:
-        return None
-    times = _numbers_behind(maker.inputs[1])
-    if times is None or any(times):
-        return None
-    taken = shape.producer()
-    of_x = taken is not None and taken.op_type == "Shape" and taken.inputs[0] is node.inputs[0]
-    same = node.inputs[0] is not None and _numbers_behind(shape) == dims(node.inputs[0])
-    return nothing if of_x or same else None
-
-
-def _numbers_behind(value: ir.Value | None) -> tuple[int, ...] | None:
-    """Return what a constant of one axis, or of none, holds."""
-    held = None if value is None else constant_tensor(value)
-    return None if held is None else tuple(int(n) for n in held.numpy().ravel())

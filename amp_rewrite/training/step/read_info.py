@@ -175,7 +175,7 @@ def _info(content: dict[str, Any]) -> StepInfo:
     adapters: list[dict[str, Any]] = content.pop("adapters", [])
     return StepInfo(
         states=tuple(StateInfo(**state) for state in states),
-        adapters=tuple(Adapter.from_json(adapter) for adapter in adapters),
+        adapters=tuple(Adapter(**adapter) for adapter in adapters),
         loss_scales=tuple(content.pop("loss_scales", ())),
         inputs=tuple(inputs),
         **content,

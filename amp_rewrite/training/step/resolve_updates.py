@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.graph.step_part import Part, part_of
-from amp_rewrite.graph.traverse import nodes_in, subgraphs
+from amp_rewrite.graph.traverse import nodes_in
 from amp_rewrite.training.builder.known import take_place
 from amp_rewrite.training.step.cut_step import values_by_name
 
@@ -45,28 +44,6 @@ def resolve_updates(model: ir.Model, boundary: str, *, last: bool) -> None:
         node = value.producer()
         assert node is not None, "a decision is computed"
         _replace(graph, node, [_constant(graph, node, truth)])
-
-
-def choose_rounded_updates(graph: ir.Graph) -> None:
-    """Compute both branches of updates that may be left out, if they round to bfloat16, in place.
-
-    Inside an If shapes are free for OpenVINO 2026.4, and with free shapes its Cast to bfloat16 cuts
-    off half of what it should round up: slots would shrink by .0014 in each step. Types are known.
-    """
-    for node in list(graph):
-        for branch in subgraphs(node):
-            choose_rounded_updates(branch)
-        rounds = any(v.dtype is ir.DataType.BFLOAT16 for n in nodes_in(node) for v in n.outputs)
-        if node.op_type != "If" or part_of(node) is not Part.LOSS_SCALE or not rounds:
-            continue
-        condition = node.inputs[0]
-        pairs = zip(*(_taken_out(graph, node, branch) for branch in (_THEN, _ELSE)), strict=True)
-        choices = [ir.node("Where", [condition, *pair]) for pair in pairs]
-        for old, choice in zip(node.outputs, choices, strict=True):
-            new = choice.outputs[0]
-            new.name, new.type, new.shape = f"{old.name}:chosen", old.type, old.shape
-        graph.insert_before(node, choices)
-        _replace(graph, node, [choice.outputs[0] for choice in choices])
 
 
 def _taken_out(graph: ir.Graph, node: ir.Node, name: str) -> list[ir.Value]:

@@ -59,23 +59,6 @@ def test_a_failed_run_says_what_failed(binding: Binding):
         binding.run("it fails")
 
 
-def test_a_captured_run_names_its_graph_and_waits_for_it():
-    calls: list[str] = []
-    bound = SimpleNamespace(synchronize_outputs=lambda: calls.append("waited"))
-    session = SimpleNamespace(
-        io_binding=lambda: bound,
-        get_providers=lambda: [CUDA, CPU],
-        run_with_iobinding=lambda _, how: calls.append(
-            "plain" if how is None else how.get_run_config_entry("gpu_graph_id")
-        ),
-    )
-    binding = Binding(session)
-    binding.run("it fails")
-    binding.capture_as(2)
-    binding.run("it fails")
-    assert calls == ["plain", "2", "waited"]
-
-
 @pytest.mark.parametrize(("providers", "expected"), [([CPU], 1), ([CUDA, CPU], 3)])
 def test_what_other_devices_read_is_bound_anew_for_every_run(providers: list, expected: int):
     # ONNX Runtime copies an input to another device when it is bound, not when it is run.

@@ -71,29 +71,12 @@ def test_sum_to_undoes_broadcasting_whatever_is_known(
     np.testing.assert_array_equal(found, x.sum(axes, keepdims=True).reshape(inner))
 
 
-def test_sum_to_adds_nothing_where_the_shapes_are_equal():
-    model = empty(("x", ["N", 3]), ("like", ["N", 3]))
-    b = Builder(model)
-    assert sum_to(b, *model.graph.inputs) is model.graph.inputs[0]
-    assert b.added == []
-
-
 def test_a_length_that_may_be_one_is_decided_at_run_time():
     model = empty(("x", ["N", 3]), ("like", ["M", 3]))
     b = Builder(model)
     total = sum_to(b, *model.graph.inputs)
     [found] = evaluate(model, total, x=np.ones((4, 3), "f"), like=np.zeros((1, 3), "f"))
     assert found.tolist() == [[4, 4, 4]]
-
-
-def test_equal_constants_are_one_initializer():
-    model = empty(("x", [3]))
-    b = Builder(model)
-    assert b.constant([1, 2]) is b.constant(np.array([1, 2]))
-    assert b.constant(1.0) is not b.constant(1)
-    assert b.constant(1.0, ir.DataType.DOUBLE) is not b.constant(1.0)
-    assert b.constant([]).dtype is INT64
-    assert len(model.graph.initializers) == 5
 
 
 def test_a_number_takes_the_type_of_the_other_operand():
@@ -104,46 +87,6 @@ def test_a_number_takes_the_type_of_the_other_operand():
     assert b.sub(1, half).dtype is ir.DataType.FLOAT16
 
 
-def test_what_is_already_so_adds_no_node():
-    model = empty(("x", [2, 3]))
-    b = Builder(model)
-    x = model.graph.inputs[0]
-    assert b.cast(x, FLOAT) is x
-    assert b.reshape(x, [2, 3]) is x
-    assert b.transpose(x, [0, 1]) is x
-    assert b.expand_like(x, x) is x
-    assert b.reduce_sum(x, []) is x
-    assert b.concat([x], 0) is x
-    assert b.added == []
-
-
-def test_the_shape_of_a_value_is_computed_once_and_known_ones_never():
-    model = empty(("x", ["N", 3]), ("y", [2, 3]))
-    b = Builder(model)
-    x, y = model.graph.inputs
-    assert b.shape(x) is b.shape(x)
-    assert [n.op_type for n in b.added] == ["Shape"]
-    assert b.ints(b.shape(y)) == [2, 3]
-    assert b.ints(b.dim(x, 1)) == [3]
-    assert b.ints(b.size(y)) == [6]
-
-
-@pytest.mark.parametrize("opset", [13, 18, 23])
-def test_a_reduction_takes_its_axes_as_its_opset_wants(opset: int):
-    model = empty(("x", [2, 3]), opset=opset, ir_version=11 if opset == 23 else 8)
-    b = Builder(model)
-    x = model.graph.inputs[0]
-    outputs = [
-        b.reduce_sum(x, [1]),
-        b.reduce_mean(x, [0], keepdims=False),
-        b.reduce("ReduceMax", x, b.constant([-1])),
-        b.reduce("ReduceMax", x, None),
-    ]
-    data = np.array([[1, 2, 3], [4, 5, 7]], "f")
-    found = evaluate(model, *outputs, x=data)
-    assert [f.tolist() for f in found] == [[[6], [16]], [2.5, 3.5, 5], [[3], [7]], [[7]]]
-
-
 def test_computed_axes_are_refused_where_the_opset_has_no_place_for_them():
     model = empty(("x", [2, 3]), opset=13)
     b = Builder(model)
@@ -151,39 +94,6 @@ def test_computed_axes_are_refused_where_the_opset_has_no_place_for_them():
     axes = b.range(0, b.squeeze(b.op("Shape", b.op("Shape", x)), [0]))
     with pytest.raises(GradientError, match=r"ReduceMax takes no computed axes before opset 18"):
         b.reduce("ReduceMax", x, axes)
-
-
-def test_nodes_that_nothing_uses_are_removed_up_to_a_mark():
-    model = empty(("x", [3]))
-    b = Builder(model)
-    x = model.graph.inputs[0]
-    before = b.exp(x)
-    mark = b.mark()
-    kept = b.mul(b.add(x, 2), 3)
-    b.mul(b.add(x, 4), 5)
-    b.remove_unused({kept}, mark)
-    assert [n.op_type for n in model.graph] == ["Exp", "Add", "Mul"]
-    assert sorted(float(v.const_value.numpy()) for v in model.graph.initializers.values()) == [2, 3]
-    assert not before.uses()
-
-
-def test_names_are_unique_and_say_where_they_come_from():
-    model = empty(("training/Exp_0", [3]))
-    b = Builder(model, scope="training")
-    first, second = b.exp(model.graph.inputs[0]), b.exp(model.graph.inputs[0])
-    assert [first.name, second.name] == ["training/Exp_1", "training/Exp_2"]
-    assert b.op("Neg", first, name="mine").name == "mine"
-    assert b.op("Neg", first, name="mine").name == "mine_0"
-
-
-def test_types_and_shapes_of_new_values_are_known():
-    model = empty(("x", ["N", 3]), ("w", [3, 5]))
-    b = Builder(model)
-    y = b.matmul(*model.graph.inputs)
-    assert b.type_of(y) is FLOAT
-    assert b.symbolic_dims(y) == ("N", 5)
-    assert b.dims(y) == (None, 5)
-    assert b.rank(y) == 2
 
 
 def test_an_unknown_type_is_reported_with_its_value():

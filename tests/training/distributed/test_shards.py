@@ -21,7 +21,6 @@ NAMES = (
     "one_infinity",
     "accumulated",
     "buckets",
-    "low_precision",
     "dropout",
     "checkpoint",
     "fetches",
@@ -109,11 +108,10 @@ def float16_reference():
     return programs.losses(None, models.plain_cnn(), optimizer, **programs.FLOAT16)
 
 
-@pytest.mark.parametrize("name", ["curve_float16", "low_precision"])
-def test_emulated_float16_stays_near_one_process(results, reference, name):
+def test_emulated_float16_stays_near_one_process(results, reference):
     expected = reference("float16", float16_reference)["losses"]
     # A rounding of float16 is up to 5e-4, and steps amplify it: float32 is 5 % away after 100.
-    np.testing.assert_allclose(results[name][0]["losses"], expected, rtol=0.02)
+    np.testing.assert_allclose(results["curve_float16"][0]["losses"], expected, rtol=0.02)
 
 
 def test_sum_and_mean_of_gradients_are_those_of_numpy(results):
@@ -295,8 +293,6 @@ ERRORS = {
     "groups": "group_assignment must be a permutation of range({shards})",
     "different calls": "the shards do different things; found 'restore', 'save'",
     "no file": "the checkpoint cannot be read",
-    "apart": "after 2 steps: the states of the shards have come apart; found shard 1 of the group "
-    "differs from its shard 0 in 'w'",
 }
 
 

@@ -6,8 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import onnx
-import onnx_ir
 import pytest
 import train_models
 from digits_file import all_digits
@@ -17,23 +15,13 @@ from twin import Done, Twin, arrays
 import amp_rewrite as amp
 from amp_rewrite.distributed import (
     CrossShardOptimizer,
-    ShardedData,
     ShardError,
     ShardOptions,
     Shards,
     shard_context,
 )
-from amp_rewrite.errors import FetchError, InvariantError
-from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.io.save import to_proto
-from amp_rewrite.runtimes.ort.device import Device
-from amp_rewrite.training.distributed import staged_program
-from amp_rewrite.training.distributed.memory import DeviceMemory, buckets_of
-from amp_rewrite.training.distributed.session_sharding import lower_sums
-from amp_rewrite.training.distributed.staged_program import isolate, stages_of
-from amp_rewrite.training.graph.replicas import SUM, is_collective, replica_nodes, resolve
-from amp_rewrite.training.step.precision import in_precision
-from amp_rewrite.training.step.step import whole_step
+from amp_rewrite.errors import FetchError
+from amp_rewrite.training.graph.replicas import SUM, replica_nodes
 
 FEEDS = {"x": np.ones((4, 3), np.float32), "t": np.zeros((4, 1), np.float32)}
 
@@ -124,14 +112,6 @@ def test_local_gradients_and_sums_can_be_fetched():
     np.testing.assert_array_equal(found[sums[0]], 2 * found[local])
 
 
-def sharded_model(model, fetches=("loss",)):
-    step = whole_step(op_of(model))
-    cut, info = step.cut(fetches)
-    resolve(cut, 2)
-    isolate(cut)
-    return cut, info
-
-
 WAYS: dict[str, Callable[..., Any]] = {
     "mean of means": lambda o: CrossShardOptimizer(CrossShardOptimizer(o)),
     "three": lambda o: CrossShardOptimizer(CrossShardOptimizer(CrossShardOptimizer(o))),
@@ -159,45 +139,6 @@ def test_a_sum_of_sums_of_equal_shards_is_what_one_computes(name, way):
     assert all((array != 0).any() for key, array in own.items() if key.endswith("/Momentum"))
 
 
-def test_a_stage_that_reads_what_nothing_has_computed_is_found_when_it_is_compiled(monkeypatch):
-    op = op_of(LINEAR, WAYS["mean of means"])
-    monkeypatch.setattr(staged_program, "isolate", lambda model: None)
-    text = "sum 1: a step on shards reads what nothing has computed before; found cross_replica"
-    with (
-        amp.TrainingSession(op, shards=Shards(Twin(), ShardOptions())) as session,
-        pytest.raises(InvariantError, match=text),
-    ):
-        session.run(FEEDS)
-
-
-@pytest.mark.parametrize("bucket_bytes", [1, 3000, 25 << 20])
-def test_every_sum_is_in_one_bucket_and_every_node_in_one_stage(bucket_bytes):
-    model, _ = sharded_model(plain_cnn())
-    buckets = buckets_of(model.graph, bucket_bytes)
-    sums = [node for node in model.graph if is_collective(node)]
-    held = [node for bucket in buckets for node in bucket.nodes]
-    assert len(held) == len(set(held)) == len(sums) == 7
-    expected = {1: 7, 25 << 20: 1}.get(bucket_bytes)
-    assert expected is None or len(buckets) == expected
-    names = [str(node.name) for node in model.graph if node not in sums]
-    stages = stages_of(model, buckets)
-    assert sorted(str(n.name) for s in stages for n in s.model.graph) == sorted(names)
-    for stage in stages:
-        onnx.checker.check_model(to_proto(stage.model), full_check=True)
-        assert not any(is_collective(node) for node in stage.model.graph)
-
-
-def test_buckets_begin_with_the_last_layer_and_are_the_same_in_every_run():
-    orders = []
-    for _ in range(2):
-        model, _ = sharded_model(plain_cnn())
-        orders.append([bucket.sources for bucket in buckets_of(model.graph, 1)])
-    assert orders[0] == orders[1]
-    graph = sharded_model(plain_cnn())[0].graph
-    shapes = [list(b.nodes[0].outputs[0].shape or ()) for b in buckets_of(graph, 1)]
-    assert shapes.index([10, 64]) < shapes.index([64, 512]) < shapes.index([16, 1, 3, 3])
-
-
 def test_fused_gradients_travel_in_one_buffer():
     twin = Twin()
     run(op_of(plain_cnn()), image_feeds(), steps=1, shards=Shards(twin, ShardOptions()))
@@ -205,51 +146,6 @@ def test_fused_gradients_travel_in_one_buffer():
     weights = sum(a.nbytes for a in op_of(plain_cnn()).graph.variables() for a in [a.read()])
     assert count == 1
     assert weights < size < weights + 64 * 8
-
-
-@pytest.mark.parametrize("low", [False, True])
-def test_low_precision_gradients_travel_in_their_type_if_asked(low):
-    twin = Twin()
-    op = op_of(plain_cnn(), lambda o: amp.LossScaleOptimizer(CrossShardOptimizer(o)))
-    shards = Shards(twin, ShardOptions(low_precision_sums=low))
-    run(op, image_feeds(), steps=1, shards=shards, precision="float16", emulate=True)
-    kinds = {buffer.dtype.name for buffer in twin.sums}
-    assert ("float16" in kinds) is low
-    if low:
-        assert max(twin.sums, key=lambda b: b.nbytes).dtype == np.float16
-
-
-def test_lowering_sums_leaves_float32_gradients_alone():
-    step = in_precision(whole_step(op_of(plain_cnn())), "float32")
-    model = clone(step.model)
-    before = to_proto(model).SerializeToString(deterministic=True)
-    lower_sums(model, step.info.inputs)
-    assert to_proto(model).SerializeToString(deterministic=True) == before
-
-
-SCALED = """
-<ir_version: 10, opset_import: ["" : 18, "amp_rewrite" : 1]>
-scaled (float16[3] g, float count, float scale) => (float[3] sum)
-{
-    wide = Cast <to = 1> (g)
-    factor = Reciprocal (FACTOR)
-    own = Mul (wide, factor)
-    sum = amp_rewrite.CrossReplicaSum (own)
-}
-"""
-
-
-@pytest.mark.parametrize(("factor", "moved"), [("scale", True), ("count", False)])
-def test_only_factors_that_all_shards_share_are_applied_after_low_precision_sums(factor, moved):
-    model = amp.load(onnx.parser.parse_model(SCALED.replace("FACTOR", factor)))
-    for value in model.graph.all_nodes():
-        value.outputs[0].shape = model.graph.inputs[1 if value.op_type == "Reciprocal" else 0].shape
-    types = {"wide": 1, "factor": 1, "own": 1, "sum": 1}
-    for node in model.graph:
-        node.outputs[0].dtype = onnx_ir.DataType(types[str(node.outputs[0].name)])
-    lower_sums(model, ["g", "count"])
-    [node] = [node for node in model.graph if node.op_type == SUM]
-    assert (node.inputs[0].name == "g") is moved
 
 
 def test_a_step_that_failed_between_sums_is_the_last():
@@ -329,23 +225,6 @@ def test_sessions_inside_the_block_find_the_shards():
         assert len(twin.sums) == 2
 
 
-def test_device_memory_is_written_and_read_through_dlpack_without_a_copy():
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("onnxruntime")
-    model, _ = sharded_model(LINEAR)
-    [bucket] = buckets_of(model.graph, 25 << 20)
-    twin = Twin()
-    memory = DeviceMemory(bucket, twin, Device())
-    targets = memory.targets()
-    for value in targets.values():
-        torch.from_dlpack(value).fill_(3.0)
-    memory.start({})
-    assert isinstance(twin.sums[0], torch.Tensor)
-    for name, value in memory.finish().items():
-        assert name in bucket.results
-        np.testing.assert_array_equal(value.numpy(), np.full(value.shape(), 6.0, np.float32))
-
-
 def test_batches_of_data_are_parts_of_the_global_ones():
     data = {"x": np.arange(11), "scalar": np.array(3)}
     parts = []
@@ -353,12 +232,11 @@ def test_batches_of_data_are_parts_of_the_global_ones():
         shards = Shards(Twin(), ShardOptions())
         shards.rank = rank
         own = shards.data(data)
-        assert isinstance(own, ShardedData)
         assert own.steps(4) == 3
         assert own.steps(4, drop_last=True) == 2
-        parts.append([b["x"].tolist() for b in own.batches(4, order=np.arange(11)[::-1])])
-        assert [len(b["x"]) for b in shards.held_out(data).epoch(4)] == [2, 2, 2, 2, 2, 1]
-    assert parts == [[[10, 9], [6, 5], [2]], [[8, 7], [4, 3], [1]]]
+        parts.append([b["x"].tolist() for b in own.epoch(4)])
+        assert [len(b["x"]) for b in shards.held_out(data).epoch(4)] == [4, 4, 3]
+    assert parts == [[[0, 1], [4, 5], [8]], [[2, 3], [6, 7], [9]]]
 
 
 @pytest.mark.parametrize("fetches", [("grads_finite",), ("grads_finite", "gradient_norm")])

@@ -109,23 +109,6 @@ def test_a_model_exported_in_training_mode_is_put_in_inference_mode() -> None:
         np.testing.assert_allclose(session.state_dict()["head.weight"], trained_head(1), rtol=1e-5)
 
 
-@pytest.mark.parametrize("drops", [True, False])
-def test_dropout_behind_frozen_weights_drops_unless_told_otherwise(drops: bool) -> None:
-    model = network("c = Relu(z)\n d = Dropout(c, ratio)")
-    amp.freeze(model, "body.*|norm.*", train_dropout=drops)
-    with amp.TrainingSession(step_of(model)) as session:
-        found = session.run({"x": X}, ["c", "d"])
-    assert np.array_equal(found["c"], found["d"]) is not drops
-
-
-def test_dropout_behind_trained_weights_drops_in_any_case() -> None:
-    model = network("d = Dropout(z, ratio)")
-    amp.freeze(model, "body.*", train_dropout=False)
-    with amp.TrainingSession(step_of(model)) as session:
-        found = session.run({"x": X}, ["z", "d"])
-    assert not np.array_equal(found["z"], found["d"])
-
-
 def test_later_gradients_may_train_what_earlier_ones_did_not_pass() -> None:
     model = network()
     head = step_of(model, var_list="head.weight")
@@ -160,7 +143,6 @@ def test_what_is_frozen_is_chosen_before_gradients_are_computed() -> None:
     [
         ({"variables": "tail.*"}, "freeze: the pattern matches no variable"),
         ({"variables": "head.*", "train_statistics": 2}, "train_statistics must be True or False"),
-        ({"variables": "head.*", "train_dropout": None}, "train_dropout must be True or False"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:

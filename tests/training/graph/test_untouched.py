@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -208,25 +207,3 @@ def test_a_model_that_cannot_be_converted_stays_as_it_was() -> None:
     with pytest.raises(GradientError, match="opset 6"):
         amp.value(model, "loss")
     assert content(model) == before
-
-
-def test_weights_in_files_stay_there(tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    proto = parsed("plain")
-    for tensor in proto.graph.initializer:  # the parser does not write raw data
-        array = onnx.numpy_helper.to_array(tensor)
-        tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
-    onnx.save(proto, path, save_as_external_data=True, location="data", size_threshold=0)
-    model, files = amp.load(path), {p: p.read_bytes() for p in tmp_path.iterdir()}
-    before = content(model)
-    for call in (*READ.values(), minimize_no_rule):
-        if call is minimize_no_rule:
-            with pytest.raises(GradientError):
-                call(model)
-        else:
-            call(model)
-    assert content(model) == before
-    assert all(
-        isinstance(v.const_value, ir.ExternalTensor) for v in model.graph.initializers.values()
-    )
-    assert {p: p.read_bytes() for p in tmp_path.iterdir()} == files

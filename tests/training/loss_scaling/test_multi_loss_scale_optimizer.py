@@ -116,13 +116,12 @@ def test_a_loss_moves_its_own_scale_alone_and_skips_the_step_for_all(
         before = session.state_dict()
         found = session.run(
             batch(1, **{where: bad}),
-            ["grads_finite", "grads_finite_0", "grads_finite_1", "skipped_steps", "outcome"],
+            ["grads_finite", "grads_finite_0", "grads_finite_1", "skipped_steps"],
         )
         assert not found["grads_finite"]
         assert not found[f"grads_finite_{to_blame}"]
         assert found[f"grads_finite_{other}"]
         assert found["skipped_steps"] == 1
-        assert f"at loss scale 32768 of loss {to_blame}" in str(found["outcome"])
         assert kept(session.state_dict()) == kept(before)
         assert session.global_step == 1
         # the second step in which the other loss was finite: its scale grows
@@ -161,7 +160,7 @@ def test_a_sum_that_overflows_while_each_loss_is_finite_shrinks_all_scales() -> 
     main, side = amp.value(graph, "main"), amp.value(graph, "side")
     optimizer = MultiLossScaleOptimizer(GradientDescent(0.1), given)
     with amp.TrainingSession(optimizer.minimize([main, side, main])) as session:
-        names = ["grads_finite", "grads_finite_0", "grads_finite_1", "outcome"]
+        names = ["grads_finite", "grads_finite_0", "grads_finite_1"]
         found = session.run(huge, names)
         assert not found["grads_finite"]
         assert optimizer.current_loss_scales == (1.0, 0.5, 0.5)
@@ -174,14 +173,9 @@ def test_of_accumulated_batches_any_may_skip_the_group(at: int, mode: str) -> No
     optimizer = MultiLossScaleOptimizer(Adam(0.01), [scale(), scale()], conditional=mode)
     with amp.TrainingSession(step_of(optimizer, accumulate=2), threads=1) as session:
         before = kept(session.state_dict())
-        told = [
-            str(
-                session.run(batch(i, **({"sr": np.inf} if i == at else {})), ["outcome"])["outcome"]
-            )
-            for i in range(2)
-        ]
-        assert told[0] == "accumulated: 1 of 2 batches wait for the update"
-        assert "at loss scale 32768 of loss 1" in told[1]
+        for i in range(2):
+            found = session.run(batch(i, **({"sr": np.inf} if i == at else {})), "grads_finite_1")
+        assert not found["grads_finite_1"]
         assert kept(session.state_dict()) == before
         assert optimizer.current_loss_scales == (2.0**15, 2.0**14)
         assert all(session.run(batch(i), ["grads_finite"])["grads_finite"] for i in range(2))
@@ -194,8 +188,7 @@ def test_an_update_of_fewer_batches_blames_the_same_loss() -> None:
     with amp.TrainingSession(step_of(optimizer, accumulate=3), threads=1) as session:
         before = kept(session.state_dict())
         session.run(batch(0, m=np.nan))
-        told = session.run(batch(1), ["outcome"], apply=True)["outcome"]
-        assert "at loss scale 32768 of loss 0" in str(told)
+        assert not session.run(batch(1), "grads_finite_0", apply=True)["grads_finite_0"]
         assert kept(session.state_dict()) == before
         assert optimizer.current_loss_scales == (2.0**14, 2.0**15)
 
@@ -235,16 +228,14 @@ def test_a_checkpoint_and_a_step_file_keep_every_scale(tmp_path: Any) -> None:
             session.run(feeds)
         expected = session.state_dict()
     amp.save(amp.build_step(made), tmp_path / "step.onnx")
-    onnx.save(amp.write_training_info(made), tmp_path / "info.onnx")
-    for source in (tmp_path / "step.onnx", amp.read_training_info(tmp_path / "info.onnx")):
-        with amp.TrainingSession(source) as session:
-            session.restore(tmp_path / "c.safetensors")
-            for feeds in batches[3:]:
-                session.run(feeds)
-            assert len(session.info.loss_scales) == 2
-            found = session.state_dict()
-        for name, array in expected.items():
-            np.testing.assert_array_equal(found[name], array)
+    with amp.TrainingSession(tmp_path / "step.onnx") as session:
+        session.restore(tmp_path / "c.safetensors")
+        for feeds in batches[3:]:
+            session.run(feeds)
+        assert len(session.info.loss_scales) == 2
+        found = session.state_dict()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
 
 
 def test_settings_name_every_scale() -> None:
@@ -271,7 +262,7 @@ def test_low_precision_needs_the_scales_that_no_common_one_is() -> None:
 def test_around_other_wrappers_too(accumulate: int) -> None:
     inner = WeightAverage(amp.optimizers.ParameterGroups(Adam(0.01), no_decay=()), decay=0.9)
     optimizer = MultiLossScaleOptimizer(inner, [scale(), scale()])
-    step = step_of(optimizer, accumulate=accumulate, recompute=None)
+    step = step_of(optimizer, accumulate=accumulate)
     with amp.TrainingSession(step) as session:
         before = kept(session.state_dict())
         for _ in range(accumulate):
@@ -298,34 +289,6 @@ def test_on_shards_every_one_skips_and_shrinks_the_scale_of_the_loss_that_one_bl
     first, second = on_threads(2, program)
     assert first == second
     assert first[1:] == ([2.0**15, 2.0**14], True)
-
-
-def test_activations_are_computed_again_for_every_loss() -> None:
-    text = """g (float[n,4] x) => (float main, float side)
-    <float[4,4] v = {1,2,3,4, 4,3,2,1, 1,0,1,0, 0,1,0,1},
-     float[4,4] w = {1,0,0,2, 0,1,2,0, 0,2,1,0, 2,0,0,1}> {
-        a = MatMul(x, v)
-        b = Tanh(a)
-        c = MatMul(b, w)
-        d = Tanh(c)
-        main = ReduceSum<keepdims=0>(d)
-        side = ReduceMean<keepdims=0>(b)
-    }"""
-    found: list[dict[str, np.ndarray]] = []
-    for recompute in (None, ["*"]):
-        graph = amp.load(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}'))
-        for number, node in enumerate(graph.graph):
-            node.name = f"node_{number}"
-        losses = [amp.value(graph, "main"), amp.value(graph, "side")]
-        optimizer = MultiLossScaleOptimizer(Adam(0.1), [scale(), scale()])
-        step = optimizer.minimize(losses, recompute=recompute)
-        with amp.TrainingSession(step, threads=1) as session:
-            for seed in range(3):
-                rng = np.random.default_rng(seed)
-                session.run({"x": rng.normal(size=(3, 4)).astype(np.float32) / 4})
-            found.append(session.state_dict())
-    for name in ("v", "w"):
-        np.testing.assert_array_equal(found[0][name], found[1][name])
 
 
 def test_a_configuration_makes_an_equal_optimizer() -> None:

@@ -171,23 +171,6 @@ def test_steps_of_every_opset_are_valid(opset: int, mode: str) -> None:
     onnx.checker.check_model(amp.to_proto(step), full_check=True)
 
 
-@MODES
-def test_steps_with_a_loss_scale_survive_the_standards_training_format(
-    mode: str, four_variables: Make, good: Feeds, bad: Feeds
-) -> None:
-    scale = DynamicLossScale(8.0, max_consecutive_skips=3)
-    op = op_of(four_variables(), scale, mode)
-    back = amp.read_training_info(amp.write_training_info(op))
-    assert back.loss_scale == op.loss_scale
-    states = []
-    for each in (op, back):
-        with amp.TrainingSession(each, threads=1) as session:
-            for feeds in (good, bad, good):
-                session.run(feeds, COUNTERS)
-            states.append(session.state_dict())
-    assert all(states[0][k].tobytes() == states[1][k].tobytes() for k in states[0])
-
-
 def test_a_collapsed_scale_ends_training(four_variables: Make, good: Feeds, bad: Feeds) -> None:
     scale = DynamicLossScale(4.0, max_consecutive_skips=3)
     with amp.TrainingSession(op_of(four_variables(), scale)) as session:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import amp_rewrite as amp
 from amp_rewrite import optimizers
 from amp_rewrite.optimizers import GradientDescent
 from amp_rewrite.runtimes.ort import blocked_layout
-from amp_rewrite.targets import CPU
 from amp_rewrite.training.session.compiled_program import CompiledProgram
 from amp_rewrite.training.step import blocked_convolutions
 
@@ -113,17 +111,6 @@ def test_steps_are_the_same(
     assert any(some)
 
 
-@pytest.mark.parametrize(("window", "channels", "group"), [("group = 2", 32, 2), ("", 4, 1)])
-def test_groups_and_channels_that_fill_no_blocks_are_left(
-    window: str, channels: int, group: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    window = window or "pads = [1, 1, 1, 1]"
-    made, found = session(window, channels, "N", monkeypatch, group=group)
-    trained(made, channels)
-    assert found
-    assert not any(found)
-
-
 def network() -> Any:
     """Return a network of convolutions, the last of which is chosen by an If: x (N, 16, 6, 6)."""
     net = train_models.Net(0)
@@ -179,7 +166,6 @@ FEATURES: dict[str, Callable[[], Any]] = {
     "loss scale and averages": partial(minimized, scaled),
     "select": partial(minimized, partial(scaled, "select")),
     "accumulation": partial(minimized, scaled, accumulate=2),
-    "computed again": partial(minimized, momentum, recompute="every block"),
     "clipping": partial(minimized, partial(optimizers.Momentum, 0.01, 0.9, global_clipnorm=0.5)),
     "two losses": two_losses,
 }
@@ -218,36 +204,6 @@ def test_what_a_session_does_goes_with_them(feature: str, monkeypatch: pytest.Mo
                 assert losses[0] == pytest.approx(losses[1], rel=1e-4)
             agree(found, expected)
             assert not any(none)
-
-
-@pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("other", [CPU, pytest.param("openvino", marks=pytest.mark.openvino)])
-def test_a_checkpoint_goes_on_with_and_without_them(
-    other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    if other == "openvino":
-        request.getfixturevalue("openvino")
-    build, path = FEATURES["accumulation"], tmp_path / "c.safetensors"
-    with amp.TrainingSession(build()) as blocked:
-        for step in range(3):
-            blocked.run(batch(step))
-        blocked.save(path, {"step": 3})
-        monkeypatch.setattr(blocked_convolutions, "channel_block", lambda: 0)
-        with amp.TrainingSession(build(), [other]) as plain:
-            assert plain.restore(path) == {"step": 3}
-            for name, array in blocked.state_dict().items():
-                np.testing.assert_array_equal(plain.state_dict()[name], array, err_msg=name)
-            for step in range(3, 6):
-                blocked.run(batch(step))
-                plain.run(batch(step))
-            agree(blocked, plain)
-            plain.save(path)
-            blocked.restore(path)
-            for name, array in plain.state_dict().items():
-                np.testing.assert_array_equal(blocked.state_dict()[name], array, err_msg=name)
-            blocked.run(batch(6))
-            plain.run(batch(6))
-            agree(blocked, plain)
 
 
 def test_shards_leave_them_out(monkeypatch: pytest.MonkeyPatch) -> None:

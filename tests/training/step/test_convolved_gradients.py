@@ -116,8 +116,3 @@ def test_low_products_become_low_convolutions_from_opset_22_on() -> None:
     conv = [n for n in convolved.graph if n.op_type == "Conv" and source_of(n) is not None]
     types = [value.dtype for n in conv for value in n.inputs if value is not None]
     assert types == [ir.DataType.BFLOAT16] * 2
-
-
-def test_groups_are_left_as_they_are() -> None:
-    _, convolved, _ = models(4, "pads = [1, 1, 1, 1], group = 2", group=2)
-    assert convolutions(convolved) == 0

@@ -10,20 +10,14 @@ import pytest
 from onnx import parser
 
 import amp_rewrite as amp
-from amp_rewrite import dtypes
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.graph.metadata_keys import PART_KEY
-from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import remove_unused_nodes
-from amp_rewrite.runtimes.engines import open_session
 from amp_rewrite.runtimes.ort.sessions import Session
-from amp_rewrite.targets import CPU, OPENVINO
 from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.step.dropout import COUNTER, replace_dropouts
 from amp_rewrite.training.step.exact_arithmetic import (
     compute_random_in_32_bits,
-    round_by_arithmetic,
 )
 from amp_rewrite.training.step.step import whole_step
 
@@ -73,8 +67,10 @@ def test_numbers_in_an_if_are_the_same() -> None:
     text = """<ir_version: 8, opset_import: ["": 17]>
         g (float[N, 8] x) => (float loss) <float[8, 2] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
             13, 14, 15, 16}> { h = MatMul(x, w) loss = ReduceMean<keepdims = 0>(h) }"""
-    loss = amp.value(amp.load(parser.parse_model(text)), "loss")
-    optimizer = amp.optimizers.Momentum(0.1, 0.9, slot_dtype="float16")
+    model = amp.load(parser.parse_model(text))
+    amp.store_weights(model, "w", "float16")
+    loss = amp.value(model, "loss")
+    optimizer = amp.optimizers.Momentum(0.1, 0.9, rounding="stochastic")
     wide, info = whole_step(optimizer.minimize(loss, accumulate=2)).cut(["loss"])
     record_types(wide)
     narrow = clone(wide)
@@ -97,61 +93,3 @@ def test_no_product_of_rows_has_more_than_32_bits() -> None:
     products = [node.outputs[0] for node in narrow.graph if node.op_type == "Mul"]
     rows = [v for v in products if v.shape is not None and len(v.shape)]
     assert {v.dtype for v in rows} == {ir.DataType.INT32, ir.DataType.FLOAT}
-
-
-ROUND = """<ir_version: 8, opset_import: ["": 18]> g (float[N] x, bool c) => (float[n] y) {{
-    y = If(c) <then_branch = t () => (z) {{ low = Cast<to = {to}>(x) z = Cast<to = 1>(low) }},
-               else_branch = e () => (w) {{ w = Identity(x) }}> }}"""
-
-
-def numbers(dtype: dtypes.DType) -> np.ndarray:
-    """Return numbers of all sizes that the type has, some of them halfway between two."""
-    rng = np.random.default_rng(0)
-    least, most = (np.log2(n) for n in (dtype.smallest_subnormal / 4, dtype.max))
-    sizes = rng.uniform(max(least, -120), min(most, 100), 200_000)
-    spread = np.exp2(sizes) * rng.choice([-1, 1], sizes.size)
-    ones = 1 + dtype.epsilon * np.arange(-64, 64) / 4
-    halves = dtype.smallest_subnormal * np.arange(-9, 10) / 2
-    few = [0.0, -0.0, dtype.max, np.inf, -np.inf, np.nan]
-    halves = halves if dtype is dtypes.FLOAT16 else halves[:0]
-    return np.concatenate([spread, ones, halves, few]).astype(np.float32)
-
-
-def rounded_by_hand(dtype: dtypes.DType) -> ir.Model:
-    """Return a model that gives what the Cast of an update, inside an If, would round."""
-    model = load(parser.parse_model(ROUND.format(to=dtype.number)))
-    record_types(model)
-    branch = model.graph[0].attributes["then_branch"].as_graph()
-    cast, back = branch
-    cast.metadata_props[PART_KEY] = Part.UPDATE
-    round_by_arithmetic(model, [dtype])
-    back.replace_input_with(0, cast.inputs[0])
-    branch.remove(cast, safe=True)
-    return model
-
-
-@pytest.mark.parametrize("dtype", dtypes.LOW.values(), ids=list(dtypes.LOW))
-@pytest.mark.parametrize("engine", [CPU, pytest.param(OPENVINO, marks=pytest.mark.openvino)])
-def test_arithmetic_rounds_to_nearest(
-    dtype: dtypes.DType, engine: str, request: pytest.FixtureRequest
-) -> None:
-    if engine == OPENVINO:
-        request.getfixturevalue("openvino")
-    x = numbers(dtype)
-    (found,) = open_session(rounded_by_hand(dtype), providers=[engine]).run(
-        {"x": x, "c": np.array(True)}
-    )
-    expected = x.astype(dtype.numpy).astype(np.float32)
-    np.testing.assert_array_equal(found, expected)
-
-
-def test_other_parts_and_types_are_left() -> None:
-    model = load(parser.parse_model(ROUND.format(to=dtypes.BFLOAT16.number)))
-    record_types(model)
-    cast = model.graph[0].attributes["then_branch"].as_graph()[0]
-    x = cast.inputs[0]
-    round_by_arithmetic(model, dtypes.LOW.values())
-    assert cast.inputs[0] is x
-    cast.metadata_props[PART_KEY] = Part.UPDATE
-    round_by_arithmetic(model, [dtypes.FLOAT16])
-    assert cast.inputs[0] is x

@@ -18,7 +18,6 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.metadata_keys import PREPARED_KEY
 from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.optimizers import Adam, GradientDescent, Momentum, WeightAverage
-from amp_rewrite.runtimes.openvino.compiled_model import Session as OpenVino
 from amp_rewrite.runtimes.ort.sessions import Session
 from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.step.faster_forms import (
@@ -129,42 +128,6 @@ def test_it_is_the_same_of_factors(case: str) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
-def ranks(model: ir.Model) -> dict[str, int]:
-    return {v.name or "": len(v.shape or ()) for n in model.graph for v in n.outputs}
-
-
-def test_what_is_broadcast_is_a_vector() -> None:
-    model = prepared(CHANNELS)
-    separate_factors(model)
-    found = ranks(model)
-    assert [found[name] for name in ("r", "half")] == [1, 1]
-    assert found["root"] == 4  # an output
-    reshaped = [node for node in model.graph if node.op_type == "Reshape"]
-    assert [(r.inputs[0].name, len(r.outputs[0].consumers())) for r in reshaped if r.inputs[0]] == [
-        ("root", 1),
-        ("two", 1),
-        ("half", 2),
-    ]  # none between r and half
-    assert [found[name] for name in ("centred", "squares", "scaled", "y")] == [4, 4, 4, 4]
-
-
-@pytest.mark.parametrize(
-    ("x", "t"),
-    [
-        ("[4, 7, 6]", "[4, 7, 6]"),
-        ("[N, 7, 6]", "[N, 7, 1]"),
-        ("[4, 7, 6]", "[1, 1, 1]"),
-        ("[0, 7, 6]", "[0, 7, 1]"),
-    ],
-    ids=["no broadcast", "free", "a number", "empty"],
-)
-def test_others_stay(x: str, t: str) -> None:
-    body = "{ e = Exp(t)\n y = Mul(x, e) }"
-    model = prepared(f"(float{x} x, float{t} t) => (float{x} y) {body}")
-    separate_factors(model)
-    assert [node.op_type for node in model.graph] == ["Exp", "Mul"]
-
-
 STATES = """<ir_version: 8, opset_import: ["": 17]>
     g (float[2, {size}] x) => (float loss) {{
         y = MatMul(x, w)
@@ -218,29 +181,3 @@ def test_they_share_nothing_and_are_the_same(make: Callable[[], Any], states: in
     found, expected = (Session(m).run(feeds, ["loss", *names]) for m in (apart, joined))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize(("optimizer", "size"), [(GradientDescent(0.1), 64), (Adam(0.1), 8)])
-def test_what_shares_nothing_or_is_small_is_left(optimizer: Any, size: int) -> None:
-    joined, apart, _ = models(optimizer, size)
-    assert len(apart.graph) == len(joined.graph)
-
-
-@pytest.mark.openvino
-@pytest.mark.usefixtures("openvino")
-@pytest.mark.filterwarnings("ignore:OpenVINO computes int64")
-def test_openvino_makes_one_node_of_an_update_that_is_apart() -> None:
-    joined, apart, _ = models(Adam(0.01))
-    x = np.random.default_rng(1).normal(size=(2, 64)).astype(np.float32)
-    rooted = [_from_root_to_weight(model, x) for model in (joined, apart)]
-    assert rooted == [False, True]
-
-
-def _from_root_to_weight(model: ir.Model, x: Any) -> bool:
-    """Return whether OpenVINO computes the root of v and what it makes of w in one node."""
-    ends = [n.name for n in model.graph if n.op_type == "Sqrt" and n.outputs[0].shape == (64, 64)]
-    # Weights are fed: a default would be a constant, and what follows from it computed on loading.
-    fed = [str(value.name) for value in model.graph.inputs]
-    session = OpenVino(clone(model), fed=fed, profile=True, static=True)
-    session.run({"x": x})
-    return any({*ends, "w:next"} <= set(node.covers) for node in session.ran_nodes())

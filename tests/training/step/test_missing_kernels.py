@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite import targets
-from amp_rewrite.cli.main import NOT_STRICT, main
 from amp_rewrite.errors import UnloadableError
 from amp_rewrite.training.step.missing_kernels import lower_missing
 
@@ -89,13 +87,6 @@ def test_what_has_a_kernel_stays() -> None:
     assert [node.op_type for node in model.graph] == ["Sum"]
 
 
-def test_blocks_of_an_unknown_size_stay() -> None:
-    text = "g (float[N,3,H,6] x) => (float[N,12,P,3] y) { y = SpaceToDepth<blocksize: int = 2>(x) }"
-    model = amp.load(onnx.parser.parse_model(f"{HEADER} {text}"))
-    lower_missing(model, targets.find("webgpu"))
-    assert [node.op_type for node in model.graph] == ["SpaceToDepth"]
-
-
 POOL = "AveragePool<kernel_shape = [2, 2], strides = [2, 2]>"
 BODIES = {
     "a float16 pool of a new opset": (
@@ -147,51 +138,3 @@ def test_a_step_with_a_node_that_arm_has_no_kernel_for_is_refused(name: str) -> 
 @pytest.mark.parametrize("name", FINE)
 def test_other_steps_are_given_out(name: str) -> None:
     assert step(*FINE[name]).graph
-
-
-@pytest.mark.share(2)
-@pytest.mark.parametrize("name", BODIES)
-@pytest.mark.parametrize("command", ["train-step", "inject"])
-def test_commands_write_no_such_step(
-    name: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def run(*arguments: Any) -> int:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        return int(ended.value.code or 0)
-
-    opset, body, found = BODIES[name]
-    forward, output = tmp_path / "forward.onnx", tmp_path / "step.onnx"
-    onnx.save(model(opset, body), forward)
-    loss = ["--loss", "softmax-cross-entropy:logits:labels"]
-    given = ["--precision", "float16", "--target", "cpu-arm64"]
-    if command == "inject":
-        wide = tmp_path / "wide.onnx"
-        assert run("train-step", forward, "-o", wide, *loss) == 0
-        capsys.readouterr()
-        status = run("inject", wide, "-o", output, *given)
-    else:
-        status = run("train-step", forward, "-o", output, *loss, *given, "--quiet")
-    said = capsys.readouterr().err
-    assert status == NOT_STRICT
-    assert found in said
-    assert len(said.strip().splitlines()) == 1
-    assert not output.exists()
-
-
-@pytest.mark.arm64
-@pytest.mark.parametrize("name", BODIES)
-def test_the_processor_does_not_load_what_is_refused(name: str, arm64: str, tmp_path: Path) -> None:
-    opset, body, _ = BODIES[name]
-    path = tmp_path / "step.onnx"
-    amp.save(step(opset, body, "cuda"), path)
-    with pytest.raises(amp.AmpError, match=r"cannot load.*(kernel|implementation)"):
-        amp.Evaluator(path, emulate=False, providers=[arm64])
-
-
-@pytest.mark.arm64
-@pytest.mark.parametrize("name", [name for name in FINE if "custom" not in name])
-def test_the_processor_loads_what_is_given_out(name: str, arm64: str, tmp_path: Path) -> None:
-    path = tmp_path / "step.onnx"
-    amp.save(step(*FINE[name]), path)
-    assert amp.Evaluator(path, emulate=False, providers=[arm64]).inputs

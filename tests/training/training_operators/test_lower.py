@@ -16,7 +16,7 @@ from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.runtimes.ort.sessions import Session
 from amp_rewrite.training.grad import GradientError
-from amp_rewrite.training.training_info import TrainingInfoError, lower_training_operators
+from amp_rewrite.training.training_operators import TrainingInfoError, lower_training_operators
 
 DOMAIN = "ai.onnx.preview.training"
 NODE_CASES = (
@@ -73,100 +73,6 @@ def test_a_backend_case_holds_when_lowered(name: str):
             np.testing.assert_allclose(value, right, rtol=1e-6, atol=case.atol)
 
 
-def test_no_backend_case_with_a_training_operator_is_left_out():
-    with_training = {
-        name
-        for name, case in backend_cases().items()
-        if case.model is not None and any(n.domain == DOMAIN for n in case.model.graph.node)
-    }
-    assert with_training == {*NODE_CASES, *MODEL_CASES}
-
-
-def adagrad(r, t, x, g, h, a):
-    r = r / (1 + t * a["decay_factor"])
-    g = a["norm_coefficient"] * x + g
-    h = h + g * g
-    return x - r * g / (np.sqrt(h) + a["epsilon"]), h
-
-
-def adam(r, t, x, g, v, h, a):
-    g = a["norm_coefficient"] * x + g
-    v = a["alpha"] * v + (1 - a["alpha"]) * g
-    h = a["beta"] * h + (1 - a["beta"]) * g * g
-    if t > 0:
-        r = r * np.sqrt(1 - a["beta"] ** t) / (1 - a["alpha"] ** t)
-    x = x - r * v / (np.sqrt(h) + a["epsilon"])
-    return (1 - a["norm_coefficient_post"]) * x, v, h
-
-
-def momentum(r, t, x, g, v, a):
-    g = a["norm_coefficient"] * x + g
-    v = a["alpha"] * v + (a["beta"] if t > 0 else 1) * g
-    return x - r * (g + a["alpha"] * v if a["mode"] == "nesterov" else v), v
-
-
-DECAYS = {"norm_coefficient": 0.01, "decay_factor": 0.2, "epsilon": 1e-3}
-AVERAGES = {"norm_coefficient": 0.01, "alpha": 0.9, "beta": 0.99, "epsilon": 1e-5}
-STEPS = (
-    ("Adagrad", adagrad, DECAYS),
-    ("Adagrad", adagrad, {"norm_coefficient": 0.0, "decay_factor": 0.0, "epsilon": 1e-6}),
-    ("Adam", adam, AVERAGES | {"norm_coefficient_post": 0.1}),
-    ("Adam", adam, AVERAGES | {"norm_coefficient_post": 0.0, "beta": 0.999}),
-    (
-        "Momentum",
-        momentum,
-        {"norm_coefficient": 0.1, "alpha": 0.9, "beta": 0.3, "mode": "standard"},
-    ),
-    (
-        "Momentum",
-        momentum,
-        {"norm_coefficient": 0.1, "alpha": 0.9, "beta": 0.3, "mode": "nesterov"},
-    ),
-    (
-        "Momentum",
-        momentum,
-        {"norm_coefficient": 0.0, "alpha": 0.5, "beta": 1.0, "mode": "nesterov"},
-    ),
-)
-
-
-@pytest.mark.share(5)
-@pytest.mark.parametrize("count", [0, 1, 1000])
-@pytest.mark.parametrize("dtype", ["float", "double"])
-@pytest.mark.parametrize(("operator", "formula", "attributes"), STEPS)
-def test_an_optimizer_updates_several_tensors_as_its_text_says(
-    operator: str, formula: Any, attributes: dict[str, Any], dtype: str, count: int
-):
-    kinds = "xgvh" if operator == "Adam" else "xgh"
-    shapes = {"1": "2, 3", "2": "", "3": "N"}
-    names = [(f"{kind}{n}", shape) for kind in kinds for n, shape in shapes.items()]
-    outputs = [name for name, _ in names if name[0] != "g"]
-    types = {name: f"{dtype}[{shape}]" if shape else dtype for name, shape in names}
-    given = ", ".join(f"{type_} {name}" for name, type_ in types.items())
-    new = ", ".join(f"{types[name]} {name}_new" for name in outputs)
-    text = ", ".join(
-        f'{k} = "{v}"' if k == "mode" else f"{k} = {v:f}" for k, v in attributes.items()
-    )
-    model = model_of(f"""
-        step (float r, int64 t, {given}) => ({new}) {{
-            {", ".join(f"{n}_new" for n in outputs)} = {DOMAIN}.{operator}<{text}>(
-                r, t, {", ".join(types)})
-        }}""")
-    rng = np.random.default_rng(7)
-    arrays = {"1": (2, 3), "2": (), "3": (4,)}
-    numpy = np.float32 if dtype == "float" else np.float64
-    feeds = {name: np.abs(rng.standard_normal(arrays[name[1]])).astype(numpy) for name in types}
-    found = run(model, feeds | {"r": np.float32(0.1), "t": np.int64(count)})
-    stored = {k: v if k == "mode" else float(np.float32(v)) for k, v in attributes.items()}
-    for n in shapes:
-        tensors = [feeds[f"{kind}{n}"].astype(np.float64) for kind in kinds]
-        expected = formula(float(np.float32(0.1)), count, *tensors, stored)
-        for kind, right in zip(kinds.replace("g", ""), expected, strict=True):
-            value = found[f"{kind}{n}_new"]
-            assert value.dtype == numpy
-            np.testing.assert_allclose(value, right, rtol=2e-6, atol=2e-7)
-
-
 def test_a_learning_rate_and_a_count_with_an_axis_add_none_to_the_tensors():
     model = model_of(f"""
         step (float[1] r, int64[1] t, float x, float g, float h) => (float x_new, float h_new) {{
@@ -179,22 +85,6 @@ def test_a_learning_rate_and_a_count_with_an_axis_add_none_to_the_tensors():
     )
     assert found["x_new"].shape == ()
     assert found["h_new"] == 2
-
-
-def test_the_default_attributes_are_those_of_the_standard():
-    feeds = {"r": np.float32(0.5), "t": np.int64(3)}
-    feeds |= {name: np.float32(i + 1) for i, name in enumerate("xgvh")}
-    found = run(
-        model_of(f"""
-        step (float r, int64 t, float x, float g, float v, float h)
-            => (float y, float a, float b) {{
-            y, a, b = {DOMAIN}.Adam(r, t, x, g, v, h)
-        }}"""),
-        feeds,
-    )
-    defaults = {"norm_coefficient": 0, "norm_coefficient_post": 0, "alpha": 0.9, "beta": 0.999}
-    expected = adam(0.5, 3, 1.0, 2.0, 3.0, 4.0, defaults | {"epsilon": 1e-6})
-    np.testing.assert_allclose([found[n] for n in "yab"], expected, rtol=1e-5)
 
 
 X, Z = np.array([1.5, -2.0], np.float32), np.array([3.0, 0.5], np.float32)

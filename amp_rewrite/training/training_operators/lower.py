@@ -17,8 +17,8 @@ from amp_rewrite.training.builder.known import take_place
 from amp_rewrite.training.grad import Builder
 from amp_rewrite.training.graph.prepare import prepare
 from amp_rewrite.training.graph.weights import modernise
-from amp_rewrite.training.training_info.gradient_operator import Scope, lower_gradient, resolve
-from amp_rewrite.training.training_info.optimizers import OPTIMIZERS
+from amp_rewrite.training.training_operators.gradient_operator import Scope, lower_gradient, resolve
+from amp_rewrite.training.training_operators.optimizers import OPTIMIZERS
 
 DOMAIN = "ai.onnx.preview.training"
 GRADIENT = "Gradient"
@@ -32,7 +32,7 @@ def lower_training_operators(source: Source) -> ir.Model:
 
     Adam, Adagrad and Momentum become arithmetic, Gradient becomes the nodes of the derivative.
     They are found in the main graph, in graphs inside it and in functions, which are then inlined.
-    Values keep their names. `training_info` is left as it is: `read_training_info` is for that.
+    Values keep their names. `training_info` is left as it is.
 
     Args:
         source: A path, the bytes of a file, a ModelProto or an onnx_ir Model; not changed.
@@ -50,7 +50,7 @@ def lower_training_operators(source: Source) -> ir.Model:
         raise TrainingInfoError(
             "a model with training_info cannot change its opset",
             found=f"opset {before.opset_imports['']}",
-            remedy="read it with read_training_info",
+            remedy="raise its opset first, or delete its training_info",
         )
     return model
 
