@@ -25,6 +25,7 @@ from amp_rewrite.training.builder.known import is_vague
 from amp_rewrite.training.grad.recurrent import function as recurrent
 from amp_rewrite.training.grad.recurrent.description import OPERATORS as RECURRENT
 from amp_rewrite.training.grad.rules import RULES
+from amp_rewrite.training.graph.scan_as_loop import scans_as_loops
 from amp_rewrite.training.graph.settled_shapes import settle_ceil_mode, settle_loop_shapes
 
 _OLDEST = 13
@@ -38,8 +39,8 @@ def prepare(model: ir.Model) -> None:
     """Make a model ready for the walk, in place; once per model.
 
     Calls of functions without a rule are replaced by the function's body, whether the function is
-    the model's own or the definition of an operator in the standard (Attention, say). The
-    types and shapes of values that the file does not tell are recorded.
+    the model's own or the definition of an operator in the standard (Attention, say). Scans become
+    Loops. The types and shapes of values that the file does not tell are recorded.
 
     Raises:
         GradientError: The model's opset is too old, or a function cannot be inlined.
@@ -62,6 +63,8 @@ def prepare(model: ir.Model) -> None:
         _inline(model)
         _record(model)
     model.graph.opset_imports.pop(recurrent.DOMAIN, None)  # no call of it is left
+    if scans_as_loops(model):
+        _record(model)
     model.meta[PREPARED_KEY] = True
 
 
