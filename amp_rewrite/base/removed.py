@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-COMMANDS: Mapping[str, str] = {}
+COMMANDS: Mapping[str, str] = {
+    "kernels": "tools/make_kernel_table.py of the repository writes the table",
+    "report": "convert MODEL --dry-run --html PAGE writes the page",
+}
 """Command -> the remedy."""
 
-FLAGS: Mapping[str, str] = {}
+FLAGS: Mapping[str, str] = {
+    "--explain-casts": "--report FILE.json has every cast, with its bytes",
+}
 """Option of a command -> the remedy."""
 
 ARGUMENTS: Mapping[str, str] = {}

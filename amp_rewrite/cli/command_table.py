@@ -19,7 +19,6 @@ COMMANDS: Mapping[str, str] = {
     "check": "Check whether a 16-bit model is numerically safe.",
     "repair": "Repair a 16-bit model: raise to float32 only what is unsafe.",
     "explain": "Explain why each NODE of MODEL becomes 16-bit or stays float32.",
-    "report": "Write a page for a browser that shows what a conversion of MODEL does, and why.",
     "inputs": "Generate plausible inputs for MODEL, for --data; edit them as you like.",
     "verify": "Emulate REWRITTEN in its 16-bit type and compare it with ORIGINAL.",
     "calibrate": (
@@ -33,7 +32,6 @@ COMMANDS: Mapping[str, str] = {
     "check-models": (
         "Check ONNX files in CI: 16-bit files for safety, and against their float32 files."
     ),
-    "kernels": "Write a table of the kernels of an ONNX Runtime PROVIDER, for --target.",
     "measure-costs": "Measure the time of operators and casts on a provider, for --costs.",
     "run": "Run MODEL on an execution provider; print the time and which nodes ran there.",
     "train-step": "Build a training step for FORWARD: an ONNX model that any runtime can run.",

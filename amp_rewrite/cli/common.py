@@ -243,13 +243,6 @@ Opset = Annotated[
         "same. auto: only for bfloat16, where that converts more. keep: never."
     ),
 ]
-ExplainCasts = Annotated[
-    bool,
-    typer.Option(
-        "--explain-casts",
-        help="List the casts that move the most bytes per run, with the reason for each.",
-    ),
-]
 
 
 class Format(StrEnum):

@@ -22,7 +22,6 @@ from amp_rewrite.kernels.cost_files import to_json, to_text
 from amp_rewrite.numerics.converted_file import Asked, FileConversion, convert_file
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
-from amp_rewrite.rewriting.report.cast_table import explain_casts as cast_table
 from amp_rewrite.rewriting.report.file_sizes import sizes_of
 from amp_rewrite.rewriting.report.next_steps import (
     Names,
@@ -110,7 +109,6 @@ def convert(
             help="For a folder: overwrite existing variants such as onnx/model_fp16.onnx.",
         ),
     ] = False,
-    explain_casts: common.ExplainCasts = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would change; write no model.")
     ] = False,
@@ -132,7 +130,6 @@ def convert(
         "--data": data,
         "--provider": provider,
         "--html": html,
-        "--explain-casts": explain_casts,
         "--measure": measure,
         "--save-costs": save_costs,
         "--write-slower": write_slower,
@@ -198,7 +195,7 @@ def convert(
     with progress_bar("rewriting", quiet=quiet) as progress:
         done = convert_file(model, options, asked, progress)
         is_read = html is not None or report is not None or not quiet
-        lines = done.report(lengths, explain_casts=explain_casts) if is_read else None
+        lines = done.report(lengths) if is_read else None
         written = not dry_run and done.is_written
         if written:
             _save(done, output, progress, annotate=annotate)
@@ -217,7 +214,7 @@ def convert(
         common.say_cpu_provider(provider, common.console(), target=options.target)
         left = None if done.made is None else done.made.nothing_left
         print_report(lines, common.console(), sizes, left, verbose=verbose)
-        _print_outcome(done, lines, output, written=written, explain_casts=explain_casts)
+        _print_outcome(done, lines, output, written=written)
         _print_next(lines, done, output, written=written)
     if done.missing is not None:
         raise done.missing
@@ -347,13 +344,9 @@ def _print_unmet(done: FileConversion, report: Report, output: Path) -> None:
         out.print(line)
 
 
-def _print_outcome(
-    done: FileConversion, report: Report, output: Path, *, written: bool, explain_casts: bool
-) -> None:
-    """Print the dearest casts if asked for, what the verdict rests on, and what was written."""
+def _print_outcome(done: FileConversion, report: Report, output: Path, *, written: bool) -> None:
+    """Print what the verdict rests on, and what was written."""
     out, conversion = common.console(), done.made
-    if explain_casts:
-        out.print_lines(cast_table(report))
     fails = conversion is not None and not conversion.writable
     if conversion is not None:
         device = conversion.verification.device

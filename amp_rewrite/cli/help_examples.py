@@ -22,11 +22,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "explain": (
         "amp-rewrite explain model.onnx attention.softmax",
-        "amp-rewrite explain model.onnx --explain-casts",
-    ),
-    "report": (
-        "amp-rewrite report model.onnx -o report.html",
-        "amp-rewrite report model.onnx model.fp16.onnx -o both.html --data inputs.npz",
+        "amp-rewrite convert model.onnx --dry-run --html report.html",
     ),
     "inputs": (
         "amp-rewrite inputs model.onnx -o inputs.npz",
@@ -52,10 +48,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "check-models": (
         "amp-rewrite check-models model.fp16.onnx --no-run",
         "amp-rewrite check-models model.onnx model.fp16.onnx --format github",
-    ),
-    "kernels": (
-        "amp-rewrite kernels CPUExecutionProvider -o kernels.json",
-        "amp-rewrite convert model.onnx -o model.fp16.onnx --target kernels.json",
     ),
     "measure-costs": (
         "amp-rewrite measure-costs --provider cpu -o costs.json --only softmax --sessions 1",

@@ -34,7 +34,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "Speed": ("measure", "save_costs", "write_slower", "costs", "prefer"),
     "Output": (
-        *("report", "html", "annotate", "explain_casts", "dry_run", "replace", "quiet", "verbose"),
+        *("report", "html", "annotate", "dry_run", "replace", "quiet", "verbose"),
         *("metrics", "tensorboard", "adapters"),
     ),
     "Checkpoints": ("checkpoint", "checkpoint_every", "resume", "restore"),

@@ -22,7 +22,7 @@ COMPUTING = frozenset(
 )
 """The commands whose work is running models that users give."""
 
-_AT_TIMES = frozenset({"check", "convert", "repair", "report"})
+_AT_TIMES = frozenset({"check", "convert", "repair"})
 _IF = ("--data", "--verify", "--stress")
 """Commands that run models if they are given one of these options; others read files only."""
 

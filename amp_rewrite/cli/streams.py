@@ -28,8 +28,7 @@ _OPEN: ContextVar[Mapping[str, str]] = ContextVar("streams", default={})  # noqa
 
 _SUFFIXES = {
     **dict.fromkeys(("calibrate", "tune"), ".yaml"),
-    **dict.fromkeys(("kernels", "doctor"), ".json"),
-    "report": ".html",
+    "doctor": ".json",
     **dict.fromkeys(("run", "inputs"), ".npz"),
 }
 """Command -> how the name of what it writes ends; others write models."""

@@ -10,7 +10,6 @@ from amp_rewrite.base.printable import counted, in_bytes, printable
 from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
 from amp_rewrite.page.evidence import Evidence, Judgement
 from amp_rewrite.page.node_table import KEPT, cause_of, is_drawn, precision_of
-from amp_rewrite.page.pictures import short
 from amp_rewrite.rewriting.report.gains import Sizes, headline
 from amp_rewrite.rewriting.report.next_steps import next_steps
 from amp_rewrite.rewriting.report.phrases import plain_phrase
@@ -43,9 +42,6 @@ def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
             )
         ),
         "remarks": _texts((*judged.remarks, *_measured_lines(verification), *_remarks(report))),
-        "file": printable(evidence.names.output),
-        "worst": None if verification is None else short(verification.worst),
-        "size": None if evidence.sizes is None else evidence.sizes.after,
         "causes": causes(report),
         "next": [{"why": printable(s.why), "command": printable(s.command)} for s in judged.next],
     }

@@ -10,7 +10,6 @@ from amp_rewrite.base.version import __version__
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 from amp_rewrite.page.columns import NONE, Columns, Strings
-from amp_rewrite.page.comparison import Other, comparison_table
 from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.grouping import Group, group_nodes
 from amp_rewrite.page.node_table import is_drawn, tabulate_nodes
@@ -36,9 +35,7 @@ _MOST_ENDS = 24
 """How many inputs, or outputs, stand in the graph one by one: a training step has hundreds."""
 
 
-def page_data(
-    result: RewriteResult, report: Report, evidence: Evidence, other: Other | None = None
-) -> dict[str, Any]:
+def page_data(result: RewriteResult, report: Report, evidence: Evidence) -> dict[str, Any]:
     """Return what the page shows, as JSON has it; names in it are printable."""
     flat, strings = result.flat, Strings()
     drawn = [is_drawn(node) for node in report.nodes]
@@ -72,7 +69,6 @@ def page_data(
         "values": tabulate_values(result, strings),
         "ports": tabulate_ports(result),
         "weights": tabulate_weights(result, strings),
-        "comparison": comparison_table(result, other, strings),
         "edges": tabulate_edges(result, drawn),
         "functions": _function_nodes(flat),
         "pictures": pictures,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.graph.elements import FLOAT32_TYPES, element, tensor
+from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor
 from amp_rewrite.graph.flat import ABSENT, Attribute, FlatGraph, Tensor
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.graph.streams import Stream
@@ -220,9 +220,3 @@ def _shape(shape: Shape | None, strings: Strings) -> int:
     return strings.number(
         "\N{MULTIPLICATION SIGN}".join("?" if d is None else str(d) for d in shape)
     )
-
-
-def element_name(type_string: str | None) -> str | None:
-    """Return the name of the element type inside a type string; None if it has none."""
-    number = None if type_string is None else element(type_string)
-    return None if number is None else type_name(tensor(number))

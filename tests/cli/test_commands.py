@@ -373,38 +373,25 @@ def test_a_process_of_ones_own_is_set_up_and_any_other_is_left_alone(
     assert done.stdout.splitlines()[-1] == expected
 
 
-def test_the_dearest_casts_are_listed(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    status, out, err = convert(capsys, folder, "--explain-casts")
-    assert (status, err) == (0, "")
-    assert "2 casts: 96 bytes per run" in out
-    assert "dot/T is low: it is on the allow list; x keeps its type" in out
-    assert "1 regions; what their casts move" in out
-    status, listed, err = run(capsys, "explain", folder / "plain.onnx", "--explain-casts")
-    assert (status, err) == (0, "")
-    assert listed in out
-
-
-def test_free_dimensions_get_lengths_for_the_list_of_casts(
+def test_free_dimensions_get_lengths_for_the_bytes_of_casts(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     free = onnx.parser.parse_model(PLAIN.replace("float[2,4] x", "float[N,4] x"))
     onnx.save(free, folder / "free.onnx")
     report = folder / "report.json"
-    given = ("--explain-casts", "--dim", "N=100", "--report", report)
-    status, out, _ = convert(capsys, folder, *given, model="free")
-    assert status == 0
-    assert " 2,400  x-CastToFp16" in out
-    summary = json.loads(report.read_text())["summary"]
-    assert summary["casts_of_unknown_size"] == 0
+    given = ("--dim", "N=100", "--report", report)
+    assert convert(capsys, folder, *given, model="free")[0] == 0
+    found = json.loads(report.read_text())
+    assert found["summary"]["casts_of_unknown_size"] == 0
+    assert 2400 in [cast["bytes"] for cast in found["casts"]]
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        (["--dim", "N"], "--dim is not a length; found N; expected NAME=LENGTH"),
+        (["--dim", "N=-1"], "--dim is not a length"),
         (["--dim", "N=2"], "no input has a free dimension of this name"),
-        (["--explain-casts", "--dim", "N"], "--dim is not a length; found N; expected NAME=LENGTH"),
-        (["--explain-casts", "--dim", "N=-1"], "--dim is not a length"),
-        (["--explain-casts", "--dim", "N=2"], "no input has a free dimension of this name"),
     ],
 )
 def test_lengths_that_mean_nothing_are_refused(
@@ -479,7 +466,6 @@ def test_which_processor_cpu_is_is_said(capsys: pytest.CaptureFixture[str], fold
     assert "x86-64" not in convert(capsys, folder, "--target", "cuda")[1]
     given = ("calibrate", folder / "plain.onnx", "--data", batch(folder), "-o", folder / "l.yaml")
     assert "cpu means an x86-64" in run(capsys, *given, "--target", "cpu")[1]
-    assert "cpu means an x86-64" in run(capsys, "kernels", "cpu", "-o", folder / "k.json")[1]
 
 
 def batch(folder: Path) -> Path:
@@ -499,7 +485,7 @@ def test_a_provider_called_cpu_is_this_machines_processor(
 
 
 @pytest.mark.share(2)
-@pytest.mark.parametrize("command", ["run", "verify", "check", "convert", "kernels"])
+@pytest.mark.parametrize("command", ["run", "verify", "check", "convert"])
 def test_other_names_of_arm_are_a_hint_where_a_provider_is_named(
     capsys: pytest.CaptureFixture[str], folder: Path, command: str
 ) -> None:
@@ -509,7 +495,6 @@ def test_other_names_of_arm_are_a_hint_where_a_provider_is_named(
         "verify": (model, model, "--data", batch(folder), "--provider", "aarch64"),
         "check": (model, "--data", batch(folder), "--provider", "arm"),
         "convert": (model, "-o", folder / "out.onnx", "--provider", "arm64"),
-        "kernels": ("aarch64", "-o", folder / "k.json"),
     }
     status, _, err = run(capsys, command, *rest[command])
     assert status != 0

@@ -21,11 +21,9 @@ from amp_rewrite.base.printable import printable
 from amp_rewrite.cli.demo import demo_model
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tuning import Tuning
-from amp_rewrite.page.comparison import Other
 from amp_rewrite.page.evidence import Evidence, measured
 from amp_rewrite.page.overview import causes
 from amp_rewrite.page.render import write_page
-from amp_rewrite.page.value_table import types_of
 from amp_rewrite.rewriting.report.gains import Sizes
 from amp_rewrite.rewriting.report.phrases import plain_phrase
 
@@ -189,7 +187,7 @@ def test_axe_finds_no_serious_fault(
     axe = (files("axe_playwright_python") / "axe.min.js").read_text("utf-8")
     result, evidence = measured_result
     page = tmp_path / "page.html"
-    write_page(page, result, result.report, evidence, same_file(result, evidence))
+    write_page(page, result, result.report, evidence)
     with opened(chromium, page, **screen(window, scheme)) as found:
         found.page.evaluate("showNode(nodes.name.findIndex((n) => text(n) === 'norm1.normalized'))")
         drawn(found.page)
@@ -198,51 +196,6 @@ def test_axe_finds_no_serious_fault(
         serious = [f for f in faults if f["impact"] in ("serious", "critical")]
         assert [(f["id"], f["nodes"][0]["html"]) for f in serious] == []
         assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def same_file(result: amp.RewriteResult, evidence: Evidence) -> Other:
-    """Return what another tool made, where it left everything as it was."""
-    before, _ = types_of(result)
-    types = tuple(
-        "float32" if "float32" in [before[v] for v in result.flat.outputs_of(n)] else None
-        for n in range(result.flat.n_nodes)
-    )
-    return Other("other.onnx", 1_000_000, types, evidence.verification)
-
-
-def test_two_files_stand_side_by_side(
-    chromium: Any, measured_result: tuple[amp.RewriteResult, Evidence], tmp_path: Path
-) -> None:
-    result, evidence = measured_result
-    path = tmp_path / "page.html"
-    write_page(path, result, result.report, evidence, same_file(result, evidence))
-    with opened(chromium, path) as found:
-        page = found.page
-        rows = page.locator("#comparison-table tr").all_inner_texts()
-        assert "this file: model.fp16.onnx" in rows[0]
-        assert "other file: other.onnx" in rows[0]
-        assert [row.split() for row in rows if row.startswith("Bytes")] == [
-            ["Bytes", "500,000", "1,000,000"]
-        ]
-        low = int(rows[-1].split()[-2])
-        assert rows[-1].split()[-1] == "0"
-        button = page.locator("#differing button")
-        assert button.inner_text() == f"{low} 16-bit here, float32 in the other file"
-        button.click()
-        assert page.locator("#matches").inner_text() == f"1 of {low}"
-        cells = page.locator("#panel .files tbody tr")
-        assert cells.nth(0).locator("td").first.inner_text() == "float16"
-        assert cells.nth(1).locator("td").first.inner_text() == "float32"
-        counts = page.evaluate("countsOf[0].join()")
-        page.locator("#painted").select_option("theirs")
-        assert page.evaluate("countsOf[0][LOW] + countsOf[0][MIXED]") == 0
-        page.locator("#painted").select_option("ours")
-        assert page.evaluate("countsOf[0].join()") == counts
-        drawn(page)
-        assert page.locator("#charts .key").last.inner_text().split() == [
-            *("model.fp16.onnx", "other.onnx")
-        ]
-        assert (found.errors, found.requests) == ([], [])
 
 
 def test_a_node_shows_shapes_types_attributes_and_weights(branches: Opened) -> None:

@@ -62,7 +62,6 @@ function describeNode(node) {
   for (const row of variablesOf(node)) {
     describeChain(row);
   }
-  describeOther(node);
   describeAttributes(node);
   describePorts("Reads", inputsOf(node));
   describePorts("Makes", outputsOf(node));
@@ -92,18 +91,6 @@ function outputsOf(node) {
 const readThroughCast = new Map(data.ports.cast);
 /** By value: the row of the weights. */
 const weightOf = new Map(data.weights.value.map((value, row) => [value, row]));
-
-function describeOther(node) {
-  if (!data.comparison) {
-    return;
-  }
-  const { name, ours, theirs, errors } = data.comparison, row = errors.node.indexOf(node);
-  const line = (file, type, error) => make("tr", {}, make("th", { scope: "row" }, named(file)), make("td", {}, type === NONE ? "\u2013" : text(type)),
-    make("td", {}, error === undefined ? "\u2013" : String(error)));
-  panel.append(make("h3", {}, "Beside the other file"), make("table", { className: "files" },
-    make("thead", {}, make("tr", {}, ...["File", "Result", "Error"].map((said) => make("th", { scope: "col" }, said)))),
-    make("tbody", {}, line("this one", ours[node], errorOf.get(node)), line(name, theirs[node], row < 0 ? undefined : errors.distance[row]))));
-}
 
 function describeAttributes(node) {
   const known = nodes.attributes[node];

@@ -152,7 +152,7 @@ def _about_accuracy(report: Report, names: Names, holds: bool | None) -> Iterato
 
 def _about_coverage(report: Report, names: Names) -> Iterator[NextStep]:
     model, convert = shlex.quote(names.model), _convert(report, names)
-    options, raised = _options(report), _opset(report)
+    options = _options(report)
     advice, reasons = report.opset_advice, {reason for reason, _ in report.kept_reasons()}
     if advice is not None and not advice.lost:
         yield NextStep(
@@ -185,9 +185,4 @@ def _about_coverage(report: Report, names: Names) -> Iterator[NextStep]:
             f"{counted(len(report.boundaries), 'operator')} on no op list, for example {name}: "
             "list them all, and add the safe ones to your own op list.",
             f"amp-rewrite check-lists --model {model}",
-        )
-    if report.summary.casts_of_unknown_size:
-        yield NextStep(
-            "See which casts move the most bytes.",
-            f"amp-rewrite explain {model} --explain-casts{options}{raised}",
         )

@@ -95,7 +95,7 @@ def cast_line(summary: Summary) -> str:
     )
     if not unknown:
         return moved
-    return f"{moved} ({unknown} of unknown size not counted; --explain-casts infers shapes)"
+    return f"{moved} ({unknown} of unknown size not counted)"
 
 
 def alignment_line(alignment: Sequence[AlignmentRecord]) -> str:
