@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
 
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.flat_proto import FlatProto
-from amp_rewrite.numerics.judged_types import (
-    JudgedType,
-    float32_form,
-    judged,
-    other_types,
-    unjudged_types,
-)
 from amp_rewrite.numerics.safety_report import SafetyReport
-from amp_rewrite.rewriting.api import rewrite
+from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
-from amp_rewrite.rewriting.dangers import Danger, dangers, odd_types
+from amp_rewrite.rewriting.dangers import Danger, dangers, form_dangers, odd_types
 from amp_rewrite.rewriting.mend import mend_types
+from amp_rewrite.rewriting.paint.given_notes import given_notes
 from amp_rewrite.rewriting.plan.options import (
     KEEP,
     Changes,
@@ -30,7 +26,7 @@ from amp_rewrite.rewriting.plan.options import (
     with_option_names,
 )
 from amp_rewrite.rewriting.plan.paint_context import lists_of
-from amp_rewrite.rewriting.raise_dangers import form_of, low_of
+from amp_rewrite.rewriting.raise_dangers import form_of, low_of, low_types
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.runtimes.ort.isolated_load import LoadResult, load_of_source
 
@@ -143,21 +139,40 @@ class Checked:
         chosen = for_model(replace(options, precision=low.name), flat)
         flat.customs = lists_of(chosen).customs
         form = form_of(flat, low)
-        own, others = JudgedType(form, judged(form, chosen)), other_types(flat, chosen)
-        shown = None
+        result, shown = judged(form, chosen), None
         lacks = self.loading is not None and self.loading.lacks_operator
         if self.is_run and (providers or not lacks):
             given_model = form.given_model
             ways: dict[str, Any] = {"stress": stress, "providers": providers, "progress": progress}
-            shown = compared(float32_form(form, others), given_model, data, chosen, **ways)
-        report = _of_low(own, others, low, shown)
-        return replace(
-            report,
-            dangers=(*odd, *report.dangers),
-            unjudged=unjudged_types(flat, chosen, others),
+            shown = compared(form, given_model, data, chosen, **ways)
+        context, target = result.context, chosen.chosen_target
+        found = form_dangers(form, result.painting, context, target, wide_ends=False)
+        return SafetyReport(
+            low.name,
+            target,
+            low.name,
+            low_nodes(result),
+            (*odd, *found.raised, *found.stay),
+            shown,
+            result,
             is_run=self.is_run,
             loading=self.loading,
+            unjudged={other.name: n for other, n in low_types(flat).items() if other != low},
         )
+
+
+def judged(form: WideForm, options: RewriteOptions) -> RewriteResult:
+    """Return what the rules leave of the painting that a model came with."""
+    return rewrite_freely(form.model, replace(options, overflow=KEEP))
+
+
+def low_nodes(result: RewriteResult) -> int:
+    """Return how many nodes of a model in 16 bits compute in the type that was judged."""
+    low, graph = result.context.given, result.context.type_graph
+    if low is None:
+        return 0
+    notes = given_notes(graph.flat)
+    return len({notes[n].node for n in np.unique(graph.node[low]).tolist()} - {ABSENT})
 
 
 def compared(
@@ -195,20 +210,3 @@ def _of_float32(flat: FlatProto, options: RewriteOptions) -> SafetyReport:
     target = options.chosen_target
     found_dangers = dangers(result.context, result.painting, target)
     return SafetyReport(options.precision, target, FLOAT32.name, 0, found_dangers, None, result)
-
-
-def _of_low(
-    own: JudgedType, others: Sequence[JudgedType], low: DType, shown: VerifyReport | None
-) -> SafetyReport:
-    every = [danger for one in (own, *others) for danger in chain(*one.dangers(wide_ends=False))]
-    target = own.result.options.chosen_target
-    return SafetyReport(
-        low.name,
-        target,
-        low.name,
-        own.nodes,
-        tuple(every),
-        shown,
-        own.result,
-        others={other.result.options.precision: other.nodes for other in others},
-    )
