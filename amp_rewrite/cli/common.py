@@ -183,7 +183,7 @@ ReportFile = Annotated[Path | None, typer.Option("--report", help="Write a JSON 
 Page = Annotated[Path | None, typer.Option("--html", help="Write a report page for a browser.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Print every detail: casts, constants, GPU types.")
+    bool, typer.Option("--verbose", help="Print every detail: casts and constants.")
 ]
 Conditional = Annotated[
     str,

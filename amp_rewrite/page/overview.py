@@ -13,7 +13,7 @@ from amp_rewrite.page.node_table import KEPT, cause_of, is_drawn, precision_of
 from amp_rewrite.rewriting.report.gains import Sizes, headline
 from amp_rewrite.rewriting.report.next_steps import next_steps
 from amp_rewrite.rewriting.report.phrases import plain_phrase
-from amp_rewrite.rewriting.report.report_lines import device_lines, unmatched_line
+from amp_rewrite.rewriting.report.report_lines import unmatched_line
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
 _MOST_OPERATORS = 4
@@ -174,15 +174,6 @@ def _doubtful_lines(report: Report) -> Iterator[str]:
 def _remarks(report: Report) -> Iterator[str]:
     if report.opset_raised is not None and report.opset_raised.before != report.opset:
         yield f"The opset was raised from {report.opset_raised.before} to {report.opset}."
-    if report.alignment:
-        first = report.alignment[0]
-        yield (
-            f"{counted(len(report.alignment), 'layer')} without tensor-core alignment (multiples "
-            f"of {first.multiple}), first {first.node} "
-            f"({first.dimension} {first.length})."
-        )
-    for line in device_lines(report.precision, report.batch_multiple):
-        yield f"{line}."
     if report.scaling is not None:
         yield from report.scaling.lines(every=True)
 

@@ -196,24 +196,6 @@ class WeightsRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class AlignmentRecord(Record):
-    """A static length of a low product that tensor cores do not fill.
-
-    Attributes:
-        node: The product or convolution.
-        dimension: "rows", "inner length" or "columns" of a product, "input channels" or "output
-            channels" of a convolution.
-        length: The length.
-        multiple: What it should be a multiple of.
-    """
-
-    node: str
-    dimension: str
-    length: int
-    multiple: int
-
-
-@dataclass(frozen=True, slots=True)
 class UnmatchedRule(Record):
     """A rule of an op list about a single node that matches nothing in the model.
 

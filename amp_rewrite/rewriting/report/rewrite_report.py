@@ -16,7 +16,6 @@ from amp_rewrite.rewriting.report import report_lines
 from amp_rewrite.rewriting.report.gains import Sizes, headline
 from amp_rewrite.rewriting.report.phrases import plain_phrase
 from amp_rewrite.rewriting.report.records import (
-    AlignmentRecord,
     CastRecord,
     NodeRecord,
     OpsetAdvice,
@@ -27,7 +26,6 @@ from amp_rewrite.rewriting.report.records import (
     WeightsRecord,
     json_form,
 )
-from amp_rewrite.rewriting.report.report_lines import device_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,12 +59,8 @@ class Report:
         opset_raised: How the model came to its opset, if that was raised first.
         boundaries: Operators that no list knows and function calls, with how often each occurs.
         input_ranges: Graph input -> what the user said of the numbers that it holds.
-        likely_overflow: Where an estimate first keeps something float32, or where a product of
-            several activations may overflow, and why; None if nowhere.
+        likely_overflow: Where an estimate first keeps something float32, and why; None if nowhere.
         unmatched_rules: Rules of the op lists about single nodes that match nothing in the model.
-        alignment: Lengths of low products that tensor cores do not fill, if the target has them.
-        batch_multiple: What free lengths have to be multiples of for low products to fill them;
-            None if the target has none.
         asked: The options that are not the default ones, each as words of a command.
         beside_cache: The float32 inputs and outputs that are no cache of keys and values, if such a
             cache is cast at every step; else None.
@@ -89,8 +83,6 @@ class Report:
     unmatched_rules: tuple[UnmatchedRule, ...] = ()
     opset_advice: OpsetAdvice | None = None
     opset_raised: RaisedOpset | None = None
-    alignment: tuple[AlignmentRecord, ...] = ()
-    batch_multiple: int | None = None
     asked: tuple[tuple[str, ...], ...] = ()
     beside_cache: tuple[str, ...] | None = None
     scaling: ScalingRecord | None = None
@@ -138,8 +130,6 @@ class Report:
             "input_ranges": {name: list(ends) for name, ends in self.input_ranges.items()},
             "likely_overflow": self.likely_overflow,
             "unmatched_rules": [rule.to_dict() for rule in self.unmatched_rules],
-            "alignment": [a.to_dict() for a in self.alignment],
-            "batch_multiple": self.batch_multiple,
             "opset_advice": json_form(self.opset_advice),
             "opset_raised": json_form(self.opset_raised),
             **({} if self.scaling is None else {"scaling": self.scaling.to_dict()}),
@@ -233,7 +223,7 @@ def print_report(
         console: Where to print.
         sizes: How large the files are.
         left: That of `headline`.
-        verbose: Whether details are printed: constants, bytes of casts, GPUs.
+        verbose: Whether details are printed: constants, bytes of casts.
     """
     summary = report.summary
     console.print(headline(report.precision, summary, sizes, left))
@@ -290,9 +280,6 @@ def _details(report: Report) -> Iterator[str]:
         yield report_lines.cast_line(report.summary)
     if weights.stored:
         yield report_lines.stored_line(weights.stored)
-    if report.alignment:
-        yield report_lines.alignment_line(report.alignment)
-    yield from device_lines(report.precision, report.batch_multiple)
 
 
 def _of_magnitudes(report: Report) -> Iterator[str]:

@@ -42,8 +42,8 @@ def test_the_json_form_has_the_keys_of_version_1(report: amp.Report) -> None:
     assert data["model"] == {"opset": 21, "nodes": 11, "functions": "none"}
     assert set(data) == {
         *("version", "precision", "target", "level", "model", "nodes", "casts", "weights"),
-        *("boundaries", "alignment", "summary", "input_ranges", "likely_overflow", "regions"),
-        *("opset_advice", "opset_raised", "batch_multiple", "unmatched_rules"),
+        *("boundaries", "summary", "input_ranges", "likely_overflow", "regions"),
+        *("opset_advice", "opset_raised", "unmatched_rules"),
     }
     assert set(data["weights"]) == {"converted", "kept", "overflow", "underflow", "stored", "twice"}
     assert set(data["summary"]) == {
