@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 COMMANDS: Mapping[str, str] = {
+    "check-models": "check takes several files, and --format and --summary",
     "kernels": "tools/make_kernel_table.py of the repository writes the table",
     "report": "convert MODEL --dry-run --html PAGE writes the page",
 }

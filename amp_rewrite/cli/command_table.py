@@ -29,9 +29,6 @@ COMMANDS: Mapping[str, str] = {
     "check-lists": (
         "Check op lists against ONNX schemas and kernel tables, and models against op lists."
     ),
-    "check-models": (
-        "Check ONNX files in CI: 16-bit files for safety, and against their float32 files."
-    ),
     "measure-costs": "Measure the time of operators and casts on a provider, for --costs.",
     "run": "Run MODEL on an execution provider; print the time and which nodes ran there.",
     "train-step": "Build a training step for FORWARD: an ONNX model that any runtime can run.",

@@ -15,6 +15,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "check": (
         "amp-rewrite check model.fp16.onnx",
         "amp-rewrite check model.fp16.onnx --no-run --report safety.json",
+        "amp-rewrite check model.onnx model.fp16.onnx --format github",
     ),
     "repair": (
         "amp-rewrite repair model.fp16.onnx -o fixed.onnx --target webgpu",
@@ -44,10 +45,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "check-lists": (
         "amp-rewrite check-lists",
         "amp-rewrite check-lists tuned.yaml --model model.onnx --format json",
-    ),
-    "check-models": (
-        "amp-rewrite check-models model.fp16.onnx --no-run",
-        "amp-rewrite check-models model.onnx model.fp16.onnx --format github",
     ),
     "measure-costs": (
         "amp-rewrite measure-costs --provider cpu -o costs.json --only softmax --sessions 1",

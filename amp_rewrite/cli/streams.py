@@ -21,7 +21,7 @@ from amp_rewrite.errors import OptionError, SaveError
 
 STREAM = "-"
 _DATA = ("data", "held_out")
-_MODELS = ("model", "original", "rewritten", "forward", "graph", "step")
+_MODELS = ("model", "models", "original", "rewritten", "forward", "graph", "step")
 _RESULTS = ("output", "report")
 _OPEN: ContextVar[Mapping[str, str]] = ContextVar("streams", default={})  # noqa: B039 never changed
 """The folders of streams -> the options that write there; nothing for what is read."""
@@ -93,6 +93,9 @@ def _folder(context: Any, option: str) -> Path:
 
 
 def _model_from_stdin(context: Any, parameter: Any, value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        items: Iterable[Any] = value
+        return [_model_from_stdin(context, parameter, item) for item in items]
     is_stream = value is not None and str(value) == STREAM
     return _from_stdin(context, {b"": ".onnx"}) if is_stream else value
 
