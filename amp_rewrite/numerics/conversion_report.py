@@ -63,7 +63,7 @@ class Conversion:
 
     @cached_property
     def report(self) -> Report:
-        """The report of the rewrite, with the bytes that casts and regions moved on that batch."""
+        """The report of the rewrite, with the bytes that casts moved on that batch."""
         return self.result.report_of_run(self.shapes)
 
     @property

@@ -148,7 +148,7 @@ class RewriteResult(Planned):
         return self._reported()
 
     def report_of_sizes(self, dims: Mapping[str, int] | None = None) -> Report:
-        """Return the report with the sizes of casts and regions that onnx's inference finds, too.
+        """Return the report with the sizes of casts that onnx's inference finds, too.
 
         Args:
             dims: Lengths of free dimensions by the names that the inputs give them, None for those
@@ -163,7 +163,7 @@ class RewriteResult(Planned):
         return self._reported(self._sizes(shapes, self.plan.inner))
 
     def report_of_run(self, shapes: Mapping[str, Shape]) -> Report:
-        """Return the report with the sizes that casts and regions had in a run of the model.
+        """Return the report with the sizes that casts had in a run of the model.
 
         Args:
             shapes: The shapes of the values of the main graph by name, as the model before the

@@ -85,7 +85,7 @@ HOOKS = (
     *("Best.restore", "Callback.restore", "EarlyStopping.restore", "Rows*"),
     *("*.begin", "FunctionMean.update", "Metric.update", "Perplexity.update"),
     *("Run.call", "*Comparison.*", "Best*.check"),
-    *("Callback.check", "Repair.lines", "Report.to_frame", "KeepRule"),
+    *("Callback.check", "Repair.lines", "KeepRule"),
 )
 """Patterns of what the package calls, and a user at most overrides."""
 

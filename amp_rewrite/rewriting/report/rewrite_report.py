@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import one_line
-from amp_rewrite.errors import OptionError
 from amp_rewrite.rewriting.report import report_lines
 from amp_rewrite.rewriting.report.gains import Sizes, headline
 from amp_rewrite.rewriting.report.phrases import plain_phrase
@@ -20,7 +18,6 @@ from amp_rewrite.rewriting.report.records import (
     NodeRecord,
     OpsetAdvice,
     RaisedOpset,
-    RegionRecord,
     Summary,
     UnmatchedRule,
     WeightsRecord,
@@ -38,13 +35,6 @@ VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
 
 _WIDTH = 100
-
-_OF_NODES = ("name", "op", "domain", "scope", "list", "group")
-_OF_VARIABLES = ("dtype", "reason", "because", "detail", "bound")
-_COLUMNS = {
-    "nodes": (*_OF_NODES, "variable", *_OF_VARIABLES),
-    "casts": ("name", "value", "to", "producer", "consumers", "existing", "bytes"),
-}
 
 
 @dataclass(frozen=True)
@@ -109,11 +99,6 @@ class Report:
         """The Casts that were added or given consumers; made when first asked for."""
         return self.details.casts()
 
-    @cached_property
-    def regions(self) -> tuple[RegionRecord, ...]:
-        """The connected regions of low vertices, in execution order; found when first asked for."""
-        return self.details.regions()
-
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
         return {
@@ -124,7 +109,6 @@ class Report:
             "model": {"opset": self.opset, "nodes": len(self.nodes), "functions": self.functions},
             "nodes": [n.to_dict() for n in self.nodes],
             "casts": [c.to_dict() for c in self.casts],
-            "regions": [r.to_dict() for r in self.regions],
             "weights": self.weights.to_dict(),
             "boundaries": dict(self.boundaries),
             "input_ranges": {name: list(ends) for name, ends in self.input_ranges.items()},
@@ -144,28 +128,6 @@ class Report:
         """
         spaces = None if indent is None else arguments.integer("indent", indent, high=100)
         return json.dumps(self.to_dict(), indent=spaces)
-
-    def to_frame(self, table: Literal["nodes", "casts"] = "nodes") -> Any:
-        """Return a table as a DataFrame of pandas.
-
-        Args:
-            table: "nodes": a row for each type variable of each node, in execution order, and one
-                for a node without any; columns as the attributes of `NodeRecord`, `variable`, and
-                those of `VariableRecord`. "casts": a row for each Cast; columns as the attributes
-                of `CastRecord`, with the number of `consumers`.
-
-        Raises:
-            OptionError: pandas is not installed, or there is no such table.
-        """
-        arguments.one_of("table", table, ("nodes", "casts"))
-        try:
-            frame = import_module("pandas").DataFrame  # only those who ask for it have it
-        except ImportError as error:
-            raise OptionError(
-                "a table needs pandas, which is not installed", remedy="pip install pandas"
-            ) from error
-        rows = _node_rows(self.nodes) if table == "nodes" else _cast_rows(self.casts)
-        return frame(rows, columns=list(_COLUMNS[table]))
 
     def to_text(self) -> str:
         """Return a short table: what was converted, and why the rest stayed float32."""
@@ -190,22 +152,6 @@ class Report:
     def kept_reasons(self) -> dict[tuple[str, str], int]:
         """Return (reason, operator) -> how many nodes stay float32 for it, most frequent first."""
         return dict(sorted(self.kept.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _node_rows(nodes: Sequence[NodeRecord]) -> Iterator[dict[str, Any]]:
-    for node in nodes:
-        row = {name: getattr(node, name) for name in _OF_NODES}
-        for variable, record in node.variables.items():
-            kept = {name: getattr(record, name) for name in _OF_VARIABLES}
-            yield {**row, "variable": variable, **kept}
-        if not node.variables:
-            yield row
-
-
-def _cast_rows(casts: Sequence[CastRecord]) -> Iterator[dict[str, Any]]:
-    for cast in casts:
-        row = {name: getattr(cast, name) for name in _COLUMNS["casts"]}
-        yield {**row, "consumers": len(cast.consumers)}
 
 
 def print_report(

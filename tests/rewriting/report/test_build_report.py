@@ -42,7 +42,7 @@ def test_the_json_form_has_the_keys_of_version_1(report: amp.Report) -> None:
     assert data["model"] == {"opset": 21, "nodes": 11, "functions": "none"}
     assert set(data) == {
         *("version", "precision", "target", "level", "model", "nodes", "casts", "weights"),
-        *("boundaries", "summary", "input_ranges", "likely_overflow", "regions"),
+        *("boundaries", "summary", "input_ranges", "likely_overflow"),
         *("opset_advice", "opset_raised", "unmatched_rules"),
     }
     assert set(data["weights"]) == {"converted", "kept", "overflow", "underflow", "stored", "twice"}
@@ -53,10 +53,6 @@ def test_the_json_form_has_the_keys_of_version_1(report: amp.Report) -> None:
     for cast in data["casts"]:
         assert set(cast) == {
             *("value", "to", "consumers", "name", "existing", "producer", "bytes"),
-        }
-    for region in data["regions"]:
-        assert set(region) == {
-            *("first", "vertices", "casts", "cast_bytes", "bytes_saved", "multiply_accumulates"),
         }
     for node in data["nodes"]:
         assert set(node) == {"name", "op", "domain", "scope", "list", "variables", "group"}
@@ -98,7 +94,7 @@ def test_the_counts_of_what_stays_float32_agree_with_the_records(report: amp.Rep
     assert report.n_casts == len(report.casts)
 
 
-def test_casts_and_regions_say_what_they_move() -> None:
+def test_casts_say_what_they_move() -> None:
     text = f"""g (float[2,4] x, float[N,4] n) => (float[2,4] y, float[N,4] z)
       <{W}, float[2,4] h> {{ [dot] h = MatMul(x, w) [end] y = Exp(h) [free] z = MatMul(n, w) }}"""
     report = rewritten(text).report
@@ -108,14 +104,6 @@ def test_casts_and_regions_say_what_they_move() -> None:
         "n": (None, None),
         "z": ("free/T", None),
     }
-    assert [(r.first, r.vertices, r.casts) for r in report.regions] == [
-        ("dot/T", 1, 2),
-        ("free/T", 1, 2),
-    ]
-    known, unknown = report.regions
-    assert (known.cast_bytes, known.bytes_saved) == (96, 2 * (8 + 16 + 8))
-    assert known.multiply_accumulates == 8 * 4
-    assert unknown.cast_bytes is unknown.bytes_saved is unknown.multiply_accumulates is None
     assert (report.summary.cast_bytes, report.summary.casts_of_unknown_size) == (96, 2)
     assert "casts move 96 bytes per run (2 of unknown size not counted" in report.to_text()
 
