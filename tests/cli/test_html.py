@@ -62,16 +62,6 @@ def test_a_dry_run_writes_a_page_with_what_was_measured_and_no_model(
     assert {p.name for p in folder.iterdir()} == {"model.onnx", "data.npz", "page.html"}
 
 
-def test_convert_writes_the_page_of_a_dry_run_with_a_planned_size(
-    capsys: pytest.CaptureFixture[str], folder: Path
-) -> None:
-    model, low, page = folder / "model.onnx", folder / "low.onnx", folder / "page.html"
-    assert run(capsys, "convert", model, "-o", low, "--html", page, "--dry-run")[0] == 0
-    facts = data_of(page)["overview"]["facts"]
-    assert next(f["said"] for f in facts if f["name"] == "Size").startswith("about ")
-    assert not low.exists()
-
-
 @pytest.mark.parametrize("page", ["model.onnx", "low.onnx", "report.json"])
 def test_a_page_overwrites_no_model_and_no_report(
     page: str, capsys: pytest.CaptureFixture[str], folder: Path
