@@ -28,7 +28,7 @@ def check(
     context: typer.Context,
     models: Annotated[
         list[Path],
-        typer.Argument(help="ONNX models, or a folder of models; - reads standard input."),
+        typer.Argument(help="ONNX models, or a folder of models."),
     ],
     options: RewriteOptions,
     data: Annotated[
@@ -108,9 +108,7 @@ def check(
         )
         return
     if model.is_dir():
-        refuse_for_folder(
-            model, None, report, {"--data": data, "--html": html, "--provider": provider}
-        )
+        refuse_for_folder(model, report, {"--data": data, "--html": html, "--provider": provider})
         with progress_bar("checking", quiet=quiet) as progress:
             of_folder = check_folder(model, options, run=run, stress=stress, progress=progress)
         common.say_cpu(options.target, common.console(quiet=quiet))

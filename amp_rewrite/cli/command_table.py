@@ -12,7 +12,6 @@ from typer.core import TyperCommand, TyperGroup
 from amp_rewrite.cli.help_examples import EXAMPLES, epilog
 from amp_rewrite.cli.help_groups import SETTINGS, GroupedCommand
 from amp_rewrite.cli.other_names import with_other_names
-from amp_rewrite.cli.streams import with_streams
 
 COMMANDS: Mapping[str, str] = {
     "convert": "Convert MODEL to mixed precision.",
@@ -51,7 +50,7 @@ def command(name: str) -> Any:
     alone.command(name, cls=GroupedCommand, epilog=epilog(EXAMPLES[name]))(
         getattr(module, function)
     )
-    return with_other_names(with_streams(typer.main.get_command(alone)))
+    return with_other_names(typer.main.get_command(alone))
 
 
 class Commands(TyperGroup):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from amp_rewrite.cli.streams import writes_data
 from amp_rewrite.errors import OptionError
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def console(*, quiet: bool = False) -> PlainConsole:
         PlainConsole,
     )  # rich takes longer than to show a help
 
-    return PlainConsole(quiet=quiet, stderr=writes_data())
+    return PlainConsole(quiet=quiet)
 
 
 def error_console() -> PlainConsole:
@@ -135,9 +134,7 @@ def seconds(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-FileOrFolder = Annotated[
-    Path, typer.Argument(help="ONNX model, or a folder of models; - reads standard input.")
-]
+FileOrFolder = Annotated[Path, typer.Argument(help="ONNX model, or a folder of models.")]
 DATA_KINDS = "an .npz file (one batch), a .csv file, or a folder of .npz files; repeatable."
 """What `--data` takes, in every command that reads batches."""
 

@@ -15,7 +15,6 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.cli.streams import STREAM, delivered, shown
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.kernels.cost_files import to_json, to_text
@@ -48,7 +47,7 @@ def convert(
     model: common.FileOrFolder,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file to write; - writes to standard output."),
+        typer.Option("--output", "-o", help="The file to write."),
     ] = None,
     data: Annotated[
         list[Path] | None,
@@ -143,7 +142,7 @@ def convert(
         "--opset": opset not in (common.AUTO, KEEP),
     }
     if model.is_dir():
-        refuse_for_folder(model, output, report, of_one_model)
+        refuse_for_folder(model, report, of_one_model)
         if not options.makes_low:
             _refuse_beside(options, of_verdict)
         from amp_rewrite.numerics.folder_commands import (
@@ -325,8 +324,6 @@ def _print_verdict(done: FileConversion, report: Report, output: Path, *, writte
         return  # the next line says that nothing was converted
     elif not written:
         out.print("Not verified: nothing was written.")
-    elif STREAM in (shown(done.model), shown(output)):
-        out.print("Not verified: add --data or --verify.")
     else:
         both = f"{shlex.quote(str(done.model))} {shlex.quote(str(output))}"
         out.print(f"Not verified: run `amp-rewrite verify {both}`, or add --data or --verify.")
@@ -356,7 +353,7 @@ def _print_outcome(done: FileConversion, report: Report, output: Path, *, writte
             out.print(line)
     if written:
         though = _as_it_came(done, report) if conversion is None else _contradiction(conversion)
-        out.print(f"wrote {delivered(output)}{though}")
+        out.print(f"wrote {output}{though}")
     else:
         slow = (
             conversion is not None
@@ -394,8 +391,6 @@ def _names(done: FileConversion, output: Path, *, written: bool) -> Names:
 def _print_next(report: Report, done: FileConversion, output: Path, *, written: bool) -> None:
     """Print what to try next: the most useful steps."""
     out = common.console()
-    if STREAM in map(shown, (done.model, output, *done.asked.data)):  # no command can read it again
-        return
     holds, names = None, _names(done, output, written=written)
     if done.made is not None:
         holds = done.made.verification.holds
@@ -448,4 +443,4 @@ def _widen_file(
             widened.save(output, progress=progress)
     out = common.console(quiet=quiet)
     out.print(widened.in_short())
-    out.print("nothing was written" if dry_run else f"wrote {delivered(output)}")
+    out.print("nothing was written" if dry_run else f"wrote {output}")

@@ -10,7 +10,6 @@ import typer
 from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.streams import delivered
 from amp_rewrite.kernels.cost_files import read_table, to_text
 from amp_rewrite.numerics.measure.cost_probe import measure_costs as measured
 from amp_rewrite.rewriting.report.write_text import write_text
@@ -62,6 +61,5 @@ def measure_costs(
     write_text(output, to_text(table).rstrip("\n"))
     rows, casts = len(table["costs"]), len(table["casts"])
     common.console(quiet=quiet).print(
-        f"{rows} rates and {casts} casts of {table['runtime']} on {table['device']} -> "
-        f"{delivered(output)}"
+        f"{rows} rates and {casts} casts of {table['runtime']} on {table['device']} -> {output}"
     )

@@ -23,7 +23,7 @@ OPTIONS: Mapping[str, ArgumentInfo | OptionInfo] = {
     "data": typer.Option(
         help="Training data: .npz or a folder of .npy files (one array per input, examples along "
         "the first axis); CSV, Parquet or Arrow (one column per input); a folder of images by "
-        "class; - reads standard input."
+        "class."
     ),
     "epochs": typer.Option(help="Epochs in all."),
     "batch": typer.Option(help="Batch size over all shards."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 from pathlib import Path
@@ -83,11 +82,6 @@ def test_ranges_that_the_user_knows_hold() -> None:
     assert run("inputs", "demo.onnx", "-o", "x.npz", "--input-range", "image=0:1") == 0
     image = read_batch("x.npz")["image"]
     assert (image.min() >= 0, image.max() <= 1, image.max() > 0.5) == (True, True, True)
-
-
-def test_a_dash_is_standard_output(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert run("inputs", "demo.onnx", "-o", "-") == 0
-    assert np.load(io.BytesIO(capfdbinary.readouterr().out))["image"].shape == (1, 3, 32, 32)
 
 
 @pytest.mark.parametrize(
