@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.html_table import HtmlTable, to_html
 from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import VerdictError
@@ -252,9 +251,3 @@ class Repair:
     def to_json(self) -> str:
         """Return the report as JSON text."""
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
-
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: what was raised and why."""
-        rows = [(d.node, d.op, d.words, d.detail) for d in self.dangers]
-        table = HtmlTable(("raised", "operator", f"in {self.precision} it", "more"), rows)
-        return to_html(self.headline, () if self.verdict is None else (self.verdict,), (table,))

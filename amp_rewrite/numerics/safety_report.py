@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from amp_rewrite import targets
-from amp_rewrite.base.html_table import HtmlTable, to_html
 from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
@@ -179,12 +178,6 @@ class SafetyReport:
     def details(self) -> tuple[str, ...]:
         """Return the lines below the verdict, whatever their length."""
         return tuple(printed(lambda console: _print_details(self, console), _WHOLE).splitlines())
-
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: the verdict, what a run showed, and the dangers."""
-        rows = [(d.node, d.op, d.words, d.detail) for d in self.roots]
-        table = HtmlTable(("node", "operator", f"in {self.precision} it", "more"), rows)
-        return to_html(self.verdict, self.failures, (table,))
 
 
 def print_safety(report: SafetyReport, console: Console) -> None:

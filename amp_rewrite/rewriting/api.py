@@ -124,10 +124,6 @@ class RewriteResult(Planned):
         noted = written_metadata(self.flat, self.plan, self.options.chosen_target)
         return noted if self.scaling is None else {**noted, EXPONENTS_KEY: self.scaling.note}
 
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: the report."""
-        return self.report._repr_html_()  # pyright: ignore[reportPrivateUsage] its notebooks' name
-
     @property
     def painted(self) -> tuple[TypeGraph, Painting, CastPlan]:
         """The type graph, what is low in it, and what changes."""

@@ -85,7 +85,6 @@ def test_the_json_form_has_every_danger() -> None:
     assert content["run"] is None
     assert content["ok"] is False
     assert report.roots[0].node in report.to_text()
-    assert report.verdict in report._repr_html_()  # pyright: ignore[reportPrivateUsage] notebooks' name
 
 
 TWO_TYPES = (

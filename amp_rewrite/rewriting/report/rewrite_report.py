@@ -12,7 +12,6 @@ from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.rewriting.report import report_lines
 from amp_rewrite.rewriting.report.gains import Sizes, headline
-from amp_rewrite.rewriting.report.phrases import plain_phrase
 from amp_rewrite.rewriting.report.records import (
     CastRecord,
     NodeRecord,
@@ -27,7 +26,6 @@ from amp_rewrite.rewriting.report.records import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from amp_rewrite.base.html_table import HtmlTable
     from amp_rewrite.rewriting.report.recorder import Recorder
     from amp_rewrite.rewriting.report.scaling_record import ScalingRecord
 
@@ -135,20 +133,6 @@ class Report:
 
         return printed(lambda console: print_report(self, console), _WIDTH)
 
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: what was gained, and what stays float32 and why."""
-        from amp_rewrite.base.html_table import HtmlTable, to_html
-
-        summary = self.summary
-        line = (
-            f"{summary.nodes_converted} of {summary.float_nodes} float32 nodes compute in "
-            f"{self.precision} (target {self.target}); casts: {summary.casts_added} added, "
-            f"{summary.casts_removed} removed"
-        )
-        kept = kept_table(self.kept_reasons(), self.precision, self.target)
-        unknown = HtmlTable(("on no list", "nodes"), list(self.boundaries.items()))
-        return to_html(headline(self.precision, summary), (line,), (kept, unknown))
-
     def kept_reasons(self) -> dict[tuple[str, str], int]:
         """Return (reason, operator) -> how many nodes stay float32 for it, most frequent first."""
         return dict(sorted(self.kept.items(), key=lambda item: (-item[1], item[0])))
@@ -234,14 +218,3 @@ def _of_magnitudes(report: Report) -> Iterator[str]:
         yield from report.scaling.lines()
     if report.likely_overflow:
         yield f"estimate: {report.likely_overflow}"
-
-
-def kept_table(kept: Mapping[tuple[str, str], int], precision: str, target: str) -> HtmlTable:
-    """Return how many nodes stay float32 and why, for (reason, operator) -> how many nodes."""
-    from amp_rewrite.base.html_table import HtmlTable
-
-    rows = [
-        (count, operator, plain_phrase(reason, precision, target), reason)
-        for (reason, operator), count in kept.items()
-    ]
-    return HtmlTable(("stays float32", "operator", "why: it", "reason"), rows)
