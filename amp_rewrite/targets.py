@@ -305,6 +305,7 @@ _SEVERAL = {
     **dict.fromkeys(("web", "browser", "wasm"), f"did you mean {BROWSERS}?"),
     **dict.fromkeys(("nvidia", "rocm", "amd"), "did you mean cuda, or tensorrt?"),
     **dict.fromkeys(("apple", "mps", "metal", "mac"), "did you mean coreml?"),
+    "all": "name one target after another; `check --target all` was removed in 0.1.0",
     **dict.fromkeys(("npu", "qnn"), "did you mean any, or `schema` for whatever ONNX admits?"),
 }
 """What users say that means several targets, or is close to one -> which to choose from."""

@@ -17,7 +17,6 @@ from amp_rewrite.numerics.folder_commands import check_folder
 from amp_rewrite.numerics.model_checks import check_models
 from amp_rewrite.numerics.safety_check import check as run_check
 from amp_rewrite.numerics.safety_report import print_safety
-from amp_rewrite.numerics.target_table import check_targets, print_targets
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
@@ -62,17 +61,14 @@ def check(
         ),
     ] = None,
     quiet: common.Quiet = False,
-    *,
-    every_target: bool,
 ) -> None:
     """Check whether a 16-bit model is numerically safe.
 
     Emulates the target's 16-bit arithmetic and compares the outputs with the same model in float32,
     then reports what static rules flag. Exit status 3: unsafe, or not known.
     For a float32 model, lists what a conversion to --precision would keep in float32.
-    --target all prints one row for each target: whether the file loads, its 16-bit share, whether
-    it is right. If MODEL is a folder, every 16-bit model in it is checked, and whether connected
-    inputs and outputs have the same type.
+    If MODEL is a folder, every 16-bit model in it is checked, and whether connected inputs and
+    outputs have the same type.
     Of several files, or with --format or --summary, each gets one line: model.fp16.onnx (or
     model_fp16.onnx, model.bf16.onnx) is compared with model.onnx in the same folder, if that
     exists. Exit status 1: a model failed; 4: none failed, one is in doubt.
@@ -85,7 +81,6 @@ def check(
             "--provider": provider,
             "--report": report,
             "--html": html,
-            "--target all": every_target,
         }
         _check_files(models, options, format_, summary, run=run, of_one_model=of_one_model)
         return
@@ -95,18 +90,6 @@ def check(
     if not run and (data or stress or provider):
         remedy = "omit --data, --stress and --provider"
         raise OptionError("--no-run runs nothing", remedy=remedy)
-    if every_target:
-        _check_targets(
-            model,
-            options,
-            data,
-            report,
-            run=run,
-            stress=stress,
-            quiet=quiet,
-            beside={"--html": html, "--provider": provider},
-        )
-        return
     if model.is_dir():
         refuse_for_folder(model, report, {"--data": data, "--html": html, "--provider": provider})
         with progress_bar("checking", quiet=quiet) as progress:
@@ -181,35 +164,3 @@ def _append(path: Path, text: str) -> None:
         raise SaveError(
             "the summary cannot be written", where=path, found=error.strerror
         ) from error
-
-
-def _check_targets(
-    model: Path,
-    options: RewriteOptions,
-    data: list[Path] | None,
-    report: Path | None,
-    *,
-    run: bool,
-    stress: bool | None,
-    quiet: bool,
-    beside: Mapping[str, object],
-) -> None:
-    """Print a row for each target.
-
-    Raises:
-        OptionError: It is a folder, or something was given that is about one target.
-    """
-    extra = [flag for flag, value in beside.items() if value is not None]
-    if extra or model.is_dir():
-        what = "a folder" if model.is_dir() else extra[0]
-        raise OptionError("--target all is for one model", found=what, remedy="name one target")
-    with progress_bar("checking", quiet=quiet) as progress:
-        table = check_targets(
-            model, [*data] if data else None, options, run=run, stress=stress, progress=progress
-        )
-    if report is not None:
-        write_text(report, table.to_json())
-    if not quiet:
-        print_targets(table, common.console())
-    if not table.ok:
-        raise typer.Exit(common.NOT_STRICT)

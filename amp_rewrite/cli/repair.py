@@ -158,7 +158,7 @@ def _print(repaired: Repair, output: Path, refused: VerdictError | None, *, writ
     if written:
         note = "" if repaired.changed or repaired.raised.flat.mended.words() else ", a copy"
         out.print(f"wrote {output}{note}")
-        if repaired.verification is None and str(output) != "-":
+        if repaired.verification is None:
             target = f" --target {repaired.target}" if repaired.target else ""
             out.print("next: Check the result on your own inputs.")
             out.print(f"  amp-rewrite check {shlex.quote(str(output))} --data inputs.npz{target}")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from amp_rewrite.base import arguments
-from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.numerics.safety_report import SafetyReport
 from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
-from amp_rewrite.rewriting.dangers import Danger, dangers, form_dangers, odd_types
+from amp_rewrite.rewriting.dangers import dangers, form_dangers, odd_types
 from amp_rewrite.rewriting.mend import mend_types
 from amp_rewrite.rewriting.paint.given_notes import given_notes
 from amp_rewrite.rewriting.plan.options import (
@@ -28,7 +28,7 @@ from amp_rewrite.rewriting.plan.options import (
 from amp_rewrite.rewriting.plan.paint_context import lists_of
 from amp_rewrite.rewriting.raise_dangers import form_of, low_of, low_types
 from amp_rewrite.rewriting.read_source import read_source
-from amp_rewrite.runtimes.ort.isolated_load import LoadResult, load_of_source
+from amp_rewrite.runtimes.ort.isolated_load import load_of_source
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
@@ -86,79 +86,35 @@ def check(
         from amp_rewrite.numerics.compare.verify import device_providers
 
         device_providers(devices)
-    return Checked.of(model, run=run).judge(
-        chosen, data, stress=stress, providers=devices, progress=progress
+    mended = mend_types(read_source(model, inline_functions=True))
+    flat, odd = mended.flat, odd_types(mended.odd)
+    low, loading = low_of(flat), load_of_source(model) if run else None
+    chosen = replace(chosen, strict=False, store=FLOAT32.name)
+    if low is None:
+        report = _of_float32(flat, for_model(chosen, flat))
+        report = replace(report, is_run=run, loading=loading)
+        return replace(report, computes=report.precision, dangers=odd) if odd else report
+    chosen = for_model(replace(chosen, precision=low.name), flat)
+    flat.customs = lists_of(chosen).customs
+    form = form_of(flat, low)
+    result, shown = judged(form, chosen), None
+    if run and (devices or loading is None or not loading.lacks_operator):
+        ways: dict[str, Any] = {"stress": stress, "providers": devices, "progress": progress}
+        shown = compared(form, form.given_model, data, chosen, **ways)
+    context, target = result.context, chosen.chosen_target
+    found = form_dangers(form, result.painting, context, target, wide_ends=False)
+    return SafetyReport(
+        low.name,
+        target,
+        low.name,
+        low_nodes(result),
+        (*odd, *found.raised, *found.stay),
+        shown,
+        result,
+        is_run=run,
+        loading=loading,
+        unjudged={other.name: n for other, n in low_types(flat).items() if other != low},
     )
-
-
-@dataclass(frozen=True)
-class Checked:
-    """A model that was read, to be judged for one target or for several.
-
-    Attributes:
-        flat: The model, its types mended.
-        low: Its 16-bit type; None if it has none.
-        odd: What was at odds in the file.
-        is_run: Whether it is to be run.
-        loading: What ONNX Runtime made of the model; None if that was not asked.
-    """
-
-    flat: FlatProto
-    low: DType | None
-    odd: tuple[Danger, ...]
-    is_run: bool
-    loading: LoadResult | None
-
-    @staticmethod
-    def of(model: Source, *, run: bool) -> Checked:
-        """Read a model and, if it is to be run, let ONNX Runtime load it.
-
-        Raises:
-            AmpError: The model is wrong.
-        """
-        mended = mend_types(read_source(model, inline_functions=True))
-        flat, loading = mended.flat, load_of_source(model) if run else None
-        return Checked(flat, low_of(flat), odd_types(mended.odd), run, loading)
-
-    def judge(
-        self,
-        options: RewriteOptions,
-        data: Data | None,
-        *,
-        stress: bool | None,
-        providers: Sequence[str] = (),
-        progress: Progress | None = None,
-    ) -> SafetyReport:
-        """Tell whether the model is safe on the target of the options; arguments: `check`."""
-        flat, low, odd = self.flat, self.low, self.odd
-        options = replace(options, strict=False, store=FLOAT32.name)
-        if low is None:
-            report = _of_float32(flat, for_model(options, flat))
-            report = replace(report, is_run=self.is_run, loading=self.loading)
-            return replace(report, computes=report.precision, dangers=odd) if odd else report
-        chosen = for_model(replace(options, precision=low.name), flat)
-        flat.customs = lists_of(chosen).customs
-        form = form_of(flat, low)
-        result, shown = judged(form, chosen), None
-        lacks = self.loading is not None and self.loading.lacks_operator
-        if self.is_run and (providers or not lacks):
-            given_model = form.given_model
-            ways: dict[str, Any] = {"stress": stress, "providers": providers, "progress": progress}
-            shown = compared(form, given_model, data, chosen, **ways)
-        context, target = result.context, chosen.chosen_target
-        found = form_dangers(form, result.painting, context, target, wide_ends=False)
-        return SafetyReport(
-            low.name,
-            target,
-            low.name,
-            low_nodes(result),
-            (*odd, *found.raised, *found.stay),
-            shown,
-            result,
-            is_run=self.is_run,
-            loading=self.loading,
-            unjudged={other.name: n for other, n in low_types(flat).items() if other != low},
-        )
 
 
 def judged(form: WideForm, options: RewriteOptions) -> RewriteResult:
