@@ -17,9 +17,9 @@ from amp_rewrite.page.overview import overview
 from amp_rewrite.page.pictures import error_table, histogram_table, search_table, type_range
 from amp_rewrite.page.value_table import (
     tabulate_attributes,
+    tabulate_constants,
     tabulate_ports,
     tabulate_values,
-    tabulate_weights,
 )
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.report.rewrite_report import Report
@@ -68,7 +68,7 @@ def page_data(result: RewriteResult, report: Report, evidence: Evidence) -> dict
         "ends": ends,
         "values": tabulate_values(result, strings),
         "ports": tabulate_ports(result),
-        "weights": tabulate_weights(result, strings),
+        "constants": tabulate_constants(flat, strings),
         "edges": tabulate_edges(result, drawn),
         "functions": _function_nodes(flat),
         "pictures": pictures,

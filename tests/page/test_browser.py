@@ -183,7 +183,7 @@ def test_axe_finds_no_serious_fault(
         assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_node_shows_shapes_types_attributes_and_weights(branches: Opened) -> None:
+def test_a_node_shows_shapes_types_and_constants(branches: Opened) -> None:
     page = branches.page
     page.evaluate("showNode(nodes.name.findIndex((n) => text(n) === 'enc/dot'))")
     ports = page.locator("#panel .ports").all_inner_texts()
@@ -191,14 +191,9 @@ def test_a_node_shows_shapes_types_attributes_and_weights(branches: Opened) -> N
     assert "w" in ports[0].split("\n")
     assert "4\u00d74, float32 \u2192 float16, constant" in ports[0]
     assert "float32 \u2192 float16" in ports[1]
-    weight = page.locator("#panel").inner_text()
-    assert "16 elements: magnitudes from 1 to 1, 12 zeros" in weight
-    drawn(page)
-    assert page.locator("#panel .plot canvas").count() == 1
     page.evaluate("showNode(nodes.name.findIndex((n) => text(n) === 'scale'))")
     shown = page.locator("#panel").inner_text()
     assert "constant [9.8e+07, 1, 1, 1]" in shown
-    assert "1 too large and 0 too small for float16" in shown
 
 
 def test_on_a_phone_the_graph_comes_first_and_fits(chromium: Any, tmp_path: Path) -> None:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import onnx
 from page_models import BRANCHES, bare_evidence, result_of
-from rewrite_text import parse
 
 import amp_rewrite as amp
-from amp_rewrite.page.columns import NONE, Strings
+from amp_rewrite.page.columns import Strings
 from amp_rewrite.page.page_data import page_data
 from amp_rewrite.page.value_table import (
     tabulate_attributes,
-    tabulate_weights,
     types_of,
 )
 
@@ -58,26 +52,3 @@ def test_attributes_are_texts_by_name() -> None:
         "kernel_shape": "[3, 3]",
         "group": "1",
     }
-
-
-def with_weight(array: np.ndarray[Any, Any]) -> onnx.ModelProto:
-    model = parse("g (float[1,1] x) => (float y) { y = Mul(x, w) }")
-    model.graph.initializer.append(onnx.numpy_helper.from_array(array, "w"))
-    return model
-
-
-def weight_row(model: onnx.ModelProto | Path) -> dict[str, Any]:
-    strings = Strings()
-    found = tabulate_weights(amp.rewrite(model), strings)
-    return {name: column[0] for name, column in found.items()}
-
-
-def test_a_weight_is_counted_by_powers_of_two() -> None:
-    row = weight_row(
-        with_weight(np.array([[0, 1, -1.5, 2, 65536, np.inf, 3e-9, 2, 2]], np.float32))
-    )
-    assert (row["count"], row["seen"], row["zeros"], row["nonfinite"]) == (9, 9, 1, 1)
-    assert (row["smallest"], row["largest"]) == (3e-9, 65500.0)
-    counts = {row["first"] + bin_: n for bin_, n in enumerate(row["counts"]) if n}
-    assert counts == {-29: 1, 0: 2, 1: 3, 16: 1}
-    assert row["said"] == NONE

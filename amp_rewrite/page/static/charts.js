@@ -1,4 +1,4 @@
-// Pictures of what was measured, and of weights.
+// Pictures of what was measured.
 
 /** Return what a power of two is called. */
 function power(exponent) {
