@@ -41,6 +41,7 @@ NOT_RUN = {
         f"python examples/finetune_{name}.py" for name in ("resnet", "bert", "gpt")
     ],
     "docs/shards.md": ["torchrun"],
+    "docs/targets.md": ["python tools/make_kernel_table.py"],
     "docs/tensorrt.md": ["trtexec", "pip install"],
     "docs/training.md": [
         *("tensorboard --logdir", "train_op = amp.optimizers.Adam"),
