@@ -19,7 +19,7 @@ from amp_rewrite.rewriting.paint.region_costs import RegionCosts
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import RewriteOptions
-from amp_rewrite.rewriting.report.advice import advised_opset, ends_beside_cache
+from amp_rewrite.rewriting.report.advice import advised_opset
 from amp_rewrite.rewriting.report.arithmetic_share import compute_share
 from amp_rewrite.rewriting.report.both_types import stored_twice
 from amp_rewrite.rewriting.report.recorder import Recorder, why
@@ -59,7 +59,6 @@ def build_report(
         unmatched_rules=unmatched_rules(context),
         opset_advice=advised_opset(context, painting),
         asked=option_words(options),
-        beside_cache=ends_beside_cache(context, plan),
     )
 
 

@@ -160,12 +160,6 @@ def _about_coverage(report: Report, names: Names) -> Iterator[NextStep]:
             f"arithmetic in {report.precision}, now {report.summary.compute_converted:.1%}.",
             f"{convert} --opset {advice.opset}",
         )
-    if report.beside_cache is not None:
-        others = "".join(f" --keep-io {shlex.quote(name)}" for name in report.beside_cache)
-        yield NextStep(
-            "Avoid casting the whole cache at every step: keep only the types of the other inputs.",
-            f"{convert}{others or ' --no-keep-io-types'}",
-        )
     if Reason.LIKELY_OVERFLOW in reasons and names.data:
         yield NextStep(
             "Estimates keep nodes in float32. Measure on your data, or use --input-range.",

@@ -50,8 +50,6 @@ class Report:
         likely_overflow: Where an estimate first keeps something float32, and why; None if nowhere.
         unmatched_rules: Rules of the op lists about single nodes that match nothing in the model.
         asked: The options that are not the default ones, each as words of a command.
-        beside_cache: The float32 inputs and outputs that are no cache of keys and values, if such a
-            cache is cast at every step; else None.
         scaling: What was multiplied by powers of two, or None.
     """
 
@@ -72,7 +70,6 @@ class Report:
     opset_advice: OpsetAdvice | None = None
     opset_raised: RaisedOpset | None = None
     asked: tuple[tuple[str, ...], ...] = ()
-    beside_cache: tuple[str, ...] | None = None
     scaling: ScalingRecord | None = None
 
     def __repr__(self) -> str:

@@ -157,28 +157,3 @@ CACHED = f"""g (float[1,N,4] x, float[1,P,4] PAST_KEY, float[1,P,4] PAST_VALUE)
     NOW_VALUE = Concat<axis = 1>(PAST_VALUE, k) t = Transpose<perm = [0, 2, 1]>(NOW_KEY)
     s = MatMul(x, t) p = Softmax(s) logits = MatMul(p, NOW_VALUE)
 }}"""
-
-
-def cached(past: str, present: str) -> str:
-    text = CACHED
-    for what in ("KEY", "VALUE"):
-        text = text.replace(f"PAST_{what}", past.format(what.lower()))
-        text = text.replace(f"NOW_{what}", present.format(what.lower()))
-    return text
-
-
-@pytest.mark.parametrize(
-    ("past", "present"),
-    [
-        ("past_key_values_0_{}", "present_0_{}"),
-        ("past_{}_0", "present_{}_0"),
-        ("past_key_values_0_{}", "present_key_values_0_{}"),
-    ],
-)
-def test_a_cache_that_is_cast_at_every_step_is_to_be_low(past: str, present: str) -> None:
-    text = cached(past, present)
-    advised = "amp-rewrite convert 'my model.onnx' -o out.onnx --keep-io x --keep-io logits"
-    assert advised in steps(text)
-    low = amp.rewrite(parse(text), keep_io_types=["x", "logits"])
-    assert {cast.value for cast in low.report.casts} == {"x", "logits"}
-    assert low.report.beside_cache is None

@@ -25,15 +25,6 @@ def result() -> Any:
     return amp.rewrite(parser.parse_model(MODEL))
 
 
-def test_an_explanation_is_text_in_a_notebook(result: Any) -> None:
-    from IPython.lib.pretty import pretty  # ipykernel brings it
-
-    name = result.report.nodes[1].name
-    found = amp.explain(result, name)
-    assert pretty(found) == str(found)
-    assert isinstance(found, str)
-
-
 def test_what_has_a_model_becomes_a_proto(result: Any) -> None:
     assert amp.to_proto(result) == amp.to_proto(result.model)
     with pytest.raises(amp.AmpError, match="not a model"):
