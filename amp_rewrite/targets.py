@@ -286,6 +286,7 @@ _SEVERAL = {
     **dict.fromkeys(("web", "browser", "wasm"), f"did you mean {BROWSERS}?"),
     **dict.fromkeys(("nvidia", "rocm", "amd"), "did you mean cuda, or tensorrt?"),
     **dict.fromkeys(("apple", "mps", "metal", "mac"), "did you mean coreml?"),
+    "all": "name one target after another; `check --target all` was removed in 0.1.0",
     **dict.fromkeys(("npu", "qnn"), "did you mean any, or `schema` for whatever ONNX admits?"),
 }
 """What users say that means several targets, or is close to one -> which to choose from."""
@@ -308,27 +309,13 @@ def _unknown(name: object) -> OptionError:
         found=repr(name),
         expected=" or ".join(target.name for target in TARGETS),
         remedy=_hint(name)
-        or "or name a kernel table, a .json file that `amp-rewrite kernels` writes",
+        or "or name a kernel table, a .json file that tools/make_kernel_table.py writes",
     )
 
 
 def is_table(kernels: str) -> bool:
     """Return whether `Target.kernels` is the path of a table rather than the name of one."""
     return kernels.endswith(".json")
-
-
-def check_table_name(kernels: str) -> None:
-    """Refuse a name for a table that `Target.kernels` would not take for one.
-
-    Raises:
-        OptionError: It does not end in .json, or has a comma.
-    """
-    if not is_table(kernels) or "," in kernels:
-        raise OptionError(
-            "this is not a name for a kernel table",
-            found=repr(kernels),
-            expected="a path without commas that ends in .json",
-        )
 
 
 def _of_table(path: str) -> Target:
@@ -344,7 +331,7 @@ def _of_table(path: str) -> Target:
             "the kernel table cannot be read",
             where=path,
             found=f"{type(error).__name__}: {error}",
-            remedy="make one with `amp-rewrite kernels PROVIDER -o table.json`",
+            remedy="make one with tools/make_kernel_table.py",
         ) from error
     target = of_provider(provider) or replace(_one(SCHEMA), provider=provider)
     return replace(target, name=path, kernels=path)

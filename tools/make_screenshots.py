@@ -18,10 +18,9 @@ from shutil import which
 from playwright.sync_api import Browser, sync_playwright
 
 import amp_rewrite as amp
-from amp_rewrite.page.comparison import Other, types_in
 from amp_rewrite.page.evidence import Evidence, measured
 from amp_rewrite.page.render import write_page
-from amp_rewrite.rewriting.report.file_sizes import size_of, sizes_of
+from amp_rewrite.rewriting.report.file_sizes import sizes_of
 from amp_rewrite.rewriting.report.next_steps import Names
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,7 +35,7 @@ class Shot:
 
     Attributes:
         picture: What it is called in docs/.
-        page: The page: that of a model of the corpus, or "compared".
+        page: The model of the corpus that the page is of.
         part: The part of the page that is shown.
         scheme: "light" or "dark".
         window: The size of the window.
@@ -56,13 +55,12 @@ SHOTS = (
     Shot("page_silero_v6", "silero_v6", "graph", "dark"),
     Shot("page_ppocrv4_det", "ppocrv4_det", "pictures"),
     Shot("page_magika", "magika", "graph", action=SELECT),
-    Shot("page_compared", "compared", "verdict"),
     Shot("page_phone", "silero_v6", "graph", window=PHONE),
 )
 
 
-def write(model: Path, page: Path, other: Path | None = None) -> None:
-    """Write the page of a model, verified on made-up inputs, with another file beside it."""
+def write(model: Path, page: Path) -> None:
+    """Write the page of a model, verified on made-up inputs."""
     result = amp.rewrite(model)
     names = Names(model.name, f"{model.stem}.fp16.onnx")
     evidence = Evidence(
@@ -71,22 +69,13 @@ def write(model: Path, page: Path, other: Path | None = None) -> None:
         amp.verify(model, result.model, stress=False),
         measured(model, result, None),
     )
-    beside = None
-    if other is not None:
-        found = amp.verify(model, other, stress=False)
-        beside = Other(other.name, size_of(other), types_in(result, other), found)
-    write_page(page, result, result.report, evidence, beside)
+    write_page(page, result, result.report, evidence)
 
 
 def write_pages(corpus: Path, folder: Path, wanted: Sequence[str]) -> None:
     """Write the pages that pictures are made of."""
     for name in wanted:
-        if name == "compared":
-            other = folder / "everything_low.onnx"
-            amp.save(amp.rewrite(corpus / "minilm_l3.onnx", level="UNSAFE_FORCE_ALL").model, other)
-            write(corpus / "minilm_l3.onnx", folder / "compared.html", other)
-        else:
-            write(corpus / f"{name}.onnx", folder / f"{name}.html")
+        write(corpus / f"{name}.onnx", folder / f"{name}.html")
 
 
 def take(browser: Browser, page_file: Path, shot: Shot) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 COMMANDS: Mapping[str, str] = {
+    "check-models": "check takes several files, and --format and --summary",
+    "kernels": "tools/make_kernel_table.py of the repository writes the table",
     "measure-costs": "op lists and --deny-op choose the types; `amp-rewrite run` times a file",
+    "report": "convert MODEL --dry-run --html PAGE writes the page",
 }
 """Command -> the remedy."""
 
@@ -19,6 +22,7 @@ FLAGS: Mapping[str, str] = {
     "--costs": "op lists and --deny-op choose the types",
     "--cuda-graph": "in Python, TrainingSession(step, cuda_graph=True) captures steps",
     "--eval-every": "held-out data are evaluated after every epoch",
+    "--explain-casts": "--report FILE.json has every cast, with its bytes",
     "--find-learning-rate": "train for an epoch with each of some rates, and compare",
     "--group": "in Python, ParameterGroups(optimizer, [...]) makes groups of variables",
     "--lora": "in Python, amp.lora(model, weights) adds adapters",

@@ -11,7 +11,6 @@ from amp_rewrite.base.printable import counted
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.cli.streams import delivered
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.ranges.calibrate import MARGIN, SUBNORMAL_SHARE, Calibration
 from amp_rewrite.numerics.ranges.calibrate import calibrate as run
@@ -69,4 +68,4 @@ def _print(calibration: Calibration, output: Path) -> None:
     if calibration.unmeasured:
         count = counted(len(calibration.unmeasured), "value")
         out.print(f"{count} inside function bodies could not be measured")
-    out.print(f"wrote {delivered(output)}")
+    out.print(f"wrote {output}")

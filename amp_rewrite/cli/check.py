@@ -1,4 +1,4 @@
-"""`amp-rewrite check`: is a model in 16 bits safe as it is?"""
+"""`amp-rewrite check`: is a model in 16 bits safe as it is? And of several files, for CI."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import OptionError, SaveError
 from amp_rewrite.numerics.folder_commands import check_folder
+from amp_rewrite.numerics.model_checks import check_models
 from amp_rewrite.numerics.safety_check import check as run_check
 from amp_rewrite.numerics.safety_report import print_safety
-from amp_rewrite.numerics.target_table import check_targets, print_targets
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
@@ -25,7 +25,10 @@ from amp_rewrite.targets import provider_named
 @with_rewrite_options(*common.NOT_OF_GIVEN, "overflow", "only")
 def check(
     context: typer.Context,
-    model: common.FileOrFolder,
+    models: Annotated[
+        list[Path],
+        typer.Argument(help="ONNX models, or a folder of models."),
+    ],
     options: RewriteOptions,
     data: Annotated[
         list[Path] | None,
@@ -47,41 +50,48 @@ def check(
     arm64_folder: common.ArmFolder = None,
     report: common.ReportFile = None,
     html: common.Page = None,
+    format_: Annotated[
+        common.Format | None,
+        typer.Option("--format", help="For CI: text, json, or github (annotations)."),
+    ] = None,
+    summary: Annotated[
+        Path | None,
+        typer.Option(
+            help="For CI: append a Markdown table here, for example $GITHUB_STEP_SUMMARY."
+        ),
+    ] = None,
     quiet: common.Quiet = False,
-    *,
-    every_target: bool,
 ) -> None:
     """Check whether a 16-bit model is numerically safe.
 
     Emulates the target's 16-bit arithmetic and compares the outputs with the same model in float32,
     then reports what static rules flag. Exit status 3: unsafe, or not known.
     For a float32 model, lists what a conversion to --precision would keep in float32.
-    --target all prints one row for each target: whether the file loads, its 16-bit share, whether
-    it is right. If MODEL is a folder, every 16-bit model in it is checked, and whether connected
-    inputs and outputs have the same type.
+    If MODEL is a folder, every 16-bit model in it is checked, and whether connected inputs and
+    outputs have the same type.
+    Of several files, or with --format or --summary, each gets one line: model.fp16.onnx (or
+    model_fp16.onnx, model.bf16.onnx) is compared with model.onnx in the same folder, if that
+    exists. Exit status 1: a model failed; 4: none failed, one is in doubt.
     """
     common.use_arm64(context, arm64_folder, provider)
+    if len(models) > 1 or format_ is not None or summary is not None:
+        of_one_model = {
+            "--data": data,
+            "--stress": stress is not None,
+            "--provider": provider,
+            "--report": report,
+            "--html": html,
+        }
+        _check_files(models, options, format_, summary, run=run, of_one_model=of_one_model)
+        return
+    [model] = models
     common.check_reports([model], report, html)
     common.refuse_data(data, report, html)
     if not run and (data or stress or provider):
         remedy = "omit --data, --stress and --provider"
         raise OptionError("--no-run runs nothing", remedy=remedy)
-    if every_target:
-        _check_targets(
-            model,
-            options,
-            data,
-            report,
-            run=run,
-            stress=stress,
-            quiet=quiet,
-            beside={"--html": html, "--provider": provider},
-        )
-        return
     if model.is_dir():
-        refuse_for_folder(
-            model, None, report, {"--data": data, "--html": html, "--provider": provider}
-        )
+        refuse_for_folder(model, report, {"--data": data, "--html": html, "--provider": provider})
         with progress_bar("checking", quiet=quiet) as progress:
             of_folder = check_folder(model, options, run=run, stress=stress, progress=progress)
         common.say_cpu(options.target, common.console(quiet=quiet))
@@ -112,33 +122,45 @@ def check(
         raise typer.Exit(common.NOT_STRICT)
 
 
-def _check_targets(
-    model: Path,
+def _check_files(
+    models: list[Path],
     options: RewriteOptions,
-    data: list[Path] | None,
-    report: Path | None,
+    format_: common.Format | None,
+    summary: Path | None,
     *,
     run: bool,
-    stress: bool | None,
-    quiet: bool,
-    beside: Mapping[str, object],
+    of_one_model: Mapping[str, object],
 ) -> None:
-    """Print a row for each target.
+    """Print a line for each file.
 
     Raises:
-        OptionError: It is a folder, or something was given that is about one target.
+        OptionError: Something was given that is about one model.
+        SaveError: The summary cannot be written.
     """
-    extra = [flag for flag, value in beside.items() if value is not None]
-    if extra or model.is_dir():
-        what = "a folder" if model.is_dir() else extra[0]
-        raise OptionError("--target all is for one model", found=what, remedy="name one target")
-    with progress_bar("checking", quiet=quiet) as progress:
-        table = check_targets(
-            model, [*data] if data else None, options, run=run, stress=stress, progress=progress
+    extra = next((flag for flag, value in of_one_model.items() if value), None)
+    if extra is not None:
+        raise OptionError(
+            f"{extra} is about one model, without --format and --summary", remedy="omit it"
         )
-    if report is not None:
-        write_text(report, table.to_json())
-    if not quiet:
-        print_targets(table, common.console())
-    if not table.ok:
-        raise typer.Exit(common.NOT_STRICT)
+    with progress_bar("checking"):
+        checks = check_models(models, options, run=run)
+    common.print_findings(checks, format_ or common.Format.TEXT)
+    if summary is not None:
+        _append(summary, checks.to_markdown())
+    if not checks.ok:
+        raise typer.Exit(common.FAILED if checks.failed else common.IN_DOUBT)
+
+
+def _append(path: Path, text: str) -> None:
+    """Add a text to the end of a file.
+
+    Raises:
+        SaveError: It cannot be written.
+    """
+    try:
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise SaveError(
+            "the summary cannot be written", where=path, found=error.strerror
+        ) from error

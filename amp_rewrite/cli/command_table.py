@@ -12,14 +12,12 @@ from typer.core import TyperCommand, TyperGroup
 from amp_rewrite.cli.help_examples import EXAMPLES, epilog
 from amp_rewrite.cli.help_groups import SETTINGS, GroupedCommand
 from amp_rewrite.cli.other_names import with_other_names
-from amp_rewrite.cli.streams import with_streams
 
 COMMANDS: Mapping[str, str] = {
     "convert": "Convert MODEL to mixed precision.",
     "check": "Check whether a 16-bit model is numerically safe.",
     "repair": "Repair a 16-bit model: raise to float32 only what is unsafe.",
     "explain": "Explain why each NODE of MODEL becomes 16-bit or stays float32.",
-    "report": "Write a page for a browser that shows what a conversion of MODEL does, and why.",
     "inputs": "Generate plausible inputs for MODEL, for --data; edit them as you like.",
     "verify": "Emulate REWRITTEN in its 16-bit type and compare it with ORIGINAL.",
     "calibrate": (
@@ -30,10 +28,6 @@ COMMANDS: Mapping[str, str] = {
     "check-lists": (
         "Check op lists against ONNX schemas and kernel tables, and models against op lists."
     ),
-    "check-models": (
-        "Check ONNX files in CI: 16-bit files for safety, and against their float32 files."
-    ),
-    "kernels": "Write a table of the kernels of an ONNX Runtime PROVIDER, for --target.",
     "run": "Run MODEL on an execution provider; print the time and which nodes ran there.",
     "train-step": "Build a training step for FORWARD: an ONNX model that any runtime can run.",
     "train": "Train STEP on data, with checkpoints, metrics and evaluation.",
@@ -55,7 +49,7 @@ def command(name: str) -> Any:
     alone.command(name, cls=GroupedCommand, epilog=epilog(EXAMPLES[name]))(
         getattr(module, function)
     )
-    return with_other_names(with_streams(typer.main.get_command(alone)))
+    return with_other_names(typer.main.get_command(alone))
 
 
 class Commands(TyperGroup):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from amp_rewrite.cli.streams import writes_data
 from amp_rewrite.errors import OptionError
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def console(*, quiet: bool = False) -> PlainConsole:
         PlainConsole,
     )  # rich takes longer than to show a help
 
-    return PlainConsole(quiet=quiet, stderr=writes_data())
+    return PlainConsole(quiet=quiet)
 
 
 def error_console() -> PlainConsole:
@@ -135,9 +134,7 @@ def seconds(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-FileOrFolder = Annotated[
-    Path, typer.Argument(help="ONNX model, or a folder of models; - reads standard input.")
-]
+FileOrFolder = Annotated[Path, typer.Argument(help="ONNX model, or a folder of models.")]
 DATA_KINDS = "an .npz file (one batch), a .csv file, or a folder of .npz files; repeatable."
 """What `--data` takes, in every command that reads batches."""
 
@@ -183,7 +180,7 @@ ReportFile = Annotated[Path | None, typer.Option("--report", help="Write a JSON 
 Page = Annotated[Path | None, typer.Option("--html", help="Write a report page for a browser.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Print every detail: casts, constants, GPU types.")
+    bool, typer.Option("--verbose", help="Print every detail: casts and constants.")
 ]
 Conditional = Annotated[
     str,
@@ -239,13 +236,6 @@ Opset = Annotated[
     typer.Option(
         help="Convert the model to this ai.onnx opset first; the float32 outputs must stay the "
         "same. auto: only for bfloat16, where that converts more. keep: never."
-    ),
-]
-ExplainCasts = Annotated[
-    bool,
-    typer.Option(
-        "--explain-casts",
-        help="List the casts that move the most bytes per run, with the reason for each.",
     ),
 ]
 

@@ -14,13 +14,11 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.cli.streams import STREAM, delivered, shown
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.converted_file import Asked, FileConversion, convert_file
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
-from amp_rewrite.rewriting.report.cast_table import explain_casts as cast_table
 from amp_rewrite.rewriting.report.file_sizes import sizes_of
 from amp_rewrite.rewriting.report.next_steps import (
     Names,
@@ -47,7 +45,7 @@ def convert(
     model: common.FileOrFolder,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file to write; - writes to standard output."),
+        typer.Option("--output", "-o", help="The file to write."),
     ] = None,
     data: Annotated[
         list[Path] | None,
@@ -89,7 +87,6 @@ def convert(
             help="For a folder: overwrite existing variants such as onnx/model_fp16.onnx.",
         ),
     ] = False,
-    explain_casts: common.ExplainCasts = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would change; write no model.")
     ] = False,
@@ -111,7 +108,6 @@ def convert(
         "--data": data,
         "--provider": provider,
         "--html": html,
-        "--explain-casts": explain_casts,
     }
     of_verdict = {
         "--rtol": rtol,
@@ -122,7 +118,7 @@ def convert(
         "--opset": opset not in (common.AUTO, KEEP),
     }
     if model.is_dir():
-        refuse_for_folder(model, output, report, of_one_model)
+        refuse_for_folder(model, report, of_one_model)
         if not options.makes_low:
             _refuse_beside(options, of_verdict)
         from amp_rewrite.numerics.folder_commands import (
@@ -170,7 +166,7 @@ def convert(
     with progress_bar("rewriting", quiet=quiet) as progress:
         done = convert_file(model, options, asked, progress)
         is_read = html is not None or report is not None or not quiet
-        lines = done.report(lengths, explain_casts=explain_casts) if is_read else None
+        lines = done.report(lengths) if is_read else None
         written = not dry_run and done.is_written
         if written:
             _save(done, output, progress, annotate=annotate)
@@ -188,7 +184,7 @@ def convert(
         common.say_cpu_provider(provider, common.console(), target=options.target)
         left = None if done.made is None else done.made.nothing_left
         print_report(lines, common.console(), sizes, left, verbose=verbose)
-        _print_outcome(done, lines, output, written=written, explain_casts=explain_casts)
+        _print_outcome(done, lines, output, written=written)
         _print_next(lines, done, output, written=written)
     if done.missing is not None:
         raise done.missing
@@ -269,8 +265,6 @@ def _print_verdict(done: FileConversion, report: Report, output: Path, *, writte
         return  # the next line says that nothing was converted
     elif not written:
         out.print("Not verified: nothing was written.")
-    elif STREAM in (shown(done.model), shown(output)):
-        out.print("Not verified: add --data or --verify.")
     else:
         both = f"{shlex.quote(str(done.model))} {shlex.quote(str(output))}"
         out.print(f"Not verified: run `amp-rewrite verify {both}`, or add --data or --verify.")
@@ -288,13 +282,9 @@ def _print_unmet(done: FileConversion, report: Report, output: Path) -> None:
         out.print(line)
 
 
-def _print_outcome(
-    done: FileConversion, report: Report, output: Path, *, written: bool, explain_casts: bool
-) -> None:
-    """Print the dearest casts if asked for, what the verdict rests on, and what was written."""
+def _print_outcome(done: FileConversion, report: Report, output: Path, *, written: bool) -> None:
+    """Print what the verdict rests on, and what was written."""
     out, conversion = common.console(), done.made
-    if explain_casts:
-        out.print_lines(cast_table(report))
     fails = conversion is not None and not conversion.writable
     if conversion is not None:
         device = conversion.verification.device
@@ -302,7 +292,7 @@ def _print_outcome(
             out.print(line)
     if written:
         though = _as_it_came(done, report) if conversion is None else _contradiction(conversion)
-        out.print(f"wrote {delivered(output)}{though}")
+        out.print(f"wrote {output}{though}")
     else:
         note = "; --write-failed writes it anyway" if fails else ""
         out.print(f"nothing was written{note}")
@@ -331,8 +321,6 @@ def _names(done: FileConversion, output: Path, *, written: bool) -> Names:
 def _print_next(report: Report, done: FileConversion, output: Path, *, written: bool) -> None:
     """Print what to try next: the most useful steps."""
     out = common.console()
-    if STREAM in map(shown, (done.model, output, *done.asked.data)):  # no command can read it again
-        return
     holds, names = None, _names(done, output, written=written)
     if done.made is not None:
         holds = done.made.verification.holds
@@ -385,4 +373,4 @@ def _widen_file(
             widened.save(output, progress=progress)
     out = common.console(quiet=quiet)
     out.print(widened.in_short())
-    out.print("nothing was written" if dry_run else f"wrote {delivered(output)}")
+    out.print("nothing was written" if dry_run else f"wrote {output}")

@@ -13,7 +13,6 @@ from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.numerics.converted_file import moved
 from amp_rewrite.rewriting.api import rewrite
 from amp_rewrite.rewriting.plan.options import RewriteOptions
-from amp_rewrite.rewriting.report.cast_table import explain_casts as cast_table
 from amp_rewrite.rewriting.report.explain import explain as explain_node
 
 
@@ -24,7 +23,6 @@ def explain(
         list[str] | None, typer.Argument(help="Node names. Default: every node that stays float32.")
     ] = None,
     *,
-    explain_casts: common.ExplainCasts = False,
     opset: common.Opset = common.AUTO,
     options: RewriteOptions,
 ) -> None:
@@ -34,11 +32,8 @@ def explain(
         raised = moved(model, options, opset)
         source = model if raised is None else raised.model
         result = rewrite(source, options)
-        report = result.report_of_sizes() if explain_casts else result.report
+        report = result.report
     common.say_target(options, report.target, out)
-    if explain_casts:
-        out.print_lines(cast_table(report))
-        return
     names = nodes or list(dict.fromkeys(n.name for n in report.nodes if n.variables))
     for name in names:
         out.print_lines(explain_node(report, name))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from amp_rewrite.cli import common
-from amp_rewrite.cli.streams import STREAM, shown
 from amp_rewrite.errors import OptionError
 from amp_rewrite.rewriting.report.write_text import write_text
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def refuse_for_folder(
-    folder: Path, output: Path | None, report: Path | None, of_one_model: Mapping[str, object]
+    folder: Path, report: Path | None, of_one_model: Mapping[str, object]
 ) -> None:
     """Refuse what a folder cannot have; `of_one_model` is about one model, by its flag.
 
@@ -31,8 +30,6 @@ def refuse_for_folder(
                 f"{flag} is about one model, and {folder} is a folder",
                 remedy="omit it, or name a model in the folder",
             )
-    if output is not None and shown(output) == STREAM:
-        raise OptionError("standard output takes a model, not a folder", remedy="name a folder")
     if report is not None and report.resolve().is_relative_to(folder.resolve()):
         raise OptionError("the report would lie in the folder that is read", where=report)
 

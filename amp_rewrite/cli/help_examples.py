@@ -15,6 +15,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "check": (
         "amp-rewrite check model.fp16.onnx",
         "amp-rewrite check model.fp16.onnx --no-run --report safety.json",
+        "amp-rewrite check model.onnx model.fp16.onnx --format github",
     ),
     "repair": (
         "amp-rewrite repair model.fp16.onnx -o fixed.onnx --target webgpu",
@@ -22,11 +23,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "explain": (
         "amp-rewrite explain model.onnx attention.softmax",
-        "amp-rewrite explain model.onnx --explain-casts",
-    ),
-    "report": (
-        "amp-rewrite report model.onnx -o report.html",
-        "amp-rewrite report model.onnx model.fp16.onnx -o both.html --data inputs.npz",
+        "amp-rewrite convert model.onnx --dry-run --html report.html",
     ),
     "inputs": (
         "amp-rewrite inputs model.onnx -o inputs.npz",
@@ -49,13 +46,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "amp-rewrite check-lists",
         "amp-rewrite check-lists tuned.yaml --model model.onnx --format json",
     ),
-    "check-models": (
-        "amp-rewrite check-models model.fp16.onnx --no-run",
-        "amp-rewrite check-models model.onnx model.fp16.onnx --format github",
-    ),
-    "kernels": (
-        "amp-rewrite kernels CPUExecutionProvider -o kernels.json",
-        "amp-rewrite convert model.onnx -o model.fp16.onnx --target kernels.json",
     ),
     "run": ("amp-rewrite run model.fp16.onnx --data inputs.npz -o outputs.npz",),
     "train-step": (

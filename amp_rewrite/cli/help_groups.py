@@ -32,7 +32,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("atol", "seed", "input_range", "held_out"),
     ),
     "Output": (
-        *("report", "html", "annotate", "explain_casts", "dry_run", "replace", "quiet", "verbose"),
+        *("report", "html", "annotate", "dry_run", "replace", "quiet", "verbose"),
         *("metrics", "tensorboard"),
     ),
     "Checkpoints": ("checkpoint", "checkpoint_every", "resume"),

@@ -12,7 +12,6 @@ import typer
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.cli.streams import delivered
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.invariants.structure_valid import refuse_invalid
@@ -103,4 +102,4 @@ def _print(info: StepInfo, conditional: str, output: Path) -> None:
     checked = "" if info.having("loss_scale") is None else f", {updates} updates by {conditional}"
     out.print(f"seed {info.seed}: {gradients} gradients unscaled{checked}")
     out.print(f"feeds: {', '.join(info.inputs)}")
-    out.print(f"wrote {delivered(output)}")
+    out.print(f"wrote {output}")

@@ -13,7 +13,6 @@ from rich.table import Table
 from amp_rewrite.base.printable import printable
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.streams import STREAM, delivered, shown
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.inputs.batches import npz_bytes
 from amp_rewrite.numerics.made_up_inputs import MadeUpInputs, make_inputs
@@ -26,14 +25,13 @@ _FEW = 4
 
 
 def inputs(
-    model: Annotated[Path, typer.Argument(help="ONNX model; - reads standard input.")],
+    model: Annotated[Path, typer.Argument(help="ONNX model.")],
     output: Annotated[
         Path,
         typer.Option(
             "--output",
             "-o",
-            help="Where to write: NAME.npz (one batch), or a folder of .npz files; - writes to "
-            "standard output.",
+            help="Where to write: NAME.npz (one batch), or a folder of .npz files.",
         ),
     ],
     batches: Annotated[
@@ -97,9 +95,7 @@ def _print(made_up: MadeUpInputs, model: Path, output: Path, first: Path) -> Non
     out = common.console()
     out.print(table_of(made_up))
     batches = "1 batch" if len(made_up.batches) == 1 else f"{len(made_up.batches)} batches"
-    out.print(f"wrote {batches} to {delivered(output)}")
-    if STREAM in (shown(model), shown(output)):
-        return
+    out.print(f"wrote {batches} to {output}")
     name = next(iter(made_up.batches[0]), None)
     if name is not None:
         out.print("These inputs are made up. Replace them by real ones where you can:")

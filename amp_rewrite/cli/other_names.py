@@ -47,7 +47,7 @@ def understood(arguments: Sequence[str]) -> list[str]:
         arguments: The words behind the program's name.
 
     Raises:
-        OptionError: The command was removed.
+        OptionError: The command was removed, or a stream takes the place of a file.
     """
     words = list(arguments)
     at = next((k for k, word in enumerate(words) if not word.startswith("-")), None)
@@ -58,6 +58,8 @@ def understood(arguments: Sequence[str]) -> list[str]:
                 f"the command {words[at]} was removed in 0.1.0", remedy=removed.COMMANDS[words[at]]
             )
     end = words.index("--") if "--" in words else len(words)
+    if "-" in words[:end]:
+        raise OptionError("- for a stream was removed in 0.1.0", remedy="name a file")
     return [new for word in words[:end] for new in _rename_option(word)] + words[end:]
 
 

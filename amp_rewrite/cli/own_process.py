@@ -17,12 +17,15 @@ from types import FrameType
 
 from amp_rewrite.errors import RunError
 
-COMPUTING = frozenset({"calibrate", "check-models", "inputs", "localise", "run", "tune", "verify"})
+COMPUTING = frozenset({"calibrate", "inputs", "localise", "run", "tune", "verify"})
 """The commands whose work is running models that users give."""
 
-_AT_TIMES = frozenset({"check", "convert", "repair", "report"})
+_AT_TIMES = frozenset({"check", "convert", "repair"})
 _IF = ("--data", "--verify", "--stress")
 """Commands that run models if they are given one of these options; others read files only."""
+
+_IN_CI = ("--format", "--summary")
+"""With these, or with several files, `check` runs models that nobody has looked at."""
 
 _MARK = "AMP_REWRITE_OWN_PROCESS"
 """Set in the environment of the process that does the work."""
@@ -68,7 +71,9 @@ def run_apart(arguments: Sequence[str]) -> int | None:
 
 def _computes(command: str, arguments: Sequence[str]) -> bool:
     flags = {word.partition("=")[0] for word in arguments}
-    return command in COMPUTING or (command in _AT_TIMES and not flags.isdisjoint(_IF))
+    if command in COMPUTING or (command in _AT_TIMES and not flags.isdisjoint(_IF)):
+        return True
+    return command == "check" and (len(_models(arguments)) > 1 or not flags.isdisjoint(_IN_CI))
 
 
 def _wait_for(arguments: Sequence[str]) -> int:

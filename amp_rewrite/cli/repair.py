@@ -12,7 +12,6 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.cli.streams import delivered
 from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.graph.io.model_files import check_output_path
@@ -30,7 +29,7 @@ def repair(
     options: RewriteOptions,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="The file to write; - writes to standard output."),
+        typer.Option("--output", "-o", help="The file to write."),
     ],
     data: Annotated[
         list[Path] | None,
@@ -72,7 +71,7 @@ def repair(
     """
     _check_verdict(data, rtol, verify=verify)
     if model.is_dir():
-        refuse_for_folder(model, output, report, {"--data": data, "--html": html})
+        refuse_for_folder(model, report, {"--data": data, "--html": html})
         with progress_bar("repairing", quiet=quiet) as progress:
             of_folder = repair_folder(
                 model,
@@ -158,8 +157,8 @@ def _print(repaired: Repair, output: Path, refused: VerdictError | None, *, writ
         out.print(line)
     if written:
         note = "" if repaired.changed or repaired.raised.flat.mended.words() else ", a copy"
-        out.print(f"wrote {delivered(output)}{note}")
-        if repaired.verification is None and str(output) != "-":
+        out.print(f"wrote {output}{note}")
+        if repaired.verification is None:
             target = f" --target {repaired.target}" if repaired.target else ""
             out.print("next: Check the result on your own inputs.")
             out.print(f"  amp-rewrite check {shlex.quote(str(output))} --data inputs.npz{target}")

@@ -15,10 +15,6 @@ from amp_rewrite.cli.common import completing
 from amp_rewrite.rewriting.plan.options import COMMAND_LINE, RewriteOptions
 
 _PARAMETER = "options"
-_EVERY = "every_target"
-ALL = "all"
-"""What `--target` says for every target, in a command with the parameter `every_target`."""
-
 _KIND = inspect.Parameter.KEYWORD_ONLY
 
 Command = Callable[..., None]
@@ -28,14 +24,11 @@ def with_rewrite_options(*without: str) -> Callable[[Command], Command]:
     """Return a decorator that gives a command the options of a rewrite.
 
     The command has a parameter `options`, where it gets RewriteOptions; on the command line the
-    fields stand in its place, all but those in `without`. A parameter `every_target` tells whether
-    `--target all` was given; the options then name no target.
+    fields stand in its place, all but those in `without`.
     """
     chosen = [option for option in COMMAND_LINE if option.name not in without]
 
     def decorate(command: Command) -> Command:
-        takes_all = _EVERY in inspect.signature(command).parameters
-
         def run(**arguments: Any) -> None:
             values = {option.name: _value(option, arguments) for option in chosen}
             if "precision" in arguments:  # a step's own, which may be float32
@@ -44,9 +37,6 @@ def with_rewrite_options(*without: str) -> Callable[[Command], Command]:
                 values |= low_of(
                     arguments["precision"], targets.find(values["target"] or targets.DEFAULT)
                 )
-            if takes_all:
-                arguments[_EVERY] = (values["target"] or "").strip().lower() == ALL
-                values["target"] = None if arguments[_EVERY] else values["target"]
             command(**arguments, options=RewriteOptions(**values))
 
         return with_parameters(run, command, [p for option in chosen for p in _parameters(option)])
@@ -62,7 +52,7 @@ def with_parameters(
     for own in inspect.signature(command, eval_str=True).parameters.values():
         if own.name == _PARAMETER:
             parameters += replacements
-        elif own.name != _EVERY:
+        else:
             parameters.append(own.replace(kind=_KIND))
     functools.update_wrapper(run, command)
     run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]

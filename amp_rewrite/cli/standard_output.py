@@ -1,4 +1,4 @@
-"""Standard output that is full or closed: one line, and no result that is said to be written."""
+"""Standard output that is full or closed: one line."""
 
 from __future__ import annotations
 
@@ -35,27 +35,6 @@ def check_standard_output(error: OSError | None = None) -> None:
         raise SaveError(
             "standard output cannot be written", found=problem.strerror or problem, remedy=_REMEDY
         ) from problem
-
-
-def write_to_standard_output(content: bytes) -> None:
-    """Write a result.
-
-    Raises:
-        SaveError: It cannot be written.
-    """
-    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] see above
-        raise SaveError("standard output is closed", remedy=_REMEDY)
-    try:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-    except OSError as error:
-        _give_up()
-        raise SaveError(
-            "the result cannot be written to standard output",
-            found=error.strerror or error,
-            remedy=_REMEDY,
-        ) from error
 
 
 def _give_up() -> None:

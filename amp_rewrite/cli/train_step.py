@@ -13,7 +13,6 @@ from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.cli.streams import delivered
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import StepError
@@ -159,7 +158,7 @@ def train_step(
         _print(read_info(step), nodes, len(step.graph))
         if summary is not None:
             _print_rewriting(whole.info.precision, summary)
-        common.console().print(f"wrote {delivered(output)}")
+        common.console().print(f"wrote {output}")
         _note_constants(minimized)
         if not freeze:
             _note_numbers(minimized)

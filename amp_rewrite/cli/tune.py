@@ -13,7 +13,6 @@ from amp_rewrite.base.printable import counted
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.cli.streams import delivered
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.search.tolerance import METRICS, Tolerance
 from amp_rewrite.numerics.search.tune import tune as run
@@ -111,8 +110,8 @@ def _print(tuning: Tuning, output: Path) -> None:
     for name in tuning.keep[:_SHOWN]:
         out.print(f"  {name}: {by_name[name].why}" if name in by_name else f"  {name}")
     if len(tuning.keep) > _SHOWN:
-        out.print(f"  and {len(tuning.keep) - _SHOWN} more; {delivered(output)} has all of them")
-    out.print(f"wrote {delivered(output)}")
+        out.print(f"  and {len(tuning.keep) - _SHOWN} more; {output} has all of them")
+    out.print(f"wrote {output}")
 
 
 def _operators(tuning: Tuning) -> str:

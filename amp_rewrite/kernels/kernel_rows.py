@@ -1,4 +1,4 @@
-"""From what a runtime says of its kernels to a kernel table, the JSON that kernels.py describes.
+"""From what a runtime says of its kernels to a table, the JSON that kernel_table.py describes.
 
 Rows are what a runtime registers, one kernel each:
 

@@ -1,6 +1,6 @@
 """Which kernels a runtime has: lists/kernels/<provider>_<version>.json as a frozen table.
 
-A table is made by `amp-rewrite kernels`, or by a script in tools/. Its JSON, version 1:
+A table is made by a script in tools/. Its JSON, version 1:
 
     {"version": 1, "runtime": "onnxruntime-gpu 1.31.1 ...", "provider": "CUDAExecutionProvider",
      "source": "...", "types": [["tensor(float)", "tensor(float16)"], ...],
@@ -35,7 +35,7 @@ T = TypeVar("T")
 FLOAT16_TENSOR = tensor(FLOAT16.number)
 
 _REINSTALL = "reinstall the package"
-_REMAKE = "make one with `amp-rewrite kernels PROVIDER -o table.json`"
+_REMAKE = "make one with tools/make_kernel_table.py"
 
 _BROKEN = (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError)
 """What is raised where a file is no table."""
@@ -198,10 +198,10 @@ def _load(provider: str, version: str | None) -> KernelTable:
             where=provider,
             found=version or "no version at all",
             expected=", ".join(on_file) or "a provider with a table under lists/kernels",
-            remedy="make one with `amp-rewrite kernels`, or use target='schema'",
+            remedy="make one with tools/make_kernel_table.py, or use target='schema'",
         )
     path = targets.DATA.joinpath("kernels", f"{provider}_{chosen}.json")
-    return _read(path, f"{_REINSTALL} or remake it with `amp-rewrite kernels`", chosen)
+    return _read(path, f"{_REINSTALL} or remake it with tools/make_kernel_table.py", chosen)
 
 
 def _load_file(name: str) -> KernelTable:

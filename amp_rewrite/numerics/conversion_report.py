@@ -11,7 +11,6 @@ from typing import Any
 import onnx_ir as ir
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.html_table import to_html
 from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.io.model_files import Path, Progress
@@ -60,7 +59,7 @@ class Conversion:
 
     @cached_property
     def report(self) -> Report:
-        """The report of the rewrite, with the bytes that casts and regions moved on that batch."""
+        """The report of the rewrite, with the bytes that casts moved on that batch."""
         return self.result.report_of_run(self.shapes)
 
     @property
@@ -115,12 +114,6 @@ class Conversion:
         """Whether it passed and what it took, in one line."""
         first = [line for line in (self.unmet, self.nothing_left) if line is not None]
         return "; ".join([*first, self._findings_text(), *self._steps()])
-
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: the verdict, what it rests on, and the report."""
-        parts = [self.verification, self.report]
-        shown = "".join(part._repr_html_() for part in parts)  # pyright: ignore[reportPrivateUsage] notebooks' name
-        return f"{to_html(self.verdict)}{shown}"
 
     def to_dict(self, report: Report | None = None) -> dict[str, Any]:
         """Return the report of the rewrite, with the verdict under a key of its own.

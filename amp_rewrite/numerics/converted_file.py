@@ -127,9 +127,9 @@ class FileConversion:
         """Whether the result is to be written, if anything is."""
         return self.missing is None and (self.holds or self.asked.write_failed)
 
-    def report(self, lengths: Mapping[str, int], *, explain_casts: bool) -> Report:
+    def report(self, lengths: Mapping[str, int]) -> Report:
         """Return the report, with the sizes of `lengths`, else of the verified run, if any."""
-        if lengths or (explain_casts and self.made is None):
+        if lengths:
             report = self.result.report_of_sizes(lengths)
         else:
             report = self.result.report if self.made is None else self.made.report

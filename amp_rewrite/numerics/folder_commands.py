@@ -265,7 +265,7 @@ def _convert_one(
     path: Path, options: RewriteOptions, asked: Asked, progress: Progress, *, annotate: bool
 ) -> Done:
     done = convert_file(path, options, asked, progress)
-    report = done.report({}, explain_casts=False)
+    report = done.report({})
     result, conversion = done.result, done.made
     if annotate:
         result.annotate()

@@ -118,13 +118,11 @@ class FolderJob:
                 entries.append(entry)
                 if self.command != "check" and after is not None:
                     ends[model.name] = after
-            stale: dict[str, str] = {}
             complete = new is not None and all(entry.output is not None for entry in entries)
             if new is not None and complete:
                 self.progress("copying other files")
                 for name in copied:
                     new.copy(folder.of(name), name)
-                stale = self._stale_files(names, copied, new)
                 new.commit()
         left = [m.name for m in folder.models if m.name not in names]
         made_of = {form: f"what is made of {file} takes its place" for file, form in names.items()}
@@ -145,23 +143,7 @@ class FolderJob:
             shared.again,
             complete,
             target_taken,
-            stale,
         )
-
-    def _stale_files(
-        self, names: Mapping[str, str], copied: Sequence[str], new: NewFolder
-    ) -> dict[str, str]:
-        """Return files that do not belong to the new folder's models -> why."""
-        models, facts = self.models.folder.models, self.models.known
-        gone = {*self.models.folder.files}.difference(copied, names.values())
-        gone = {name for name in gone if not new.has(name)}
-        reasons = dict.fromkeys(sorted(gone), "not copied: only models that were replaced read it")
-        if len(facts) == len(models):  # else nobody knows what an unreadable one reads
-            read = self.models.data_of(models)
-            for name in self.models.folder.data_files():
-                if os.path.realpath(self.models.folder.of(name)) not in read:
-                    reasons[name] = "copied, but no model reads it"
-        return reasons
 
     def _entry(
         self,

@@ -69,7 +69,6 @@ class FolderReport:
         again: Bytes that were written again, since a model needs them in another type.
         written: Whether the folder is there.
         target: The target that the folder's layout tells, if no option named one.
-        stale: Files that do not belong to the new models -> why.
     """
 
     command: str
@@ -85,7 +84,6 @@ class FolderReport:
     again: int = 0
     written: bool = False
     target: str | None = None
-    stale: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -155,7 +153,6 @@ class FolderReport:
             rows.append(
                 f"{in_bytes(self.again)} of shared weights are written again, in another type"
             )
-        rows += [f"stale: {file}: {why}" for file, why in self.stale.items()]
         if self.written:
             rows.append(f"{counted(self.copied, 'other file')} copied")
         return tuple(printable(line) for line in (*rows, self.verdict))
@@ -184,7 +181,6 @@ class FolderReport:
             "shared_bytes": self.shared,
             "bytes_written_again": self.again,
             "target": self.target,
-            "stale": dict(self.stale),
         }
 
     def to_json(self) -> str:

@@ -80,7 +80,7 @@ class ModelChecks:
 
     def to_github(self) -> str:
         """Return an annotation for each model that did not pass."""
-        title = "amp-rewrite check-models"
+        title = "amp-rewrite check"
         return "\n".join(
             annotation(_SEVERITY[model.outcome], title, _verdict(model), model.file)
             for model in self.models
@@ -93,7 +93,7 @@ class ModelChecks:
             f"| {_cell(m.file)} | {m.precision or '-'} | {m.outcome} | {_cell(_verdict(m))} |"
             for m in self.models
         ]
-        head = ("### amp-rewrite check-models", "", "| model | type | result | why |")
+        head = ("### amp-rewrite check", "", "| model | type | result | why |")
         return "\n".join((*head, "|---|---|---|---|", *rows, ""))
 
 

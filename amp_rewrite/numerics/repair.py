@@ -14,21 +14,14 @@ from amp_rewrite.errors import OnlyError, OptionError, SaveError
 from amp_rewrite.graph.added import SUFFIX
 from amp_rewrite.graph.io.model_files import Path
 from amp_rewrite.graph.io.paths import path_text
-from amp_rewrite.numerics.judged_types import (
-    JudgedType,
-    float32_form,
-    judged,
-    lost_behind,
-    other_types,
-)
 from amp_rewrite.numerics.repair_report import Repair
-from amp_rewrite.numerics.safety_check import Progress, compared
+from amp_rewrite.numerics.safety_check import Progress, compared, judged, low_nodes
 from amp_rewrite.numerics.scaled_conversion import has_outliers
 from amp_rewrite.numerics.scaled_repair import scaled_form
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
 from amp_rewrite.rewriting.apply.written_metadata import for_model
-from amp_rewrite.rewriting.dangers import odd_types
+from amp_rewrite.rewriting.dangers import form_dangers, odd_types
 from amp_rewrite.rewriting.mend import Mended, mend_types
 from amp_rewrite.rewriting.plan.options import (
     KEEP,
@@ -39,8 +32,8 @@ from amp_rewrite.rewriting.plan.options import (
 )
 from amp_rewrite.rewriting.plan.paint_context import lists_of
 from amp_rewrite.rewriting.raise_dangers import (
-    Variable,
     form_of,
+    lost_in,
     low_of,
     nothing_raised,
     repaired,
@@ -249,13 +242,15 @@ class _Work(NamedTuple):
     def repaired(self, result: RewriteResult, shown_by: str) -> Repair:
         """Return the model in which is float32 what a painting of the form has lost."""
         wide_ends = self.keep_io == FLOAT32.name
-        own, others = JudgedType(self.form, result), other_types(self.form.given, self.options)
-        lost = {name for one in (own, *others) for name in one.lost(wide_ends=wide_ends)}
-        raised = self._raise_lost(own, others, lost)
-        while others and (behind := lost_behind(raised, self.options, wide_ends=wide_ends) - lost):
-            lost |= behind
-            raised = self._raise_lost(own, others, lost)
-        outcome = _repair(own, others, raised, shown_by, wide_ends=wide_ends)
+        raised = repaired(
+            self.form,
+            lost_in(self.form, result.painting, result.context, wide_ends=wide_ends),
+            target=result.context.target,
+            wide_ends=wide_ends,
+            weights=self.weights,
+            mended=self.mended,
+        )
+        outcome = _repair(self.form, result, raised, shown_by, wide_ends=wide_ends)
         if self.scaling is None:
             return replace(outcome, refused=self.refused)
         dangers_of_model = (
@@ -263,24 +258,10 @@ class _Work(NamedTuple):
         )
         return replace(outcome, scaling=self.scaling, dangers=tuple(dangers_of_model))
 
-    def _raise_lost(
-        self, own: JudgedType, others: Sequence[JudgedType], lost: set[Variable]
-    ) -> Raised:
-        bases = [base for one in (own, *others) for base in one.form.context.type_graph.bases]
-        return repaired(
-            self.form.given,
-            bases,
-            lost,
-            target=own.result.context.target,
-            wide_ends=self.keep_io == FLOAT32.name,
-            weights=self.weights,
-            mended=self.mended,
-        )
-
     def verified(self, outcome: Repair, data: Data | None, stress: bool | None) -> Repair:
         """Return a repair with its verdict."""
         verification = compared(
-            float32_form(self.form, other_types(self.form.given, self.options)),
+            self.form,
             outcome.raised.model,
             data,
             self.options,
@@ -292,36 +273,27 @@ class _Work(NamedTuple):
 
 
 def _repair(
-    own: JudgedType,
-    others: Sequence[JudgedType],
-    raised: Raised,
-    shown_by: str,
-    *,
-    wide_ends: bool,
+    form: WideForm, result: RewriteResult, raised: Raised, shown_by: str, *, wide_ends: bool
 ) -> Repair:
-    result = own.result
     context, graph, low = result.context, result.context.type_graph, result.context.given
     assert low is not None, "the form is noted"
-    dangers_of_types = [one.dangers(wide_ends=wide_ends) for one in (own, *others)]
-    names_raised = {danger.node for dangers in dangers_of_types for danger in dangers.raised}
+    target = result.options.chosen_target
+    found = form_dangers(form, result.painting, context, target, wide_ends=wide_ends)
+    names_raised = {danger.node for danger in found.raised}
     of_model = raised.context.type_graph
     names = dict.fromkeys(of_model.node_name(vertex) for vertex in raised.plan.vertices)
     products = np.unique(graph.node[context.on(ListName.ALLOW) & low]).tolist()
     low_now = compute_share(graph, result.painting, products)
     return Repair(
         result.options.precision,
-        result.options.chosen_target,
+        target,
         raised,
-        (
-            *odd_types(raised.mended.odd),
-            *(d for dangers in dangers_of_types for d in dangers.raised),
-        ),
-        tuple(danger for dangers in dangers_of_types for danger in dangers.stay),
+        (*odd_types(raised.mended.odd), *found.raised),
+        found.stay,
         tuple(name for name in names if name not in names_raised),
         shown_by,
-        sum(one.nodes for one in (own, *others)),
+        low_nodes(result),
         1 - low_now if products else 0.0,
         None,
         result,
-        others=tuple(other.result.options.precision for other in others),
     )

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.html_table import HtmlTable, to_html
 from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import VerdictError
@@ -61,8 +60,6 @@ class Repair:
         scaling: What was multiplied by powers of two, or None.
         refused: What leaves the range and is not scaled, where nothing is.
         left: What is not in 16 bits, one line each, where `only` is set; then it is not written.
-        others: Other 16-bit types that the model computes in, which count in `dangers`, `stay` and
-            `nodes`: each was judged by its own rules.
     """
 
     precision: str
@@ -79,7 +76,6 @@ class Repair:
     scaling: Scaling | None = field(default=None, repr=False)
     refused: tuple[Unscaled, ...] = ()
     left: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -89,11 +85,6 @@ class Repair:
     def model(self) -> ir.Model:
         """The repaired model."""
         return self.raised.model
-
-    @property
-    def types(self) -> str:
-        """The 16-bit types that were repaired, in words."""
-        return " and ".join((self.precision, *self.others))
 
     @property
     def changed(self) -> bool:
@@ -147,14 +138,14 @@ class Repair:
         mended += f"; scales of {counted(scales, 'Resize')} restored" if scales else ""
         stored = f", {self.bytes_of_weights:,} bytes of weights" if self.bytes_of_weights else ""
         return (
-            f"{self.nodes_raised} of {self.nodes} nodes raised from {self.types} to float32 "
+            f"{self.nodes_raised} of {self.nodes} nodes raised from {self.precision} to float32 "
             f"({self.share:.1%} of the arithmetic); {counted(self.casts, 'cast')} added, "
             f"{len(self.raised.removed)} removed{stored}{mended}"
         )
 
     def _why_unchanged(self) -> str:
         """Return what is known of a model of which nothing was raised; "" if it fails."""
-        where = f"in {self.types} for {self.target}"
+        where = f"in {self.precision} for {self.target}"
         if self.stay:
             if all(is_end(danger) for danger in self.stay):
                 return f": only inputs and outputs that keep their type are unsafe {where}"
@@ -207,13 +198,12 @@ class Repair:
         Args:
             every: Whether every scaled set has a line.
         """
-        any_type = "16 bits" if self.others else self.precision
         odd = [danger for danger in self.dangers if danger.reason in OF_THE_FILE]
         others = [danger for danger in self.dangers if danger.reason not in OF_THE_FILE]
-        rows = [f"mended: {line}" for line in danger_lines(odd, any_type)]
+        rows = [f"mended: {line}" for line in danger_lines(odd, self.precision)]
         scaled = scaling_record(self.scaling, self.refused)
         rows += () if scaled is None else scaled.lines(every=every)
-        rows += [f"raised: {line}" for line in danger_lines(others, any_type)]
+        rows += [f"raised: {line}" for line in danger_lines(others, self.precision)]
         if self.measured:
             names = ", ".join(self.measured[:_NAMED])
             more = len(self.measured) - _NAMED
@@ -222,9 +212,10 @@ class Repair:
         ends = [danger for danger in self.stay if is_end(danger)]
         inside = [danger for danger in self.stay if not is_end(danger)]
         rows += [
-            f"stays: {line}; --keep-io float32 raises it" for line in danger_lines(ends, any_type)
+            f"stays: {line}; --keep-io float32 raises it"
+            for line in danger_lines(ends, self.precision)
         ]
-        rows += [f"stays: {line}" for line in danger_lines(inside, any_type)]
+        rows += [f"stays: {line}" for line in danger_lines(inside, self.precision)]
         rows += [f"--only: {line}" for line in self.left]
         if self.raised.plan.ranks:
             rows.append(axes_line(len(self.raised.plan.ranks)))
@@ -242,7 +233,6 @@ class Repair:
             "changed": self.changed,
             "ok": self.ok,
             "precision": self.precision,
-            "others": list(self.others),
             "target": self.target,
             "nodes": self.nodes,
             "nodes_raised": self.nodes_raised,
@@ -261,9 +251,3 @@ class Repair:
     def to_json(self) -> str:
         """Return the report as JSON text."""
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
-
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: what was raised and why."""
-        rows = [(d.node, d.op, d.words, d.detail) for d in self.dangers]
-        table = HtmlTable(("raised", "operator", f"in {self.types} it", "more"), rows)
-        return to_html(self.headline, () if self.verdict is None else (self.verdict,), (table,))

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
+import numpy as np
+
 from amp_rewrite.base import arguments
-from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.flat_proto import FlatProto
-from amp_rewrite.numerics.judged_types import (
-    JudgedType,
-    float32_form,
-    judged,
-    other_types,
-    unjudged_types,
-)
 from amp_rewrite.numerics.safety_report import SafetyReport
-from amp_rewrite.rewriting.api import rewrite
+from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
-from amp_rewrite.rewriting.dangers import Danger, dangers, odd_types
+from amp_rewrite.rewriting.dangers import dangers, form_dangers, odd_types
 from amp_rewrite.rewriting.mend import mend_types
+from amp_rewrite.rewriting.paint.given_notes import given_notes
 from amp_rewrite.rewriting.plan.options import (
     KEEP,
     Changes,
@@ -30,9 +26,9 @@ from amp_rewrite.rewriting.plan.options import (
     with_option_names,
 )
 from amp_rewrite.rewriting.plan.paint_context import lists_of
-from amp_rewrite.rewriting.raise_dangers import form_of, low_of
+from amp_rewrite.rewriting.raise_dangers import form_of, low_of, low_types
 from amp_rewrite.rewriting.read_source import read_source
-from amp_rewrite.runtimes.ort.isolated_load import LoadResult, load_of_source
+from amp_rewrite.runtimes.ort.isolated_load import load_of_source
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
@@ -90,74 +86,49 @@ def check(
         from amp_rewrite.numerics.compare.verify import device_providers
 
         device_providers(devices)
-    return Checked.of(model, run=run).judge(
-        chosen, data, stress=stress, providers=devices, progress=progress
+    mended = mend_types(read_source(model, inline_functions=True))
+    flat, odd = mended.flat, odd_types(mended.odd)
+    low, loading = low_of(flat), load_of_source(model) if run else None
+    chosen = replace(chosen, strict=False, store=FLOAT32.name)
+    if low is None:
+        report = _of_float32(flat, for_model(chosen, flat))
+        report = replace(report, is_run=run, loading=loading)
+        return replace(report, computes=report.precision, dangers=odd) if odd else report
+    chosen = for_model(replace(chosen, precision=low.name), flat)
+    flat.customs = lists_of(chosen).customs
+    form = form_of(flat, low)
+    result, shown = judged(form, chosen), None
+    if run and (devices or loading is None or not loading.lacks_operator):
+        ways: dict[str, Any] = {"stress": stress, "providers": devices, "progress": progress}
+        shown = compared(form, form.given_model, data, chosen, **ways)
+    context, target = result.context, chosen.chosen_target
+    found = form_dangers(form, result.painting, context, target, wide_ends=False)
+    return SafetyReport(
+        low.name,
+        target,
+        low.name,
+        low_nodes(result),
+        (*odd, *found.raised, *found.stay),
+        shown,
+        result,
+        is_run=run,
+        loading=loading,
+        unjudged={other.name: n for other, n in low_types(flat).items() if other != low},
     )
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A model that was read, to be judged for one target or for several.
+def judged(form: WideForm, options: RewriteOptions) -> RewriteResult:
+    """Return what the rules leave of the painting that a model came with."""
+    return rewrite_freely(form.model, replace(options, overflow=KEEP))
 
-    Attributes:
-        flat: The model, its types mended.
-        low: Its 16-bit type; None if it has none.
-        odd: What was at odds in the file.
-        is_run: Whether it is to be run.
-        loading: What ONNX Runtime made of the model; None if that was not asked.
-    """
 
-    flat: FlatProto
-    low: DType | None
-    odd: tuple[Danger, ...]
-    is_run: bool
-    loading: LoadResult | None
-
-    @staticmethod
-    def of(model: Source, *, run: bool) -> Checked:
-        """Read a model and, if it is to be run, let ONNX Runtime load it.
-
-        Raises:
-            AmpError: The model is wrong.
-        """
-        mended = mend_types(read_source(model, inline_functions=True))
-        flat, loading = mended.flat, load_of_source(model) if run else None
-        return Checked(flat, low_of(flat), odd_types(mended.odd), run, loading)
-
-    def judge(
-        self,
-        options: RewriteOptions,
-        data: Data | None,
-        *,
-        stress: bool | None,
-        providers: Sequence[str] = (),
-        progress: Progress | None = None,
-    ) -> SafetyReport:
-        """Tell whether the model is safe on the target of the options; arguments: `check`."""
-        flat, low, odd = self.flat, self.low, self.odd
-        options = replace(options, strict=False, store=FLOAT32.name)
-        if low is None:
-            report = _of_float32(flat, for_model(options, flat))
-            report = replace(report, is_run=self.is_run, loading=self.loading)
-            return replace(report, computes=report.precision, dangers=odd) if odd else report
-        chosen = for_model(replace(options, precision=low.name), flat)
-        flat.customs = lists_of(chosen).customs
-        form = form_of(flat, low)
-        own, others = JudgedType(form, judged(form, chosen)), other_types(flat, chosen)
-        shown = None
-        lacks = self.loading is not None and self.loading.lacks_operator
-        if self.is_run and (providers or not lacks):
-            given_model = form.given_model
-            ways: dict[str, Any] = {"stress": stress, "providers": providers, "progress": progress}
-            shown = compared(float32_form(form, others), given_model, data, chosen, **ways)
-        report = _of_low(own, others, low, shown)
-        return replace(
-            report,
-            dangers=(*odd, *report.dangers),
-            unjudged=unjudged_types(flat, chosen, others),
-            is_run=self.is_run,
-            loading=self.loading,
-        )
+def low_nodes(result: RewriteResult) -> int:
+    """Return how many nodes of a model in 16 bits compute in the type that was judged."""
+    low, graph = result.context.given, result.context.type_graph
+    if low is None:
+        return 0
+    notes = given_notes(graph.flat)
+    return len({notes[n].node for n in np.unique(graph.node[low]).tolist()} - {ABSENT})
 
 
 def compared(
@@ -195,20 +166,3 @@ def _of_float32(flat: FlatProto, options: RewriteOptions) -> SafetyReport:
     target = options.chosen_target
     found_dangers = dangers(result.context, result.painting, target)
     return SafetyReport(options.precision, target, FLOAT32.name, 0, found_dangers, None, result)
-
-
-def _of_low(
-    own: JudgedType, others: Sequence[JudgedType], low: DType, shown: VerifyReport | None
-) -> SafetyReport:
-    every = [danger for one in (own, *others) for danger in chain(*one.dangers(wide_ends=False))]
-    target = own.result.options.chosen_target
-    return SafetyReport(
-        low.name,
-        target,
-        low.name,
-        own.nodes,
-        tuple(every),
-        shown,
-        own.result,
-        others={other.result.options.precision: other.nodes for other in others},
-    )

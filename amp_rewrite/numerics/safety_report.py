@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from amp_rewrite import targets
-from amp_rewrite.base.html_table import HtmlTable, to_html
 from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
@@ -52,8 +51,6 @@ class SafetyReport:
             run, or an object of 2 GiB or more.
         unjudged: Another 16-bit type that the model has beside `precision` -> how many results of
             nodes have it; of those nothing is said.
-        others: Another 16-bit type that was judged by its own rules -> how many nodes compute in
-            it. The dangers of all types are in `dangers`.
     """
 
     precision: str
@@ -66,7 +63,6 @@ class SafetyReport:
     is_run: bool = True
     loading: LoadResult | None = None
     unjudged: Mapping[str, int] = field(default_factory=dict[str, int])
-    others: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -121,11 +117,6 @@ class SafetyReport:
         return tuple(d for d in self.dangers if d.because not in named)
 
     @property
-    def types(self) -> str:
-        """The 16-bit types that were judged, in words."""
-        return " and ".join((self.precision, *self.others))
-
-    @property
     def verdict(self) -> str:
         """Whether it is safe, in one line; it begins with what ONNX Runtime says if it refuses."""
         words = self._of_float32() if self.computes == FLOAT32.name else self._of_low()
@@ -140,7 +131,7 @@ class SafetyReport:
         return words if self.is_run else f"{words}; not run"
 
     def _of_low(self) -> str:
-        where = f"in {self.types} for {self.target}"
+        where = f"in {self.precision} for {self.target}"
         if self.failures:
             doubt = "" if self.doubt is None else f"; in doubt: {self.doubt}"
             return f"Wrong {where}: {self.failures[0]}{doubt}"
@@ -174,7 +165,6 @@ class SafetyReport:
             "is_run": self.is_run,
             "loading": None if self.loading is None else asdict(self.loading),
             "unjudged": dict(self.unjudged),
-            "others": dict(self.others),
         }
 
     def to_json(self) -> str:
@@ -189,12 +179,6 @@ class SafetyReport:
         """Return the lines below the verdict, whatever their length."""
         return tuple(printed(lambda console: _print_details(self, console), _WHOLE).splitlines())
 
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: the verdict, what a run showed, and the dangers."""
-        rows = [(d.node, d.op, d.words, d.detail) for d in self.roots]
-        table = HtmlTable(("node", "operator", f"in {self.precision} it", "more"), rows)
-        return to_html(self.verdict, self.failures, (table,))
-
 
 def print_safety(report: SafetyReport, console: Console) -> None:
     """Print the verdict, what a run showed, and what the rules flag."""
@@ -204,19 +188,17 @@ def print_safety(report: SafetyReport, console: Console) -> None:
 
 def _print_details(report: SafetyReport, console: Console) -> None:
     """Print what a run showed, and what the rules flag."""
-    nodes = "".join(f" and {count} in {name}" for name, count in report.others.items())
-    nodes = f"{counted(report.nodes, 'node')} in {report.precision}{nodes}"
-    where = f"{nodes}, target {report.target}"
+    nodes = counted(report.nodes, "node")
+    where = f"{nodes} in {report.precision}, target {report.target}"
     if report.computes == FLOAT32.name:
         where = f"no 16-bit nodes; rules for {report.precision}, target {report.target}"
     console.print(where)
     for name, count in report.unjudged.items():
-        why = f"which cannot become float32, or in which target {report.target} does not compute"
-        console.print(f"not judged: {counted(count, 'value')} in {name}, {why}")
+        why = f"only those in {report.precision} are judged"
+        console.print(f"not judged: {counted(count, 'value')} in {name}; {why}")
     if report.run is not None:
         _print_run(report, report.run, console)
-    any_type = "16 bits" if report.others else report.precision
-    for line in danger_lines(report.dangers, any_type):
+    for line in danger_lines(report.dangers, report.precision):
         console.print(f"  risk: {line}")
     loading = report.loading
     if loading is not None and loading.said and report.refused is None and report.unrun is None:

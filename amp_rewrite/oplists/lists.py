@@ -101,24 +101,6 @@ class OpLists:
         )
         return OpLists(low_dtype(precision).name, targets.find(target).name, tuple(entries))
 
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: which operators are on which list."""
-        from amp_rewrite.base.html_table import HtmlTable, to_html
-
-        title = f"op lists for {self.precision}, target {self.target}, level {self.level}"
-        keys_of = {name: {e.key for e in self.entries if e.list is name} for name in ListName}
-        rows = [
-            (str(name), len(keys), ", ".join(sorted("::".join(filter(None, key)) for key in keys)))
-            for name, keys in keys_of.items()
-            if keys
-        ]
-        nodes = [(rule.node, str(rule.list), rule.why) for rule in self.node_rules]
-        tables = (
-            HtmlTable(("list", "number", "operators"), rows),
-            HtmlTable(("node", "list", "why"), nodes),
-        )
-        return to_html(title, self.files, tables)
-
     @property
     def force_all(self) -> bool:
         """Whether every operator is painted, whatever its list."""

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from amp_rewrite.graph.elements import FLOAT32_TYPES, element
+from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.flat import MAIN
-from amp_rewrite.graph.infer import infer
 from amp_rewrite.graph.io.load import Source, load
-from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.converted_file import FileConversion
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
@@ -80,7 +78,7 @@ def evidence_of(conversion: FileConversion, output: Path, *, written: bool) -> E
         names=Names(model.name, output.name, tuple(path.name for path in data), written),
         sizes=sizes_of(model, result.flat, result.plan, output if written else None),
         verification=None if outcome is None else outcome.verification,
-        histograms=measured(conversion.source, result, data) if data else {},
+        histograms=measured(conversion.source, result, data or None) if data or outcome else {},
         tuning=None if outcome is None else outcome.tuning,
         remarks=() if outcome is None or outcome.unmet is None else (outcome.unmet,),
         against=None if outcome is None else outcome.nothing_left,
@@ -109,28 +107,3 @@ def _made_up(model: Source, result: RewriteResult) -> Iterator[Feeds]:
     loaded = load(model)
     inputs = PlausibleInputs.of(loaded, ranges=result.options.ranges)
     yield inputs.runnable(Evaluator(loaded).run)[1]
-
-
-def differing(result: RewriteResult, rewritten: Path) -> tuple[str, ...]:
-    """Return the nodes whose results have another type in a file than a rewrite gives them.
-
-    Raises:
-        LoadError: The file cannot be read.
-    """
-    other_flat, flat = read_flat(rewritten), result.flat
-    types_before, types = result.context.type_graph.types, infer(other_flat)
-    number_of = {name: node for node, name in enumerate(other_flat.node_names)}
-    retyped, low = frozenset(result.plan.retyped), result.context.low.number
-
-    def differs(before: int, after: int) -> bool:
-        if types_before[before] not in FLOAT32_TYPES:
-            return False
-        return (before in retyped) != (element(types[after]) == low)
-
-    names = [name for name in flat.node_names if name in number_of]
-    nodes = [node for node, name in enumerate(flat.node_names) if name in number_of]
-    return tuple(
-        name
-        for name, node in zip(names, nodes, strict=True)
-        if any(map(differs, flat.outputs_of(node), other_flat.outputs_of(number_of[name])))
-    )

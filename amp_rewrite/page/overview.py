@@ -10,11 +10,10 @@ from amp_rewrite.base.printable import counted, in_bytes, printable
 from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
 from amp_rewrite.page.evidence import Evidence, Judgement
 from amp_rewrite.page.node_table import KEPT, cause_of, is_drawn, precision_of
-from amp_rewrite.page.pictures import short
 from amp_rewrite.rewriting.report.gains import Sizes, headline
 from amp_rewrite.rewriting.report.next_steps import next_steps
 from amp_rewrite.rewriting.report.phrases import plain_phrase
-from amp_rewrite.rewriting.report.report_lines import device_lines, unmatched_line
+from amp_rewrite.rewriting.report.report_lines import unmatched_line
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
 _MOST_OPERATORS = 4
@@ -43,9 +42,6 @@ def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
             )
         ),
         "remarks": _texts((*judged.remarks, *_measured_lines(verification), *_remarks(report))),
-        "file": printable(evidence.names.output),
-        "worst": None if verification is None else short(verification.worst),
-        "size": None if evidence.sizes is None else evidence.sizes.after,
         "causes": causes(report),
         "next": [{"why": printable(s.why), "command": printable(s.command)} for s in judged.next],
     }
@@ -178,15 +174,6 @@ def _doubtful_lines(report: Report) -> Iterator[str]:
 def _remarks(report: Report) -> Iterator[str]:
     if report.opset_raised is not None and report.opset_raised.before != report.opset:
         yield f"The opset was raised from {report.opset_raised.before} to {report.opset}."
-    if report.alignment:
-        first = report.alignment[0]
-        yield (
-            f"{counted(len(report.alignment), 'layer')} without tensor-core alignment (multiples "
-            f"of {first.multiple}), first {first.node} "
-            f"({first.dimension} {first.length})."
-        )
-    for line in device_lines(report.precision, report.batch_multiple):
-        yield f"{line}."
     if report.scaling is not None:
         yield from report.scaling.lines(every=True)
 

@@ -10,7 +10,6 @@ from amp_rewrite.base.version import __version__
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 from amp_rewrite.page.columns import NONE, Columns, Strings
-from amp_rewrite.page.comparison import Other, comparison_table
 from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.grouping import Group, group_nodes
 from amp_rewrite.page.node_table import is_drawn, tabulate_nodes
@@ -18,9 +17,9 @@ from amp_rewrite.page.overview import overview
 from amp_rewrite.page.pictures import error_table, histogram_table, search_table, type_range
 from amp_rewrite.page.value_table import (
     tabulate_attributes,
+    tabulate_constants,
     tabulate_ports,
     tabulate_values,
-    tabulate_weights,
 )
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.report.rewrite_report import Report
@@ -36,9 +35,7 @@ _MOST_ENDS = 24
 """How many inputs, or outputs, stand in the graph one by one: a training step has hundreds."""
 
 
-def page_data(
-    result: RewriteResult, report: Report, evidence: Evidence, other: Other | None = None
-) -> dict[str, Any]:
+def page_data(result: RewriteResult, report: Report, evidence: Evidence) -> dict[str, Any]:
     """Return what the page shows, as JSON has it; names in it are printable."""
     flat, strings = result.flat, Strings()
     drawn = [is_drawn(node) for node in report.nodes]
@@ -71,8 +68,7 @@ def page_data(
         "ends": ends,
         "values": tabulate_values(result, strings),
         "ports": tabulate_ports(result),
-        "weights": tabulate_weights(result, strings),
-        "comparison": comparison_table(result, other, strings),
+        "constants": tabulate_constants(flat, strings),
         "edges": tabulate_edges(result, drawn),
         "functions": _function_nodes(flat),
         "pictures": pictures,

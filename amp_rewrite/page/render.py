@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from amp_rewrite.page.comparison import Other
 from amp_rewrite.page.document import PLOTS, SHARED_SCRIPTS, SHARED_STYLES, document, static
 from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.page_data import page_data
@@ -20,24 +19,18 @@ STYLES = (*SHARED_STYLES, "page.css")
 
 SCRIPTS = (
     *("model.js", "reasons.js", "layout.js", "drawing.js", "view.js", *SHARED_SCRIPTS),
-    *("charts.js", "panel.js", "finder.js", "overview.js", "comparison.js", "page.js"),
+    *("charts.js", "panel.js", "finder.js", "overview.js", "page.js"),
 )
 """The page's own scripts, in the order in which they rely on each other."""
 
 
-def write_page(
-    path: Path,
-    result: RewriteResult,
-    report: Report,
-    evidence: Evidence,
-    other: Other | None = None,
-) -> None:
+def write_page(path: Path, result: RewriteResult, report: Report, evidence: Evidence) -> None:
     """Write the page of a rewrite, as a whole or not at all.
 
     Raises:
         SaveError: The file cannot be written.
     """
-    write_text(path, render(page_data(result, report, evidence, other)))
+    write_text(path, render(page_data(result, report, evidence)))
 
 
 def render(data: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What the page knows of values: types before and after, shapes, attributes, and weights."""
+"""What the page knows of values: types before and after, shapes, attributes, and constants."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.graph.elements import FLOAT32_TYPES, element, tensor
+from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor
 from amp_rewrite.graph.flat import ABSENT, Attribute, FlatGraph, Tensor
 from amp_rewrite.graph.sizes import Shape
-from amp_rewrite.graph.streams import Stream
-from amp_rewrite.numerics.ranges.histograms import Tally
 from amp_rewrite.page.columns import NONE, Columns, Strings
-from amp_rewrite.page.pictures import short
 from amp_rewrite.rewriting.api import RewriteResult
 
 _NAMES = {FLOAT32.onnx: FLOAT32.name, "double": "float64"}
@@ -25,13 +22,6 @@ _FEW = 8
 
 _LONGEST = 160
 """Characters of an attribute that are shown."""
-
-_SAMPLE, _LOOKED_AT = 1 << 16, 1 << 25
-"""Elements of a weight that are looked at, at most, and of all weights together: 32 MiB of them
-take half a second."""
-
-_PIECES = 16
-"""Of a longer weight, places all over it that are looked at."""
 
 
 def tabulate_values(result: RewriteResult, strings: Strings) -> Columns:
@@ -144,25 +134,13 @@ def _elements_said(elements: Any) -> str:
     return f"[{', '.join(shown)}]"
 
 
-def tabulate_weights(result: RewriteResult, strings: Strings) -> Columns:
-    """Return a row for each constant that a node reads: its size, its range, its histogram.
-
-    Of a large one a sample is looked at, spread all over it; `seen` says how many elements.
-    """
-    flat = result.flat
+def tabulate_constants(flat: FlatGraph, strings: Strings) -> Columns:
+    """Return a row for each constant that a node reads, with its elements if they are few."""
     rows = list(_constants(flat))
-    most = max(_FEW, min(_SAMPLE, _LOOKED_AT // max(1, len(rows))))
-    columns: Columns = {name: [] for name in _WEIGHT_COLUMNS}
-    for value, held in rows:
-        for name, entry in _weight_row(flat, value, held, most, strings).items():
-            columns[name].append(entry)
-    return columns
-
-
-_WEIGHT_COLUMNS = (
-    *("value", "count", "seen", "said", "first", "counts", "zeros", "nonfinite"),
-    *("smallest", "largest"),
-)
+    return {
+        "value": [value for value, _ in rows],
+        "said": [strings.number(_few_elements(held)) for _, held in rows],
+    }
 
 
 def _constants(flat: FlatGraph) -> Iterator[tuple[int, Tensor]]:
@@ -173,45 +151,11 @@ def _constants(flat: FlatGraph) -> Iterator[tuple[int, Tensor]]:
             yield value, held
 
 
-def _weight_row(
-    flat: FlatGraph, value: int, held: Tensor, most: int, strings: Strings
-) -> dict[str, Any]:
-    tally, seen, said = Tally(), 0, None
-    name = type_name(tensor(int(held.dtype)))
-    if held.size <= _FEW and name != "string":
-        said = _elements_said(np.asarray(held.numpy()).ravel())
-    if name in _FLOATS:
-        for block in _sample(flat.elements(held), most):
-            tally.add(block)
-            seen += block.size
-    histogram = tally.histogram()
-    return {
-        "value": value,
-        "count": held.size,
-        "seen": seen,
-        "said": strings.number(said),
-        "first": histogram.first,
-        "counts": list(histogram.counts),
-        "zeros": histogram.zeros,
-        "nonfinite": histogram.nonfinite,
-        "smallest": short(histogram.smallest),
-        "largest": short(histogram.largest),
-    }
-
-
-_FLOATS = ("float32", "float16", "bfloat16", "float64")
-
-
-def _sample(stream: Stream, most: int) -> Iterator[Any]:
-    """Yield elements of a stream: all of a short one, else pieces all over it."""
-    stream = stream.at_hand()
-    if stream.count <= most:
-        yield from stream.blocks()
-        return
-    length = max(1, most // _PIECES)
-    for piece in range(_PIECES):
-        first = (stream.count - length) * piece // (_PIECES - 1)
-        yield from stream.blocks(first, length)
+def _few_elements(held: Tensor) -> str | None:
+    is_text = type_name(tensor(int(held.dtype))) == "string"
+    if held.size > _FEW or is_text:
+        return None
+    return _elements_said(np.asarray(held.numpy()).ravel())
 
 
 def _shape(shape: Shape | None, strings: Strings) -> int:
@@ -220,9 +164,3 @@ def _shape(shape: Shape | None, strings: Strings) -> int:
     return strings.number(
         "\N{MULTIPLICATION SIGN}".join("?" if d is None else str(d) for d in shape)
     )
-
-
-def element_name(type_string: str | None) -> str | None:
-    """Return the name of the element type inside a type string; None if it has none."""
-    number = None if type_string is None else element(type_string)
-    return None if number is None else type_name(tensor(number))

@@ -42,10 +42,9 @@ from amp_rewrite.rewriting.plan.options import (
 from amp_rewrite.rewriting.plan.overflows import overflows
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context
 from amp_rewrite.rewriting.read_source import is_object, mentions, read_source
-from amp_rewrite.rewriting.report.activation_products import first_likely_overflow
 from amp_rewrite.rewriting.report.both_types import growth_warning
 from amp_rewrite.rewriting.report.log_folder import log_folder, write_report
-from amp_rewrite.rewriting.report.shortcomings import unmatched_warning
+from amp_rewrite.rewriting.report.shortcomings import first_likely_overflow, unmatched_warning
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.dataflow import TypeGraph
@@ -125,10 +124,6 @@ class RewriteResult(Planned):
         noted = written_metadata(self.flat, self.plan, self.options.chosen_target)
         return noted if self.scaling is None else {**noted, EXPONENTS_KEY: self.scaling.note}
 
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: the report."""
-        return self.report._repr_html_()  # pyright: ignore[reportPrivateUsage] its notebooks' name
-
     @property
     def painted(self) -> tuple[TypeGraph, Painting, CastPlan]:
         """The type graph, what is low in it, and what changes."""
@@ -149,7 +144,7 @@ class RewriteResult(Planned):
         return self._reported()
 
     def report_of_sizes(self, dims: Mapping[str, int] | None = None) -> Report:
-        """Return the report with the sizes of casts and regions that onnx's inference finds, too.
+        """Return the report with the sizes of casts that onnx's inference finds, too.
 
         Args:
             dims: Lengths of free dimensions by the names that the inputs give them, None for those
@@ -164,7 +159,7 @@ class RewriteResult(Planned):
         return self._reported(self._sizes(shapes, self.plan.inner))
 
     def report_of_run(self, shapes: Mapping[str, Shape]) -> Report:
-        """Return the report with the sizes that casts and regions had in a run of the model.
+        """Return the report with the sizes that casts had in a run of the model.
 
         Args:
             shapes: The shapes of the values of the main graph by name, as the model before the
@@ -412,8 +407,7 @@ def _warn(result: RewriteResult) -> None:
     """Tell what users may have meant otherwise.
 
     That is rules about nodes that match nothing, a file that grows by weights that are stored in
-    both types, and the first node that an estimate keeps float32,
-    or that may overflow: a range or data may know better.
+    both types, and the first node that an estimate keeps float32: a range or data may know better.
     """
     unmatched = unmatched_warning(result.context)
     if unmatched is not None:
@@ -421,7 +415,7 @@ def _warn(result: RewriteResult) -> None:
     growth = growth_warning(result.flat, result.plan)
     if growth is not None:
         warnings.warn(growth, AmpWarning, stacklevel=5)
-    overflow = first_likely_overflow(result.context, result.painting)
+    overflow = first_likely_overflow(result.context)
     if overflow is not None:
         remedy = "give --input-range NAME=LOW:HIGH, or calibrate on your data"
         warnings.warn(f"by an estimate, {overflow}; {remedy}", AmpWarning, stacklevel=5)

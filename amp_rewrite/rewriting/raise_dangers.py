@@ -7,7 +7,7 @@ model as it came: the rest stays byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from amp_rewrite.dtypes import FLOAT32, LOW, DType
@@ -63,8 +63,7 @@ def form_of(flat: FlatProto, low: DType) -> WideForm:
 
 
 def repaired(
-    flat: FlatProto,
-    lows: Sequence[DType],
+    form: WideForm,
     lost: AbstractSet[Variable],
     *,
     target: Target | None,
@@ -75,9 +74,8 @@ def repaired(
     """Return a model in which some of its 16-bit variables are float32.
 
     Args:
-        flat: The model.
-        lows: The 16-bit types that it computes in.
-        lost: What becomes float32: what `lost_in` finds for each of these types.
+        form: The model and its float32 form.
+        lost: What becomes float32: what `lost_in` finds.
         target: The one that the result is for.
         wide_ends: Whether graph inputs and outputs become float32.
         weights: "convert" stores weights of what is raised as float32; "cast" leaves them as they
@@ -87,6 +85,7 @@ def repaired(
     Raises:
         InvariantError: Something that was to be raised is not: a defect of this package.
     """
+    flat, lows = form.given, form.context.type_graph.bases
     boundary = (*flat.main.inputs, *flat.main.outputs) if wide_ends else ()
     ends = [value for value in boundary if not flat.is_initializer(value)]
     converts = weights == "convert"

@@ -8,11 +8,9 @@ from pathlib import Path
 import low_models
 import onnx
 import pytest
-from rewrite_text import parse
 
 from amp_rewrite.cli.common import DONE, NOT_STRICT, WRONG_USAGE
 from amp_rewrite.cli.main import main
-from amp_rewrite.targets import TARGETS
 
 
 @pytest.fixture
@@ -74,39 +72,3 @@ def test_a_page_is_written_and_never_over_the_model(
     assert "unsafe in float16" in page.read_text("utf-8")
     assert run("check", model, "--no-run", "--html", model) == WRONG_USAGE
     assert "the page would overwrite a model" in capsys.readouterr().err
-
-
-def test_every_target_gets_a_row(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = model.with_name("report.json")
-    words = ("--target", "All", "--no-run", "--report", report)
-    assert run("check", model, *words) == NOT_STRICT
-    out = capsys.readouterr().out
-    told = {row["target"]: row for row in json.loads(report.read_text())["targets"]}
-    assert set(told) == {target.name for target in TARGETS} - {"schema"}
-    assert all(name in out for name in told)
-    assert "right on no target, by the rules alone; not run" in out
-    assert told["cuda"]["share"] > 0
-    assert "Pow" in told["cuda"]["why_not"]
-    assert told["openvino"]["why_not"] == "the target does not compute in float16"
-    assert told["openvino"]["share"] is None
-
-
-def test_a_right_model_is_right_where_its_kernels_are(
-    model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source, made = model.with_name("small.onnx"), model.with_name("made.onnx")
-    text = "g (float[2, 8] x) => (float[2, 8] y) { m = MatMul (x, x)  y = Relu (m) }"
-    source.write_bytes(parse(text.replace("[2, 8]", "[8, 8]")).SerializeToString())
-    assert run("convert", source, "-o", made, "--target", "any", "--quiet") == DONE
-    assert run("check", made, "--target", "all") == DONE
-    out = capsys.readouterr().out
-    assert "right on cuda" in out
-    row = next(line for line in out.splitlines() if line.startswith("webgpu"))
-    assert row.split() == ["webgpu", "yes", "100.0%", "in", "float16", "yes"]
-
-
-def test_all_targets_are_for_one_model(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("check", model.parent, "--target", "all") == WRONG_USAGE
-    assert "--target all is for one model; found a folder" in capsys.readouterr().err
-    assert run("convert", model, "-o", "x.onnx", "--target", "all") == WRONG_USAGE
-    assert "unknown target; found 'all'" in capsys.readouterr().err

@@ -59,19 +59,6 @@ def test_all_commands_are_offered_without_loading_any(
     assert completed("amp-rewrite ", monkeypatch, capsys) == list(COMMANDS)
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
-def test_every_shell_gets_a_script(
-    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv(VARIABLE, f"source_{shell}")
-    with pytest.raises(SystemExit) as done:
-        main([])
-    assert not done.value.code
-    script = capsys.readouterr().out
-    assert f"complete_{shell}" in script
-    assert "amp-rewrite" in script
-
-
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_bash_runs_the_script(tmp_path: Path) -> None:
     program = tmp_path / "amp-rewrite"

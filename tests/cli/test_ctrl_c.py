@@ -26,7 +26,7 @@ COMMANDS = {
     "localise": "localise m.onnx low.onnx --data data --report r.json",
     "tune": "tune m.onnx --data data -o list.yaml --rtol 1e-9",
     "verify": "verify m.onnx low.onnx --report r.json",
-    "report": "report m.onnx low.onnx -o page.html",
+    "a dry run": "convert m.onnx --dry-run --html page.html --verify",
     "inputs": "inputs m.onnx -o made/",
     "run": "run m.onnx --data data/0.npz -o out.npz --report r.json",
 }

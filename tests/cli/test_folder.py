@@ -73,7 +73,6 @@ def test_check_and_repair_take_a_folder(tmp_path: Path, capsys: pytest.CaptureFi
     [
         (("convert", "IN", "-o", "OUT", "--data", "x.npz"), "--data is about one model"),
         (("convert", "IN", "-o", "OUT", "--html", "p.html"), "--html is about one model"),
-        (("convert", "IN", "-o", "-"), "standard output takes a model, not a folder"),
         (("convert", "IN"), "missing -o OUTPUT"),
         (("convert", "IN", "-o", "OUT", "--report", "IN/r.json"), "the report would lie in"),
         (

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from amp_rewrite.cli.command_table import COMMANDS, command
 from amp_rewrite.cli.help_groups import GROUPS, MAIN
-from amp_rewrite.cli.main import app, main
+from amp_rewrite.cli.main import app
 
 FIRST = ["--precision", "--target", "--output", "--data", "--rtol", "--help"]
 """What `convert --help` begins with; the order is that of the groups' rows."""
@@ -63,22 +63,6 @@ def test_every_option_is_shown_once(name: str) -> None:
 def test_a_group_has_no_option_that_no_command_has() -> None:
     known = {option.name for name in COMMANDS for option in options_of(name)}
     assert {name for names in GROUPS.values() for name in names} <= known
-
-
-def test_an_option_stands_in_one_group() -> None:
-    names = [name for group in GROUPS.values() for name in group]
-    assert sorted(set(names)) == sorted(names)
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_a_help_is_as_wide_as_the_terminal(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    with pytest.raises(SystemExit):
-        main(["train-step", "--help"])
-    longest = max(len(line) for line in capsys.readouterr().out.splitlines())
-    assert width - 15 < longest <= width
 
 
 VALUES = ("x", "1", "0.5", "text")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 from pathlib import Path
@@ -85,15 +84,6 @@ def test_ranges_that_the_user_knows_hold() -> None:
     assert (image.min() >= 0, image.max() <= 1, image.max() > 0.5) == (True, True, True)
 
 
-def test_a_dash_is_standard_output(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert run("inputs", "demo.onnx", "-o", "-") == 0
-    assert np.load(io.BytesIO(capfdbinary.readouterr().out))["image"].shape == (1, 3, 32, 32)
-
-
-LISTS = """<ir_version: 9, opset_import: ["" : 17]>
-g (seq(float[1]) parts) => (int64 n) { n = SequenceLength(parts) }"""
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -112,13 +102,6 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
     with pytest.raises(AssertionError, match=said):
         raise AssertionError(capsys.readouterr().err)
     assert sorted(p.name for p in Path().rglob("*.npz")) == ["real.npz"]
-
-
-def test_lists_of_tensors_have_no_room_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    onnx.save(onnx.parser.parse_model(LISTS), "lists.onnx")
-    assert run("inputs", "lists.onnx", "-o", "x.npz") == 1
-    assert "parts: an .npz file holds arrays alone; found a list" in capsys.readouterr().err
-    assert not Path("x.npz").exists()
 
 
 def test_the_demo_writes_its_model_and_data_and_shows_no_error_that_is_none(

@@ -8,7 +8,6 @@ import onnx.parser
 import pytest
 
 from amp_rewrite.cli import main
-from amp_rewrite.cli.common import seconds
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[2,4] x) => (float[2,4] y) <float[4,4] w = {W}, float[4,4] v = {V}, float[4,4] u = {U}> {
@@ -123,14 +122,6 @@ def test_verify_stresses_data_if_asked_to(late, capsys):
     assert "not a duration" in capsys.readouterr().err
 
 
-def test_a_quiet_command_prints_nothing(files, capsys):
-    arguments = ("--data", files / "data", "-o", files / "o.yaml", "--quiet")
-    assert run("calibrate", files / "m.onnx", *arguments) == 0
-    assert run("tune", files / "m.onnx", *arguments) == 0
-    captured = capsys.readouterr()
-    assert captured.out == captured.err == ""
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
@@ -150,10 +141,3 @@ def test_mistakes_are_one_line_and_leave_no_file(files, capsys, arguments, statu
     assert "Traceback" not in error
     assert not (files / "o.yaml").exists()
     assert (files / "m.onnx").read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("text", "number"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), (" 2 M ", 120)]
-)
-def test_durations(text, number):
-    assert seconds(text) == number

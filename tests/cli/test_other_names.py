@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from amp_rewrite.cli.main import app
 from amp_rewrite.cli.other_names import understood
+from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.save import save
 
 
@@ -97,3 +98,15 @@ def test_compare_compares_two_models(model: str) -> None:
     status, output = run("compare", model, "out.onnx")
     assert status == 0
     assert "against the original" in output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["convert", "-", "-o", "low.onnx"], "- for a stream was removed in 0.1.0"),
+        (["report", "m.onnx"], "the command report was removed in 0.1.0"),
+    ],
+)
+def test_what_was_removed_is_answered(words: list[str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        understood(words)

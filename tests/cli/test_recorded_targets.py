@@ -12,7 +12,6 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.cli import main
-from amp_rewrite.rewriting.apply.written_metadata import recorded_target
 
 SAID = "target webgpu: the model says that it was made for it (or name --target)"
 TEXT = """<ir_version: 9, opset_import: ["" : 18]>
@@ -61,14 +60,6 @@ def test_a_recorded_target_is_taken_and_named_unless_one_is_given(
     assert "made for it" not in capsys.readouterr().out
 
 
-def test_a_model_that_records_nothing_is_for_the_default_target(
-    files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("explain", files / "m.onnx", "dot") == 0
-    assert "target" not in capsys.readouterr().out
-    assert amp.rewrite(files / "m.onnx").options.chosen_target == "cuda"
-
-
 def test_localise_emulates_the_target_of_the_rewritten_model(files: Path) -> None:
     report = files / "report.json"
     run(
@@ -93,15 +84,6 @@ def test_a_rewrite_takes_the_target_of_its_model_where_it_computes_in_the_precis
     assert amp.check(low).target == "webgpu"
     assert amp.check(low, target="cuda").target == "cuda"
     assert amp.convert(low, {"x": np.ones((2, 4), np.float32)}).result.options.target == "webgpu"
-
-
-@pytest.mark.parametrize("target", ["coreml", "schema", "directml"])
-def test_targets_with_the_lists_of_others_are_recorded_by_their_own_names(
-    files: Path, target: str
-) -> None:
-    low = amp.rewrite(files / "m.onnx", target=target).model
-    assert recorded_target(low) == target
-    assert amp.verify(files / "m.onnx", low, stress=False).target == target
 
 
 def test_run_names_the_target_that_a_model_was_made_for(

@@ -15,7 +15,6 @@ FULL = Path("/dev/full")
 COMMANDS = {
     "version": ["--version"],
     "text": ["convert", "m.onnx", "--dry-run"],
-    "data": ["convert", "m.onnx", "-o", "-"],
 }
 PROGRAM = "from amp_rewrite.cli.main import main; main()"
 
@@ -38,7 +37,7 @@ def run(folder: Path, command: str, redirection: str, *, buffered: bool) -> tupl
 @pytest.mark.skipif(not FULL.exists(), reason="the system has no full device")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_full_standard_output_is_one_line(command: str, tmp_path: Path) -> None:
-    buffered = command in ("version", "data")
+    buffered = command == "version"
     status, err = run(tmp_path, command, f"> {FULL}", buffered=buffered)
     assert status == 1
     last = err.splitlines()[-1]
@@ -48,12 +47,5 @@ def test_a_full_standard_output_is_one_line(command: str, tmp_path: Path) -> Non
     assert "wrote" not in err
 
 
-@pytest.mark.parametrize("command", ["text", "data"])
-def test_a_closed_standard_output_is_an_error_where_a_result_goes_there(
-    command: str, tmp_path: Path
-) -> None:
-    status, err = run(tmp_path, command, ">&-", buffered=True)
-    assert (status, "standard output is closed" in err) == (
-        (1, True) if command == "data" else (0, False)
-    )
-    assert "wrote" not in err
+def test_a_closed_standard_output_is_no_error(tmp_path: Path) -> None:
+    assert run(tmp_path, "text", ">&-", buffered=True) == (0, "")

@@ -96,18 +96,6 @@ def test_tables_that_do_not_fit_are_told_line_by_line(
     assert "…" not in out
 
 
-@pytest.mark.parametrize("width", [80, 110])
-@pytest.mark.usefixtures("folder")
-def test_tables_are_no_wider_than_the_terminal(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    out, _ = printed("verify m.onnx m.onnx", capsys)
-    rows = [line.rstrip() for line in out.splitlines() if line.startswith(("output", "scores"))]
-    assert len(rows) == 2
-    assert all(len(row) <= width and "…" not in row for row in rows)
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_every_command_ends_with_examples_of_it(
     command: str, capsys: pytest.CaptureFixture[str]

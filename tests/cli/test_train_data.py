@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,36 +60,3 @@ def test_a_table_trains_as_the_same_arrays_do(
     Path("data.csv").write_text(table(), "utf-8")
     from_arrays = train("data.npz", tmp_path, capsys)
     np.testing.assert_array_equal(train("data.csv", tmp_path, capsys), from_arrays)
-
-
-def piped(folder: Path, content: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-P", "-m", "amp_rewrite", *arguments]
-    return subprocess.run(command, input=content, capture_output=True, cwd=folder, check=False)
-
-
-def test_data_come_from_standard_input_in_the_form_that_they_have(tmp_path: Path) -> None:
-    step(tmp_path)
-    x, labels = numbers()
-    stream = io.BytesIO()
-    np.savez(stream, x=x, label=labels)
-    trained: list[bytes] = []
-    for content in (stream.getvalue(), table().encode()):
-        options = ("--epochs", "1", "--batch", "8", "--threads", "1", "--quiet")
-        done = piped(tmp_path, content, "train", "step.onnx", "--data", "-", "-o", "-", *options)
-        assert done.returncode == 0, done.stderr
-        trained.append(done.stdout)
-    assert trained[0] == trained[1]
-    onnx.checker.check_model(onnx.load_from_string(trained[0]))
-
-
-@pytest.mark.slow
-def test_a_batch_comes_from_standard_input(tmp_path: Path) -> None:
-    onnx.save(onnx.parser.parse_model(TABLE), tmp_path / "m.onnx")
-    stream = io.BytesIO()
-    np.savez(stream, x=np.ones((2, 4), np.float32))
-    command = ("verify", "m.onnx", "m.onnx", "--data", "-")
-    done = piped(tmp_path, stream.getvalue(), *command)
-    assert done.returncode == 0, done.stderr
-    twice = piped(tmp_path, b"", "train", "step.onnx", "--data", "-", "--eval", "-")
-    assert (twice.returncode, twice.stdout) == (2, b"")
-    assert b"two arguments read standard input" in twice.stderr

@@ -21,7 +21,10 @@ NOT_RUN = {
     "README.md": ["pip install '.[cpu]' && amp-rewrite demo", "pip install '.[dev]' && python"],
     "docs/arm.md": [
         *("amp-rewrite run", "options = onnxruntime.SessionOptions()"),
-        *("python tools/arm64/make_arm64.py", "amp-rewrite kernels cpu-arm64"),
+        *(
+            "python tools/arm64/make_arm64.py",
+            "python tools/make_kernel_table.py --provider cpu-arm64",
+        ),
     ],
     "docs/deploy.md": [
         *("pip install onnxruntime-gpu", "import onnxruntime", "trtexec", "import openvino"),
@@ -36,6 +39,7 @@ NOT_RUN = {
         f"python examples/finetune_{name}.py" for name in ("resnet", "bert", "gpt")
     ],
     "docs/shards.md": ["torchrun"],
+    "docs/targets.md": ["python tools/make_kernel_table.py"],
     "docs/tensorrt.md": ["trtexec", "pip install"],
     "docs/training.md": [
         *("tensorboard --logdir", "train_op = amp.optimizers.Adam"),

@@ -241,25 +241,6 @@ def test_a_folder_of_forms_alone_takes_nothing_of_what_lies_beside_it(tmp_path: 
     }
 
 
-def test_files_that_belong_to_no_new_model_are_named(tmp_path: Path) -> None:
-    source, target = tmp_path / "in", tmp_path / "out"
-    folders.write_folder(source, {"onnx/model.onnx": folders.DECODER})
-    low = folders.model(folders.DECODER, "float16")
-    folders.save(source / "onnx/model_fp16.onnx", low, "model_fp16.onnx_data")
-    (source / "onnx/model_fp16.places").unlink()
-    (source / "onnx/model.onnx_data").write_bytes(b"of an older export")
-    report = amp.convert_folder(source, target, replace_forms=True)
-    assert report.stale == {
-        "onnx/model_fp16.onnx_data": "not copied: only models that were replaced read it",
-        "onnx/model.onnx_data": "copied, but no model reads it",
-    }
-    assert "stale: onnx/model.onnx_data: copied, but no model reads it" in report.to_text()
-    assert "onnx/model_fp16.onnx_data" not in folders.tree(target)
-    assert amp.convert_folder(folders.sharing(tmp_path / "more"), tmp_path / "last").stale == {
-        "decoder.onnx_data": "not copied: only models that were replaced read it"
-    }
-
-
 def test_data_of_a_form_that_stays_are_not_overwritten(tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     for name in ("decoder_model", "decoder_model_int8"):

@@ -11,7 +11,6 @@ import low_models
 import numpy as np
 import onnx
 import pytest
-from chromium import WINDOWS, opened, screen
 
 import amp_rewrite as amp
 from amp_rewrite.page.low_model import as_given, write_check_page, write_repair_page
@@ -86,23 +85,3 @@ def test_the_painting_of_a_file_has_every_node_that_is_low_in_it(model: Path) ->
     assert whole.context.given is not None
     assert (whole.painting.allow == whole.context.given).all()
     assert len(whole.plan.vertices) > len(found.result.plan.vertices)
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_dangers_stand_on_the_first_screen_in_a_browser(
-    chromium: Any, model: Path, window: tuple[int, int]
-) -> None:
-    found = amp.check(model, target="webgpu", run=False)
-    page = model.with_name("check.html")
-    write_check_page(page, found, model, None)
-    with opened(chromium, page, **screen(window, "light")) as seen:
-        lines = seen.page.locator("#failures li")
-        assert lines.count() > 1
-        assert any(line.startswith("Pow ") for line in lines.all_inner_texts())
-        box = lines.first.bounding_box()
-        assert box is not None
-        assert box["y"] < window[1]
-        assert box["x"] + box["width"] <= window[0]
-        assert seen.page.locator("#headline").get_attribute("class") == "bad"
-        assert (seen.errors, seen.requests) == ([], [])

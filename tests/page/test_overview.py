@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from page_models import BRANCHES, NAMES, bare_evidence, result_of
+from page_models import BRANCHES, NAMES, result_of
 from rewrite_text import parse
 
 import amp_rewrite as amp
@@ -12,7 +12,6 @@ from amp_rewrite.numerics.compare.stress_report import StressReport, StressResul
 from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.overview import causes, overview
 from amp_rewrite.rewriting.report.gains import Sizes
-from amp_rewrite.rewriting.report.records import UnmatchedRule
 
 
 def test_the_causes_count_every_node_with_floats_once() -> None:
@@ -63,19 +62,3 @@ def test_what_is_doubtful_or_was_not_compared_is_said_as_on_the_terminal() -> No
     assert accuracy["more"].startswith("output y is 0 everywhere")
     assert found["holds"] is None
     assert [step["command"].split()[1] for step in found["next"]][:2] == ["inputs", "verify"]
-
-
-def test_what_is_not_known_is_advised_as_a_command() -> None:
-    found = overview(result_of(BRANCHES).report, bare_evidence())
-    assert [step["command"] for step in found["next"]][:2] == [
-        "amp-rewrite inputs model.onnx -o inputs.npz",
-        "amp-rewrite verify model.onnx model.fp16.onnx",
-    ]
-
-
-def test_a_rule_that_matches_nothing_is_remarked() -> None:
-    report = replace(
-        result_of(BRANCHES).report, unmatched_rules=(UnmatchedRule("lst", None, "mine.yaml:6"),)
-    )
-    remark = "1 node rule matches no node of the model: lst (mine.yaml:6)."
-    assert remark in overview(report, bare_evidence())["doubts"]

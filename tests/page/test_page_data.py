@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pytest
 from page_models import BRANCHES, NAMES, bare_evidence, result_of
 from rewrite_text import parse
 
@@ -21,11 +20,6 @@ from amp_rewrite.page.page_data import (
     tabulate_ends,
 )
 
-FUNCTION = """<ir_version: 10, opset_import: ["" : 18, "local" : 1]>
-g (float[2,4] x) => (float[2,4] y)
-<float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}> { a = MatMul(x, w) y = local.f(a, w) }
-<domain: "local", opset_import: ["" : 18]> f (p, q) => (r) { s = MatMul(p, q) r = Relu(s) }"""
-
 
 def test_a_folder_comes_behind_the_one_that_it_is_in_and_every_drawn_node_has_one() -> None:
     result = result_of(BRANCHES)
@@ -38,12 +32,6 @@ def test_a_folder_comes_behind_the_one_that_it_is_in_and_every_drawn_node_has_on
     assert undrawn == ["Constant"]
     owners = [owner for owner in data["groups"]["owner"] if owner != -1]
     assert [ops[owner] for owner in owners] == ["If"]
-
-
-def test_a_call_says_how_many_nodes_its_function_has() -> None:
-    result = result_of(FUNCTION)
-    data = page_data(result, result.report, bare_evidence())
-    assert data["functions"] == {1: 2}
 
 
 def test_names_are_printable_in_the_data() -> None:
@@ -104,22 +92,3 @@ def test_casts_lie_on_the_edges_where_types_change() -> None:
     assert edges["last", "y"] == TO_FLOAT32
     assert edges["enc/dot", "norm/add"] == TO_FLOAT32
     assert edges["norm/mean", "norm/add"] == PLAIN
-
-
-@pytest.mark.parametrize(("count", "folders"), [(24, []), (25, ["inputs"])])
-def test_many_inputs_are_in_a_folder_of_their_own(count: int, folders: list[str]) -> None:
-    inputs = ", ".join(f"float[2] x{i}" for i in range(count))
-    model = (
-        f"g ({inputs}) => (float[2] y) {{ y = Sum({', '.join(f'x{i}' for i in range(count))}) }}"
-    )
-    strings, groups = Strings(), {"label": [0], "parent": [-1], "owner": [-1]}
-    ends = tabulate_ends(result_of(model).flat, groups, strings)
-    assert [strings.texts[n] for n in groups["label"][1:]] == folders
-    assert ends["group"] == [len(folders)] * count + [0]
-    assert ends["output"] == [0] * count + [1]
-
-
-def test_an_initializer_is_no_input_even_if_it_is_listed_as_one() -> None:
-    model = """g (float[2] x, float[2] c) => (float[2] y) <float[2] c = {1, 2}> { y = Add(x, c) }"""
-    assert ("x", "y") not in edges_of(result_of(model))
-    assert all("c" not in edge for edge in edges_of(result_of(model)))

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 
-import pytest
-
-from amp_rewrite.dtypes import BFLOAT16, FLOAT16, DType
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tuning import Tuning
-from amp_rewrite.page.pictures import search_table, short, type_range
+from amp_rewrite.page.pictures import search_table
 from amp_rewrite.rewriting.plan.options import RewriteOptions
-
-
-def test_what_json_has_no_number_for_is_text() -> None:
-    assert [short(n) for n in (0.0, 1 / 3, 12345.0)] == [0.0, 0.333, 12300.0]
-    assert json.loads(json.dumps([short(math.inf), short(math.nan)])) == ["inf", "nan"]
 
 
 def test_a_search_is_shown_with_all_that_it_tried() -> None:
@@ -40,13 +31,3 @@ def test_a_search_is_shown_with_all_that_it_tried() -> None:
         "chosen": 1,
     }
     assert search_table(None) is None
-
-
-@pytest.mark.parametrize(
-    ("low", "exponents"), [(FLOAT16, (16, -14, -24)), (BFLOAT16, (128, -126, -133))]
-)
-def test_the_range_of_a_type_is_told_in_powers_of_two(
-    low: DType, exponents: tuple[int, int, int]
-) -> None:
-    found = type_range(low)
-    assert (math.ceil(found["largest"]), found["normal"], found["smallest"]) == exponents

@@ -15,7 +15,7 @@ from page_models import BRANCHES, bare_evidence, result_of
 import amp_rewrite
 from amp_rewrite.page.document import as_json
 from amp_rewrite.page.page_data import page_data
-from amp_rewrite.page.render import SCRIPTS, STYLES, render
+from amp_rewrite.page.render import render
 
 STATIC = Path(amp_rewrite.__file__).parent / "page" / "static"
 
@@ -88,11 +88,6 @@ def test_the_page_names_no_file_and_no_address() -> None:
 def test_what_is_not_a_number_of_json_is_refused() -> None:
     with pytest.raises(ValueError, match="Out of range float"):
         as_json({"a": float("inf")})
-
-
-def test_every_script_and_style_is_in_the_page() -> None:
-    assert {path.name for path in STATIC.glob("*.js")} == set(SCRIPTS)
-    assert {path.name for path in STATIC.glob("*.css")} == {Path(name).name for name in STYLES[1:]}
 
 
 VENDOR = STATIC / "vendor"

@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import onnx
-import pytest
 from page_models import BRANCHES, bare_evidence, result_of
-from rewrite_text import parse
 
 import amp_rewrite as amp
-from amp_rewrite.page.columns import NONE, Strings
+from amp_rewrite.page.columns import Strings
 from amp_rewrite.page.page_data import page_data
 from amp_rewrite.page.value_table import (
     tabulate_attributes,
-    tabulate_weights,
-    type_name,
     types_of,
 )
-
-
-@pytest.mark.parametrize(
-    ("spelled", "said"),
-    [
-        ("tensor(float)", "float32"),
-        ("tensor(float16)", "float16"),
-        ("tensor(double)", "float64"),
-        ("tensor(int64)", "int64"),
-        ("seq(tensor(float))", "seq of float32"),
-        ("optional(seq(tensor(float16)))", "optional of seq of float16"),
-    ],
-)
-def test_types_are_called_what_readers_call_them(spelled: str, said: str) -> None:
-    assert type_name(spelled) == said
 
 
 def test_types_after_are_those_of_the_rewritten_model() -> None:
@@ -63,15 +40,6 @@ def test_what_is_read_through_a_cast_has_the_type_of_the_cast() -> None:
     assert ports["cast"]
 
 
-def test_shapes_are_recorded_ones_or_inferred() -> None:
-    result = result_of(BRANCHES)
-    data = page_data(result, result.report, bare_evidence())
-    names = [data["strings"][n] for n in data["values"]["name"]]
-    assert data["strings"][data["values"]["shape"][names.index("x")]] == "2\N{MULTIPLICATION SIGN}4"
-    assert result.flat.recorded_shape(result.flat.value_names.index("h")) is None
-    assert data["strings"][data["values"]["shape"][names.index("h")]] == "2\N{MULTIPLICATION SIGN}4"
-
-
 def test_attributes_are_texts_by_name() -> None:
     model = """<ir_version: 10, opset_import: ["" : 18]> g (float[1,1,4,4] x) => (float[1,1,4,4] y)
       <float[1,1,3,3] w = {1,1,1,1,1,1,1,1,1}> {
@@ -84,44 +52,3 @@ def test_attributes_are_texts_by_name() -> None:
         "kernel_shape": "[3, 3]",
         "group": "1",
     }
-
-
-def with_weight(array: np.ndarray[Any, Any]) -> onnx.ModelProto:
-    model = parse("g (float[1,1] x) => (float y) { y = Mul(x, w) }")
-    model.graph.initializer.append(onnx.numpy_helper.from_array(array, "w"))
-    return model
-
-
-def weight_row(model: onnx.ModelProto | Path) -> dict[str, Any]:
-    strings = Strings()
-    found = tabulate_weights(amp.rewrite(model), strings)
-    return {name: column[0] for name, column in found.items()}
-
-
-def test_a_weight_is_counted_by_powers_of_two() -> None:
-    row = weight_row(
-        with_weight(np.array([[0, 1, -1.5, 2, 65536, np.inf, 3e-9, 2, 2]], np.float32))
-    )
-    assert (row["count"], row["seen"], row["zeros"], row["nonfinite"]) == (9, 9, 1, 1)
-    assert (row["smallest"], row["largest"]) == (3e-9, 65500.0)
-    counts = {row["first"] + bin_: n for bin_, n in enumerate(row["counts"]) if n}
-    assert counts == {-29: 1, 0: 2, 1: 3, 16: 1}
-    assert row["said"] == NONE
-
-
-def test_of_a_large_weight_a_sample_from_its_first_to_its_last_element_is_looked_at() -> None:
-    array = np.ones(1 << 18, np.float32)
-    array[0], array[-1] = 2.0, 4.0
-    row = weight_row(with_weight(array))
-    assert row["count"] == 1 << 18
-    assert row["seen"] == 1 << 16
-    assert row["counts"] == [(1 << 16) - 2, 1, 1]
-
-
-def test_few_elements_are_told_one_by_one_whatever_their_type() -> None:
-    model = """<ir_version: 10, opset_import: ["" : 18]> g (float[2,4] x) => (float[2,1] y)
-      <int64[1] axes = {-1}> { y = ReduceSum(x, axes) }"""
-    result, strings = result_of(model), Strings()
-    found = tabulate_weights(result, strings)
-    assert [strings.texts[number] for number in found["said"]] == ["[-1]"]
-    assert found["counts"] == [[]]

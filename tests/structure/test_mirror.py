@@ -19,6 +19,8 @@ NO_ROOMS = frozenset(
 
 OF_MORE_THAN_ONE_MODULE = {
     "cli/test_data_kept": "no command that reads data writes over them",
+    "cli/test_check_files": "check of several files, for CI",
+    "cli/test_html": "convert --html: the page, its evidence, and what is refused",
     "cli/test_mutants": "every command that reads a model, on mutants of models",
     "cli/test_first_commands": "what a newcomer types first: convert, inputs, explain, verify",
     "cli/test_completion": "what shells are offered: main, command_table and the options",
@@ -29,7 +31,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "cli/test_numerics_commands": "calibrate, localise, tune and verify on one model",
     "cli/test_terminals": "every command, with and without a terminal, of any width",
     "cli/test_shards_command": "train-step --cross-shard and train --shards, one behind the other",
-    "cli/test_train_data": "train on CSV, images and standard input: train, streams and the data",
+    "cli/test_train_data": "train on CSV and images: train and the data",
     "cli/test_arm_folder": "--arm64-folder of every command that runs models",
     "runtimes/ort/arm64/test_arm_loading": "what loads on Arm, as the kernel table says",
     "training/test_arm64_training": "whole trainings on an Arm processor",

@@ -67,7 +67,9 @@ COMMANDS: dict[str, Callable[[int], list[str]]] = {
     ],
     "calibrate": lambda _: ["calibrate", "in.onnx", "--data", "in.npz", "-o", "out.yaml"],
     "tune": lambda _: ["tune", "in.onnx", "--data", "in.npz", "-o", "out.yaml", "--budget", "1s"],
-    "report": lambda seed: ["report", "in.onnx", "-o", "out.html", *_pick(seed)],
+    "convert for a page": lambda seed: [
+        *("convert", "in.onnx", "--dry-run", "--html", "out.html", *_pick(seed))
+    ],
     "inputs": lambda _: ["inputs", "in.onnx", "-o", "out.npz"],
     "run": lambda _: ["run", "in.onnx", "--data", "in.npz", "--repeat", "1", "-o", "out.npz"],
     "train-step": lambda seed: [

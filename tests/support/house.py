@@ -13,7 +13,7 @@ PACKAGE = Path(amp_rewrite.__file__).parent
 
 FLOORS: dict[str, tuple[str, ...]] = {
     "ground": (
-        *("base.version", "base.removed", "base.printable", "base.html_table", "errors"),
+        *("base.version", "base.removed", "base.printable", "errors"),
         *("base.user_warning", "base.fields", "base.arguments", "base.name_patterns"),
         *("base.drawn_bar", "base.progress", "base.github_annotations"),
         *("dtypes", "policy", "targets"),

@@ -83,7 +83,7 @@ HOOKS = (
     *("*.batches_of", "Inspection.cause", "*.on_*", "*.fetches", "*.improved", "*.stayed"),
     *("Best.restore", "Callback.restore", "EarlyStopping.restore"),
     *("Run.call", "Best*.check"),
-    *("Callback.check", "Repair.lines", "Report.to_frame", "KeepRule"),
+    *("Callback.check", "Repair.lines", "KeepRule"),
 )
 """Patterns of what the package calls, and a user at most overrides."""
 

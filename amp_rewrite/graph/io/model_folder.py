@@ -7,7 +7,6 @@ several forms beside each other, told apart by the ends of their names: `model.o
 
 from __future__ import annotations
 
-import fnmatch
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,9 +32,6 @@ _FORMS_FOLDER = "onnx"
 
 _BESIDE_FORMS = ("config.json", "tokenizer.json", "preprocessor_config.json", "model_index.json")
 """What lies beside that folder; one of them tells that the folder above is the model's."""
-
-_DATA_NAMES = ("*.onnx_data*", "*.onnx.data*", "*.data", "*_data")
-"""How data files are called."""
 
 
 class ModelFile(NamedTuple):
@@ -120,14 +116,6 @@ class ModelFolder:
     def has_forms(self) -> bool:
         """Whether it is laid out as transformers.js looks for models."""
         return any(model.is_form for model in self.models)
-
-    def data_files(self) -> tuple[str, ...]:
-        """Return the files that have names of data files, whether a model reads them or not."""
-        return tuple(
-            name
-            for name in self.files
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in _DATA_NAMES)
-        )
 
     def convertible(self) -> tuple[ModelFile, ...]:
         """Return the models to convert: of those that are there in several forms, the plain ones.

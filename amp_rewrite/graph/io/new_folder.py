@@ -59,10 +59,6 @@ class NewFolder:
             raise _unwritable(self._target, error) from error
         return path
 
-    def has(self, name: str) -> bool:
-        """Tell whether a file of a relative path is in the folder."""
-        return os.path.exists(os.path.join(self.path, *name.split("/")))
-
     def commit(self) -> None:
         """Put the folder in its place.
 

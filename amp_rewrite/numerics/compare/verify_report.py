@@ -11,7 +11,6 @@ from rich.console import Console
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
-from amp_rewrite.base.html_table import to_html
 from amp_rewrite.base.printable import counted, one_line, percent
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.compare import verify_texts as texts
@@ -29,7 +28,6 @@ from amp_rewrite.numerics.compare.verify_records import (
     worst_of,
 )
 from amp_rewrite.numerics.compare.verify_tables import (
-    html_tables,
     print_device,
     print_growth,
     print_outputs,
@@ -327,17 +325,6 @@ class VerifyReport:
         """
         columns = arguments.integer("width", width, low=1, high=10_000)
         return printed(lambda console: print_verify(self, console), columns)
-
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: the verdict, and the outputs and nodes that it is about."""
-        lines = [
-            self.header,
-            self.test,
-            *self.notes(),
-            *(f"failed: {failure}" for failure in self.failures),
-            *(() if self.doubt is None else (f"in doubt: {self.doubt}",)),
-        ]
-        return to_html(self.verdict, lines, html_tables(self.outputs, self.growth))
 
 
 def print_verify(report: VerifyReport, console: Console) -> None:

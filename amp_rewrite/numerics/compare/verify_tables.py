@@ -8,7 +8,6 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from amp_rewrite.base.html_table import HtmlTable
 from amp_rewrite.base.printable import percent, printable, share, shortened
 from amp_rewrite.numerics.compare.distance import OutputComparison
 from amp_rewrite.numerics.compare.verify_records import DeviceComparison, NodeGrowth
@@ -33,14 +32,6 @@ _GROWN = 5
 """How many nodes of the largest error growth are printed."""
 
 _GROWTH_COLUMNS = ("where the error grows", "operator", "before", "after", "factor")
-
-
-def html_tables(
-    outputs: Sequence[OutputComparison], growth: Sequence[NodeGrowth]
-) -> tuple[HtmlTable, HtmlTable]:
-    """Return the tables of outputs and of error growth, for a notebook."""
-    grown = HtmlTable(_GROWTH_COLUMNS, [_growth_row(node) for node in growth])
-    return HtmlTable(*_output_table(outputs)), grown
 
 
 def print_growth(growth: Sequence[NodeGrowth], console: Console) -> None:

@@ -1,4 +1,4 @@
-// Pictures of what was measured, and of weights.
+// Pictures of what was measured.
 
 /** Return what a power of two is called. */
 function power(exponent) {
@@ -194,35 +194,25 @@ function forRatios(numbers) {
   return numbers.map((number) => (typeof number !== "number" ? null : number > 0 ? number : least));
 }
 
-/** Return the errors of the nodes in execution order, those of another file beside them. */
+/** Return the errors of the nodes in execution order. */
 function errorChart() {
-  const tables = [["low", data.overview.file, data.pictures.errors], ...(data.comparison ? [["kept", data.comparison.name, data.comparison.errors]] : [])]
-    .filter(([, , table]) => table.node.length);
-  const all = [...new Set(tables.flatMap(([, , { node }]) => node))].sort((a, b) => a - b);
-  const errors = tables.map(([, , { node, distance }]) => {
-    const of = new Map(node.map((number, row) => [number, distance[row]]));
-    return all.map((number) => of.get(number) ?? null);
-  });
-  const flat = forRatios(errors.flat()), count = all.length;
+  const { node, distance } = data.pictures.errors, count = node.length;
   const nearest = (at) => Math.min(count - 1, Math.max(0, Math.round(at)));
-  const said = `The error of the results of ${count} nodes in execution order, relative to their size: ${tables.map(([, name], file) => `${name} up to ${largestOf(errors[file])}`).join(", ")}`;
-  const { readout, hook, listen } = reader(`${POINT_AND_CLICK} An error of 0 lies at the bottom.`, (at) => {
-    const row = nearest(at);
-    return [named(nameOf(all[row])), ` ${tables.map(([, name], file) => `${tables.length > 1 ? `${name} ` : ""}${errors[file][row] ?? "not measured"}`).join(", ")}`];
-  }, (at) => all[nearest(at)]);
-  const line = (color) => ({ stroke: () => colorNamed(color), width: 1.5, spanGaps: true, points: { show: count <= 60, size: 5, fill: () => colorNamed(color) } });
+  const said = `The error of the results of ${count} nodes in execution order, relative to their size: up to ${largestOf(distance)}`;
+  const { readout, hook, listen } = reader(`${POINT_AND_CLICK} An error of 0 lies at the bottom.`,
+    (at) => [named(nameOf(node[nearest(at)])), ` ${distance[nearest(at)]}`], (at) => node[nearest(at)]);
+  const line = { stroke: () => colorNamed("low"), width: 1.5, spanGaps: true, points: { show: count <= 60, size: 5, fill: () => colorNamed("low") } };
   const picture = plotOf(said, {
     height: 300,
     scales: { x: { time: false, range: () => [-0.5, count - 0.5] }, y: logarithmic() },
     axes: [axisNamed("node, in execution order", brief, { size: 28, incrs: WHOLE }), sideAxis("relative error", brief)],
-    series: [{}, ...tables.map(([color]) => line(color))],
+    series: [{}, line],
     padding: [8, 14, 0, 0],
     cursor: { drag: { x: false, y: false } },
     hooks: { setCursor: [hook] },
-  }, [all.map((_, row) => row), ...tables.map((_, file) => flat.slice(file * count, (file + 1) * count))]);
+  }, [node.map((_, row) => row), forRatios(distance)]);
   listen(picture);
-  return figureOf("Relative error of every result along the graph; a step up is where it arises",
-    legendOf(...tables.map(([color, name]) => [color, named(name)])), picture, readout);
+  return figureOf("Relative error of every result along the graph; a step up is where it arises", picture, readout);
 }
 
 /** Return the largest of numbers, among which JSON has no infinity: that is a text. */
@@ -280,7 +270,7 @@ function showCharts() {
   if (histograms.counts.some((counts) => counts.length)) {
     place.append(spreadChart());
   }
-  if (errors.node.length || data.comparison?.errors.node.length) {
+  if (errors.node.length) {
     place.append(errorChart());
   }
   if (search) {

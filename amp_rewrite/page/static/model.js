@@ -47,7 +47,7 @@ const membersOf = groups.label.map(() => []);
 /** By folder: how many nodes compute in what, at any depth. */
 const countsOf = groups.label.map(() => [0, 0, 0, 0]);
 /** By node: what it computes in, in the file whose colors are shown. */
-let precisions = nodes.precision;
+const precisions = nodes.precision;
 /** By folder: the edges between its members, those of what is inside them lifted. */
 const edgesOf = groups.label.map(() => new Map());
 /** By node or end: the nodes and ends that feed it, and those that it feeds. */
@@ -125,18 +125,6 @@ function buildTree() {
     }
   }
   membersOf.forEach((members) => members.sort((a, b) => first[a] - first[b] || a - b));
-}
-
-/** Show what the nodes compute in elsewhere: in another file. */
-function paintBy(others) {
-  precisions = others;
-  countsOf.forEach((counts) => counts.fill(0));
-  for (let node = 0; node < nodeCount; node++) {
-    for (const folder of foldersAround(node)) {
-      countsOf[folder - firstGroup][precisions[node]]++;
-    }
-  }
-  relayout();
 }
 
 /** Return the path of folders from the root to an item, the item at its end. */

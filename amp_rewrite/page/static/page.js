@@ -37,7 +37,6 @@ view.onSelect = describe;
 startView();
 describe(NONE);
 showCharts();
-showComparison();
 document.getElementById("fold").onclick = foldAll;
 document.getElementById("fit").onclick = fit;
 document.getElementById("zoom-in").onclick = () => zoom(SCALES.step);

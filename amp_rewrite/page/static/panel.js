@@ -62,12 +62,10 @@ function describeNode(node) {
   for (const row of variablesOf(node)) {
     describeChain(row);
   }
-  describeOther(node);
   describeAttributes(node);
   describePorts("Reads", inputsOf(node));
   describePorts("Makes", outputsOf(node));
   describeNumbers(node);
-  describeWeights(node);
   describeAround("Fed by", producersOf[node]);
   describeAround("Feeds", consumersOf[node]);
 }
@@ -90,20 +88,8 @@ function outputsOf(node) {
 
 /** By place among the inputs of all nodes: whether a Cast makes it low (1) or float32 (0). */
 const readThroughCast = new Map(data.ports.cast);
-/** By value: the row of the weights. */
-const weightOf = new Map(data.weights.value.map((value, row) => [value, row]));
-
-function describeOther(node) {
-  if (!data.comparison) {
-    return;
-  }
-  const { name, ours, theirs, errors } = data.comparison, row = errors.node.indexOf(node);
-  const line = (file, type, error) => make("tr", {}, make("th", { scope: "row" }, named(file)), make("td", {}, type === NONE ? "\u2013" : text(type)),
-    make("td", {}, error === undefined ? "\u2013" : String(error)));
-  panel.append(make("h3", {}, "Beside the other file"), make("table", { className: "files" },
-    make("thead", {}, make("tr", {}, ...["File", "Result", "Error"].map((said) => make("th", { scope: "col" }, said)))),
-    make("tbody", {}, line("this one", ours[node], errorOf.get(node)), line(name, theirs[node], row < 0 ? undefined : errors.distance[row]))));
-}
+/** By value: the row of the constants. */
+const constantOf = new Map(data.constants.value.map((value, row) => [value, row]));
 
 function describeAttributes(node) {
   const known = nodes.attributes[node];
@@ -123,11 +109,11 @@ function describePorts(title, ports) {
     if (value === NONE) {
       return make("li", { className: "hint" }, "left out");
     }
-    const { before, shape } = data.values, was = text(before[value]), row = weightOf.get(value);
+    const { before, shape } = data.values, was = text(before[value]), row = constantOf.get(value);
     const isSame = was === after || !was;
     const type = isSame ? after || was || "unknown type" : `${was} \u2192 ${after}`;
     const size = shape[value] === NONE ? "shape unknown" : text(shape[value]) || "scalar";
-    const few = row !== undefined && data.weights.said[row] !== NONE ? ` ${text(data.weights.said[row])}` : "";
+    const few = row !== undefined && data.constants.said[row] !== NONE ? ` ${text(data.constants.said[row])}` : "";
     return make("li", {}, named(text(data.values.name[value]) || "\u2013"),
       make("div", {}, `${size}, `, make("span", { className: isSame ? "" : "changed" }, type), row === undefined ? "" : `, constant${few}`));
   });
@@ -138,23 +124,6 @@ function describePorts(title, ports) {
     shown.push(make("li", {}, `and ${ports.length - MOST_LISTED} more`));
   }
   panel.append(make("h3", {}, title), make("ul", { className: "ports" }, ...shown));
-}
-
-/** Show the weights that a node reads: how many elements, their range, how they are spread. */
-function describeWeights(node) {
-  const { value, count, seen, first, counts, smallest, largest, zeros, nonfinite } = data.weights;
-  const rows = inputsOf(node).map(([input]) => weightOf.get(input)).filter((row) => row !== undefined && seen[row] && counts[row].length);
-  for (const row of [...new Set(rows)].slice(0, 4)) {
-    const name = text(data.values.name[value[row]]), { over, under } = lostAmong(first[row], counts[row]);
-    const of = seen[row] < count[row] ? `, of which ${seen[row].toLocaleString("en")} were looked at` : "";
-    const lost = over || under ? `; ${over} too large and ${under} too small for ${data.precision}` : "";
-    const odd = nonfinite[row] ? `, ${nonfinite[row]} infinite or NaN` : "";
-    panel.append(make("h3", {}, "Weight ", named(name)),
-      make("p", {}, `${count[row].toLocaleString("en")} elements${of}: magnitudes from ${smallest[row]} to ${largest[row]}, ${zeros[row]} zeros${odd}${lost}`));
-    if (counts[row].length > 1 || count[row] > 8) {
-      panel.append(histogramChart(first[row], counts[row], name));
-    }
-  }
 }
 
 /** List the chain of a reason, each step a button. */

@@ -19,16 +19,13 @@ from amp_rewrite.rewriting.paint.region_costs import RegionCosts
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import RewriteOptions
-from amp_rewrite.rewriting.report.activation_products import first_likely_overflow
-from amp_rewrite.rewriting.report.advice import advised_opset, ends_beside_cache
-from amp_rewrite.rewriting.report.alignment import batch_multiple, misaligned
+from amp_rewrite.rewriting.report.advice import advised_opset
 from amp_rewrite.rewriting.report.arithmetic_share import compute_share
 from amp_rewrite.rewriting.report.both_types import stored_twice
 from amp_rewrite.rewriting.report.recorder import Recorder, why
 from amp_rewrite.rewriting.report.records import RangeRecord, StoredRecord, Summary, WeightsRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
-from amp_rewrite.rewriting.report.shortcomings import unmatched_rules
-from amp_rewrite.targets import find
+from amp_rewrite.rewriting.report.shortcomings import first_likely_overflow, unmatched_rules
 from amp_rewrite.values.weight_stats import WeightStats
 
 
@@ -43,7 +40,6 @@ def build_report(
     """Return the report."""
     costs = RegionCosts(context, painting.allow, sizes or Sizes(context.type_graph.flat))
     flat = context.type_graph.flat
-    has_tensor_cores = find(options.chosen_target).tensor_cores and bool(painting.allow.any())
     return Report(
         precision=options.precision,
         target=options.chosen_target,
@@ -59,13 +55,10 @@ def build_report(
         if options.inline_functions
         else ("boundaries" if flat.functions else "none"),
         input_ranges=options.ranges,
-        likely_overflow=first_likely_overflow(context, painting),
+        likely_overflow=first_likely_overflow(context),
         unmatched_rules=unmatched_rules(context),
         opset_advice=advised_opset(context, painting),
-        alignment=misaligned(context, painting) if has_tensor_cores else (),
-        batch_multiple=batch_multiple(context, painting) if has_tensor_cores else None,
         asked=option_words(options),
-        beside_cache=ends_beside_cache(context, plan),
     )
 
 

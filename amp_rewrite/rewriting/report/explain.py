@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from amp_rewrite.base import arguments
 from amp_rewrite.base.name_patterns import suggestion
@@ -23,18 +23,7 @@ class Reported(Protocol):
         ...
 
 
-class Explanation(str):
-    """A text of several lines, which notebooks and IPython show as text."""
-
-    __slots__ = ()
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Show the lines as they are, instead of a literal; IPython calls it."""
-        del cycle
-        printer.text(str(self))
-
-
-def explain(result: Report | Reported, node: str) -> Explanation:
+def explain(result: Report | Reported, node: str) -> str:
     """Return why a node has its types: one line per type variable, back to the origin.
 
     Args:
@@ -56,7 +45,7 @@ def explain(result: Report | Reported, node: str) -> Explanation:
         )
     index = vertices_by_name(report)
     lines = (printable(line) for record in records for line in _lines(report, record, index))
-    return Explanation("\n".join(lines))
+    return "\n".join(lines)
 
 
 def _report_of(result: object) -> Report:

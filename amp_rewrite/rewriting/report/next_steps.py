@@ -152,19 +152,13 @@ def _about_accuracy(report: Report, names: Names, holds: bool | None) -> Iterato
 
 def _about_coverage(report: Report, names: Names) -> Iterator[NextStep]:
     model, convert = shlex.quote(names.model), _convert(report, names)
-    options, raised = _options(report), _opset(report)
+    options = _options(report)
     advice, reasons = report.opset_advice, {reason for reason, _ in report.kept_reasons()}
     if advice is not None and not advice.lost:
         yield NextStep(
             f"Raise the opset to {advice.opset}: up to {advice.compute_converted:.1%} of the "
             f"arithmetic in {report.precision}, now {report.summary.compute_converted:.1%}.",
             f"{convert} --opset {advice.opset}",
-        )
-    if report.beside_cache is not None:
-        others = "".join(f" --keep-io {shlex.quote(name)}" for name in report.beside_cache)
-        yield NextStep(
-            "Avoid casting the whole cache at every step: keep only the types of the other inputs.",
-            f"{convert}{others or ' --no-keep-io-types'}",
         )
     if Reason.LIKELY_OVERFLOW in reasons and names.data:
         yield NextStep(
@@ -185,9 +179,4 @@ def _about_coverage(report: Report, names: Names) -> Iterator[NextStep]:
             f"{counted(len(report.boundaries), 'operator')} on no op list, for example {name}: "
             "list them all, and add the safe ones to your own op list.",
             f"amp-rewrite check-lists --model {model}",
-        )
-    if report.summary.casts_of_unknown_size:
-        yield NextStep(
-            "See which casts move the most bytes.",
-            f"amp-rewrite explain {model} --explain-casts{options}{raised}",
         )

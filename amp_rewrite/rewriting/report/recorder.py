@@ -1,4 +1,4 @@
-"""The records of nodes, casts and regions, made when somebody wants to read them; and reasons."""
+"""The records of nodes and casts, made when somebody wants to read them; and reasons."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext, admitting_opset
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.rewriting.paint.region_costs import RegionCosts, total
+from amp_rewrite.rewriting.paint.region_costs import RegionCosts
 from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.report.records import (
     CastRecord,
     NodeRecord,
-    RegionRecord,
     VariableRecord,
 )
 from amp_rewrite.values.patterns.find_groups import find_groups
@@ -30,7 +29,7 @@ class Recorder:
         context: What the painting knew.
         painting: The painting.
         plan: What was changed.
-        costs: The regions of the painting, and what casts cost.
+        costs: What casts cost.
     """
 
     context: PaintContext
@@ -125,21 +124,6 @@ class Recorder:
                 bytes=self.costs.cast_bytes(cast.value),
             )
             for cast, source in zip(self.plan.casts, sources, strict=True)
-        )
-
-    def regions(self) -> tuple[RegionRecord, ...]:
-        """Return a record of every connected region of low vertices, in execution order."""
-        graph, costs = self.context.type_graph, self.costs
-        return tuple(
-            RegionRecord(
-                first=graph.name(region.vertices[0]),
-                vertices=len(region.vertices),
-                casts=len(region.casts),
-                cast_bytes=total(map(costs.cast_bytes, region.casts)),
-                bytes_saved=total(map(costs.saved_bytes, region.vertices)),
-                multiply_accumulates=total(map(costs.multiply_accumulates, region.vertices)),
-            )
-            for region in costs.regions
         )
 
 

@@ -98,27 +98,6 @@ class CastRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class RegionRecord(Record):
-    """A connected region of low vertices, and what its casts cost against what it saves in a run.
-
-    Attributes:
-        first: Its first vertex in execution order.
-        vertices: How many vertices it has.
-        casts: How many Casts at its border would not be there if it were float32.
-        cast_bytes: What they read and write; None if a size is not known, as for all that follow.
-        bytes_saved: How much less its operators read and write, weights included.
-        multiply_accumulates: How many of them its allow-list operators make.
-    """
-
-    first: str
-    vertices: int
-    casts: int
-    cast_bytes: int | None
-    bytes_saved: int | None
-    multiply_accumulates: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class RangeRecord(Record):
     """A constant that loses elements.
 
@@ -193,24 +172,6 @@ class WeightsRecord(Record):
     underflow: tuple[RangeRecord, ...]
     stored: tuple[StoredRecord, ...] = ()
     twice: tuple[TwiceRecord, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AlignmentRecord(Record):
-    """A static length of a low product that tensor cores do not fill.
-
-    Attributes:
-        node: The product or convolution.
-        dimension: "rows", "inner length" or "columns" of a product, "input channels" or "output
-            channels" of a convolution.
-        length: The length.
-        multiple: What it should be a multiple of.
-    """
-
-    node: str
-    dimension: str
-    length: int
-    multiple: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from amp_rewrite.base.printable import counted, in_bytes, percent
-from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.rewriting.report.phrases import plain_phrase
 from amp_rewrite.rewriting.report.records import (
-    AlignmentRecord,
     OpsetAdvice,
     RaisedOpset,
     RangeRecord,
@@ -31,9 +29,6 @@ _MOST_OPERATORS = 3
 
 _MOST_CONSTANTS = 3
 """How many constants that do not fit the text names."""
-
-_MOST_LENGTHS = 4
-"""How many lengths that tensor cores do not fill the text shows."""
 
 _MOST_RULES = 3
 """How many rules that match nothing the text shows."""
@@ -95,18 +90,7 @@ def cast_line(summary: Summary) -> str:
     )
     if not unknown:
         return moved
-    return f"{moved} ({unknown} of unknown size not counted; --explain-casts infers shapes)"
-
-
-def alignment_line(alignment: Sequence[AlignmentRecord]) -> str:
-    """Return which lengths tensor cores do not fill; there is at least one."""
-    shown = [f"{a.node} ({a.dimension} {a.length})" for a in alignment[:_MOST_LENGTHS]]
-    more = ["..."] if len(alignment) > _MOST_LENGTHS else []
-    layers = "layer misses" if len(alignment) == 1 else "layers miss"
-    return (
-        f"{len(alignment)} {layers} tensor-core alignment (multiples of {alignment[0].multiple}): "
-        f"{', '.join(shown + more)}"
-    )
+    return f"{moved} ({unknown} of unknown size not counted)"
 
 
 def unmatched_line(rules: Sequence[UnmatchedRule]) -> str:
@@ -186,27 +170,3 @@ def _operators(operators: Mapping[str, int]) -> str:
     names = list(operators)
     more = ["..."] if len(names) > _MOST_OPERATORS else []
     return ", ".join([*names[:_MOST_OPERATORS], *more])
-
-
-GENERATIONS = {
-    FLOAT16.name: ("7.0", "Volta: V100; then T4, RTX 20"),
-    BFLOAT16.name: ("8.0", "Ampere: A100, A10, RTX 30"),
-}
-"""The compute capability of the first GPUs with tensor cores for a type, and what they are called:
-`wmma` multiplies matrices of .f16 since sm_70, of .bf16 since sm_80 (NVIDIA, "PTX ISA", sections
-"wmma" and "mma", "Target ISA Notes",
-https://docs.nvidia.com/cuda/parallel-thread-execution/#warp-level-matrix-instructions)."""
-
-
-def device_lines(precision: str, multiple: int | None) -> Iterator[str]:
-    """Yield the advice in words; `multiple` is that of free lengths, None without tensor cores."""
-    if multiple is None:
-        return
-    capability, generation = GENERATIONS[precision]
-    older = "; older tensor cores take only float16" if precision == BFLOAT16.name else ""
-    yield (
-        f"GPUs: tensor cores take {precision} from compute capability {capability} "
-        f"({generation}){older}"
-    )
-    if multiple > 1:
-        yield f"GPUs: batch sizes divisible by {multiple} fill the tensor cores"

@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import one_line
-from amp_rewrite.errors import OptionError
 from amp_rewrite.rewriting.report import report_lines
 from amp_rewrite.rewriting.report.gains import Sizes, headline
-from amp_rewrite.rewriting.report.phrases import plain_phrase
 from amp_rewrite.rewriting.report.records import (
-    AlignmentRecord,
     CastRecord,
     NodeRecord,
     OpsetAdvice,
     RaisedOpset,
-    RegionRecord,
     Summary,
     UnmatchedRule,
     WeightsRecord,
     json_form,
 )
-from amp_rewrite.rewriting.report.report_lines import device_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from amp_rewrite.base.html_table import HtmlTable
     from amp_rewrite.rewriting.report.recorder import Recorder
     from amp_rewrite.rewriting.report.scaling_record import ScalingRecord
 
@@ -40,13 +33,6 @@ VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
 
 _WIDTH = 100
-
-_OF_NODES = ("name", "op", "domain", "scope", "list", "group")
-_OF_VARIABLES = ("dtype", "reason", "because", "detail", "bound")
-_COLUMNS = {
-    "nodes": (*_OF_NODES, "variable", *_OF_VARIABLES),
-    "casts": ("name", "value", "to", "producer", "consumers", "existing", "bytes"),
-}
 
 
 @dataclass(frozen=True)
@@ -61,15 +47,9 @@ class Report:
         opset_raised: How the model came to its opset, if that was raised first.
         boundaries: Operators that no list knows and function calls, with how often each occurs.
         input_ranges: Graph input -> what the user said of the numbers that it holds.
-        likely_overflow: Where an estimate first keeps something float32, or where a product of
-            several activations may overflow, and why; None if nowhere.
+        likely_overflow: Where an estimate first keeps something float32, and why; None if nowhere.
         unmatched_rules: Rules of the op lists about single nodes that match nothing in the model.
-        alignment: Lengths of low products that tensor cores do not fill, if the target has them.
-        batch_multiple: What free lengths have to be multiples of for low products to fill them;
-            None if the target has none.
         asked: The options that are not the default ones, each as words of a command.
-        beside_cache: The float32 inputs and outputs that are no cache of keys and values, if such a
-            cache is cast at every step; else None.
         scaling: What was multiplied by powers of two, or None.
     """
 
@@ -89,10 +69,7 @@ class Report:
     unmatched_rules: tuple[UnmatchedRule, ...] = ()
     opset_advice: OpsetAdvice | None = None
     opset_raised: RaisedOpset | None = None
-    alignment: tuple[AlignmentRecord, ...] = ()
-    batch_multiple: int | None = None
     asked: tuple[tuple[str, ...], ...] = ()
-    beside_cache: tuple[str, ...] | None = None
     scaling: ScalingRecord | None = None
 
     def __repr__(self) -> str:
@@ -117,11 +94,6 @@ class Report:
         """The Casts that were added or given consumers; made when first asked for."""
         return self.details.casts()
 
-    @cached_property
-    def regions(self) -> tuple[RegionRecord, ...]:
-        """The connected regions of low vertices, in execution order; found when first asked for."""
-        return self.details.regions()
-
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
         return {
@@ -132,14 +104,11 @@ class Report:
             "model": {"opset": self.opset, "nodes": len(self.nodes), "functions": self.functions},
             "nodes": [n.to_dict() for n in self.nodes],
             "casts": [c.to_dict() for c in self.casts],
-            "regions": [r.to_dict() for r in self.regions],
             "weights": self.weights.to_dict(),
             "boundaries": dict(self.boundaries),
             "input_ranges": {name: list(ends) for name, ends in self.input_ranges.items()},
             "likely_overflow": self.likely_overflow,
             "unmatched_rules": [rule.to_dict() for rule in self.unmatched_rules],
-            "alignment": [a.to_dict() for a in self.alignment],
-            "batch_multiple": self.batch_multiple,
             "opset_advice": json_form(self.opset_advice),
             "opset_raised": json_form(self.opset_raised),
             **({} if self.scaling is None else {"scaling": self.scaling.to_dict()}),
@@ -155,67 +124,15 @@ class Report:
         spaces = None if indent is None else arguments.integer("indent", indent, high=100)
         return json.dumps(self.to_dict(), indent=spaces)
 
-    def to_frame(self, table: Literal["nodes", "casts"] = "nodes") -> Any:
-        """Return a table as a DataFrame of pandas.
-
-        Args:
-            table: "nodes": a row for each type variable of each node, in execution order, and one
-                for a node without any; columns as the attributes of `NodeRecord`, `variable`, and
-                those of `VariableRecord`. "casts": a row for each Cast; columns as the attributes
-                of `CastRecord`, with the number of `consumers`.
-
-        Raises:
-            OptionError: pandas is not installed, or there is no such table.
-        """
-        arguments.one_of("table", table, ("nodes", "casts"))
-        try:
-            frame = import_module("pandas").DataFrame  # only those who ask for it have it
-        except ImportError as error:
-            raise OptionError(
-                "a table needs pandas, which is not installed", remedy="pip install pandas"
-            ) from error
-        rows = _node_rows(self.nodes) if table == "nodes" else _cast_rows(self.casts)
-        return frame(rows, columns=list(_COLUMNS[table]))
-
     def to_text(self) -> str:
         """Return a short table: what was converted, and why the rest stayed float32."""
         from amp_rewrite.rewriting.report.plain_console import printed  # rich takes 40 ms to load
 
         return printed(lambda console: print_report(self, console), _WIDTH)
 
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: what was gained, and what stays float32 and why."""
-        from amp_rewrite.base.html_table import HtmlTable, to_html
-
-        summary = self.summary
-        line = (
-            f"{summary.nodes_converted} of {summary.float_nodes} float32 nodes compute in "
-            f"{self.precision} (target {self.target}); casts: {summary.casts_added} added, "
-            f"{summary.casts_removed} removed"
-        )
-        kept = kept_table(self.kept_reasons(), self.precision, self.target)
-        unknown = HtmlTable(("on no list", "nodes"), list(self.boundaries.items()))
-        return to_html(headline(self.precision, summary), (line,), (kept, unknown))
-
     def kept_reasons(self) -> dict[tuple[str, str], int]:
         """Return (reason, operator) -> how many nodes stay float32 for it, most frequent first."""
         return dict(sorted(self.kept.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _node_rows(nodes: Sequence[NodeRecord]) -> Iterator[dict[str, Any]]:
-    for node in nodes:
-        row = {name: getattr(node, name) for name in _OF_NODES}
-        for variable, record in node.variables.items():
-            kept = {name: getattr(record, name) for name in _OF_VARIABLES}
-            yield {**row, "variable": variable, **kept}
-        if not node.variables:
-            yield row
-
-
-def _cast_rows(casts: Sequence[CastRecord]) -> Iterator[dict[str, Any]]:
-    for cast in casts:
-        row = {name: getattr(cast, name) for name in _COLUMNS["casts"]}
-        yield {**row, "consumers": len(cast.consumers)}
 
 
 def print_report(
@@ -233,7 +150,7 @@ def print_report(
         console: Where to print.
         sizes: How large the files are.
         left: That of `headline`.
-        verbose: Whether details are printed: constants, bytes of casts, GPUs.
+        verbose: Whether details are printed: constants, bytes of casts.
     """
     summary = report.summary
     console.print(headline(report.precision, summary, sizes, left))
@@ -290,9 +207,6 @@ def _details(report: Report) -> Iterator[str]:
         yield report_lines.cast_line(report.summary)
     if weights.stored:
         yield report_lines.stored_line(weights.stored)
-    if report.alignment:
-        yield report_lines.alignment_line(report.alignment)
-    yield from device_lines(report.precision, report.batch_multiple)
 
 
 def _of_magnitudes(report: Report) -> Iterator[str]:
@@ -301,14 +215,3 @@ def _of_magnitudes(report: Report) -> Iterator[str]:
         yield from report.scaling.lines()
     if report.likely_overflow:
         yield f"estimate: {report.likely_overflow}"
-
-
-def kept_table(kept: Mapping[tuple[str, str], int], precision: str, target: str) -> HtmlTable:
-    """Return how many nodes stay float32 and why, for (reason, operator) -> how many nodes."""
-    from amp_rewrite.base.html_table import HtmlTable
-
-    rows = [
-        (count, operator, plain_phrase(reason, precision, target), reason)
-        for (reason, operator), count in kept.items()
-    ]
-    return HtmlTable(("stays float32", "operator", "why: it", "reason"), rows)

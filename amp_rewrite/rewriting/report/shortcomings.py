@@ -55,6 +55,15 @@ def _variables(context: PaintContext) -> dict[str, tuple[str, ...]]:
     return variables_of
 
 
+def first_likely_overflow(context: PaintContext) -> str | None:
+    """Return the first node that an estimate keeps float32, and why."""
+    kept = (v for v, m in context.excluded.items() if m.reason is Reason.LIKELY_OVERFLOW)
+    first = min(kept, default=None)
+    if first is None:
+        return None
+    return f"{context.type_graph.node_name(first)} stays float32: {context.excluded[first].detail}"
+
+
 def shortcomings(report: Report) -> tuple[str, ...]:
     """Return one line for everything that keeps a rewrite from being complete, as `strict` asks."""
     lines: list[str] = []

@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import onnx_ir as ir
 
-from amp_rewrite.base.html_table import HtmlTable, to_html
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
-
-
-class Described(Protocol):
-    """What a state is, wherever it is described."""
-
-    @property
-    def role(self) -> str:
-        """What it is for."""
-        ...
-
-    @property
-    def shape(self) -> Sequence[int]:
-        """Its shape."""
-        ...
-
-
-def states_table(states: Iterable[Described]) -> HtmlTable:
-    """Return how many states have each role, and how many numbers they hold."""
-    counts: dict[str, tuple[int, int]] = {}
-    for state in states:
-        tensors, numbers = counts.get(state.role, (0, 0))
-        counts[state.role] = tensors + 1, numbers + prod(state.shape)
-    rows = [(role, *count) for role, count in counts.items()]
-    return HtmlTable(("states", "tensors", "numbers"), rows)
 
 
 @dataclass(frozen=True)
@@ -74,13 +48,6 @@ class TrainOp:
         """Return one line, for much is in it."""
         loss = "no loss" if self.loss is None else f"loss {self.loss.name}"
         return one_line(self, f"{loss}, {len(self.updates)} states are updated")
-
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: what is minimized, and what states the step has."""
-        loss = "no loss" if self.loss is None else f"loss {self.loss.name}"
-        states = [self.graph.states[name] for name in self.updates if name in self.graph.states]
-        lines = (f"fetches: {', '.join(self.fetches)}",)
-        return to_html(f"training step: {loss}", lines, (states_table(states),))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import onnx_ir as ir
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments
-from amp_rewrite.base.html_table import to_html
 from amp_rewrite.errors import FeedError, OptionError
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.save import save
@@ -26,7 +25,6 @@ from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.graph.adapter import merge
 from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.graph.training_graph import StateStore, TrainingGraph
-from amp_rewrite.training.optimizers.train_op import states_table
 from amp_rewrite.training.session.checkpoint import (
     FROZEN,
     check_checkpoint_name,
@@ -467,22 +465,6 @@ class TrainingSession(Inspection):
         self._open = False
         self._programs.clear()
         self._states.release()
-
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: what is trained, in what, and how far it is."""
-        info = self.info
-        at = "closed" if not self._open else f"after {self._steps_done()} steps"
-        lines = (
-            f"loss {info.loss}, computed in {info.precision}",
-            f"feeds: {', '.join(info.inputs)}",
-            f"fetches: {', '.join(info.fetches)}",
-        )
-        return to_html(f"training session, {at}", lines, (states_table(info.states),))
-
-    def _steps_done(self) -> int:
-        """Return how many updates the state has seen, 0 for a step that does not count them."""
-        counter = self.info.having("global_step")
-        return 0 if counter is None else int(self.read_state(counter.name))
 
     def __enter__(self) -> Self:
         """Return the session."""

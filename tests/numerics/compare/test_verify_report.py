@@ -279,9 +279,8 @@ def test_doubt_is_about_outputs_that_nothing_else_speaks_against(
 ) -> None:
     assert made.doubt == doubt
     assert made.to_dict()["doubt"] == doubt
-    told, html = made.to_text(width=300).splitlines(), made._repr_html_()
+    told = made.to_text(width=300).splitlines()
     assert (f"In doubt: {doubt}" in told) == bool(doubt and made.failures)
-    assert ("in doubt: " in html) == (doubt is not None)
 
 
 FULL = report(
@@ -359,9 +358,6 @@ def test_a_text_has_every_part_once() -> None:
     assert "GPU could not run the model: no memory" in lines
     for line in (*made.remarks, made.test):
         assert lines.count(line) == 1
-    html = made._repr_html_()
-    assert all(f"failed: {line}" in html for line in ("1 values", "GPU could"))
-    assert "grower" in html
 
 
 @pytest.mark.parametrize("width", [0, 10_001, 1.5])

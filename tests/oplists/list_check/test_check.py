@@ -226,11 +226,11 @@ def test_the_pre_commit_hooks_and_the_action_call_the_command() -> None:
     assert {h["id"]: h["entry"] for h in hooks} == {
         "amp-rewrite-check-lists": "amp-rewrite check-lists",
         "amp-rewrite-check-models": "amp-rewrite check-lists",
-        "amp-rewrite-verify-models": "amp-rewrite check-models",
+        "amp-rewrite-verify-models": "amp-rewrite check --format text",
     }
     action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
     lists, models = (step["run"] for step in action["runs"]["steps"][-2:])
     assert "amp-rewrite check-lists --format github" in lists
-    assert "amp-rewrite check-models" in models
+    assert "amp-rewrite check " in models
     script = lists + models
     assert "${{" not in script  # inputs reach the shell as variables only

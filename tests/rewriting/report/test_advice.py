@@ -61,10 +61,6 @@ def test_a_gain_below_one_per_cent_is_not_worth_an_opset() -> None:
     assert advice(small) is None
 
 
-def test_a_target_without_a_kernel_gains_nothing() -> None:
-    assert advice(model(18), "cpu") is None
-
-
 def test_a_second_rewrite_advises_no_opset_that_the_first_one_did_not() -> None:
     small = model(18)
     small.graph.initializer[1].CopyFrom(
@@ -73,12 +69,6 @@ def test_a_second_rewrite_advises_no_opset_that_the_first_one_did_not() -> None:
     small.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 6400
     first = rewritten(small, precision="bfloat16")
     assert advice(amp.to_proto(first.model)) is None
-
-
-def test_what_is_low_already_counts_in_the_share_of_an_advised_opset() -> None:
-    first = rewritten(model(18), precision="bfloat16")
-    assert first.report.opset_advice == OpsetAdvice(22, 1.0)
-    assert advice(amp.to_proto(first.model)) == OpsetAdvice(22, 1.0)
 
 
 POOLED = "p = MaxPool<kernel_shape = [1, 1]>(x) c = Conv(p, k) f = Flatten(c) y = MatMul(f, w)"
@@ -100,15 +90,6 @@ def test_an_opset_at_which_less_is_low_and_every_kernel_stays_is_better() -> Non
     assert found is not None
     assert (found.opset, found.lost) == (13, ())
     assert 0.5 < found.compute_converted < 1
-
-
-def test_what_the_runtime_takes_out_needs_no_kernel() -> None:
-    text = "c = Conv(x, k) d = Dropout(c) f = Flatten(d) y = MatMul(f, w)"
-    assert advice(model(18, text)) == OpsetAdvice(22, 1.0)
-
-
-def test_other_targets_keep_their_pools() -> None:
-    assert advice(model(18, POOLED), "tensorrt") == OpsetAdvice(22, 1.0)
 
 
 def test_convert_moves_no_model_to_where_a_kernel_is_lost(tmp_path: Path) -> None:

@@ -104,14 +104,3 @@ def test_a_weight_in_both_types_is_named_wherever_it_stands(place: str) -> None:
     result = amp.rewrite(source, **options)
     assert stored_elements(amp.to_proto(result.model)) == {"FLOAT16": 4096}
     assert result.report.weights.twice == ()
-
-
-def test_short_constants_are_listed_without_a_warning() -> None:
-    report = amp.rewrite(model(8), target="schema", deny_nodes=["wide"]).report
-    assert [record.name for record in report.weights.twice] == ["w"]
-
-
-def test_a_weight_that_is_stored_once_is_not_listed() -> None:
-    report = amp.rewrite(model(64), target="schema").report
-    assert report.weights.twice == ()
-    assert "both types" not in report.to_text()

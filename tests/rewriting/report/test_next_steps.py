@@ -13,7 +13,6 @@ from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.cli.command_table import COMMANDS, command
-from amp_rewrite.errors import OptionError
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.next_steps import Names, next_steps
@@ -119,14 +118,6 @@ def test_what_is_suggested_has_the_options_of_what_was_done() -> None:
     ]
 
 
-def test_lists_of_python_are_named_by_their_files(tmp_path: Path) -> None:
-    overlay = tmp_path / "mine.yaml"
-    overlay.write_text("version: 1\nprecision: float16\ntarget: cuda\nextend: float16_cuda\n")
-    options = RewriteOptions(lists=amp.load_lists([overlay]))
-    assert option_words(options) == (("--lists", "float16_cuda"), ("--lists", str(overlay)))
-    assert amp.load_lists(["float16_cuda", overlay]) == options.lists
-
-
 def test_files_of_lists_and_names_that_are_kept_are_repeated_and_own_lists_only() -> None:
     lists = amp.load_lists()
     asked = option_words(RewriteOptions(keep_io_types=["a", "b"], lists=["x.yaml", Path("y.yaml")]))
@@ -135,10 +126,6 @@ def test_files_of_lists_and_names_that_are_kept_are_repeated_and_own_lists_only(
         *(("--keep-io", "a"), ("--keep-io", "b")),
     )
     assert option_words(RewriteOptions(lists=lists, strict=True)) == ()
-
-
-def test_functions_that_stay_are_to_be_inlined() -> None:
-    assert "amp-rewrite convert 'my model.onnx' -o out.onnx --inline-functions" in steps(FUNCTION)
 
 
 @pytest.mark.filterwarnings("ignore::amp_rewrite.AmpWarning")
@@ -170,43 +157,3 @@ CACHED = f"""g (float[1,N,4] x, float[1,P,4] PAST_KEY, float[1,P,4] PAST_VALUE)
     NOW_VALUE = Concat<axis = 1>(PAST_VALUE, k) t = Transpose<perm = [0, 2, 1]>(NOW_KEY)
     s = MatMul(x, t) p = Softmax(s) logits = MatMul(p, NOW_VALUE)
 }}"""
-
-
-def cached(past: str, present: str) -> str:
-    text = CACHED
-    for what in ("KEY", "VALUE"):
-        text = text.replace(f"PAST_{what}", past.format(what.lower()))
-        text = text.replace(f"NOW_{what}", present.format(what.lower()))
-    return text
-
-
-@pytest.mark.parametrize(
-    ("past", "present"),
-    [
-        ("past_key_values_0_{}", "present_0_{}"),
-        ("past_{}_0", "present_{}_0"),
-        ("past_key_values_0_{}", "present_key_values_0_{}"),
-    ],
-)
-def test_a_cache_that_is_cast_at_every_step_is_to_be_low(past: str, present: str) -> None:
-    text = cached(past, present)
-    advised = "amp-rewrite convert 'my model.onnx' -o out.onnx --keep-io x --keep-io logits"
-    assert advised in steps(text)
-    low = amp.rewrite(parse(text), keep_io_types=["x", "logits"])
-    assert {cast.value for cast in low.report.casts} == {"x", "logits"}
-    assert low.report.beside_cache is None
-
-
-def test_inputs_and_outputs_that_do_not_pair_are_no_cache() -> None:
-    assert not any("--keep-io" in step for step in steps(cached("past_{}", "new_{}")))
-
-
-def test_patterns_say_which_inputs_and_outputs_keep_their_types() -> None:
-    model = parse(cached("past_{}_0", "present_{}_0"))
-    result = amp.rewrite(model, keep_io_types=["x|log*"], strict=True)
-    types = {
-        v.name: str(v.dtype) for v in (*result.model.graph.inputs, *result.model.graph.outputs)
-    }
-    assert {name for name, type_ in types.items() if type_ == "FLOAT"} == {"x", "logits"}
-    with pytest.raises(OptionError, match="keep_io_types names nothing in the model"):
-        amp.rewrite(model, keep_io_types=["log"])

@@ -61,12 +61,3 @@ def test_notes_are_replaced_and_others_stay(tmp_path: Path) -> None:
     result.save(tmp_path / "out.onnx")
     notes = notes_of(onnx.load(tmp_path / "out.onnx"))["enc/dot"]
     assert (notes[PRECISION_KEY], notes["other"]) == ("float16", "kept")
-
-
-def test_a_model_with_notes_is_rewritten_as_one_without(tmp_path: Path) -> None:
-    plain = amp.rewrite(parse(BRANCHES))
-    result = amp.rewrite(parse(BRANCHES))
-    result.annotate()
-    again = amp.rewrite(result.model)
-    assert not again.changed
-    assert plain.report == result.report

@@ -74,7 +74,6 @@ def use(proto: onnx.ModelProto) -> None:
             lambda: session.evaluate(BATCH, averaged=True),
             lambda: session.gradients(BATCH),
             lambda: session.export(averaged=True),
-            session._repr_html_,
         ):
             with suppress(FetchError, OptionError, StepError):
                 act()

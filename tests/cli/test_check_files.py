@@ -1,4 +1,4 @@
-"""`check-models`: the models of a repository, each by itself or against its float32 file."""
+"""`check` of several files: each by itself or against its float32 file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(*arguments: str) -> int:
     with pytest.raises(SystemExit) as done:
-        main(["check-models", *arguments])
+        main(["check", *arguments])
     return int(done.value.code or 0)
 
 
@@ -70,16 +70,22 @@ def test_findings_are_annotations_and_a_table(capsys: pytest.CaptureFixture[str]
     assert run(*given) == 1
     out = capsys.readouterr().out.splitlines()
     assert len(out) == 2
-    assert out[0].startswith("::error file=net_bf16.onnx,title=amp-rewrite check-models::FAILED")
+    assert out[0].startswith("::error file=net_bf16.onnx,title=amp-rewrite check::FAILED")
     table = Path("summary.txt").read_text("utf-8")
-    assert table.count("### amp-rewrite check-models") == 2
+    assert table.count("### amp-rewrite check") == 2
     assert "| net.fp16.onnx | float16 | passed | Passed" in table
 
 
 @pytest.mark.usefixtures("folder")
 def test_without_a_run_the_rules_alone_are_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("net_bf16.onnx", "--no-run") == 0
+    assert run("net_bf16.onnx", "net.onnx", "--no-run") == 0
     assert "The rules found nothing" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_is_about_one_model_is_refused_for_several(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("net.onnx", "net.fp16.onnx", "--html", "page.html") == 2
+    assert "--html is about one model" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("folder")
