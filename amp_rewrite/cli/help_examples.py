@@ -46,7 +46,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "amp-rewrite check-lists",
         "amp-rewrite check-lists tuned.yaml --model model.onnx --format json",
     ),
-    ),
     "run": ("amp-rewrite run model.fp16.onnx --data inputs.npz -o outputs.npz",),
     "train-step": (
         "amp-rewrite train-step digits.onnx -o step.onnx \\\n"
