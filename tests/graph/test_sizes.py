@@ -44,30 +44,3 @@ def test_inferred_shapes_count_instead() -> None:
     names = flat.value_names
     sizes = Sizes(flat, {names.index("f"): (4, 5), names.index("y"): (4, 7)})
     assert sizes.elements(names.index("f")) == 20
-    [product] = flat.nodes_of("MatMul")
-    assert sizes.multiply_accumulates(product) == 4 * 7 * 5
-    assert Sizes(flat).multiply_accumulates(product) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("g (float[2,3,8,8] a, float[6,3,3,3] b) => (float[2,6,6,6] y)"
-         " { y = Conv(a, b) }", 432 * 27),
-        ("g (float[2,4,8,8] a, float[4,1,3,3] b) => (float[2,4,6,6] y)"
-         " { y = Conv<group = 4>(a, b) }", 288 * 9),
-        ("g (float[2,6,6,6] a, float[6,3,3,3] b) => (float[2,3,8,8] y)"
-         " { y = ConvTranspose(a, b) }", 432 * 27),
-        ("g (float[9,2,5] a, float[5,7] b) => (float[9,2,7] y) { y = MatMul(a, b) }", 126 * 5),
-        ("g (float[5] a, float[5] b) => (float y) { y = MatMul(a, b) }", 5),
-        ("g (float[5,2] a, float[5,7] b) => (float[2,7] y) { y = Gemm<transA = 1>(a, b) }", 14 * 5),
-        ("g (float[2,5] a, float[7,5] b) => (float[2,7] y) { y = Gemm<transB = 1>(a, b) }", 14 * 5),
-        ("g (float[2,N] a, float[N,7] b) => (float[2,7] y) { y = MatMul(a, b) }", None),
-        ("g (float[2,5] a, float[2,5] b) => (float[2,5] y) { y = Add(a, b) }", None),
-    ],
-)  # fmt: skip
-def test_multiply_accumulates_are_elements_times_the_length_of_sums(
-    text: str, expected: int | None
-) -> None:
-    flat = read_flat(parse(text).SerializeToString())
-    assert Sizes(flat).multiply_accumulates(0) == expected

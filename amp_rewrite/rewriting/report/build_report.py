@@ -15,14 +15,13 @@ from amp_rewrite.graph.step_part import part_in
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
-from amp_rewrite.rewriting.paint.region_costs import RegionCosts
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.advice import advised_opset
 from amp_rewrite.rewriting.report.arithmetic_share import compute_share
 from amp_rewrite.rewriting.report.both_types import stored_twice
-from amp_rewrite.rewriting.report.recorder import Recorder, why
+from amp_rewrite.rewriting.report.recorder import Recorder, cast_bytes, why
 from amp_rewrite.rewriting.report.records import RangeRecord, StoredRecord, Summary, WeightsRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
 from amp_rewrite.rewriting.report.shortcomings import first_likely_overflow, unmatched_rules
@@ -38,18 +37,18 @@ def build_report(
     sizes: Sizes | None = None,
 ) -> Report:
     """Return the report."""
-    costs = RegionCosts(context, painting.allow, sizes or Sizes(context.type_graph.flat))
     flat = context.type_graph.flat
+    sizes = sizes or Sizes(flat)
     return Report(
         precision=options.precision,
         target=options.chosen_target,
         level=context.lists.level,
         opset=flat.opsets.get("", 0),
         weights=_weights(context, plan),
-        summary=summarize(context, painting, plan, removed, costs),
+        summary=summarize(context, painting, plan, removed, sizes),
         kept=_kept_nodes(context, painting),
         n_casts=len(plan.casts),
-        details=Recorder(context, painting, plan, costs),
+        details=Recorder(context, painting, plan, sizes),
         boundaries=_boundaries(context),
         functions="inlined"
         if options.inline_functions
@@ -63,21 +62,21 @@ def build_report(
 
 
 def summarize(
-    context: PaintContext, painting: Painting, plan: CastPlan, removed: int, costs: RegionCosts
+    context: PaintContext, painting: Painting, plan: CastPlan, removed: int, sizes: Sizes
 ) -> Summary:
     """Return the figures."""
     graph = context.type_graph
     is_constant = constant_nodes(graph.flat)
     allow = np.unique(graph.node[context.on(ListName.ALLOW)])
-    cast_bytes = [costs.cast_bytes(cast.value) for cast in plan.casts]
+    moved = [cast_bytes(context, sizes, cast.value) for cast in plan.casts]
     return Summary(
         nodes_converted=len(np.unique(graph.node[painting.allow])),
         float_nodes=int(np.count_nonzero(~is_constant[np.unique(graph.node)])),
         casts_added=sum(1 for c in plan.casts if c.existing == ABSENT),
         casts_removed=removed,
         compute_converted=compute_share(graph, painting, allow[~is_constant[allow]].tolist()),
-        cast_bytes=sum(count or 0 for count in cast_bytes),
-        casts_of_unknown_size=cast_bytes.count(None),
+        cast_bytes=sum(count or 0 for count in moved),
+        casts_of_unknown_size=moved.count(None),
         nodes_low_before=_low_before(context),
         operands_with_axes=len(plan.ranks),
     )

@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 
 from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
+from amp_rewrite.graph.sizes import Sizes
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext, admitting_opset
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.rewriting.paint.region_costs import RegionCosts
 from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.report.records import (
     CastRecord,
@@ -29,13 +30,13 @@ class Recorder:
         context: What the painting knew.
         painting: The painting.
         plan: What was changed.
-        costs: What casts cost.
+        sizes: The sizes of values, as far as shapes are known.
     """
 
     context: PaintContext
     painting: Painting
     plan: CastPlan
-    costs: RegionCosts
+    sizes: Sizes
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Return a record of every node."""
@@ -121,7 +122,7 @@ class Recorder:
                 name=cast.name if cast.existing == ABSENT else names[cast.existing],
                 existing=cast.existing != ABSENT,
                 producer=None if source == ABSENT else graph.name(source),
-                bytes=self.costs.cast_bytes(cast.value),
+                bytes=cast_bytes(self.context, self.sizes, cast.value),
             )
             for cast, source in zip(self.plan.casts, sources, strict=True)
         )
@@ -182,3 +183,15 @@ def _by_position(context: PaintContext, painting: Painting, vertex: int) -> Mark
         return Mark(Color.NONE, Reason.VARIABLE_READ)
     clear = context.list_of(vertex) is ListName.CLEAR
     return Mark(Color.NONE, Reason.NOT_NEXT if clear else Reason.NOT_BETWEEN)
+
+
+def cast_bytes(context: PaintContext, sizes: Sizes, value: int) -> int | None:
+    """Return what a Cast of a value reads and writes in a run; None if that is not known.
+
+    That of a constant is folded when the model is loaded.
+    """
+    if constant_tensor(context.type_graph, value) is not None:
+        return 0
+    elements = sizes.elements(value)
+    itemsizes = FLOAT32.numpy.itemsize + context.low.numpy.itemsize
+    return None if elements is None else elements * itemsizes

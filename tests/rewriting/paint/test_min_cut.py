@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amp_rewrite.graph.flat import Array
+from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.rewriting.paint import min_cut
-from amp_rewrite.rewriting.paint.min_cut import Arcs, cheapest_set
+from amp_rewrite.rewriting.paint.min_cut import Arcs, cheapest_set, connected_regions
 
 
 def arcs_of(rows: list[tuple[int, int, int]]) -> Arcs:
@@ -95,3 +95,19 @@ def test_the_costs_given_are_left_alone() -> None:
     costs = np.array([-3, 2])
     cheapest_set(costs, arcs_of([(0, 1, 5)]))
     assert costs.tolist() == [-3, 2]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_regions_are_the_connected_components(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n_vertices = int(rng.integers(1, 60))
+    edges = rng.integers(0, n_vertices, (int(rng.integers(0, 80)), 2))
+    inside = rng.random(n_vertices) < 0.8
+    graph = nx.Graph()
+    graph.add_nodes_from(np.flatnonzero(inside).tolist())
+    graph.add_edges_from((a, b) for a, b in edges.tolist() if inside[a] and inside[b])
+    expected = [ABSENT] * n_vertices
+    for region in nx.connected_components(graph):
+        for vertex in region:
+            expected[vertex] = min(region)
+    assert connected_regions(inside, edges).tolist() == expected
