@@ -8,20 +8,45 @@ kernels that round a product and a sum once.
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx.parser
 
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.numerics.emulate import fused_steps
 from amp_rewrite.runtimes.engines import open_session
+from amp_rewrite.targets import ARM64
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _OPSET = 20
+
+_ARM = Path(__file__).resolve().parent / "arm64"
+
+
+def opened(model: onnx.ModelProto, provider: str) -> Any:
+    """Return a session of a model on a provider, or on an Arm processor, if only an emulated one.
+
+    Raises:
+        AmpError: There is none, or it cannot load the model.
+    """
+    if provider != ARM64:
+        return open_session(load(model), providers=[provider])
+    return arm_processor().open_on_arm(load(model))
+
+
+def arm_processor() -> Any:
+    """Return the module of tools/arm64 that runs models on an Arm processor."""
+    if str(_ARM) not in sys.path:
+        sys.path.append(str(_ARM))
+    return importlib.import_module("arm_processor")
 
 
 def cut(value: float) -> Any:
@@ -124,7 +149,7 @@ def _is_predicted(call: str, predict: Callable[..., Array], provider: str) -> bo
     operands = ", ".join(f"float16[] {name}" for name in names)
     graph = f"g ({operands}) => (float16[] y) {{ y = {call} }}"
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : {_OPSET}]> {graph}')
-    session = open_session(load(model), providers=[provider])
+    session = opened(model, provider)
     found = session.run(dict(zip(names, given, strict=True)))[0]
     with np.errstate(all="ignore"):
         return np.array_equal(predict(*given), found, equal_nan=True)

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 COMMANDS: Mapping[str, str] = {}
 """Command -> the remedy."""
 
-FLAGS: Mapping[str, str] = {}
+FLAGS: Mapping[str, str] = {
+    "--arm64-folder": "verify --target cpu-arm64 emulates the arithmetic of Arm processors",
+}
 """Option of a command -> the remedy."""
 
 ARGUMENTS: Mapping[str, str] = {}

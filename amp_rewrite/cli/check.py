@@ -24,7 +24,6 @@ from amp_rewrite.targets import provider_named
 
 @with_rewrite_options(*common.NOT_OF_GIVEN, "overflow", "only")
 def check(
-    context: typer.Context,
     model: common.FileOrFolder,
     options: RewriteOptions,
     data: Annotated[
@@ -44,7 +43,6 @@ def check(
         ),
     ] = None,
     provider: common.RunOn = None,
-    arm64_folder: common.ArmFolder = None,
     report: common.ReportFile = None,
     html: common.Page = None,
     quiet: common.Quiet = False,
@@ -60,7 +58,6 @@ def check(
     it is right. If MODEL is a folder, every 16-bit model in it is checked, and whether connected
     inputs and outputs have the same type.
     """
-    common.use_arm64(context, arm64_folder, provider)
     common.check_reports([model], report, html)
     common.refuse_data(data, report, html)
     if not run and (data or stress or provider):

@@ -11,7 +11,7 @@ from amp_rewrite.runtimes.ort.cuda_driver import cuda_device
 from amp_rewrite.runtimes.ort.device import device_of
 from amp_rewrite.runtimes.ort.plugins import devices_of, is_plugin
 from amp_rewrite.runtimes.ort.runtime import version_in_words
-from amp_rewrite.targets import ARM64, OPENVINO
+from amp_rewrite.targets import OPENVINO
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def facts_of(provider: str) -> EngineFacts:
     runtime = version_in_words()
     if is_plugin(provider):
         return EngineFacts(runtime, *_plugin(provider))
-    if provider != ARM64 and device_of([provider]).kind == "cuda":
+    if device_of([provider]).kind == "cuda":
         gpu = cuda_device()
         if gpu is not None:
             device = f"{gpu.name}, compute capability {gpu.capability:g}"

@@ -143,11 +143,11 @@ def test_a_norm_that_is_written_out_keeps_its_own_arithmetic_in_float32(dtype: A
 @pytest.mark.arm64
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("norm", NORMS)
-def test_a_scaled_stream_is_right_in_real_float16(norm: str, dtype: Any, arm64: str):
+def test_a_scaled_stream_is_right_in_real_float16(norm: str, dtype: Any, arm64: Any):
     model = residual_decoder(8, norm=norm, activation="relu2", peak=4e5, dtype=dtype)
     found = made_of(model, dtype, target="cpu-arm64")
     feeds = residual_feeds(dtype)
-    made = Evaluator(found.model, emulate=False, providers=[arm64]).run(feeds)["y"]
+    made = arm64(found.model).run(feeds)["y"]
     wide = amp.widen(model).model if dtype is np.float16 else model
     expected = Evaluator(wide, emulate=False).run(feeds)["y"]
     x, y = (np.asarray(a, np.float64).ravel() for a in (made, expected))

@@ -30,8 +30,6 @@ OF_MORE_THAN_ONE_MODULE = {
     "cli/test_terminals": "every command, with and without a terminal, of any width",
     "cli/test_shards_command": "train-step --cross-shard and train --shards, one behind the other",
     "cli/test_train_data": "train on CSV, images and standard input: train, streams and the data",
-    "cli/test_arm_folder": "--arm64-folder of every command that runs models",
-    "runtimes/ort/arm64/test_arm_loading": "what loads on Arm, as the kernel table says",
     "training/test_arm64_training": "whole trainings on an Arm processor",
     "numerics/test_outlier_weights": "plain conversion, where weights have outliers",
     "numerics/test_scaled_graphs": "scaling inside If, Loop and Scan, in conversion",

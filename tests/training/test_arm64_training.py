@@ -35,10 +35,12 @@ def step(network: str, path: Path, conditional: Any, **options: Any) -> Path:
     return path
 
 
-def run(path: Path, feeds: dict[str, Any], **options: Any) -> tuple[list[float], dict[str, Any]]:
+def run(
+    path: Path, evaluator: amp.Evaluator, feeds: dict[str, Any]
+) -> tuple[list[float], dict[str, Any]]:
     """Run a step five times; return the losses and the states."""
     states = {state.name: state.output for state in read_step(path).info.states}
-    evaluator, losses = amp.Evaluator(path, **options), list[float]()
+    losses = list[float]()
     for _ in range(STEPS):
         found = evaluator.run(feeds)
         losses.append(float(found["loss"]))
@@ -55,16 +57,16 @@ def distance(found: dict[str, Any], expected: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize(("network", "conditional"), [("mlp", "if"), ("cnn", "select")])
 def test_five_float16_steps_are_those_of_the_emulation(
-    network: str, conditional: str, arm64: str, tmp_path: Path
+    network: str, conditional: str, arm64: Any, tmp_path: Path
 ) -> None:
     wide = step(network, tmp_path / "wide.onnx", conditional)
     given: dict[str, Any] = {"precision": "float16", "target": "cpu-arm64"}
     low = step(network, tmp_path / "low.onnx", conditional, **given)
     feeds = batch(network)
-    losses, states = run(low, feeds, emulate=False, providers=[arm64])
+    losses, states = run(low, arm64(low), feeds)
     sums = kept_low(targets.find("cpu-arm64"), FLOAT16)
-    predicted, emulated = run(low, feeds, accumulate_low=sums)
-    expected, original = run(wide, feeds, emulate=False)
+    predicted, emulated = run(low, amp.Evaluator(low, accumulate_low=sums), feeds)
+    expected, original = run(wide, amp.Evaluator(wide, emulate=False), feeds)
     assert losses[-1] < losses[0]
     np.testing.assert_allclose(losses, predicted, rtol=0.01)
     np.testing.assert_allclose(losses, expected, rtol=0.03)

@@ -225,13 +225,13 @@ def test_functions_of_one_number_are_those_of_the_processor(call: str) -> None:
 @pytest.mark.parametrize("call", ON_ARM_EACH)
 @pytest.mark.parametrize(("first", "count"), [(0, 2**16), (0x2C00, 4103)])
 def test_arm_computes_every_number_as_predicted(
-    call: str, first: int, count: int, arm64: str
+    call: str, first: int, count: int, arm64: Any
 ) -> None:
     """All numbers of float16; and 4,103 of them, whose last seven are computed in float32."""
     graph = f"g (float16[N] x) => (float16[N] y) {{ y = {call} }}"
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> {graph}')
     feeds = {"x": np.arange(2**16, dtype=np.uint16).view(np.float16)[first : first + count]}
-    found = amp.Evaluator(model, emulate=False, providers=[arm64]).run(feeds)["y"]
+    found = arm64(model).run(feeds)["y"]
     predicted = amp.evaluate(model, feeds, accumulate_low=ARM_SUMS)["y"]
     np.testing.assert_array_equal(found, predicted)
 
@@ -333,9 +333,9 @@ ALL = {**BEGUN, **APART, **CONVS}
 
 @pytest.mark.arm64
 @pytest.mark.parametrize("name", ALL)
-def test_arm_adds_biases_where_it_was_predicted(name: str, arm64: str) -> None:
+def test_arm_adds_biases_where_it_was_predicted(name: str, arm64: Any) -> None:
     model, feeds = on_arm(ALL[name])
-    found = amp.Evaluator(model, emulate=False, providers=[arm64]).run(feeds)["y"]
+    found = arm64(model).run(feeds)["y"]
     predicted = amp.evaluate(model, feeds, accumulate_low=ARM_SUMS)["y"]
     np.testing.assert_array_equal(found, predicted)
 
@@ -349,11 +349,11 @@ ON_ARM = (
 
 @pytest.mark.arm64
 @pytest.mark.parametrize("name", ON_ARM)
-def test_arm_computes_what_was_predicted(name: str, arm64: str) -> None:
+def test_arm_computes_what_was_predicted(name: str, arm64: Any) -> None:
     header = HEADER.replace('"" : 20', '"" : 17')  # the last one whose AveragePool loads there
     model = onnx.parser.parse_model(f"{header} {GRAPHS[name]}")
     feeds = feeds_of(model)
-    found = amp.Evaluator(model, emulate=False, providers=[arm64]).run(feeds)["y"]
+    found = arm64(model).run(feeds)["y"]
     predicted = amp.evaluate(model, feeds, accumulate_low=ARM_SUMS)["y"]
     if name == "a Gemm one by one":  # the last of an odd number of columns, in another order
         found, predicted = found[:, :-1], predicted[:, :-1]

@@ -181,17 +181,17 @@ def test_commands_write_no_such_step(
 
 @pytest.mark.arm64
 @pytest.mark.parametrize("name", BODIES)
-def test_the_processor_does_not_load_what_is_refused(name: str, arm64: str, tmp_path: Path) -> None:
+def test_the_processor_does_not_load_what_is_refused(name: str, arm64: Any, tmp_path: Path) -> None:
     opset, body, _ = BODIES[name]
     path = tmp_path / "step.onnx"
     amp.save(step(opset, body, "cuda"), path)
     with pytest.raises(amp.AmpError, match=r"cannot load.*(kernel|implementation)"):
-        amp.Evaluator(path, emulate=False, providers=[arm64])
+        arm64(path)
 
 
 @pytest.mark.arm64
 @pytest.mark.parametrize("name", [name for name in FINE if "custom" not in name])
-def test_the_processor_loads_what_is_given_out(name: str, arm64: str, tmp_path: Path) -> None:
+def test_the_processor_loads_what_is_given_out(name: str, arm64: Any, tmp_path: Path) -> None:
     path = tmp_path / "step.onnx"
     amp.save(step(*FINE[name]), path)
-    assert amp.Evaluator(path, emulate=False, providers=[arm64]).inputs
+    assert arm64(path).inputs
