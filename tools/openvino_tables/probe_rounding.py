@@ -82,9 +82,8 @@ NUMBERS: dict[str, float] = {
 }
 """Constants that those read."""
 
-MOVED, STEPWISE = ["MatMul"], ["LayerNormalization", "com.microsoft::Attention"]
-"""Products of tensors whose factor is moved, as emulate/moved_factors.py tells, and operators that
-round between their steps, as normalization_steps.py and attention_steps.py beside it tell."""
+STEPWISE = ["LayerNormalization"]
+"""Operators that round between their steps, as emulate/normalization_steps.py tells."""
 
 CUT = {"Div": RECIPROCAL, "HardSigmoid": "alpha", "LeakyRelu": "alpha", "Mul": FACTOR}
 """Operators whose constants are not rounded to nearest, as emulate/folded_weights.py tells."""
@@ -191,7 +190,6 @@ def main() -> None:
         "behind": {head: behind(head) for head in HEADS},
         "folded": FOLDED,
         "spelled": [[op, *ops] for op, texts in SPELLED.items() for ops in texts.values()],
-        "moved": MOVED,
         "stepwise": STEPWISE,
         "cut": CUT,
     }

@@ -133,14 +133,6 @@ def is_linear(node: ir.Node) -> bool:
     return index is not None and not (node.op_type == "Div" and index == 0)
 
 
-def factor_of(node: ir.Node) -> Array | None:
-    """Return the constant that a node multiplies with."""
-    if node.op_type not in _FACTORS or not is_linear(node):
-        return None
-    other = constant_of(node.inputs[_place(node) or 0])
-    return cut_half(1 / other) if other is not None and node.op_type == "Div" else other
-
-
 def _place(node: ir.Node) -> int | None:
     """Return which input of Add, Sub, Mul or Div is the constant; None unless it is just one."""
     if node.domain != "" or node.op_type not in (*_FACTORS, *_TERMS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -48,13 +48,7 @@ _FACTORS = ("Mul", "Div", BATCH_NORM)  # operators: of which OpenVINO folds cons
 _NO_NUMBERS = ("Shape", "Size")
 
 
-def find_fused(
-    model: ir.Model,
-    low: Low,
-    table: RoundingTable,
-    left: Collection[ir.Node] = (),
-    apart: Collection[ir.Node] = (),
-) -> Fused:
+def find_fused(model: ir.Model, low: Low, table: RoundingTable) -> Fused:
     """Return the values inside groups of nodes that are computed as one.
 
     A chain behind a product ends where a value is read twice, or is an output. Operators of
@@ -65,13 +59,11 @@ def find_fused(
         model: The model, without model-local functions.
         low: Value -> its low type.
         table: What the runtime computes as one.
-        left: Nodes whose results the runtime does not need.
-        apart: Nodes whose constants go into no others.
     """
     values: dict[ir.Value, frozenset[ir.Node]] = {}
     folded: dict[ir.Node, tuple[ir.Node, ...]] = {}
     for graph in (model.graph, *model.graph.subgraphs()):
-        finder = _Finder(graph, _defaults(model), low, table, left, apart)
+        finder = _Finder(graph, _defaults(model), low, table)
         finder.find()
         values |= finder.inside
         folded |= finder.folded
@@ -93,8 +85,6 @@ class _Finder:
     defaults: set[ir.Value]
     low: Low
     table: RoundingTable
-    left: Collection[ir.Node]
-    apart: Collection[ir.Node]
     inside: dict[ir.Value, frozenset[ir.Node]] = field(default_factory=dict)
     folded: dict[ir.Node, tuple[ir.Node, ...]] = field(default_factory=dict)
     group_of: dict[ir.Node, int] = field(default_factory=dict)
@@ -111,12 +101,12 @@ class _Finder:
         """Find values and readers, of chains first."""
         chained: set[ir.Node] = set()
         for node in self.graph:
-            if node in self.left or node in chained:
+            if node in chained:
                 continue
             if (followers := self._followers(node)) is not None:
                 chained |= set(self._chain(node, followers))
         for node in self.graph:
-            if node not in chained and node not in self.left and self._is_together(node):
+            if node not in chained and self._is_together(node):
                 self._join(node)
         self._rows()
         self._cut()
@@ -137,7 +127,7 @@ class _Finder:
 
     def _rows(self) -> None:
         """Note sums and products with constants that follow each other: they are one of each."""
-        taken = {node for chain in self.folded.values() for node in chain} | set(self.apart)
+        taken = {node for chain in self.folded.values() for node in chain}
         taken |= {node for _, nodes in self.spelled.values() for node in nodes[:-1]}
         for node in self.graph:
             row, following = list[ir.Node](), [node]
@@ -177,7 +167,7 @@ class _Finder:
                 added |= kind == "tensor"
                 step = users
                 is_folded = kind == "constant" and users[0].op_type in _FOLDED
-                if constants and is_folded and users[0] not in self.apart:
+                if constants and is_folded:
                     constants.append(users[0])
                     if users[0].op_type in _FACTORS:
                         self.folded.pop(constants[-2], None)
@@ -259,7 +249,7 @@ class _Finder:
 
     def _users(self, value: ir.Value) -> list[ir.Node]:
         users = dict.fromkeys(node for node, _ in value.uses())
-        return [n for n in users if n not in self.left and n.op_type not in _NO_NUMBERS]
+        return [n for n in users if n.op_type not in _NO_NUMBERS]
 
     def _is_constant(self, value: ir.Value | None) -> bool:
         if value is None or value in self.defaults:
