@@ -8,7 +8,6 @@ at the end. A table is made by probing. Its JSON, version 1:
      "behind": {"Conv": {"alone": ["Relu", ...], "constant": ["Mul", ...], "tensor": ["Add"]}, ...},
      "folded": {"Conv": [1, 2], ...},
      "spelled": [["HardSwish", "Add", "Clip", "Div", "Mul"], ...],
-     "stepwise": ["LayerNormalization"],
      "cut": {"Div": "reciprocal", "LeakyRelu": "alpha", "Mul": "factor"}}
 
 Operators of `together` that read each other are computed as one. Behind an operator of `behind`
@@ -17,10 +16,9 @@ computation, a chain of operators that have no other input (`alone`), a constant
 once, another tensor (`tensor`). A constant factor in such a chain is multiplied into the inputs
 that `folded` names, when the model is loaded; how the product is rounded is told in
 emulate/folded_weights.py. A row of `spelled` is a function, and the operators in the order of the
-alphabet that compute it of one value: behind a product they are one operator. Operators of `stepwise` are
-rounded between their steps: a normalization before its scale. The constant of an operator of `cut`
-is not rounded to nearest where the low type does not hold it: 1 / its divisor, an attribute, or
-weights times the factor behind their product.
+alphabet that compute it of one value: behind a product they are one operator. The constant of an
+operator of `cut` is not rounded to nearest where the low type does not hold it: 1 / its divisor, an
+attribute, or weights times the factor behind their product.
 """
 
 from __future__ import annotations
@@ -70,7 +68,6 @@ class RoundingTable:
         behind: Operator with constant weights -> what is computed together with it.
         folded: Operator -> its weights and its bias, into which constant factors go.
         spelled: Operators, in the order of the alphabet -> the function that they spell out.
-        stepwise: Operators that are rounded between their steps.
         cut: Operators whose constants are not rounded to nearest -> which constant.
     """
 
@@ -79,7 +76,6 @@ class RoundingTable:
     behind: Mapping[str, Followers]
     folded: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     spelled: Mapping[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
-    stepwise: frozenset[str] = frozenset()
     cut: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -117,6 +113,5 @@ def parse(data: Mapping[str, Any]) -> RoundingTable:
         behind,
         folded,
         spelled,
-        frozenset(data["stepwise"]),
         dict(data["cut"]),
     )

@@ -82,9 +82,6 @@ NUMBERS: dict[str, float] = {
 }
 """Constants that those read."""
 
-STEPWISE = ["LayerNormalization"]
-"""Operators that round between their steps, as emulate/normalization_steps.py tells."""
-
 CUT = {"Div": RECIPROCAL, "HardSigmoid": "alpha", "LeakyRelu": "alpha", "Mul": FACTOR}
 """Operators whose constants are not rounded to nearest, as emulate/folded_weights.py tells."""
 
@@ -190,7 +187,6 @@ def main() -> None:
         "behind": {head: behind(head) for head in HEADS},
         "folded": FOLDED,
         "spelled": [[op, *ops] for op, texts in SPELLED.items() for ops in texts.values()],
-        "stepwise": STEPWISE,
         "cut": CUT,
     }
     path = options.output / f"rounding_openvino_{version.rpartition('.')[0]}.json"

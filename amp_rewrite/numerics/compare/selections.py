@@ -17,8 +17,10 @@ from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.functions import inline
+from amp_rewrite.graph.names import place
 from amp_rewrite.graph.schemas import has_kernels
 from amp_rewrite.graph.traits import operator
+from amp_rewrite.graph.traverse import nodes_in, subgraphs
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 
 # operators: which output says what was selected is asked here alone
@@ -124,6 +126,14 @@ def with_calls_that_select_inlined(model: TypedModel) -> TypedModel:
     except GraphError:  # the runtime inlines what it can, and says what is wrong
         return model
     return TypedModel(inlined)
+
+
+def node_that_selects_inside(model: ir.Model) -> str | None:
+    """Return a node of the main graph in whose bodies a node selects: these cannot be told."""
+    for node in model.graph:
+        if any(subgraphs(node)) and any(selects(inner) for inner in nodes_in(node)):
+            return place(node)
+    return None
 
 
 def selects(node: ir.Node) -> bool:

@@ -30,7 +30,6 @@ class Fused:
         folded: Node whose constant goes into weights -> what it goes into: the product, what
             stands between, and itself. Of a product the last such node is there, and of sums and
             products with constants the last one.
-        stepwise: Operators that are rounded between their steps.
     """
 
     unrounded: Mapping[ir.Value, frozenset[ir.Node]] = field(
@@ -39,7 +38,6 @@ class Fused:
     folded: Mapping[ir.Node, tuple[ir.Node, ...]] = field(
         default_factory=dict[ir.Node, tuple[ir.Node, ...]]
     )
-    stepwise: frozenset[str] = frozenset()
 
 
 _FOLDED = ("Add", "Sub", "Mul", "Div", BATCH_NORM)  # operators: of which OpenVINO folds constants
@@ -67,7 +65,7 @@ def find_fused(model: ir.Model, low: Low, table: RoundingTable) -> Fused:
         finder.find()
         values |= finder.inside
         folded |= finder.folded
-    return Fused(values, folded, table.stepwise)
+    return Fused(values, folded)
 
 
 def _defaults(model: ir.Model) -> set[ir.Value]:

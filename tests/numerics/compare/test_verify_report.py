@@ -269,7 +269,7 @@ CONTROL = "rounding the weights alone to float16 gives the same error: "
         (
             report(BAD, untold=("Loop l: two results",)),
             "nodes inside If, Loop or Scan select by values, and the comparison could not use the "
-            "original's selection: Loop l: two results. A swapped near tie may be the only "
+            "original's selection (Loop l: two results). A swapped near tie may be the only "
             "difference",
         ),
     ],

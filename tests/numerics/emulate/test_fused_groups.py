@@ -88,10 +88,6 @@ CASES = {
         "{ y = HardSigmoid <alpha = 0.2, beta = 0.4> (x) }",
         {},
     ),
-    "a normalization, rounded before its scale": (
-        "g (bfloat16[2,16,64] x) => (bfloat16[2,16,64] y) { y = LayerNormalization (x, c, d) }",
-        {"c": (64,), "d": (64,)},
-    ),
     "a bias and GELU in one operator": (
         "g (bfloat16[1,64,256] x) => (bfloat16[1,64,256] y)"
         "{ a = MatMul(x, w) y = com.microsoft.BiasGelu (a, c) }",
