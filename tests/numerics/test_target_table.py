@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import low_models
-import pytest
 
-from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.safety_check import check
 from amp_rewrite.numerics.target_table import check_targets
 
@@ -21,8 +19,3 @@ def test_a_row_says_what_check_says_of_its_target() -> None:
         assert row.share == alone.result.report.summary.compute_converted
     assert "Pow" in table.to_text()
     assert repr(table).count("\n") == 0
-
-
-def test_run_is_a_switch() -> None:
-    with pytest.raises(OptionError, match="run"):
-        check_targets(low_models.t5_encoder(), run="yes")  # pyright: ignore[reportArgumentType] on purpose

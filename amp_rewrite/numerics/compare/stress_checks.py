@@ -26,7 +26,6 @@ from amp_rewrite.numerics.compare.long_sequences import long_feeds
 from amp_rewrite.numerics.compare.stress_report import Departure, StressReport, StressResult
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify_records import failure_of
-from amp_rewrite.numerics.compare.weights_alone import is_as_far
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.inputs.free_sizes import has_length
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
@@ -130,9 +129,6 @@ class StressChecks:
         if failures and self._is_sensitive(feeds, expected, apart, outputs):
             why = "the original itself goes as far where its inputs are rounded"
             return StressResult(kind, changed, "left out", why, outputs)
-        if failures and self._owes_it_to_weights(feeds, expected, apart, outputs):
-            why = "rounding the weights alone gives the same error"
-            return StressResult(kind, changed, "left out", why, outputs)
         if failures and untold is not None and not any(o.nan or o.inf for o in outputs):
             why = f"outputs could not be compared for the original's choices: {untold}"
             return StressResult(kind, changed, "left out", why, outputs)
@@ -171,21 +167,6 @@ class StressChecks:
                 <= _SENSITIVE * float(slack_of(here.elements)) * _distance_of(there)
             )
             for here, there in zip(outputs, _results(there), strict=True)
-        )
-
-    def _owes_it_to_weights(
-        self,
-        feeds: Feeds,
-        expected: Mapping[str, Any],
-        apart: Mapping[str, Array],
-        outputs: Sequence[OutputComparison],
-    ) -> bool:
-        """Tell whether the rounded weights alone are as far off in all outputs that do not hold."""
-        control = _results(self.run.compare_control(feeds, expected, apart, self._usual_sizes()))
-        limits = self.run.tolerances
-        return bool(control) and all(
-            here.ok or is_as_far(here, there, limits)
-            for here, there in zip(outputs, control, strict=True)
         )
 
     def _round_feeds(self, feeds: Feeds) -> Feeds:

@@ -139,7 +139,7 @@ class Verification:
         selections = selections_of(before, emulated.model)
         self.told = ToldModels(selections, before, control, load, self.run_original, threads)
         self._selects_inside = node_that_selects_inside(before.model)
-        read = [*names, *floats, *self._masked.names, *self.told.names, *self.told.read]
+        read = [*names, *floats, *self.told.names, *self.told.read]
         self.original = Evaluator(before, outputs=read, threads=threads)
         self.rewritten = load(lambda model: model, self.told.names)
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)

@@ -12,7 +12,6 @@ from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.kernels.rounding_table import OF_TENSORS, Followers, RoundingTable
 from amp_rewrite.numerics.emulate.folded_weights import is_linear
-from amp_rewrite.numerics.emulate.spelled_functions import spelled_at
 
 BATCH_NORM = "BatchNormalization"
 # operators: whose constants are computed in the low type, or are numbers of it.
@@ -91,9 +90,6 @@ class _Finder:
     def __post_init__(self) -> None:
         self.order = {node: index for index, node in enumerate(self.graph)}
         self.ends = set(self.graph.outputs)
-        values = (v for node in self.graph for v in node.inputs if v in self.low)
-        names = {value: self._spelled(value) for value in dict.fromkeys(values) if value}
-        self.spelled = {value: one for value, one in names.items() if one is not None}
 
     def find(self) -> None:
         """Find values and readers, of chains first."""
@@ -126,7 +122,6 @@ class _Finder:
     def _rows(self) -> None:
         """Note sums and products with constants that follow each other: they are one of each."""
         taken = {node for chain in self.folded.values() for node in chain}
-        taken |= {node for _, nodes in self.spelled.values() for node in nodes[:-1]}
         for node in self.graph:
             row, following = list[ir.Node](), [node]
             while len(following) == 1 and following[0] not in taken and self._is_linear(*following):
@@ -155,29 +150,23 @@ class _Finder:
         constants = [node] if is_folded else []
         while value not in self.ends:
             users = self._users(value)
-            name, step = self.spelled.get(value, ("", users))
-            if name not in followers.alone:
-                if len(users) != 1:
-                    return
-                kind = self._kind(value, users[0], followers)
-                if kind is None or (added and kind == "tensor"):
-                    return
-                added |= kind == "tensor"
-                step = users
-                is_folded = kind == "constant" and users[0].op_type in _FOLDED
-                if constants and is_folded:
-                    constants.append(users[0])
-                    if users[0].op_type in _FACTORS:
-                        self.folded.pop(constants[-2], None)
-                        self.folded[users[0]] = tuple(constants)
-                else:
-                    constants = []
+            if len(users) != 1:
+                return
+            kind = self._kind(value, users[0], followers)
+            if kind is None or (added and kind == "tensor"):
+                return
+            added |= kind == "tensor"
+            is_folded = kind == "constant" and users[0].op_type in _FOLDED
+            if constants and is_folded:
+                constants.append(users[0])
+                if users[0].op_type in _FACTORS:
+                    self.folded.pop(constants[-2], None)
+                    self.folded[users[0]] = tuple(constants)
             else:
                 constants = []
-            yield from step
-            for made in (value, *(node.outputs[0] for node in step[:-1])):
-                self.inside[made] = frozenset(self._users(made))
-            value = step[-1].outputs[0]
+            yield from users
+            self.inside[value] = frozenset(users)
+            value = users[0].outputs[0]
 
     def _kind(self, value: ir.Value, user: ir.Node, followers: Followers) -> str | None:
         """Return how a node may stand behind a product: by what else it reads."""
@@ -189,15 +178,6 @@ class _Finder:
         else:
             kind = "tensor"
         return kind if operator(user) in getattr(followers, kind) else None
-
-    def _spelled(self, value: ir.Value) -> tuple[str, list[ir.Node]] | None:
-        """Return the function of a value that its readers spell out, and these."""
-        name = spelled_at(value, self._users, self._is_constant, self.table.spelled)
-        if name is None or any(
-            node.domain != "" or node.outputs[0] not in self.low for node in name[1]
-        ):
-            return None
-        return None if any(node.outputs[0] in self.ends for node in name[1][:-1]) else name
 
     def _join(self, node: ir.Node) -> None:
         """Put an operator of one element into the groups of what it reads, or into a new one."""

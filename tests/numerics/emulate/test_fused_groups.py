@@ -47,11 +47,6 @@ CASES = {
         "{ a = Conv(x, w, c) b = Add(a, z) y = Relu(b) }",
         {"w": (64, 64, 1, 1), "c": (64,)},
     ),
-    "x times Sigmoid(x)": (
-        "g (bfloat16[1,64,16,16] x) => (bfloat16[1,64,16,16] y)"
-        "{ a = Conv(x, w, c) s = Sigmoid(a) y = Mul(a, s) }",
-        {"w": (64, 64, 1, 1), "c": (64,)},
-    ),
     "elementwise operators, two of which read one value": (
         "g (bfloat16[64,256] x, bfloat16[64,256] z) => (bfloat16[64,256] y)"
         "{ a = Add(x, z) b = Mul(a, z) t = Tanh(a) y = Mul(b, t) }",
@@ -70,18 +65,6 @@ CASES = {
     "a divisor": (
         "g (bfloat16[64,256] x) => (bfloat16[64,256] y) { y = Div(x, s) }",
         {"s": (256,)},
-    ),
-    "HardSwish, spelled out": (
-        "g (bfloat16[1,64,16,16] x) => (bfloat16[1,64,16,16] y)"
-        "{ a = Conv(x, w, c) b = Add(a, three) d = Clip(b, none, six) e = Mul(a, d)"
-        " y = Div(e, six) }",
-        {"w": (64, 64, 1, 1), "c": (64,), "three": 3.0, "none": 0.0, "six": 6.0},
-    ),
-    "GELU, spelled out": (
-        "g (bfloat16[1,64,256] x) => (bfloat16[1,64,256] y)"
-        "{ a = MatMul(x, w) b = Add(c, a) d = Div(b, root) e = Erf(d) f = Add(e, one)"
-        " h = Mul(b, f) y = Mul(h, half) }",
-        {"w": (256, 256), "c": (256,), "root": 1.4140625, "one": 1.0, "half": 0.5},
     ),
     "the slope of HardSigmoid": (
         "g (bfloat16[64,256] x) => (bfloat16[64,256] y)"
@@ -139,9 +122,8 @@ def test_the_emulation_gives_the_numbers_of_the_runtime(case: str) -> None:
     real = Evaluator(model, emulate=False, providers=["OpenVINO"]).run(feeds)
     once = Evaluator(model, rounding=TABLE).run(feeds)
     each = Evaluator(model).run(feeds)
-    most = 0.05 if case.startswith("GELU") else 5e-3  # the model's root of 2 has 8 digits
     for name, value in real.items():  # sums in another order fall on the other side of a half
-        assert np.mean(once[name] != value) < most
+        assert np.mean(once[name] != value) < 5e-3
     assert any(np.mean(each[name] != value) > 0.1 for name, value in real.items())
 
 
@@ -155,16 +137,6 @@ def test_between_elementwise_operators_nothing_is_rounded() -> None:
     x, z = (feeds[name].astype(np.float32) for name in "xz")
     found = Evaluator(model, rounding=TABLE).run(feeds)["y"]
     np.testing.assert_array_equal(found, ((x + z) * z * x).astype(BFLOAT16))
-
-
-def test_a_value_that_is_fetched_ends_no_group() -> None:
-    model = model_of(*CASES["elementwise operators, two of which read one value"])
-    feeds = feeds_of(model)
-    alone = Evaluator(model, rounding=TABLE).run(feeds)
-    fetched = Evaluator(model, outputs=["y", "a", "b"], rounding=TABLE).run(feeds)
-    np.testing.assert_array_equal(fetched["y"], alone["y"])
-    x, z = (feeds[name].astype(np.float32) for name in "xz")
-    np.testing.assert_array_equal(fetched["a"], (x + z).astype(BFLOAT16))
 
 
 def test_constants_are_rounded_up_where_the_last_digit_is_odd_only() -> None:

@@ -30,17 +30,6 @@ def test_a_sum_or_product_of_names_follows_from_them(name: str, size: int) -> No
     assert FreeSizes().shape_of(spec("batch", name)) == (1, size)
 
 
-@pytest.mark.parametrize("name", ["x.y + 1", "f(x)", "seq ** 2", "seq // 0", "a +", "unk__23"])
-def test_what_is_no_arithmetic_is_a_name(name: str) -> None:
-    assert FreeSizes().shape_of(spec("batch", name)) == (1, 16)
-
-
-def test_one_name_has_one_size_in_every_input() -> None:
-    sizes = FreeSizes(length=48)
-    assert sizes.shape_of(spec("n", "seq")) == (1, 48)
-    assert sizes.shape_of(spec("seq", 7)) == (48, 7)
-
-
 @pytest.mark.parametrize(
     ("shape", "grows"),
     [

@@ -128,17 +128,6 @@ def test_a_loop_may_run_once_for_each_row(before: str) -> None:
     assert PlausibleInputs.of(model).feeds(FreeSizes())["x"].shape == (16, 2)
 
 
-def test_a_loop_inside_a_loop_takes_its_number_from_outside() -> None:
-    model = model_of(
-        """g (int64 n) => (float y) <bool yes = {1}, float h = {0.5}, int64 two = {2}> {
-        y = Loop <body = outer (int64 i, bool go, float s) => (bool again, float t) {
-          again = Identity(go)
-          t = Loop <body = inner (int64 j, bool on, float u) => (bool more, float v) {
-            more = Identity(on) v = Add(u, h) }> (n, go, s) }> (two, yes, h) }"""
-    )
-    assert Steps.of(model).counts == {"n"}
-
-
 @pytest.mark.parametrize("inputs", ["int64[2] ids", "float x"])
 def test_what_no_loop_counts_is_left_alone(inputs: str) -> None:
     name = inputs.split()[1]
