@@ -30,7 +30,7 @@ def verify(
         bool | None,
         typer.Option(
             "--stress/--no-stress",
-            help="Also run stress inputs: late positions, long sequences, masked rows, zeros, "
+            help="Also run stress inputs: late positions, masked rows, zeros, "
             "images in bytes. Default: without --data.",
         ),
     ] = None,

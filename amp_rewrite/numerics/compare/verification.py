@@ -32,11 +32,7 @@ from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
 from amp_rewrite.numerics.compare.misfits import Seen, misfits, other_inputs
 from amp_rewrite.numerics.compare.moved_inputs import judged, moved
 from amp_rewrite.numerics.compare.selection_report import SelectionComparison
-from amp_rewrite.numerics.compare.selections import (
-    node_that_selects_inside,
-    selections_of,
-    with_calls_that_select_inlined,
-)
+from amp_rewrite.numerics.compare.selections import node_that_selects_inside, selections_of
 from amp_rewrite.numerics.compare.stress_report import StressReport
 from amp_rewrite.numerics.compare.told_models import Told, ToldModels, run_told
 from amp_rewrite.numerics.compare.verify_records import Misfit
@@ -107,7 +103,6 @@ class Verification:
             RunError: ONNX Runtime cannot load one of them.
         """
         self.target = target.name
-        before, after = map(with_calls_that_select_inlined, (before, after))
         self.before, self.after, self.threads = before, after, threads
         self.low = lowest_precision(after.types)
         self.tolerances = tolerances

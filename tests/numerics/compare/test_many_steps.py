@@ -5,14 +5,7 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from amp_rewrite.numerics.compare import stress_checks
 from amp_rewrite.numerics.compare.verify import verify
-
-
-@pytest.fixture(autouse=True)
-def _there_is_no_memory_for_longer_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stress_checks, "MEMORY_BYTES", 1)
-
 
 NAMES = {1: "float", 10: "float16", 16: "bfloat16"}
 
