@@ -2,8 +2,7 @@
 
 Each is predicted as numpy computes it in float16, which rounds every operation, and compared on all
 numbers that float16 has. The formulas are those of the shaders in ONNX Runtime's WebGPU provider;
-their constants are cut to float16, towards zero, and exp(x) is 2^(x log2(e)). FUSED has those of
-kernels that round a product and a sum once.
+their constants are cut to float16, towards zero, and exp(x) is 2^(x log2(e)).
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import onnx.parser
 
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.numerics.emulate import fused_steps
 from amp_rewrite.runtimes.engines import open_session
 from amp_rewrite.targets import ARM64
 
@@ -121,22 +119,9 @@ STEPS: dict[str, dict[str, Callable[..., Array]]] = {
 """Operator -> its calls, and what each of them is if every step is rounded."""
 
 
-FUSED: dict[str, dict[str, Callable[..., Array]]] = {
-    "Erf": {"Erf(x)": fused_steps.erf},
-    "Gelu": {
-        "Gelu(x)": fused_steps.gelu,
-        'Gelu<approximate = "tanh">(x)': fused_steps.fast_gelu,
-    },
-}
-"""The same, if a product and the sum that it joins are rounded once, as on Arm."""
-
-
-def measure_steps(op: str, provider: str) -> str | dict[str, Any] | None:
-    """Return how each step of an operator is rounded, as the table has it; None if neither way."""
-    if _are_predicted(STEPS[op], provider):
-        return FLOAT16.name
-    fused = op in FUSED and _are_predicted(FUSED[op], provider)
-    return {"type": FLOAT16.name, "fused": True} if fused else None
+def measure_steps(op: str, provider: str) -> str | None:
+    """Return the type that each step of an operator is rounded to; None if they are not."""
+    return FLOAT16.name if _are_predicted(STEPS[op], provider) else None
 
 
 def _are_predicted(calls: dict[str, Callable[..., Array]], provider: str) -> bool:

@@ -2,8 +2,7 @@
 
 Where all scores of a row carry the fill of a mask, Softmax shares its weight out as the rounding of
 that fill decides, in float32 as in any other type. That happens to padding on the left of causal
-attention, and to whole sequences that are padded. Where attention is one operator, its masks say
-which rows these are.
+attention, and to whole sequences that are padded.
 """
 
 from __future__ import annotations

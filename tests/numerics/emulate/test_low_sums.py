@@ -163,51 +163,6 @@ def test_a_fused_sum_is_rounded_once() -> None:
     assert amp.evaluate(model, none, accumulate_low=ARM_SUMS)["y"] == 0
 
 
-NUMBERS = np.array([0, 0.01475, -0.3, 1, -2.5, 5, -6, np.inf, -np.inf, np.nan], np.float16)
-ON_ARM_EACH = {
-    "Erf(x)": [0.001005, 0.01848, -0.3286, 0.8447, -1.0, 1.0, -1.0, 1.0, -1.0, np.nan],
-    "Gelu(x)": [0.0, 0.00748, -0.1146, 0.842, -0.01587, 5.0, -0.0, np.inf, np.nan, np.nan],
-    'Gelu<approximate = "tanh">(x)': [
-        0.0,
-        0.00746,
-        -0.11456,
-        0.8413,
-        -0.01465,
-        5.0,
-        -0.0,
-        np.inf,
-        np.nan,
-        np.nan,
-    ],
-}
-"""What an Arm processor made of NUMBERS, eight at a time and the last two alone."""
-
-
-@pytest.mark.parametrize("call", ON_ARM_EACH)
-def test_functions_of_one_number_are_those_of_the_processor(call: str) -> None:
-    graph = f"g (float16[N] x) => (float16[N] y) {{ y = {call} }}"
-    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> {graph}')
-    found = amp.evaluate(model, {"x": NUMBERS}, accumulate_low=ARM_SUMS)["y"]
-    np.testing.assert_array_equal(found, np.array(ON_ARM_EACH[call], np.float16))
-    none = {"x": np.zeros(0, np.float16)}
-    assert amp.evaluate(model, none, accumulate_low=ARM_SUMS)["y"].shape == (0,)
-
-
-@pytest.mark.arm64
-@pytest.mark.parametrize("call", ON_ARM_EACH)
-@pytest.mark.parametrize(("first", "count"), [(0, 2**16), (0x2C00, 4103)])
-def test_arm_computes_every_number_as_predicted(
-    call: str, first: int, count: int, arm64: Any
-) -> None:
-    """All numbers of float16; and 4,103 of them, whose last seven are computed in float32."""
-    graph = f"g (float16[N] x) => (float16[N] y) {{ y = {call} }}"
-    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> {graph}')
-    feeds = {"x": np.arange(2**16, dtype=np.uint16).view(np.float16)[first : first + count]}
-    found = arm64(model).run(feeds)["y"]
-    predicted = amp.evaluate(model, feeds, accumulate_low=ARM_SUMS)["y"]
-    np.testing.assert_array_equal(found, predicted)
-
-
 BIASES = np.linspace(-7, 9, 16).astype(np.float16)
 
 

@@ -28,5 +28,3 @@ def spec(*shape: Any, type_: str = "tensor(int64)") -> FeedSpec:
 )
 def test_a_sum_or_product_of_names_follows_from_them(name: str, size: int) -> None:
     assert FreeSizes().shape_of(spec("batch", name)) == (1, size)
-
-
