@@ -1,4 +1,8 @@
-"""Feeds of as many steps as time allows: a small error at each of 1,000 shows."""
+"""Feeds of as many steps as time allows: a small error at each of 1,000 shows.
+
+Evidence: a Butterworth filter (tests/numerics/compare/test_many_steps.py): of 16 steps it passes
+with a state in 16 bits, of 1,000 it fails.
+"""
 
 from __future__ import annotations
 

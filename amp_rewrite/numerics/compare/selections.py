@@ -4,6 +4,9 @@ TopK, NonMaxSuppression, ArgMax and NonZero choose by comparing numbers. A near 
 swaps puts another box in each place behind it, and none of the numbers compared place by place says
 that both are right. So the values are compared for the original's selection, and the selections by
 how far apart the numbers are that they choose between.
+
+Evidence: ssd_nms (docs/measured.md), whose boxes change places: cosine .946 place by place; with,
+the values are compared for the original's choice.
 """
 
 from __future__ import annotations

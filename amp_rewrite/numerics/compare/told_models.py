@@ -1,4 +1,7 @@
-"""The models of a verification, told to select what the original selects."""
+"""The models of a verification, told to select what the original selects.
+
+Evidence: that of selections.py.
+"""
 
 from __future__ import annotations
 

@@ -11,6 +11,9 @@ odd. Measured with 2026.4.1, whose results are these to the bit but for the orde
     x * k + r(bias - r(mean * k))                              alone
     x * k + b, k = r(k * s), b = r(r(b * s) + c)               of Mul, Div, Add, Sub in a row
     r(alpha), r(beta)                                          of LeakyRelu and HardSigmoid
+
+Evidence: ppocr_cls: error .0022 without, and passes; .11 with, and fails, as 35 normalizations are
+folded so.
 """
 
 from __future__ import annotations

