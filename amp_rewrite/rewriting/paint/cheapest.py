@@ -19,7 +19,7 @@ import numpy as np
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.flat import ABSENT, Array
-from amp_rewrite.graph.traits import Trait, has, operator
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.min_cut import Arcs, cheapest_set
@@ -179,16 +179,9 @@ class CheapestRegions:
         """
         share, taken = self._weighing.table.least_rounding, self._time.of_nodes
         with_product, residual = self._with_products
-        shares = np.where(residual, max(share, _LEAST_OF_RESIDUALS), share * (1 + self._stepwise))
+        shares = np.where(residual, max(share, _LEAST_OF_RESIDUALS), share)
         mean = int(taken.sum()) / max(int((taken > 0).sum()), 1)
         return np.where(with_product, 0, shares) * mean
-
-    @cached_property
-    def _stepwise(self) -> Array:
-        """A mask of the vertices of operators that are rounded between their steps, too."""
-        flat = self._graph.flat
-        rounds = [operator(called) in self._context.stepwise for called in flat.operators]
-        return np.array(rounds, np.bool_)[np.array(flat.operator, np.int64)][self._graph.node]
 
     @cached_property
     def _with_products(self) -> tuple[Array, Array]:

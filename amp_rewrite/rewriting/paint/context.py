@@ -73,7 +73,6 @@ class PaintContext:
         groups: The groups that the target computes as one operator each.
         scaled_operands: The factors that it takes into low matrix products.
         cut: Operators whose constants the target does not round to nearest -> which constant.
-        stepwise: Operators that the target rounds between their steps, too.
         excluded: Vertices that must stay float32, with the mark that says why.
         joined: Vertices that become low with their group, with the mark that says so.
         given: A mask of the vertices that somebody made low, where that is to be kept as far as it
@@ -100,7 +99,6 @@ class PaintContext:
     groups: tuple[FusedGroup, ...] = ()
     scaled_operands: tuple[FusedScale, ...] = ()
     cut: Mapping[str, str] = field(default_factory=dict[str, str])
-    stepwise: frozenset[str] = frozenset()
     excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     joined: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     given: Array | None = field(default=None, repr=False)

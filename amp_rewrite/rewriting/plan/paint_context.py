@@ -65,7 +65,6 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         groups=fused_groups(type_graph, table, options.low),
         scaled_operands=fused_scales(type_graph, table.get(scaled_products.NAME), options.low),
         cut={} if rounding is None else rounding.cut,
-        stepwise=frozenset() if rounding is None else rounding.stepwise,
         given=low_before,
         target=target,
         values=values,

@@ -489,21 +489,6 @@ def test_a_reshape_of_what_has_channels_last_is_a_transpose(use: Any) -> None:
     assert low_operators(rewritten(model, target="fast")) == ["Conv", "Reshape"]
 
 
-def test_what_is_rounded_between_its_steps_has_to_save_more(
-    use: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = flat_table(product=(20, 2), softmax=(20, 8))
-    table["least_rounding"] = 0.5  # 10 a rounding; it saves 14 with casts
-    table["families"] = {"product": ["MatMul"], "softmax": ["LayerNormalization"]}
-    model = """g (float[4,4] x, float[4,4] w, float[4] s) => (float[4,4] y) {
-    a = MatMul(x, w) n = LayerNormalization(a, s) y = MatMul(n, w) }"""
-    use(table)
-    assert "LayerNormalization" in low_operators(rewritten(model, target="fast"))
-    stepwise = targets.Target("fast", "cuda", costs={"": "fast"}, rounding="openvino_2026.4")
-    monkeypatch.setattr(targets, "TARGETS", (*targets.TARGETS[:-1], stepwise))
-    assert low_operators(rewritten(model, target="fast")) == ["MatMul", "MatMul"]
-
-
 def test_what_stands_around_a_node_that_a_list_keeps_is_chosen_by_cost(use: Any) -> None:
     use(flat_table(product=(10, 6), elementwise=(8, 2)))
     lists, model = lists_of("float16"), CHAIN.replace("Relu", "Tanh")
