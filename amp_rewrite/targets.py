@@ -265,6 +265,15 @@ def arm_hint(name: object) -> str | None:
     return f"did you mean {ARM64}? ONNX Runtime's CPU provider on Arm processors"
 
 
+def arm_provider_hint(name: object) -> str | None:
+    """Return what a provider of an Arm processor is called; None for any other name."""
+    if name != ARM64 and arm_hint(name) is None:
+        return None
+    return (
+        f"name {CPU} on an Arm machine; elsewhere verify --target {ARM64} emulates its arithmetic"
+    )
+
+
 _ALIASES = {
     "trt": "tensorrt",
     "tensorrtexecutionprovider": "tensorrt",

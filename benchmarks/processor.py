@@ -44,6 +44,11 @@ def processor_name() -> str:
     return _cpuinfo().get("model name") or platform.processor() or platform.machine()
 
 
+def is_arm() -> bool:
+    """Return whether this machine has an Arm processor."""
+    return platform.machine().lower() in ("arm64", "aarch64")
+
+
 def instructions() -> tuple[str, ...]:
     """Return the processor's instructions for low precision, as Linux calls them; () elsewhere."""
     flags = (_cpuinfo().get("flags") or _cpuinfo().get("Features") or "").split()

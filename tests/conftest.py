@@ -25,9 +25,7 @@ from tools_installed import REQUIRED
 from amp_rewrite.errors import OptionError, RuntimeMissingError
 from amp_rewrite.runtimes.openvino.package import computes_in
 from amp_rewrite.runtimes.openvino.package import import_runtime as import_openvino
-from amp_rewrite.runtimes.ort.arm64.machine import check_machine
 from amp_rewrite.runtimes.ort.plugins import devices_of
-from amp_rewrite.targets import ARM64
 from amp_rewrite.training.global_state import global_state
 
 # A shell lets what it runs in the background ignore SIGINT, which all processes from here on would.
@@ -146,18 +144,20 @@ def webgpu() -> str:
 
 
 @pytest.fixture(scope="session")
-def arm64() -> str:
-    """Return the provider of Arm processors, where there is one, if only an emulated one.
+def arm64() -> Any:
+    """Return what runs models on an Arm processor, where there is one, if only an emulated one.
 
     A test that uses it has the mark arm64. tools/arm64/make_arm64.py makes one.
     """
+    from arm_processor import ArmEvaluator, check_machine  # it imports the whole emulation
+
     try:
         check_machine()
     except OptionError as error:
         if os.environ.get("AMP_ARM64") == "required":
             pytest.fail(str(error))
         pytest.skip(str(error))
-    return ARM64
+    return ArmEvaluator
 
 
 @pytest.fixture(scope="session")

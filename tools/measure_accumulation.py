@@ -21,16 +21,14 @@ from typing import Any
 
 import numpy as np
 import onnx.parser
-from measure_steps import STEPS, measure_steps
+from measure_steps import STEPS, arm_processor, measure_steps, opened
 
 from amp_rewrite.dtypes import FLOAT16, FLOAT32
 from amp_rewrite.errors import AmpError
-from amp_rewrite.graph.io.load import load
 from amp_rewrite.kernels.accumulation import FORMAT_VERSION, SumOrder
-from amp_rewrite.runtimes.engines import open_session
 from amp_rewrite.runtimes.ort.listing import runtime_in_words
 from amp_rewrite.runtimes.session import Session
-from amp_rewrite.targets import WEBGPU
+from amp_rewrite.targets import ARM64, WEBGPU
 
 DEFAULT_OUTPUT = Path(__file__).resolve().parent.parent / "lists" / "kernels"
 
@@ -186,7 +184,7 @@ def _session(case: Case, provider: str) -> Session:
     operands = "float16[] x" if case.w is None else "float16[] x, float16[] w"
     graph = f"g ({operands}) => (float16[] y) {{ {case.text} }}"
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {graph}')
-    return open_session(load(model), providers=[provider])
+    return opened(model, provider)
 
 
 def _run(session: Session, case: Case, x: Array, w: Array) -> Array:
@@ -220,7 +218,9 @@ def table(provider: str) -> dict[str, Any]:
         print(case.op, sums[case.op][-1], flush=True)
     return {
         "version": FORMAT_VERSION,
-        "runtime": runtime_in_words(provider),
+        "runtime": arm_processor().runtime_there()
+        if provider == ARM64
+        else runtime_in_words(provider),
         "provider": provider,
         "source": "tools/measure_accumulation.py",
         "sums": {"": dict(sorted(sums.items()))},

@@ -2,26 +2,49 @@
 
 Each is predicted as numpy computes it in float16, which rounds every operation, and compared on all
 numbers that float16 has. The formulas are those of the shaders in ONNX Runtime's WebGPU provider;
-their constants are cut to float16, towards zero, and exp(x) is 2^(x log2(e)). FUSED has those of
-kernels that round a product and a sum once.
+their constants are cut to float16, towards zero, and exp(x) is 2^(x log2(e)).
 """
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx.parser
 
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.numerics.emulate import fused_steps
 from amp_rewrite.runtimes.engines import open_session
+from amp_rewrite.targets import ARM64
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _OPSET = 20
+
+_ARM = Path(__file__).resolve().parent / "arm64"
+
+
+def opened(model: onnx.ModelProto, provider: str) -> Any:
+    """Return a session of a model on a provider, or on an Arm processor, if only an emulated one.
+
+    Raises:
+        AmpError: There is none, or it cannot load the model.
+    """
+    if provider != ARM64:
+        return open_session(load(model), providers=[provider])
+    return arm_processor().open_on_arm(load(model))
+
+
+def arm_processor() -> Any:
+    """Return the module of tools/arm64 that runs models on an Arm processor."""
+    if str(_ARM) not in sys.path:
+        sys.path.append(str(_ARM))
+    return importlib.import_module("arm_processor")
 
 
 def cut(value: float) -> Any:
@@ -96,22 +119,9 @@ STEPS: dict[str, dict[str, Callable[..., Array]]] = {
 """Operator -> its calls, and what each of them is if every step is rounded."""
 
 
-FUSED: dict[str, dict[str, Callable[..., Array]]] = {
-    "Erf": {"Erf(x)": fused_steps.erf},
-    "Gelu": {
-        "Gelu(x)": fused_steps.gelu,
-        'Gelu<approximate = "tanh">(x)': fused_steps.fast_gelu,
-    },
-}
-"""The same, if a product and the sum that it joins are rounded once, as on Arm."""
-
-
-def measure_steps(op: str, provider: str) -> str | dict[str, Any] | None:
-    """Return how each step of an operator is rounded, as the table has it; None if neither way."""
-    if _are_predicted(STEPS[op], provider):
-        return FLOAT16.name
-    fused = op in FUSED and _are_predicted(FUSED[op], provider)
-    return {"type": FLOAT16.name, "fused": True} if fused else None
+def measure_steps(op: str, provider: str) -> str | None:
+    """Return the type that each step of an operator is rounded to; None if they are not."""
+    return FLOAT16.name if _are_predicted(STEPS[op], provider) else None
 
 
 def _are_predicted(calls: dict[str, Callable[..., Array]], provider: str) -> bool:
@@ -124,7 +134,7 @@ def _is_predicted(call: str, predict: Callable[..., Array], provider: str) -> bo
     operands = ", ".join(f"float16[] {name}" for name in names)
     graph = f"g ({operands}) => (float16[] y) {{ y = {call} }}"
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : {_OPSET}]> {graph}')
-    session = open_session(load(model), providers=[provider])
+    session = opened(model, provider)
     found = session.run(dict(zip(names, given, strict=True)))[0]
     with np.errstate(all="ignore"):
         return np.array_equal(predict(*given), found, equal_nan=True)

@@ -15,6 +15,7 @@ COMMANDS: Mapping[str, str] = {
 FLAGS: Mapping[str, str] = {
     "--adapters": "in Python, session.export_adapters(folder) writes them",
     "--ahead": "a loader that reads ahead, such as PyTorch's, is data in Python",
+    "--arm64-folder": "verify --target cpu-arm64 emulates the arithmetic of Arm processors",
     "--average": "in Python, WeightAverage(optimizer) keeps averages",
     "--averaged": "in Python, session.export(path, averaged=True) writes the averages",
     "--best": "in Python, amp.callbacks.BestCheckpoint keeps the best checkpoint",

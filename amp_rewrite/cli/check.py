@@ -24,7 +24,6 @@ from amp_rewrite.targets import provider_named
 
 @with_rewrite_options(*common.NOT_OF_GIVEN, "overflow", "only")
 def check(
-    context: typer.Context,
     models: Annotated[
         list[Path],
         typer.Argument(help="ONNX models, or a folder of models."),
@@ -47,7 +46,6 @@ def check(
         ),
     ] = None,
     provider: common.RunOn = None,
-    arm64_folder: common.ArmFolder = None,
     report: common.ReportFile = None,
     html: common.Page = None,
     format_: Annotated[
@@ -73,7 +71,6 @@ def check(
     model_fp16.onnx, model.bf16.onnx) is compared with model.onnx in the same folder, if that
     exists. Exit status 1: a model failed; 4: none failed, one is in doubt.
     """
-    common.use_arm64(context, arm64_folder, provider)
     if len(models) > 1 or format_ is not None or summary is not None:
         of_one_model = {
             "--data": data,

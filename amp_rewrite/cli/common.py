@@ -65,32 +65,12 @@ def say_cpu_provider(name: str | None, out: PlainConsole, *, target: str | None 
 
     if targets.which_cpu(name) is None:
         return
-    from amp_rewrite.runtimes.ort.arm64.machine import is_arm  # only for such a name
+    from amp_rewrite.base.processor import is_arm  # only for such a name
 
     on_arm = is_arm()
     note = targets.which_cpu(name, runs_on_arm=on_arm)
     if note is not None and (on_arm or targets.which_cpu(target) is None):
         out.print(note)
-
-
-def use_arm64(context: typer.Context, folder: Path | None, provider: str | None) -> None:
-    """Take the emulated Arm processor of a folder until the command has ended.
-
-    Raises:
-        OptionError: The provider is another one, or there is no such processor in the folder.
-    """
-    if folder is None:
-        return
-    from amp_rewrite.runtimes.ort.arm64.machine import emulated_in
-    from amp_rewrite.targets import ARM64, provider_named
-
-    if provider is None or provider_named(provider) != ARM64:
-        raise OptionError(
-            "--arm64-folder is for an Arm processor alone",
-            found="no --provider" if provider is None else f"--provider {provider}",
-            expected=f"--provider {ARM64}",
-        )
-    context.with_resource(emulated_in(folder))
 
 
 def rounding_errors(model: Any, data: Any, precision: str) -> Mapping[str, float]:
@@ -163,14 +143,6 @@ RunOn = Annotated[
         "--provider",
         help="Also run the model on this execution provider (or the provider of this target); "
         "its outputs must pass too.",
-    ),
-]
-ArmFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--arm64-folder",
-        help="For --provider cpu-arm64 on x86-64: the folder with the emulated Arm processor, made "
-        "by tools/arm64/make_arm64.py. Default: the environment variable AMP_REWRITE_ARM64.",
     ),
 ]
 WriteFailed = Annotated[

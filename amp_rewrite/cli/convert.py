@@ -41,7 +41,6 @@ _STEPS = 3
 
 @with_rewrite_options()
 def convert(
-    context: typer.Context,
     model: common.FileOrFolder,
     output: Annotated[
         Path | None,
@@ -68,7 +67,6 @@ def convert(
         ),
     ] = None,
     provider: common.RunOn = None,
-    arm64_folder: common.ArmFolder = None,
     write_failed: common.WriteFailed = False,
     report: common.ReportFile = None,
     html: common.Page = None,
@@ -102,7 +100,6 @@ def convert(
     Exit status: 0 written; 1 verification failed; 3 nothing is left in 16 bits; 4 in doubt:
     rounding the weights alone gives the same error.
     """
-    common.use_arm64(context, arm64_folder, provider)
     output = _output(model, output, options, dry_run=dry_run)
     of_one_model = {
         "--data": data,

@@ -26,7 +26,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
             "stress_budget",
             "budget",
             "provider",
-            "arm64_folder",
             "write_failed",
         ),
         *("atol", "seed", "input_range", "held_out"),

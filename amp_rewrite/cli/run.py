@@ -19,17 +19,15 @@ from amp_rewrite.targets import CPU
 
 
 def run(
-    context: typer.Context,
     model: Annotated[Path, typer.Argument(help="The model to run, unchanged.")],
     data: Annotated[Path, typer.Option(help="An .npz file with one array per input.")],
     provider: Annotated[
         str | None,
         typer.Option(
-            help="Execution provider, or a target's name; openvino is the OpenVINO engine, "
-            f"cpu-arm64 an Arm processor. Default: {CPU}."
+            help="Execution provider, or a target's name; openvino is the OpenVINO engine. "
+            f"Default: {CPU}."
         ),
     ] = None,
-    arm64_folder: common.ArmFolder = None,
     original: Annotated[
         Path | None,
         typer.Option(
@@ -47,7 +45,6 @@ def run(
 ) -> None:
     """Run MODEL on an execution provider; print the time and which nodes ran there."""
     _check_paths([model, data, *([original] if original else [])], [output, report])
-    common.use_arm64(context, arm64_folder, provider)
     named = CPU if provider is None else targets.provider_named(provider)
     with progress_bar("running", quiet=quiet):
         device_run = run_on(

@@ -17,7 +17,6 @@ from amp_rewrite.rewriting.report.write_text import write_text
 
 
 def verify(
-    context: typer.Context,
     original: Annotated[Path, typer.Argument(help="The float32 model.")],
     rewritten: Annotated[Path, typer.Argument(help="The converted model.")],
     data: Annotated[
@@ -31,7 +30,7 @@ def verify(
         bool | None,
         typer.Option(
             "--stress/--no-stress",
-            help="Also run stress inputs: late positions, long sequences, masked rows, zeros, "
+            help="Also run stress inputs: late positions, masked rows, zeros, "
             "images in bytes. Default: without --data.",
         ),
     ] = None,
@@ -61,7 +60,6 @@ def verify(
             "and compare it with the emulation."
         ),
     ] = None,
-    arm64_folder: common.ArmFolder = None,
     input_range: Annotated[
         list[str] | None,
         typer.Option(
@@ -86,7 +84,6 @@ def verify(
     if report is not None and report.resolve() in (original.resolve(), rewritten.resolve()):
         raise OptionError("the report would overwrite a model", where=report)
     common.refuse_data(data, report)
-    common.use_arm64(context, arm64_folder, provider)
     paths = data[0] if data and len(data) == 1 else data
     budget = None if stress_budget is None else common.seconds(stress_budget)
     with progress_bar("verifying", quiet=quiet) as progress:

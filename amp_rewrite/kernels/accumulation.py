@@ -61,16 +61,15 @@ class AccumulationTable:
         version: The provider's version.
         runtime: The runtime in words.
         sums: (domain, op) -> its rows; operators that add in float32 are there as well.
-        steps: (domain, op) -> how each step of an operator of one element is rounded.
+        steps: (domain, op) -> the type that each step of an operator of one element is
+            rounded to.
     """
 
     provider: str
     version: str
     runtime: str
     sums: Mapping[tuple[str, str], tuple[SumOrder, ...]]
-    steps: Mapping[tuple[str, str], SumOrder] = field(
-        default_factory=dict[tuple[str, str], SumOrder]
-    )
+    steps: Mapping[tuple[str, str], DType] = field(default_factory=dict[tuple[str, str], DType])
 
     def adding_in(self, dtype: DType) -> frozenset[tuple[str, str]]:
         """Return the operators, as (domain, op), that keep running sums in a type."""
@@ -123,7 +122,7 @@ def parse(data: Mapping[str, Any], version: str) -> AccumulationTable:
     """
     check_format(data, "accumulation", FORMAT_VERSION)
     sums = by_operator(data["sums"], lambda rows: tuple(map(_order, rows)))
-    steps = by_operator(data.get("steps", {}), _step)
+    steps = by_operator(data.get("steps", {}), lambda type_: _TYPES[type_])
     return AccumulationTable(data["provider"], version, data["runtime"], sums, steps)
 
 
@@ -131,8 +130,3 @@ def _order(row: Mapping[str, Any]) -> SumOrder:
     chunk, lanes = row.get("chunk", 1), row.get("lanes", 1)
     when, fused = tuple(row.get("when", {}).items()), bool(row.get("fused", False))
     return SumOrder(_TYPES[row["type"]], chunk, lanes, when, fused)
-
-
-def _step(row: str | Mapping[str, Any]) -> SumOrder:
-    """Return how steps are rounded, of a type alone or of a row."""
-    return _order({"type": row} if isinstance(row, str) else row)

@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+from amp_rewrite.base.processor import is_arm
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.kernels.kernel_table import FORMAT_VERSION
-from amp_rewrite.runtimes.ort.arm64.machine import is_arm, machine
-from amp_rewrite.runtimes.ort.listing import kernel_rows, row, runtime_in_words
+from amp_rewrite.runtimes.ort.listing import kernel_rows, runtime_in_words
 from amp_rewrite.runtimes.ort.plugins import is_plugin
 from amp_rewrite.targets import ARM64, CPU, DIRECTML, WEBGPU, arm_hint
 
@@ -89,10 +89,18 @@ def ask_runtime(
         python: The interpreter whose runtime it is.
 
     Raises:
-        KernelTableError: There is no runtime, it cannot list its kernels, or it died trying.
+        KernelTableError: There is no runtime or no such processor, it cannot list its kernels, or
+            it died trying.
     """
     if provider == ARM64:
-        return _ask_arm()
+        if not is_arm():
+            raise KernelTableError(
+                "this machine has no Arm processor",
+                where=ARM64,
+                remedy="run this on an Arm machine; the package has the table of "
+                "ONNX Runtime 1.32.0",
+            )
+        return arm_kernels(kernel_rows(), runtime_in_words())
     # -P: run in a checkout, the folder amp_rewrite would stand before the installed package.
     command = [python, "-P", "-c", _ASK, provider or "", package or ""]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -111,17 +119,12 @@ def ask_runtime(
     return {"source": f"{_SOURCE}.{asked}()", **answer}
 
 
-def _ask_arm() -> dict[str, Any]:
+def arm_kernels(rows: Iterable[dict[str, Any]], runtime: str) -> dict[str, Any]:
     """Return the kernels of the CPU provider on Arm, without those of other layouts."""
-    if is_arm():
-        rows = kernel_rows()
-    else:
-        failure = "ONNX Runtime on Arm cannot list its kernels"
-        rows = [row(*kernel) for kernel in machine().ask(failure, "kernels")]
     of_nodes = [each for each in rows if each["provider"] == CPU and each["domain"] != LAYOUTS]
     kernels = [{**each, "provider": ARM64} for each in of_nodes]
     source = f"{_SOURCE}.get_all_opkernel_def() on aarch64"
-    return {"source": source, "runtime": runtime_in_words(ARM64), "kernels": kernels}
+    return {"source": source, "runtime": runtime, "kernels": kernels}
 
 
 def table_for(answer: dict[str, Any], provider: str) -> dict[str, Any]:

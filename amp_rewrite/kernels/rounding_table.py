@@ -7,9 +7,6 @@ at the end. A table is made by probing. Its JSON, version 1:
      "together": ["Add", "Mul", ...],
      "behind": {"Conv": {"alone": ["Relu", ...], "constant": ["Mul", ...], "tensor": ["Add"]}, ...},
      "folded": {"Conv": [1, 2], ...},
-     "spelled": [["HardSwish", "Add", "Clip", "Div", "Mul"], ...],
-     "moved": ["MatMul"],
-     "stepwise": ["LayerNormalization"],
      "cut": {"Div": "reciprocal", "LeakyRelu": "alpha", "Mul": "factor"}}
 
 Operators of `together` that read each other are computed as one. Behind an operator of `behind`
@@ -17,12 +14,9 @@ with constant weights (of two tensors, where the row's name ends so) stands, in 
 computation, a chain of operators that have no other input (`alone`), a constant (`constant`), or,
 once, another tensor (`tensor`). A constant factor in such a chain is multiplied into the inputs
 that `folded` names, when the model is loaded; how the product is rounded is told in
-emulate/folded_weights.py. A row of `spelled` is a function, and the operators in the order of the
-alphabet that compute it of one value: behind a product they are one operator. A constant factor
-behind a product of two tensors of `moved` is moved into the second. Operators of `stepwise` are
-rounded between their steps: a normalization before its scale. The constant of an operator of `cut`
-is not rounded to nearest where the low type does not hold it: 1 / its divisor, an attribute, or
-weights times the factor behind their product.
+emulate/folded_weights.py. The constant of an operator of `cut` is not rounded to nearest where the
+low type does not hold it: 1 / its divisor, an attribute, or weights times the factor behind their
+product.
 """
 
 from __future__ import annotations
@@ -71,9 +65,6 @@ class RoundingTable:
         together: Operators of one element each that are computed as one where they read each other.
         behind: Operator with constant weights -> what is computed together with it.
         folded: Operator -> its weights and its bias, into which constant factors go.
-        spelled: Operators, in the order of the alphabet -> the function that they spell out.
-        moved: Products of two tensors whose constant factor is moved into the second one.
-        stepwise: Operators that are rounded between their steps.
         cut: Operators whose constants are not rounded to nearest -> which constant.
     """
 
@@ -81,9 +72,6 @@ class RoundingTable:
     together: frozenset[str]
     behind: Mapping[str, Followers]
     folded: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
-    spelled: Mapping[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
-    moved: frozenset[str] = frozenset()
-    stepwise: frozenset[str] = frozenset()
     cut: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -114,15 +102,10 @@ def parse(data: Mapping[str, Any]) -> RoundingTable:
         for op, row in data["behind"].items()
     }
     folded = {op: tuple(map(int, inputs)) for op, inputs in data["folded"].items()}
-    spelled = {tuple(operators): name for name, *operators in data["spelled"]}
-    moved, stepwise = (frozenset(data[key]) for key in ("moved", "stepwise"))
     return RoundingTable(
         data["runtime"],
         frozenset(data["together"]),
         behind,
         folded,
-        spelled,
-        moved,
-        stepwise,
         dict(data["cut"]),
     )

@@ -19,7 +19,6 @@ from amp_rewrite.graph.io.model_files import Path as PathLike
 from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.kernels.kernel_table import table_of
-from amp_rewrite.kernels.rounding_table import FACTOR, of_target
 from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely
 from amp_rewrite.rewriting.plan.options import AUTO, KEEP, RewriteOptions
 from amp_rewrite.targets import SCHEMA, Target, find
@@ -262,7 +261,7 @@ def raised_model(model: Path, opset: str, options: RewriteOptions) -> RaisedMode
         raised = _move_opset(model, advised, options)
     except AmpError:
         return None
-    is_other = raised.opset != raised.before or raised.folded > 0 or raised.spelled > 0
+    is_other = raised.opset != raised.before or raised.spelled > 0
     return raised if raised.unverified is None and is_other else None
 
 
@@ -299,11 +298,7 @@ def _advised_opset(model: Path, options: RewriteOptions) -> int | None:
         return advice.opset
     if _lacks_einsum(options, result.report.opset) and flat.nodes_of("Einsum"):
         return result.report.opset
-    if not _cuts_factors(options):
-        return None
-    from amp_rewrite.rewriting.fold_factors import AROUND  # it takes onnx_ir
-
-    return result.report.opset if flat.nodes_of(*AROUND) else None
+    return None
 
 
 def _has_more_kernels(result: RewriteResult, options: RewriteOptions, target: Target) -> bool:
@@ -319,12 +314,6 @@ def _has_more_kernels(result: RewriteResult, options: RewriteOptions, target: Ta
         and not kernels.has_kernel("", op, before, types)
         for domain, op in called
     )
-
-
-def _cuts_factors(options: RewriteOptions) -> bool:
-    """Tell whether the target cuts off what it multiplies weights with."""
-    rounding = of_target(find(options.chosen_target))
-    return rounding is not None and FACTOR in rounding.cut.values()
 
 
 def _lacks_einsum(options: RewriteOptions, opset: int) -> bool:
@@ -348,15 +337,11 @@ def _share(raised: RaisedModel, options: RewriteOptions) -> float:
 
 
 def _move_opset(model: Path, opset: int, options: RewriteOptions) -> RaisedModel:
-    from amp_rewrite.numerics.raise_opset import (
-        raise_opset,
-        with_folded_factors,
-        with_products,
-    )
+    from amp_rewrite.numerics.raise_opset import raise_opset, with_products
 
     raised = raise_opset(model, opset, inline_functions=options.inline_functions)
     if options.low is not FLOAT16 and _lacks_einsum(options, raised.opset):
         products = with_products(raised)
         gains = products is not raised and _share(products, options) > _share(raised, options)
         raised = products if gains else raised
-    return with_folded_factors(raised, options.low) if _cuts_factors(options) else raised
+    return raised

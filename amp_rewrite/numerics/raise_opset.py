@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import one_line
-from amp_rewrite.dtypes import FLOAT16, DType
+from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import DataError, GraphError, RunError, RuntimeMissingError
 from amp_rewrite.graph.invariants.structure_valid import checker_error
 from amp_rewrite.graph.io.contradicted_shapes import mend_shapes
@@ -23,7 +21,6 @@ from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.rewriting.api import rewrite
-from amp_rewrite.rewriting.fold_factors import AROUND, fold_factors
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.records import RaisedOpset
 from amp_rewrite.rewriting.report.rewrite_report import Report
@@ -45,7 +42,6 @@ class RaisedModel:
         opset: The one that it has.
         unverified: Why its outputs were not compared with those of the model before; None if they
             were, and are the same.
-        folded: How many of its operators went into weights, or changed for that.
         mended: The values whose declared shapes contradicted inference, and have the inferred ones.
         spelled: How many Einsums are written as matrix products.
     """
@@ -54,7 +50,6 @@ class RaisedModel:
     before: int
     opset: int
     unverified: str | None = None
-    folded: int = 0
     mended: tuple[str, ...] = ()
     spelled: int = 0
 
@@ -105,18 +100,6 @@ def raise_opset(
     return RaisedModel(raised, before, opset, _compare(original, raised, seed), mended=mended)
 
 
-def with_folded_factors(raised: RaisedModel, low: DType) -> RaisedModel:
-    """Compute constants around convolutions into their weights, if outputs stay the same.
-
-    Args:
-        raised: The model; never modified. It is returned if there is nothing to compute, or another
-            model would give other outputs or cannot be run.
-        low: The type that it is to get.
-    """
-    folded = _changed(raised.model, AROUND, partial(fold_factors, low=low), _TOLERANCE)
-    return raised if folded is None else replace(raised, model=folded[0], folded=folded[1])
-
-
 def with_products(raised: RaisedModel) -> RaisedModel:
     """Write Einsums that are matrix products as such, if outputs are the same to the last bit.
 
@@ -124,27 +107,16 @@ def with_products(raised: RaisedModel) -> RaisedModel:
         raised: The model; never modified. It is returned if it has no such Einsum, or another model
             would give other outputs or cannot be run.
     """
-    spelled = _changed(raised.model, (EINSUM,), spell_einsums, 0.0)
-    return raised if spelled is None else replace(raised, model=spelled[0], spelled=spelled[1])
-
-
-def _changed(
-    model: ir.Model,
-    operators: Collection[str],
-    change: Callable[[ir.Model], int],
-    tolerance: float,
-) -> tuple[ir.Model, int] | None:
-    """Return a changed copy of a model and how much is changed; None if its outputs are not."""
-    if not any(node.op_type in operators for node in model.graph):
-        return None
-    changed = load(model)
-    count = change(changed)
+    if not any(node.op_type == EINSUM for node in raised.model.graph):
+        return raised
+    changed = load(raised.model)
+    count = spell_einsums(changed)
     try:
-        valid = checker_error(changed) is None or checker_error(model) is not None
-        same = count > 0 and valid and _compare(model, changed, tolerance=tolerance) is None
+        valid = checker_error(changed) is None or checker_error(raised.model) is not None
+        same = count > 0 and valid and _compare(raised.model, changed, tolerance=0.0) is None
     except GraphError:
         same = False
-    return (changed, count) if same else None
+    return replace(raised, model=changed, spelled=count) if same else raised
 
 
 def with_gain(
@@ -153,7 +125,7 @@ def with_gain(
     """Return a raised model's report with what a rewrite of the model before gives."""
     lenient = replace(options, strict=False)
     before = rewrite(source, lenient).report.summary.compute_converted
-    facts = (raised.before, before, raised.unverified, raised.folded, raised.mended, raised.spelled)
+    facts = (raised.before, before, raised.unverified, raised.mended, raised.spelled)
     record = RaisedOpset(*facts)
     return replace(report, opset_raised=record)
 

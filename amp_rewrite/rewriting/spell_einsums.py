@@ -17,7 +17,6 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.graph.added import AddedNames
-from amp_rewrite.rewriting.constant_inputs import replace
 
 EINSUM = "Einsum"
 
@@ -121,7 +120,7 @@ class _Spelling:
         product = self._added("MatMul", [a, b])
         if len(columns) > 1:
             product = self._shaped(product, [0] * len(rows) + [lengths[c] for c in columns])
-        replace(
+        _replace(
             self.node, self._turned(product, "".join([*batch, *rows, *columns]), [*self.result])
         )
         return True
@@ -164,3 +163,18 @@ class _Spelling:
         if graph is not None:
             graph.insert_before(self.node, added)
         return added.outputs[0]
+
+
+def _replace(node: ir.Node, value: ir.Value) -> None:
+    """Let what reads a node's result read a value instead, which takes its place; remove it.
+
+    The value has the name, the type and the shape that the result had: a graph output needs them.
+    """
+    old = node.outputs[0]
+    value.type = old.type or value.type
+    value.shape = value.shape if old.shape is None else old.shape
+    ir.convenience.replace_all_uses_with(old, value, replace_graph_outputs=True)
+    name, old.name = old.name, f"{old.name}:einsum"
+    value.name = name
+    if node.graph is not None:
+        node.graph.remove(node, safe=True)

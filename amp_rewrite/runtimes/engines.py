@@ -13,14 +13,12 @@ from amp_rewrite.errors import OptionError
 from amp_rewrite.runtimes.openvino.compiled_model import HINT
 from amp_rewrite.runtimes.openvino.compiled_model import Session as OpenVinoSession
 from amp_rewrite.runtimes.openvino.package import computes_in, core
-from amp_rewrite.runtimes.ort.arm64.arm_session import open_arm64
-from amp_rewrite.runtimes.ort.arm64.machine import NO_TIMES, check_machine, is_arm
 from amp_rewrite.runtimes.ort.providers import available_providers, has_provider
 from amp_rewrite.runtimes.ort.sessions import Session as OrtSession
 from amp_rewrite.runtimes.ort.sessions import check_options, session_options
 from amp_rewrite.runtimes.product_probe import product_note
 from amp_rewrite.runtimes.session import Provider, Session, name_and_options
-from amp_rewrite.targets import ARM64, CPU, OPENVINO, arm_hint
+from amp_rewrite.targets import CPU, OPENVINO, arm_provider_hint
 
 
 def check_provider(name: str) -> None:
@@ -33,14 +31,12 @@ def check_provider(name: str) -> None:
     """
     if name == OPENVINO:
         core()
-    elif name == ARM64:
-        check_machine()
     elif not has_provider(name):
         raise OptionError(
             "the execution provider is not available",
             found=repr(name),
-            expected=", ".join((*available_providers(), OPENVINO, ARM64)),
-            remedy=arm_hint(name),
+            expected=", ".join((*available_providers(), OPENVINO)),
+            remedy=arm_provider_hint(name),
         )
 
 
@@ -75,8 +71,6 @@ def notes_on(provider: str, types: Collection[str]) -> tuple[str, ...]:
 
     The first time a provider runs a product of each low type for this.
     """
-    if provider == ARM64:
-        return () if is_arm() else (NO_TIMES,)
     lows = [low for low in LOW if low in types]
     lacking = [low for low in lows if provider == OPENVINO and not computes_in(low)]
     told = (
@@ -100,9 +94,8 @@ def open_session(
 
     Args:
         model: Any model; it is not changed and not needed any more afterwards.
-        providers: The preferred one first: execution providers of ONNX Runtime, OpenVINO,
-            whose options are properties of its compile_model, or cpu-arm64, whose options are
-            entries of a session's configuration.
+        providers: The preferred one first: execution providers of ONNX Runtime, or OpenVINO,
+            whose options are properties of its compile_model.
         options: An onnxruntime.SessionOptions instead of the default ones.
         threads: Threads inside an operator; 0 is OMP_NUM_THREADS, or the engine's choice.
         profile: Time the nodes until `ran_nodes` is asked for them.
@@ -114,13 +107,11 @@ def open_session(
         RunError: It cannot load the model, or has no device.
     """
     name, properties = name_and_options(providers[0])
-    if options is not None and name in (OPENVINO, ARM64):
+    if options is not None and name == OPENVINO:
         raise OptionError(
             f"{name} does not take the options of a session of ONNX Runtime",
             remedy=f"leave options out, or pass providers=[({name!r}, {{name: value}})]",
         )
-    if name == ARM64:
-        return open_arm64(model, entries=properties, threads=threads, profile=profile, what=what)
     if name != OPENVINO:
         options = session_options(threads=threads) if options is None else options
         check_options(options)

@@ -39,10 +39,10 @@ def cosine(a: Any, b: Any) -> float:
 
 @pytest.mark.share(3)
 @pytest.mark.parametrize("name", MODELS)
-def test_models_load_and_compute_what_they_did(name: str, corpus: Any, arm64: str) -> None:
+def test_models_load_and_compute_what_they_did(name: str, corpus: Any, arm64: Any) -> None:
     path = corpus.path(name)
     original = Evaluator(path)
     _, feeds = PlausibleInputs.of(amp.load(path), 0).runnable(original.run)
     expected = original.run(feeds)
-    found = Evaluator(converted(path), emulate=False, providers=[arm64]).run(feeds)
+    found = arm64(converted(path)).run(feeds)
     assert min(cosine(expected[name], found[name]) for name in expected) >= COSINE

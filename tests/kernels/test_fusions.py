@@ -48,11 +48,6 @@ def test_the_kernel_table_decides(
     assert TABLE[pattern].runs(CUDA, opset, given, result) is runs
 
 
-def test_without_a_kernel_table_one_type_runs_and_two_do_not() -> None:
-    assert TABLE["RMSNormalization"].runs(None, 17, FLOAT16, FLOAT16)
-    assert not TABLE["RMSNormalization"].runs(None, 17, FLOAT16, FLOAT32)
-
-
 GELU = "FastGelu by Pow"
 """Fused, its Pow becomes low although it is denied."""
 
@@ -110,13 +105,3 @@ def test_several_targets_fuse_what_any_of_them_does() -> None:
 def test_a_table_of_another_format_is_refused() -> None:
     with pytest.raises(KernelTableError, match="unknown format of a table of fusions; found 2"):
         fusions.parse({"version": 2, "fusions": []})
-
-
-def test_a_table_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(KernelTableError, match="the table of fusions cannot be read"):
-        fusions.load("nothing_1.0")
-
-
-def test_the_file_says_where_it_is_from() -> None:
-    path = targets.DATA.joinpath("fusions", f"{targets.ONNX_RUNTIME}.json")
-    assert {"runtime", "source"} <= json.loads(path.read_text("utf-8")).keys()

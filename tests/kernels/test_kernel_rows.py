@@ -28,16 +28,6 @@ def test_merging_rows_keeps_exactly_the_combinations_that_exist() -> None:
     assert len(merged) < len(rows)
 
 
-def test_rows_of_different_versions_or_constraints_stay_apart() -> None:
-    rows = [
-        (1, 5, {"T": (F32,)}),
-        (6, None, {"T": (F16,)}),
-        (6, None, {}),
-        (6, None, {"U": (F16,)}),
-    ]
-    assert len(kernel_rows.merge(rows)) == len(rows)
-
-
 def test_the_installed_runtime_can_be_asked() -> None:
     pytest.importorskip("onnxruntime")
     answer = kernel_rows.ask_runtime()
@@ -50,11 +40,6 @@ def test_a_runtime_that_dies_when_asked_is_one_line(tmp_path: Path) -> None:
     dying.chmod(0o755)
     with pytest.raises(KernelTableError, match=r"killed by signal 11; expected a runtime with"):
         kernel_rows.ask_runtime(python=str(dying))
-
-
-def test_a_python_without_a_runtime_is_one_line() -> None:
-    with pytest.raises(KernelTableError, match="cannot list its kernels; found no message"):
-        kernel_rows.ask_runtime(python="/bin/false")
 
 
 def test_rows_of_variables_that_must_agree_are_split_by_type() -> None:
@@ -86,12 +71,6 @@ def test_a_provider_without_kernels_is_named_with_those_that_have_some() -> None
     answer = {"runtime": "r 1", "source": "s", "kernels": [{"provider": "P"}]}
     with pytest.raises(KernelTableError, match=r"Q: the runtime has no kernels .* expected P;"):
         kernel_rows.table_for(answer, "Q")
-
-
-def test_a_package_that_is_not_installed_is_one_line() -> None:
-    pytest.importorskip("onnxruntime")
-    with pytest.raises(KernelTableError, match="no_such_package: the package of the execution"):
-        kernel_rows.ask_runtime("NoSuchExecutionProvider", "no_such_package")
 
 
 def test_what_arm_does_not_load_in_float16_has_no_row() -> None:

@@ -14,14 +14,12 @@ import onnx
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.errors import DataError, OptionError, OutOfTimeError, StrictError, VerdictError
-from amp_rewrite.numerics.compare.verification import Verification
+from amp_rewrite.errors import DataError, OptionError, StrictError, VerdictError
 from amp_rewrite.numerics.compare.verify import verified
 from amp_rewrite.numerics.convert_model import (
     _fails_on_data,  # pyright: ignore[reportPrivateUsage]
     _Job,  # pyright: ignore[reportPrivateUsage]
 )
-from amp_rewrite.numerics.ranges.value_ranges import RangeMeter
 
 TEXT = """<ir_version: 9, opset_import: ["" : 18]>
 g (float[2,4] x) => (float[2,4] y)
@@ -169,56 +167,12 @@ def test_what_holds_is_saved(tmp_path: Path) -> None:
     assert amp.verify(model(), tmp_path / "out.onnx", batches()).ok
 
 
-def test_outputs_that_overflow_keep_their_type() -> None:
-    ones = ",".join(["50"] * 16)
-    text = f"""<ir_version: 9, opset_import: ["" : 18]>
-      g (float[2,4] x) => (float[2,4] y, float[2,4] z) <float[4,4] w = {{{ones}}}> {{
-        [a] h = MatMul(x, w) [b] z = Relu(h) s = MatMul(h, w) [c] y = MatMul(s, w) }}"""
-    found = amp.convert(onnx.parser.parse_model(text), batches(), keep_io_types=False)
-    types = {v.name: v.dtype.name for v in found.result.model.graph.outputs if v.dtype is not None}
-    assert found.ok
-    assert types == {"y": "FLOAT", "z": "FLOAT16"}
-
-
-def test_batches_that_can_be_read_once_are_kept() -> None:
-    found = amp.convert(model(v=2, u=1e-5), (b for b in batches(3, LARGE)))
-    assert found.verification.feeds == 3
-
-
-def test_a_path_an_object_and_a_message_give_the_same(tmp_path: Path) -> None:
-    path, proto = tmp_path / "m.onnx", model(v=2, u=1e-5)
-    onnx.save(proto, path)
-    sources = (path, proto, amp.load(path))
-    verdicts = {amp.convert(source, batches(size=LARGE)).verdict for source in sources}
-    assert len(verdicts) == 1
-
-
-def test_external_data_are_read_and_written(tmp_path: Path) -> None:
-    source = tmp_path / "m.onnx"
-    onnx.save(model(), source, save_as_external_data=True, size_threshold=0, location="m.data")
-    found = amp.convert(source, batches())
-    assert found.ok
-    found.save(tmp_path / "out.onnx")
-    assert amp.verify(source, tmp_path / "out.onnx", batches()).ok
-
-
 def test_strict_refuses_what_is_not_complete() -> None:
     nothing = onnx.parser.parse_model(
         '<ir_version: 9, opset_import: ["" : 18]> g (float[2,4] x) => (float[2,4] y) {y = Exp(x)}'
     )
     with pytest.raises(StrictError, match="nothing was converted"):
         amp.convert(nothing, batches(), strict=True)
-
-
-def test_the_steps_are_told_as_they_begin() -> None:
-    steps: list[str] = []
-    amp.convert(model(w=0.1234), batches(), rtol=1e-7, progress=steps.append)
-    assert "verifying: feed 1" in steps
-    begun = [step for step in steps if not step.startswith("verifying: ")]
-    searching = "looking for constants that rounding spoils"
-    assert begun[:4] == ["calibrating", "rewriting", "verifying", searching]
-    assert begun[begun.index("tuning") + 1] == "tuning: 1 trials"
-    assert begun[-2:] == ["rewriting", "verifying"]
 
 
 def test_the_report_has_the_verdict_and_is_valid_json() -> None:
@@ -228,16 +182,6 @@ def test_the_report_has_the_verdict_and_is_valid_json() -> None:
     assert (verdict["ok"], verdict["calibrated"], verdict["tuned"]) == (False, [], None)
     assert verdict["failures"][0].startswith("on large constants")
     assert verdict["verification"]["stress"]["results"]
-
-
-def test_a_training_step_is_converted_as_well() -> None:
-    forward = amp.load(model(u=0.01))
-    loss = amp.losses.mean_squared_error(forward, "y", "t")
-    step = amp.build_step(amp.optimizers.GradientDescent(0.1).minimize(loss))
-    data = {**batches()[0], "t": np.zeros((2, 4), np.float32)}
-    found = amp.convert(step, data)
-    assert found.ok
-    assert found.result.changed
 
 
 @pytest.mark.parametrize(
@@ -261,33 +205,6 @@ def test_no_data_and_wrong_data_are_refused(tmp_path: Path) -> None:
         amp.convert(model(), tmp_path / "absent.npz")
     with pytest.raises(DataError, match="lack the input 'x'"):
         amp.convert(model(), {"z": np.ones(3)})
-
-
-def chosen_rows() -> onnx.ModelProto:
-    """Return a product of the rows that a mask chooses: how many, no shape inference tells."""
-    weights = ",".join(["0.25"] * 16)
-    return onnx.parser.parse_model(
-        f"""<ir_version: 9, opset_import: ["" : 18]>
-        g (float[N,4] x, bool[N] mask) => (float[M,4] y) <float[4,4] w = {{{weights}}}> {{
-          [chosen] rows = Compress<axis = 0>(x, mask) [root] r = Sqrt(rows)
-          [e] e = Exp(r) [product] y = MatMul(e, w) }}"""
-    )
-
-
-def test_the_report_has_the_bytes_that_casts_moved_on_the_first_batch() -> None:
-    masks = [np.arange(8) < 6, np.ones(8, np.bool_)]
-    data = [{"x": np.ones((8, 4), np.float32), "mask": mask} for mask in masks]
-    found = amp.convert(chosen_rows(), data)
-    assert found.result.report.summary.casts_of_unknown_size == 2
-    assert found.result.report_of_sizes({"N": 8}).summary.casts_of_unknown_size == 2
-    summary = found.report.summary
-    assert (summary.cast_bytes, summary.casts_of_unknown_size) == (2 * 6 * 4 * (4 + 2), 0)
-    assert json.loads(found.to_json())["summary"]["cast_bytes"] == summary.cast_bytes
-
-
-def test_sizes_come_from_made_up_inputs_where_there_are_no_data() -> None:
-    found = amp.convert(chosen_rows(), stress=False)
-    assert found.report.summary.casts_of_unknown_size == 0
 
 
 def test_a_search_leaves_time_for_the_verification_behind_it(
@@ -331,37 +248,6 @@ def test_what_was_not_verified_in_time_is_in_doubt_and_not_written(tmp_path: Pat
     with pytest.raises(VerdictError, match=r"in doubt: the time was over"):
         found.save(output)
     assert not output.exists()
-
-
-def test_feeds_that_were_compared_in_time_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    add, seen = Verification.add, list[int]()
-
-    def late(self: Verification, *arguments: Any, **options: Any) -> None:
-        seen.append(1)
-        if len(seen) == 3:
-            raise OutOfTimeError("the time is over")
-        add(self, *arguments, **options)
-
-    monkeypatch.setattr(Verification, "add", late)
-    found = amp.convert(model(), batches(4))
-    assert not found.ok
-    assert found.verification.feeds == 2
-    assert "2 of 4 feeds were; a larger budget does the rest: worst error so far " in found.verdict
-
-
-def test_batches_that_were_measured_in_time_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    add, seen = RangeMeter.add, list[int]()
-
-    def late(self: RangeMeter, feeds: Any) -> None:
-        seen.append(1)
-        if len(seen) == 2:
-            raise OutOfTimeError("the time is over")
-        add(self, feeds)
-
-    monkeypatch.setattr(RangeMeter, "add", late)
-    found = amp.convert(model(), batches(4))
-    assert found.ok
-    assert found.verdict.endswith("calibration on 1 of 4 batches keeps 0 nodes float32")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.device_run import DeviceRun, RanNode, run_on
 from amp_rewrite.runtimes.openvino.package import computes_in
 from amp_rewrite.targets import CPU
@@ -29,14 +28,6 @@ def test_a_run_returns_outputs_times_and_places() -> None:
         ("root", "Sqrt", CPU),
     ]
     assert found.elsewhere == ()
-
-
-def test_a_model_may_run_once_only() -> None:
-    found = run_on(MODEL, FEEDS, repeat=0)
-    assert found.seconds == ()
-    assert "then" not in found.to_text()
-    with pytest.raises(OptionError, match="impossible repeat; found -1"):
-        run_on(MODEL, FEEDS, repeat=-1)
 
 
 def test_a_report_says_what_other_providers_took() -> None:
@@ -91,15 +82,3 @@ def test_a_run_on_openvino_says_what_it_computed_in_and_what_it_would_choose(ope
     assert {node.type for node in found.nodes} == {"float32"}
     own = "the original with OpenVINO's own bfloat16"
     assert set(found.beside) == {"the original", *([own] if computes_in("bfloat16") else [])}
-
-
-@pytest.mark.openvino
-def test_a_type_without_instructions_is_said(openvino) -> None:
-    low = onnx.parser.parse_model(
-        '<ir_version: 9, opset_import: ["" : 17]>'
-        "g (float16[2,2] x) => (float16[2,2] y) { y = MatMul(x, x) }"
-    )
-    feeds = {"x": FEEDS["x"].astype(np.float16)}
-    notes = run_on(low, feeds, "OpenVINO", repeat=0).notes
-    assert bool(notes) is not computes_in("float16")
-    assert all("float16: OpenVINO computes it in float32" in note for note in notes)

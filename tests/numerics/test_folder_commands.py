@@ -67,32 +67,6 @@ def test_what_is_connected_changes_its_type_on_both_sides(tmp_path: Path) -> Non
     assert decoder["present.0.key"] == decoder["past_key_values.0.key"] == "FLOAT16"
 
 
-@pytest.mark.parametrize("kept", ["last_hidden_state", "encoder_hidden_states"])
-def test_an_end_that_keeps_its_type_keeps_that_of_the_other_side(tmp_path: Path, kept: str) -> None:
-    source, target = folders.optimum(tmp_path / "in"), tmp_path / "out"
-    report = amp.convert_folder(source, target, keep_io_types=[kept])
-    encoder = folders.types_of(target / "encoder_model.onnx")
-    decoder = folders.types_of(target / "decoder_model_merged.onnx")
-    assert encoder["last_hidden_state"] == decoder["encoder_hidden_states"] == "FLOAT"
-    assert decoder["present.0.key"] == decoder["past_key_values.0.key"] == "FLOAT16"
-    assert encoder["input_features"] == "FLOAT16"
-    others = {"last_hidden_state", "encoder_hidden_states"} - {kept}
-    assert {name for names in report.kept.values() for name in names} == others
-
-
-def test_a_model_in_which_nothing_becomes_low_holds_what_is_connected_to_it(tmp_path: Path) -> None:
-    models = {"embed_tokens.onnx": folders.EMBEDDER, "decoder_model.onnx": folders.DECODER}
-    source, target = folders.write_folder(tmp_path / "in", models), tmp_path / "out"
-    report = amp.convert_folder(source, target, keep_io_types=False, store="float32")
-    assert [m.state for m in report.models] == ["changed", "unchanged"]
-    decoder = folders.types_of(target / "decoder_model.onnx")
-    assert folders.types_of(target / "embed_tokens.onnx")["inputs_embeds"] == "FLOAT"
-    assert decoder["inputs_embeds"] == "FLOAT"
-    assert decoder["encoder_hidden_states"] == "FLOAT16"
-    names = {"decoder_model.onnx": ("inputs_embeds",), "embed_tokens.onnx": ("inputs_embeds",)}
-    assert report.kept == names
-
-
 def test_weights_that_models_share_are_written_once(tmp_path: Path) -> None:
     source, target = folders.sharing(tmp_path / "in"), tmp_path / "out"
     report = amp.convert_folder(source, target)
@@ -112,21 +86,6 @@ def test_weights_that_models_share_are_written_once(tmp_path: Path) -> None:
         logits, _ = run(target / f"{name}.onnx", feeds)
         reference, _ = run(source / f"{name}.onnx", feeds)
         assert np.abs(logits - reference).max() < 0.02 * np.abs(reference).max()
-
-
-def test_weights_that_models_need_in_two_types_are_written_in_both(tmp_path: Path) -> None:
-    source, target = folders.sharing(tmp_path / "in"), tmp_path / "out"
-    report = amp.convert_folder(source, target, deny_nodes=["next/q"])
-    assert report.again == 64 * 64 * 4
-    assert report.shared == 3 * 64 * 64 * 2
-    assert "written again, in another type" in report.to_text()
-    feeds = {
-        "inputs_embeds": numbers(1, 2, 64),
-        "encoder_hidden_states": numbers(1, 3, 64),
-        "past_key_values.0.key": numbers(1, 3, 64),
-    }
-    logits, _ = run(target / "decoder_with_past_model.onnx", feeds)
-    assert np.isfinite(logits).all()
 
 
 @pytest.mark.parametrize("broken", [b"", b"not a model"])
@@ -213,59 +172,6 @@ def targets_of(folder: Path) -> set[str]:
     return {p.value for m in models for p in m.metadata_props if p.key == "amp_rewrite.target"}
 
 
-@pytest.mark.parametrize("name", ["onnx", "onnx/", "./onnx"])
-def test_the_folder_of_the_forms_stands_for_that_of_the_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    source = folders.write_folder(tmp_path / "in", FORMS)
-    assert amp.convert_folder(source, tmp_path / "whole").written
-    monkeypatch.chdir(source)
-    report = amp.convert_folder(name, tmp_path / "forms")
-    assert report.written
-    assert folders.tree(tmp_path / "forms") == folders.tree(tmp_path / "whole")
-    monkeypatch.chdir(source / "onnx")
-    assert amp.convert_folder(".", None).copied == report.copied
-
-
-def test_a_folder_of_forms_alone_takes_nothing_of_what_lies_beside_it(tmp_path: Path) -> None:
-    source = folders.write_folder(tmp_path / "in", FORMS)
-    (source / "config.json").unlink()
-    (source / "private.txt").write_text("not a model's")
-    report = amp.convert_folder(source / "onnx", tmp_path / "out")
-    assert report.target == "webgpu"
-    assert set(folders.tree(tmp_path / "out")) == {
-        "decoder_model.onnx",
-        "decoder_model_fp16.onnx",
-        "encoder_model.onnx",
-        "encoder_model_fp16.onnx",
-    }
-
-
-def test_data_of_a_form_that_stays_are_not_overwritten(tmp_path: Path) -> None:
-    source, target = tmp_path / "in", tmp_path / "out"
-    for name in ("decoder_model", "decoder_model_int8"):
-        made = folders.model(folders.DECODER)
-        folders.save(source / f"{name}.onnx", made, "decoder_model.onnx_data")
-    (source / "decoder_model.places").unlink()
-    before = folders.tree(source)
-    report = amp.convert_folder(source, target)
-    after = folders.tree(target)
-    assert report.written
-    assert after["decoder_model.onnx_data"] == before["decoder_model.onnx_data"]
-    assert after["decoder_model_int8.onnx"] == before["decoder_model_int8.onnx"]
-    assert len(after) == len(before) + 1
-    amp.load(target / "decoder_model.onnx")
-
-
-def test_data_stay_where_nobody_knows_what_a_form_that_stays_reads(tmp_path: Path) -> None:
-    source, target = folders.sharing(tmp_path / "in"), tmp_path / "out"
-    (source / "decoder_model_int8.onnx").write_bytes(b"not a model")
-    assert amp.convert_folder(source, target).written
-    before, after = folders.tree(source), folders.tree(target)
-    for name in ("decoder.onnx_data", "decoder_model_int8.onnx"):
-        assert after[name] == before[name]
-
-
 def test_links_into_a_cache_are_followed(tmp_path: Path) -> None:
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "main"
     blobs.mkdir()
@@ -334,12 +240,6 @@ def test_models_in_16_bits_are_repaired_and_those_in_float32_copied(tmp_path: Pa
     again = amp.repair_folder(target, tmp_path / "again", target="webgpu", deny_nodes=["first/q"])
     assert {m.state for m in again.models} == {"unchanged"}
     assert folders.tree(tmp_path / "again") == after
-
-
-def test_a_folder_without_16_bits_has_nothing_to_repair(tmp_path: Path) -> None:
-    source = folders.optimum(tmp_path / "in")
-    with pytest.raises(OptionError, match="no model of the folder computes in 16 bits"):
-        amp.repair_folder(source, tmp_path / "out")
 
 
 def test_connected_ends_of_two_types_are_a_finding_and_one_type_mends_them(tmp_path: Path) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -69,29 +67,6 @@ def test_check_begins_with_it_and_calls_nothing_safe(
         assert "safe" not in amp.check(file, run=False).verdict
 
 
-class _Result:
-    """What has a model, as `rewrite` returns it."""
-
-    def __init__(self, path: Path) -> None:
-        self.model = amp.load(path)
-
-
-@pytest.mark.parametrize("held", [onnx.load, amp.load, Path.read_bytes, _Result])
-def test_models_in_memory_are_loaded_in_a_process_of_their_own_too(
-    held: Callable[[Path], Any], files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wide, low = files
-    folder = wide.with_name("temporary")
-    folder.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    report = amp.verify(wide, held(low), stress=False)
-    assert report.verdict == f"{SAID}; FAILED"
-    assert amp.check(held(low), stress=False).verdict.startswith(SAID)
-    assert list(folder.iterdir()) == []
-    monkeypatch.setattr("amp_rewrite.runtimes.ort.isolated_load.INLINE_LIMIT", 0)
-    assert held in (onnx.load, Path.read_bytes) or amp.verify(wide, held(low), stress=False).ok
-
-
 @pytest.mark.own_process
 def test_a_model_in_memory_is_loaded_with_the_data_file_that_it_refers_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -123,16 +98,3 @@ def test_convert_writes_such_a_file_only_if_it_is_told_to(
     assert not out.exists()
     assert run("convert", wide, "-o", out, "--verify", "--write-failed") == DONE
     assert out.exists()
-
-
-@pytest.mark.parametrize(("target", "ok"), [("cpu", False), ("cuda", True)])
-def test_a_kernel_that_the_cpu_lacks_speaks_against_a_file_for_the_cpu(
-    target: str, ok: bool, tmp_path: Path
-) -> None:
-    path = tmp_path / "bf.onnx"
-    text = "g (bfloat16[N,4] x, bfloat16[4,4] w) => (bfloat16[N,4] y) { y = MatMul(x, w) }"
-    onnx.save(parse(text), path)
-    report = amp.check(path, stress=False, target=target)
-    assert report.ok is ok
-    assert ("Could not find an implementation for MatMul" in report.verdict) is not ok
-    assert "Could not find an implementation for MatMul" in report.to_text()

@@ -11,13 +11,13 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 from residual_models import residual_decoder, residual_feeds
 
 import amp_rewrite as amp
 from amp_rewrite.cli.common import NOT_STRICT
 from amp_rewrite.cli.main import main
-from amp_rewrite.errors import OnlyError, OptionError, VerdictError
+from amp_rewrite.errors import OnlyError
 
 HEAD = '<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]>'
 
@@ -88,28 +88,12 @@ def test_the_command_names_it_exits_3_and_writes_nothing(
     assert "--only: 1 node of RandomNormalLike cannot be float16: " in capsys.readouterr().err
 
 
-def test_the_precision_is_the_only_type() -> None:
-    assert amp.RewriteOptions(only="bfloat16").precision == "bfloat16"
-    with pytest.raises(OptionError, match="two precisions"):
-        amp.RewriteOptions(only="float16", precision="bfloat16")
-    with pytest.raises(OptionError):
-        amp.RewriteOptions(only="int8")  # pyright: ignore[reportArgumentType] users pass anything
-
-
 def test_a_stream_beyond_the_range_is_scaled_for_it() -> None:
     found = amp.convert(residual_decoder(2), [residual_feeds()], stress=False, only="float16")
     assert found.ok
     assert found.report.scaling is not None
     kinds = Counter(n.op_type for n in amp.to_proto(found.model).graph.node)
     assert kinds["Cast"] == 2
-
-
-def test_an_output_beyond_the_range_is_named() -> None:
-    model = residual_decoder(2)
-    stream = [n.output[0] for n in model.graph.node if n.op_type == "Add"][-1]
-    model.graph.output.append(helper.make_tensor_value_info(stream, 1, ["N", 64]))
-    with pytest.raises(OnlyError, match=r"of Add cannot be float16: Add_v\d+"):
-        amp.convert(model, [residual_feeds()], stress=False, only="float16")
 
 
 @pytest.mark.slow
@@ -154,25 +138,3 @@ def test_a_long_mean_is_float16_unless_its_sum_is_likely_to_overflow() -> None:
     assert not wide_values(found.model)
     with pytest.raises(OnlyError, match=REFUSED):
         amp.rewrite(MEAN, only="float16", target="webgpu", input_ranges={"x": (150.0, 250.0)})
-
-
-def test_a_long_mean_is_float16_unless_its_sum_overflows_on_data() -> None:
-    feeds = [{"x": np.full((2, 512), 50, np.float32)}]
-    found = amp.convert(MEAN, feeds, only="float16", target="webgpu", stress=False)
-    assert not wide_values(found.model)
-    large = [{"x": feeds[0]["x"] * 4}]
-    with pytest.raises(OnlyError, match=REFUSED):
-        amp.convert(MEAN, large, only="float16", target="webgpu", overflow="keep", stress=False)
-
-
-def test_repair_names_an_epsilon_that_no_float16_holds_and_writes_nothing(tmp_path: Path) -> None:
-    model = residual_decoder(2, norm="written", peak=1e5, dtype=np.float16)
-    feeds = [residual_feeds(np.float16)]
-    made = amp.repair(model, feeds, only="float16")
-    assert any("a constant that is too small for float16" in line for line in made.left)
-    assert "--only: " in made.to_text()
-    assert made.to_dict()["left"] == [*made.left]
-    assert not made.ok
-    with pytest.raises(VerdictError, match="too small for float16"):
-        made.save(tmp_path / "low.onnx")
-    assert not [*tmp_path.iterdir()]

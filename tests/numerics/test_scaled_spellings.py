@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 import pytest
@@ -46,17 +44,6 @@ def test_a_stream_is_scaled_or_the_report_says_why(name: str) -> None:
     assert not made.report.scaling.unscaled
     assert made.result.scaling is not None
     assert proved(name, made.result.scaling)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SPELLINGS)
-def test_what_scale_adds_is_right_on_webgpu(name: str) -> None:
-    feeds = [spelled_feeds(name)]
-    target: Any = "webgpu"
-    made = amp.convert(spelled(name), feeds, target=target, overflow="scale", stress=False)
-    assert right(made)
-    if made.result.scaling is not None:
-        assert proved(name, made.result.scaling)
 
 
 BEYOND = ("an infinite mask", "Clip at the end of float32", "values of 1e30")

@@ -5,9 +5,10 @@ Usage: make_arm64.py FOLDER [--version VERSION]
 
 Nothing is installed: Debian's packages and PyPI's wheels are downloaded and unpacked into FOLDER,
 about 800 MB. FOLDER/run starts Python on an emulated processor; name FOLDER in the environment
-variable AMP_REWRITE_ARM64 for `--provider cpu-arm64`. qemu-user comes from Debian 13, since that of
-Debian 12 (7.2) ends when ONNX Runtime is imported. The emulated processor is a Neoverse N1, which
-has float16; CPU=max,sve=off,sme=off has bfloat16 products as well. Times say nothing.
+variable AMP_REWRITE_ARM64 for the tests marked arm64 and for arm_processor.py. qemu-user comes from
+Debian 13, since that of Debian 12 (7.2) ends when ONNX Runtime is imported. The emulated processor
+is a Neoverse N1, which has float16; CPU=max,sve=off,sme=off has bfloat16 products as well. Times
+say nothing.
 """
 
 from __future__ import annotations

@@ -17,12 +17,11 @@ import sys
 import numpy as np
 import onnx
 import onnx.parser
+from arm_processor import check_machine, open_on_arm
 from onnx import numpy_helper
 
 from amp_rewrite.errors import AmpError, RunError
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.runtimes.engines import check_provider, open_session
-from amp_rewrite.targets import ARM64
 
 OPSETS = (8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
 
@@ -79,7 +78,7 @@ def probe(nodes: str, opset: int) -> str:
     except (onnx.checker.ValidationError, AmpError):
         return ""
     try:
-        open_session(loaded, providers=[ARM64])
+        open_on_arm(loaded)
     except RunError as error:
         return error.found or error.what
     return "loads"
@@ -91,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("operators", nargs="*", metavar="OPERATOR")
     names: list[str] = parser.parse_args(arguments).operators or list(NODES)
     try:
-        check_provider(ARM64)
+        check_machine()
         for name in names:
             found: dict[str, list[int]] = {}
             for opset in OPSETS:

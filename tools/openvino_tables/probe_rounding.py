@@ -49,42 +49,8 @@ HEADS = {
 }
 """Operator -> the shape of its input, a call, the shape of its weights and of a constant."""
 
-SPELLED = {
-    "Swish": {"s = Sigmoid(a) y = Mul(a, s)": ["Mul", "Sigmoid"]},
-    "HardSwish": {
-        "s = Add(a, three) t = Clip(s, none, six) u = Mul(a, t) y = Div(u, six)": (
-            ["Add", "Clip", "Div", "Mul"]
-        ),
-        "s = Add(a, three) t = Clip(s, none, six) u = Mul(a, t) y = Mul(u, sixth)": (
-            ["Add", "Clip", "Mul", "Mul"]
-        ),
-    },
-    "Gelu": {
-        "s = Div(a, root) t = Erf(s) u = Add(t, one) v = Mul(a, u) y = Mul(v, half)": (
-            ["Add", "Div", "Erf", "Mul", "Mul"]
-        ),
-        "s = Mul(a, over) t = Erf(s) u = Add(t, one) v = Mul(a, u) y = Mul(v, half)": (
-            ["Add", "Erf", "Mul", "Mul", "Mul"]
-        ),
-    },
-}
-"""Function of a -> how models spell it, and the operators of that in order of the alphabet."""
-
-NUMBERS: dict[str, float] = {
-    "none": 0.0,
-    "half": 0.5,
-    "one": 1.0,
-    "root": 1.4140625,
-    "over": 0.70703125,
-    "three": 3.0,
-    "six": 6.0,
-    "sixth": 0.1669921875,
-}
-"""Constants that those read."""
-
-MOVED, STEPWISE = ["MatMul"], ["LayerNormalization", "com.microsoft::Attention"]
-"""Products of tensors whose factor is moved, as emulate/moved_factors.py tells, and operators that
-round between their steps, as normalization_steps.py and attention_steps.py beside it tell."""
+NUMBERS: dict[str, float] = {"none": 0.0, "six": 6.0}
+"""Constants that calls read."""
 
 CUT = {"Div": RECIPROCAL, "HardSigmoid": "alpha", "LeakyRelu": "alpha", "Mul": FACTOR}
 """Operators whose constants are not rounded to nearest, as emulate/folded_weights.py tells."""
@@ -135,7 +101,6 @@ def behind(head: str) -> dict[str, list[str]]:
         "constant": [(op, f"y = {op}(a, c)") for op in (*PAIRED, BIASED)],
         "tensor": [(op, f"y = {op}(a, z)") for op in PAIRED if op != "PRelu"],
     }
-    kinds["alone"] += [(name, text) for name, texts in SPELLED.items() for text in texts]
     if len(shape) > len(ROWS):
         kinds["constant"].append((NORM, f"y = {NORM}(a, n, n, n, n)"))
     found = {
@@ -190,9 +155,6 @@ def main() -> None:
         "together": together(),
         "behind": {head: behind(head) for head in HEADS},
         "folded": FOLDED,
-        "spelled": [[op, *ops] for op, texts in SPELLED.items() for ops in texts.values()],
-        "moved": MOVED,
-        "stepwise": STEPWISE,
         "cut": CUT,
     }
     path = options.output / f"rounding_openvino_{version.rpartition('.')[0]}.json"

@@ -3,6 +3,10 @@
 A provider may be at fault in float32 as well: an operator that it computes wrong, or fails in. So
 where the rewritten model fails, or its result differs from the original's, the original runs
 there, too.
+
+Evidence: https://github.com/openvinotoolkit/openvino/issues/38256, and a ConvTranspose that WebGPU
+computes wrong (tests/numerics/compare/test_device_checks.py): with, the original is said to differ
+there as well.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 Some models have no one answer: an input that is one part in a million larger swaps a near tie,
 changes the scale of a dynamic quantisation, or takes a long simulation elsewhere. What moves by 2 %
 so cannot be right to 1 % in any arithmetic, that of the original on another machine included.
+
+Evidence: a chaotic map, and numbers rounded to one of 256
+(tests/numerics/compare/test_moved_inputs.py): without, what no arithmetic can hold fails; with, it
+is judged against the original itself.
 """
 
 from __future__ import annotations

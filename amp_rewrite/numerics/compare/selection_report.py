@@ -1,4 +1,7 @@
-"""How far two selections agree, and how close the numbers are where they do not."""
+"""How far two selections agree, and how close the numbers are where they do not.
+
+Evidence: that of selections.py: by how little boxes are chosen tells a near tie from a wrong score.
+"""
 
 from __future__ import annotations
 

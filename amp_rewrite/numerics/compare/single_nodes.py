@@ -1,4 +1,7 @@
-"""One node of a model, run by itself in float32 on inputs from elsewhere."""
+"""One node of a model, run by itself in float32 on inputs from elsewhere.
+
+Evidence: that of misfits.py, which runs nodes so.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,9 @@ An output may hold several scales: boxes of 0 to 640 and scores of 0 to 1, a pos
 One distance over all of it says nothing of the small ones. So along every axis whose slices differ
 widely in magnitude each slice is compared by itself. A slice of next to nothing is the rounding of
 larger numbers, in float32 as well: where a yardstick moves it as far, it is not at fault.
+
+Evidence: scores beside boxes of 640 pixels, as YOLO gives (tests/numerics/compare/test_slices.py):
+halved, they pass without; with, their error is 50 % of their own size.
 """
 
 from __future__ import annotations

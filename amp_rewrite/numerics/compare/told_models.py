@@ -1,4 +1,7 @@
-"""The models of a verification, told to select what the original selects."""
+"""The models of a verification, told to select what the original selects.
+
+Evidence: that of selections.py.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ import numpy as np
 from amp_rewrite.errors import AmpError
 from amp_rewrite.numerics.compare.selection_report import SelectionComparison, compared
 from amp_rewrite.numerics.compare.selections import Selection, told_selections
-from amp_rewrite.numerics.compare.unrolled_bodies import written_name
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Feeds
@@ -35,14 +37,10 @@ class Told:
     Attributes:
         feeds: The original's selections, by the names of the inputs that take them.
         outputs: The rewritten model's outputs.
-        expected: The original's outputs.
-        models: The models that are told.
     """
 
     feeds: Feeds
     outputs: Mapping[str, Any]
-    expected: Mapping[str, Any]
-    models: ToldModels
 
 
 class ToldModels:
@@ -56,8 +54,6 @@ class ToldModels:
         rewritten: Load,
         run: RunOriginal,
         threads: int,
-        *,
-        decisions: Collection[str] = (),
     ) -> None:
         """Take the models, which are not changed; nothing is loaded yet.
 
@@ -68,11 +64,10 @@ class ToldModels:
             rewritten: Loads the rewritten model.
             run: Runs the original, which is told nothing.
             threads: See `Evaluator`.
-            decisions: Values that say how bodies would run; both models must agree in them.
         """
         self.selections = selections
         self._before, self._control_model, self._load = before, control, rewritten
-        self.run, self._threads, self._decisions = run, threads, list(decisions)
+        self.run, self._threads = run, threads
 
     @property
     def names(self) -> list[str]:
@@ -88,7 +83,7 @@ class ToldModels:
     def agreement(
         self, original: Mapping[str, Any], rewritten: Mapping[str, Any], feeds: Feeds
     ) -> tuple[SelectionComparison, ...]:
-        """Compare the selections of one feed; those of all turns of a body are one.
+        """Compare the selections of one feed.
 
         Args:
             original: What the original selects, by `Selection.index`.
@@ -101,11 +96,7 @@ class ToldModels:
         comparisons: dict[str, SelectionComparison] = {}
         for s, a, b in pairs:
             comparison = compared(s, a, b, values) if differ else equal_choice(s, np.asarray(a))
-            name = written_name(comparison.value)
-            comparison = replace(comparison, node=written_name(comparison.node), value=name)
-            comparisons[name] = (
-                comparisons[name].merged(comparison) if name in comparisons else comparison
-            )
+            comparisons[comparison.value] = comparison
         return tuple(comparisons.values())
 
     def told(
@@ -120,38 +111,30 @@ class ToldModels:
 
         Returns:
             What it gives, and how far its own selections agree then. Where it selects by other
-            numbers, or runs its bodies otherwise, its outputs are its own: None in place of them.
-            None if it does not run so.
+            numbers its outputs are its own: None in place of them. None if it does not run so.
         """
         evaluator = self.rewritten
         if evaluator is None:
             return None
-        wanted = [*outputs, *self.names, *self._decisions]
-        original = _attempt(lambda: self.run(feeds, wanted))
-        if original is None:  # bodies that are unrolled may not run
-            return None
+        original = self.run(feeds, self.names)
         told = {s.told: original[s.index] for s in self.selections}
         told = {name: value for name, value in told.items() if name in evaluator.inputs}
         own = [s.own for s in self.selections if s.told in told]
-        results = _attempt(lambda: evaluator.run({**fitted, **told}, [*wanted, *own]))
+        results = _attempt(lambda: evaluator.run({**fitted, **told}, [*outputs, *self.names, *own]))
         if results is None:
             return None
         chosen = {s.index: results[s.own if s.told in told else s.index] for s in self.selections}
         agreed = self.agreement(original, chosen, feeds)
-        runs_alike = all(np.array_equal(original[name], results[name]) for name in self._decisions)
-        if not runs_alike or not all(each.ok for each in agreed):
+        if not all(each.ok for each in agreed):
             return None, agreed
         agreed = tuple(replace(each, told=True) for each in agreed)
-        outputs_told, expected = (
-            {name: each[name] for name in outputs} for each in (results, original)
-        )
-        return Told(told, outputs_told, expected, self), agreed
+        return Told(told, {name: results[name] for name in outputs}), agreed
 
     @cached_property
     def rewritten(self) -> Evaluator | None:
         """The rewritten model, told what to select."""
         own = [s.own for s in self.selections]
-        fetched = [*own, *self.names, *self._decisions]
+        fetched = [*own, *self.names]
         return _attempt(lambda: self._load(self._change_model, fetched))
 
     @cached_property

@@ -32,13 +32,9 @@ from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
 from amp_rewrite.numerics.compare.misfits import Seen, misfits, other_inputs
 from amp_rewrite.numerics.compare.moved_inputs import judged, moved
 from amp_rewrite.numerics.compare.selection_report import SelectionComparison
-from amp_rewrite.numerics.compare.selections import (
-    selections_of,
-    with_calls_that_select_inlined,
-)
+from amp_rewrite.numerics.compare.selections import node_that_selects_inside, selections_of
 from amp_rewrite.numerics.compare.stress_report import StressReport
 from amp_rewrite.numerics.compare.told_models import Told, ToldModels, run_told
-from amp_rewrite.numerics.compare.unrolled_models import UnrolledModels
 from amp_rewrite.numerics.compare.verify_records import Misfit
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.compare.weights_alone import WeightsAlone, share_of_limit
@@ -107,7 +103,6 @@ class Verification:
             RunError: ONNX Runtime cannot load one of them.
         """
         self.target = target.name
-        before, after = map(with_calls_that_select_inlined, (before, after))
         self.before, self.after, self.threads = before, after, threads
         self.low = lowest_precision(after.types)
         self.tolerances = tolerances
@@ -138,8 +133,8 @@ class Verification:
         control = self.weights_alone.model
         selections = selections_of(before, emulated.model)
         self.told = ToldModels(selections, before, control, load, self.run_original, threads)
-        self.unrolled = UnrolledModels(before, emulated, control, load, names, threads)
-        read = [*names, *floats, *self._masked.names, *self.told.names, *self.told.read]
+        self._selects_inside = node_that_selects_inside(before.model)
+        read = [*names, *floats, *self.told.names, *self.told.read]
         self.original = Evaluator(before, outputs=read, threads=threads)
         self.rewritten = load(lambda model: model, self.told.names)
         _check_same("inputs", self.original.inputs, self.rewritten.inputs)
@@ -192,7 +187,6 @@ class Verification:
         self.seconds = time.perf_counter() - start
         self._note_shapes({**feeds, **{name: expected[name] for name in self.outputs}})
         compared, apart, masked, told, selections, untold = self.compare(feeds, expected, outputs)
-        expected = {**expected, **({} if told is None else told.expected)}
         lost = lost_in({name: expected[name] for name in self.outputs}, apart)
         if lost is not None:
             cause = nonfinite_input(feeds)
@@ -247,7 +241,7 @@ class Verification:
             return Compared(compared, {}, (), None, selections)
         told, agreed, untold = self._tell_rewritten(feeds, expected, results)
         if told is not None:
-            results, expected = told.outputs, told.expected
+            results = told.outputs
             compared = self.compared(expected, results, usual, {})
         masked = self._masked.find(partial(self.run_original, feeds))
         rows = {name: rows_of(v, masked) for name, v in outputs.items() if _is_tensor(v)}
@@ -265,16 +259,7 @@ class Verification:
             That, how far the selections agree, and why some cannot be told.
         """
         fitted = _fit_feeds(feeds, self.rewritten.inputs)
-        untold: str | None = None
-        if self.unrolled.select:
-            models, untold = self.unrolled.of(feeds)
-            result = None if models is None else models.told(feeds, fitted, self.outputs)
-            if result is not None and (
-                result[0] is None or self._is_same(expected, result[0].expected)
-            ):
-                return (*result, untold)
-            untold = untold or "unrolled, the models do not run as they are"
-        names = self.told.names
+        untold, names = self._selects_inside, self.told.names
         if not names:
             return None, (), untold
         if not expected.keys() >= set(names):
@@ -288,13 +273,9 @@ class Verification:
             return None, self.told.agreement(expected, outputs, feeds), untold
         return (*result, untold)
 
-    def _is_same(self, expected: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-        """Tell whether the original gives the same where its bodies are unrolled."""
-        return all(c.result([]).ok for c in self.compared(expected, other, {}, {}).values())
-
     def _run_told(self, feeds: Feeds, told: Told | None, names: Collection[str]) -> dict[str, Any]:
         """Return values of the rewritten model, with the original's selections if it is told."""
-        session = None if told is None else told.models.rewritten
+        session = None if told is None else self.told.rewritten
         if told is None or session is None:
             return self.run_rewritten(feeds, names)
         return session.run({**_fit_feeds(feeds, self.rewritten.inputs), **told.feeds}, names)
@@ -312,7 +293,7 @@ class Verification:
         if told is None:
             noisy = self.weights_alone.run(feeds, self.outputs)
         else:
-            noisy = run_told(told.models.control, feeds, told, self.outputs)
+            noisy = run_told(self.told.control, feeds, told, self.outputs)
         return {} if noisy is None else self.compared(expected, noisy, usual or {}, apart)
 
     def _compare_moved(
@@ -330,7 +311,7 @@ class Verification:
             outputs_moved = (
                 self.run_original(moved_feeds)
                 if told is None
-                else run_told(told.models.original, moved_feeds, told, self.outputs)
+                else run_told(self.told.original, moved_feeds, told, self.outputs)
             )
         except AmpError:
             return {}

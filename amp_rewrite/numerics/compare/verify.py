@@ -21,7 +21,7 @@ from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.numerics.compare.distance import Tolerances, is_float
 from amp_rewrite.numerics.compare.finite_feeds import finite_feed
-from amp_rewrite.numerics.compare.long_sequences import many_steps
+from amp_rewrite.numerics.compare.many_steps import many_steps
 from amp_rewrite.numerics.compare.stress_checks import StressChecks
 from amp_rewrite.numerics.compare.verification import Verification, lowest_precision
 from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
@@ -261,7 +261,7 @@ def verified(
             if attempt is not None:
                 base = many_steps(run, plausible, attempt, first, budget)
             inputs = StressInputs(base, _roles(run, plausible, base, data is None), seed)
-            stress_report = StressChecks(run, inputs, plausible, attempt, budget, progress).report()
+            stress_report = StressChecks(run, inputs, plausible, budget, progress).report()
         check_time()  # some of what failed then was left out
     except OutOfTimeError:
         unfinished = unfinished_after(run.count, data)

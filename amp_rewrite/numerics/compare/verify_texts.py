@@ -79,7 +79,7 @@ def doubt_of(
         return None
     return (
         "nodes inside If, Loop or Scan select by values, and the comparison could not use the "
-        f"original's selection: {untold[0]}. A swapped near tie may be the only difference"
+        f"original's selection ({untold[0]}). A swapped near tie may be the only difference"
     )
 
 

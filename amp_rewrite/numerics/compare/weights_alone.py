@@ -3,6 +3,9 @@
 A model whose weights are rounded to 16 bits and that computes in float32 has errors, too. What is
 as far off as that owes it to its weights, or amplifies whatever is rounded: no choice of operators
 to keep float32 mends that while their weights are in 16 bits.
+
+Evidence: weights that cancel (tests/numerics/compare/test_trusted_verdicts.py): without, the model
+fails; with, it is in doubt, as rounding the weights alone gives the same error.
 """
 
 from __future__ import annotations

@@ -17,16 +17,14 @@ from amp_rewrite.graph.elements import set_element
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.kernels.rounding_table import RoundingTable
-from amp_rewrite.numerics.emulate.attention_steps import ATTENTION, spell_attention
 from amp_rewrite.numerics.emulate.cpu_bodies import with_cpu_bodies
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, check_feeds, feed_specs
 from amp_rewrite.numerics.emulate.emulated_fetches import choose_outputs, narrowed
-from amp_rewrite.numerics.emulate.fused_groups import Fused, find_fused
+from amp_rewrite.numerics.emulate.fused_groups import find_fused
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.joined_biases import drop_unused, join_biases
 from amp_rewrite.numerics.emulate.low_sums import Sums, sums_of
 from amp_rewrite.numerics.emulate.model import emulate_typed, low_values
-from amp_rewrite.numerics.emulate.moved_factors import move_factors
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.runtimes.engines import open_session, takes_low_arrays
 from amp_rewrite.runtimes.ort.providers import check_form
@@ -90,7 +88,9 @@ class Evaluator:
         loaded = typed.model
         specs = feed_specs(loaded, typed.types)
         self.precisions = frozenset(dtype.name for dtype in low_values(typed.types).values())
-        fused = _fused(typed, rounding) if emulate and rounding is not None else None
+        fused = None
+        if emulate and rounding is not None:
+            fused = find_fused(loaded, low_values(typed.types), rounding)
         sums = sums_of(accumulate_low) if emulate else {}
         unused = join_biases(loaded, typed.types, low_values(typed.types), sums) if sums else []
         self._fetches = choose_outputs(loaded, typed.types, outputs)
@@ -176,15 +176,6 @@ def evaluate(
     """
     evaluator = Evaluator(model, emulate=emulate, outputs=outputs, accumulate_low=accumulate_low)
     return evaluator.run(feeds)
-
-
-def _fused(typed: TypedModel, rounding: RoundingTable) -> Fused:
-    """Return what is not rounded, of a model before more of it is made an output."""
-    if ATTENTION in rounding.stepwise:
-        spell_attention(typed.model, typed.types, low_values(typed.types))
-    low = low_values(typed.types)
-    left, factors = move_factors(typed.model, typed.types, low, rounding.moved)
-    return find_fused(typed.model, low_values(typed.types), rounding, left, factors)
 
 
 def _narrowed(spec: FeedSpec, value: Any) -> Any:

@@ -11,6 +11,9 @@ odd. Measured with 2026.4.1, whose results are these to the bit but for the orde
     x * k + r(bias - r(mean * k))                              alone
     x * k + b, k = r(k * s), b = r(r(b * s) + c)               of Mul, Div, Add, Sub in a row
     r(alpha), r(beta)                                          of LeakyRelu and HardSigmoid
+
+Evidence: ppocr_cls: error .0022 without, and passes; .11 with, and fails, as 35 normalizations are
+folded so.
 """
 
 from __future__ import annotations
@@ -131,14 +134,6 @@ def is_linear(node: ir.Node) -> bool:
     """Tell whether a node adds a constant, or multiplies with one."""
     index = _place(node)
     return index is not None and not (node.op_type == "Div" and index == 0)
-
-
-def factor_of(node: ir.Node) -> Array | None:
-    """Return the constant that a node multiplies with."""
-    if node.op_type not in _FACTORS or not is_linear(node):
-        return None
-    other = constant_of(node.inputs[_place(node) or 0])
-    return cut_half(1 / other) if other is not None and node.op_type == "Div" else other
 
 
 def _place(node: ir.Node) -> int | None:

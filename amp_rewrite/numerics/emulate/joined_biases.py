@@ -4,6 +4,8 @@ ONNX Runtime puts an Add of one number for each channel into the Conv before it,
 constant and the Add reads the Conv first, and an Add of one for each column into the MatMul before
 it, which becomes a Gemm (its optimizers ConvAddFusion and MatMulAddFusion, tried on 1.32.0). So the
 product is not rounded before the bias is added: the sum begins with it.
+
+Evidence: magika for cpu-arm64: error 6.9e-5 without, 5.5e-5 with.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Operators of one element at a time that kernels compute in several steps, rounding after each."""
+"""Operators of one element at a time that kernels compute in several steps, rounding after each.
+
+Evidence: silero_v6 for webgpu: error .0040 without, .0052 with.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,6 @@ from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.kernels.accumulation import SumOrder, load
 from amp_rewrite.numerics.emulate.adder import Adder
-from amp_rewrite.numerics.emulate.fused_steps import looked_up
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_products import conv, filter_sizes, gemm, matmul
 from amp_rewrite.numerics.emulate.low_reductions import (
@@ -77,8 +76,8 @@ def kept_low(target: Target, low: DType, opset: int = OLDEST_OPSET) -> Sums:
         return dict.fromkeys(_RULES, (None,)) if target.accumulates_in is low else {}
     measured = {op: table.sums.get(("", op), ()) for op in _RULES}
     kept = {op: rows for op, rows in measured.items() if any(row.type is low for row in rows)}
-    steps = {op: table.steps.get(("", op)) for op in STEPS}
-    return kept | {op: (row,) for op, row in steps.items() if row is not None and row.type is low}
+    rounded = (op for op in STEPS if table.steps.get(("", op)) is low)
+    return kept | {op: (SumOrder(low),) for op in rounded}
 
 
 def accumulates_low(node: ir.Node, sums: Sums) -> bool:
@@ -129,9 +128,7 @@ def accumulation(
         )
     nodes = NodeCollector(node.outputs[0].name or "", names)
     if node.op_type in STEPS:
-        order = _order_of(node, sums)
-        is_fused = order is not None and order.fused
-        result = looked_up(nodes, node) if is_fused else STEPS[node.op_type](nodes, node, dtype)
+        result = STEPS[node.op_type](nodes, node, dtype)
     else:
         result = _RULES[node.op_type](nodes, node, Adder(dtype, _order_of(node, sums)))
     return nodes.made, result

@@ -22,7 +22,6 @@ from amp_rewrite.numerics.emulate.fused_groups import Fused
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_sums import Sums, accumulates_low, lower_accumulation, sums_of
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
-from amp_rewrite.numerics.emulate.normalization_steps import normalization_steps
 from amp_rewrite.numerics.emulate.sums_in_front import sum_in_front
 from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, make_float32, widen
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -147,8 +146,6 @@ class _Emulator:
             opset = opset_of(node, self.model.graph.opset_imports)
             lower_accumulation(node, self.low[outputs[0]], opset, self.insert, self.sums)
             return
-        if self._stepwise(node, outputs):
-            return
         if outputs:
             dtype = self.low[outputs[0]]
             self.insert.put_before(node, sum_in_front(node, dtype, self.insert.names))
@@ -172,18 +169,6 @@ class _Emulator:
         else:
             result = alone(node, nodes) if len(chain) == 1 else folded(chain, nodes)
         return None if result is None else (nodes.made, result)
-
-    def _stepwise(self, node: ir.Node, outputs: list[ir.Value]) -> bool:
-        """Compute an operator step by step, if it is rounded in between."""
-        if not outputs or node.domain != "" or node.op_type not in self.fused.stepwise:
-            return False
-        nodes, dtype = self._collector(node), self.low[outputs[0]]
-        result = normalization_steps(node, dtype, nodes)
-        if result is None:
-            return False
-        self.insert.replace_node(node, nodes.made, result)
-        self._round(result, dtype, frozenset())
-        return True
 
     def _round(self, value: ir.Value, dtype: DType, fused: frozenset[ir.Node]) -> None:
         """Round an output for all that do not get it as it was computed."""

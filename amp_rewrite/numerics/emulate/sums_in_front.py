@@ -1,4 +1,7 @@
-"""The sum inside SkipLayerNormalization, which kernels round before they normalize it."""
+"""The sum inside SkipLayerNormalization, which kernels round before they normalize it.
+
+Evidence: minilm_l3_ortfused: error .0073 without, .0085 with.
+"""
 
 from __future__ import annotations
 

@@ -126,12 +126,6 @@ class FreeSizes:
         return max(0, _ARITHMETIC[type(term.op)](left, right))
 
 
-def has_length(spec: FeedSpec) -> bool:
-    """Tell whether the shape of an input depends on the length."""
-    short, long = (FreeSizes(length=length).shape_of(spec) for length in (2, 4))
-    return short != long
-
-
 def image_sides(shape: tuple[int | str | None, ...]) -> tuple[int, ...]:
     """Return the positions of height and width if the shape is that of images."""
     if len(shape) != 4:

@@ -129,9 +129,6 @@ def _steps(node: ir.Node, start: ir.Value) -> Iterator[tuple[Array, Array]]:
             number = held.numpy().astype(np.float64)
             with np.errstate(all="ignore"):
                 yield _ARITHMETIC[kind](number)
-    elif kind == "ai.onnx.ml::Scaler":
-        offset, scale = (np.array(node.attributes.get_floats(n, (0.0,))) for n in _SCALER)
-        yield scale, -offset * scale
     elif kind == "BatchNormalization":
         held = [constant(v) for v in node.inputs[3:5]]
         rank = None if start.shape is None else start.shape.rank()
@@ -143,7 +140,6 @@ def _steps(node: ir.Node, start: ir.Value) -> Iterator[tuple[Array, Array]]:
         yield (1 / deviation).reshape(shape), (-mean / deviation).reshape(shape)
 
 
-_SCALER = ("offset", "scale")
 _ZERO = np.zeros(())
 _ARITHMETIC: Mapping[str, Any] = {
     "Add": lambda c: (np.ones(()), c),
@@ -156,4 +152,4 @@ _PASSES = frozenset({"Cast", "Identity"})
 # operators: those that only look at the shape
 _MEASURES = frozenset({"Shape", "Size"})
 # operators: those that are normalisations whatever their constants are
-_NORMALISES = frozenset({"BatchNormalization", "ai.onnx.ml::Scaler"})
+_NORMALISES = frozenset({"BatchNormalization"})

@@ -1,20 +1,41 @@
-"""How often the bodies of Scan and Loop run, and recurrent operators step: what inputs say it.
+"""How many steps Scan, Loop and recurrent operators take: what inputs say it.
 
-A made-up sequence of one element shows nothing of a state that is carried on. Which axis of which
-input is the sequence is found backward from the operator: from the axis that Scan or LSTM goes
-along, and from the number of iterations that a Loop is given or compares its counter with.
+A made-up sequence of one element shows nothing of a state that is carried on. The axis that Scan or
+LSTM goes along is followed back to an input as long as operators keep it or transpose it. Where
+that ends elsewhere, and of a Loop, every free axis behind the first one may be the sequence.
+
+Evidence: silero_v6_sequence, whose LSTM goes along the first axis of its input, and the recurrences
+of tests/conformance/test_carried_states.py: of one step each of them passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from amp_rewrite.graph.traits import operator
-from amp_rewrite.graph.traverse import subgraphs
-from amp_rewrite.numerics.inputs.step_rules import ALONG, COUNTING, Place, Rule, same_axis
+from amp_rewrite.numerics.inputs.consumers import Consumers, moves
+
+# operators: their first input is a sequence
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+# operators: what the condition of a Loop is made of
+_COMPARISONS = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"})
+# operators: arithmetic between an input and a number of steps
+_NUMBERS = frozenset(
+    {
+        *("Abs", "Add", "Ceil", "Clip", "Div", "Floor", "Max", "Min", "Mul", "Neg", "ReduceMax"),
+        *("ReduceMin", "ReduceProd", "Relu", "Round", "Sub"),
+    }
+)
+# operators: those with other axes than their first input
+_OTHER_AXES = frozenset(
+    {
+        *("ArgMax", "ArgMin", "Expand", "Flatten", "Gather", "Loop", "Reshape", "Scan", "Squeeze"),
+        *("Unsqueeze", "ConstantOfShape", "Range", "If"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -36,174 +57,76 @@ class Steps:
     @staticmethod
     def of(model: ir.Model) -> Steps:
         """Look at a model, which is not changed."""
-        return _Search(model).found()
+        starts = [each for node in model.graph.all_nodes() for each in _starts(node)]
+        if not starts:
+            return Steps({}, frozenset())
+        counts = frozenset(_counts(model))
+        axes: dict[str, tuple[int, ...]] = {}
+        for value, axis in starts:
+            found, at = _followed(value, axis)
+            if at is None or found not in model.graph.inputs:
+                inputs = (v for v in model.graph.inputs if v.name not in counts)
+                return Steps({v.name or "": a for v in inputs if (a := _behind_first(v))}, counts)
+            if at in _free(found):
+                axes[found.name or ""] = (*axes.get(found.name or "", ()), at)
+        return Steps({name: tuple(dict.fromkeys(each)) for name, each in axes.items()}, counts)
 
 
-class _Search:
-    """One search through a model."""
-
-    def __init__(self, model: ir.Model) -> None:
-        self._inputs = {value: value.name or "" for value in model.graph.inputs}
-        self._owners: dict[ir.Graph, ir.Node] = {}
-        self._stepping: list[ir.Node] = []
-        for node in model.graph.all_nodes():
-            self._owners |= dict.fromkeys(subgraphs(node), node)
-            if operator(node) in _STARTS:
-                self._stepping.append(node)
-
-    def found(self) -> Steps:
-        axes: dict[str, dict[int, None]] = {}
-        counts: set[str] = set()
-        for place in self._reached_places():
-            name = self._inputs[place.value] if place.value is not None else ""
-            if place.counts:
-                counts.add(name)
-                continue
-            for axis in _axes(place):
-                axes.setdefault(name, {})[axis] = None
-        return Steps(
-            {name: tuple(input_axes) for name, input_axes in axes.items()}, frozenset(counts)
-        )
-
-    def _reached_places(self) -> Iterator[Place]:
-        """Yield the places of inputs of the model."""
-        waiting = [p for node in self._stepping for p in _STARTS[operator(node)](node)]
-        seen = set(waiting)
-        while waiting:
-            place = waiting.pop()
-            if place.value in self._inputs:
-                yield place
-                continue
-            behind = [
-                p for p in self._places_behind(place) if p.value is not None and p not in seen
-            ]
-            seen.update(behind)
-            waiting += behind
-
-    def _places_behind(self, place: Place) -> Iterator[Place]:
-        value = place.value
-        node = None if value is None else value.producer()
-        if node is not None:
-            rule = (COUNTING if place.counts else _ALONG).get(operator(node))
-            if rule is not None:
-                yield from rule(node, place)
-            elif not place.counts:
-                yield from same_axis(node, place)
-        elif value is not None and isinstance(value.graph, ir.Graph):
-            owner = self._owners.get(value.graph)
-            if owner is not None and value in value.graph.inputs:
-                yield from _place_outside(owner, value.graph.inputs.index(value), place)
+def _starts(node: ir.Node) -> Iterator[tuple[ir.Value | None, int | None]]:
+    """Yield the sequences that a node goes along, and the axis; (None, None) of a Loop."""
+    kind = operator(node)
+    if kind in _RECURRENT:
+        yield node.inputs[0], node.attributes.get_int("layout", 0)
+    elif kind == "Scan":
+        count = node.attributes.get_int("num_scan_inputs", 1)
+        batches = 1 if node.inputs and node.inputs[0] is None else 0  # that of opset 8
+        axes = node.attributes.get_ints("scan_input_axes") or [batches] * count
+        yield from zip(node.inputs[len(node.inputs) - count :], axes, strict=True)
+    elif kind == "Loop":
+        yield None, None
 
 
-def _axes(place: Place) -> Iterator[int]:
-    """Yield the axes that an input is gone along; if that is not known, the free ones.
-
-    The first one is that of a batch then, unless it is the only one.
-    """
-    shape = None if place.value is None else place.value.shape
-    if shape is None:
-        return
-    free = [axis for axis, length in enumerate(shape) if not isinstance(length, int)]
-    if place.at is not None:
-        at = place.at + len(shape) if place.at < 0 else place.at
-        yield from (axis for axis in free if axis == at)
-    else:
-        yield from [axis for axis in free if axis] or free
-
-
-# Where a search begins.
-
-
-def _of_scan(node: ir.Node) -> Iterator[Place]:
-    for index, axis in _scanned_axes(node).items():
-        yield Place(node.inputs[index], axis)
-
-
-def _scanned_axes(node: ir.Node) -> Mapping[int, int]:
-    """Return the axis along which a Scan goes, by input; negative where the rank is unknown."""
-    count, first = node.attributes.get_int("num_scan_inputs", 0), _lengths(node)
-    axes = list(node.attributes.get_ints("scan_input_axes", ())) or [first] * count
-    axis_of = dict(enumerate(axes, len(node.inputs) - count))
-    for index, axis in axis_of.items():
-        value = node.inputs[index]
-        if axis < 0 and value is not None and value.shape is not None:
-            axis_of[index] = axis + value.shape.rank()
-    return axis_of
-
-
-def _lengths(node: ir.Node) -> int:
-    """Return 1 for the Scan of opset 8: lengths are its first input, batches its first axis."""
-    return len(node.inputs) - sum(len(body.inputs) for body in subgraphs(node))
-
-
-def _of_loop(node: ir.Node) -> Iterator[Place]:
-    """Yield the number of iterations, and the numbers that its condition compares."""
-    if node.inputs and node.inputs[0] is not None:
-        yield Place(node.inputs[0], None, counts=True)
-    for body in subgraphs(node):
-        yield from _compared_places(body.outputs[0] if body.outputs else None)
-
-
-def _compared_places(condition: ir.Value | None) -> Iterator[Place]:
-    waiting, seen = [condition], {condition}
-    while waiting:
-        value = waiting.pop()
-        node = None if value is None else value.producer()
+def _followed(value: ir.Value | None, axis: int | None) -> tuple[ir.Value, int | None]:
+    """Return where a value comes from, and which axis it is there; None if that is not known."""
+    at = axis
+    while value is not None and at is not None:
+        node = value.producer()
         if node is None:
-            continue
-        if operator(node) in _COMPARISONS:
-            yield from (Place(v, None, counts=True) for v in node.inputs)
-        elif operator(node) in _LOGIC:
-            waiting += [v for v in node.inputs if v not in seen]
-            seen.update(node.inputs)
+            return value, at + len(value.shape or ()) if at < 0 else at
+        if operator(node) == "Transpose":
+            order = node.attributes.get_ints("perm")
+            at = None if order is None or at >= len(order) else order[at]
+        elif operator(node) in _OTHER_AXES:
+            at = None
+        value = max(node.inputs, key=_rank, default=None)
+    return value or ir.Value(), None
 
 
-def _of_recurrence(node: ir.Node) -> Iterator[Place]:
-    yield Place(node.inputs[0], node.attributes.get_int("layout", 0))
+def _rank(value: ir.Value | None) -> int:
+    return -1 if value is None or value.shape is None else value.shape.rank()
 
 
-_STARTS: Mapping[str, Callable[[ir.Node], Iterator[Place]]] = {
-    "Scan": _of_scan,
-    "Loop": _of_loop,
-    "LSTM": _of_recurrence,
-    "GRU": _of_recurrence,
-    "RNN": _of_recurrence,
-}
-# operators: what the condition of a Loop is made of
-_COMPARISONS = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"})
-# operators: and what is between that and the comparisons
-_LOGIC = frozenset({"And", "Or", "Not", "Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape"})
+def _free(value: ir.Value) -> list[int]:
+    """Return the axes of a value whose length is not recorded."""
+    return [at for at, length in enumerate(value.shape or ()) if not isinstance(length, int)]
 
 
-# Out of bodies.
+def _behind_first(value: ir.Value) -> tuple[int, ...]:
+    """Return the free axes; the first one is that of a batch, unless it is the only one."""
+    free = _free(value)
+    return tuple([at for at in free if at] or free)
 
 
-def _place_outside(owner: ir.Node, index: int, place: Place) -> Iterator[Place]:
-    """Yield what an input of a body is outside."""
-    if operator(owner) == "Loop" and index > 1:
-        yield Place(owner.inputs[index], place.at, place.counts)
-    if operator(owner) != "Scan":
-        return
-    batches, at = _lengths(owner), place.at
-    if at is not None and at >= 0 and not place.counts:
-        axis = _scanned_axes(owner).get(index + batches)
-        at += batches
-        at = None if axis is not None and axis < 0 else at + (axis is not None and at >= axis)
-    yield Place(owner.inputs[index + batches], at, place.counts)
-
-
-def _out_of_scan(node: ir.Node, place: Place) -> Iterator[Place]:
-    """Yield what a Scan goes along, for what it stacks up."""
-    states = len(node.inputs) - node.attributes.get_int("num_scan_inputs", 0)
-    if place.value in node.outputs[:states]:
-        return
-    yield from _of_scan(node)
-
-
-def _out_of_loop(node: ir.Node, place: Place) -> Iterator[Place]:
-    """Yield how often a Loop runs, for what it stacks up."""
-    if place.value not in node.outputs[: max(0, len(node.inputs) - 2)]:
-        yield from _of_loop(node)
-
-
-_ALONG: Mapping[str, Rule] = {**ALONG, "Scan": _out_of_scan, "Loop": _out_of_loop}
+def _counts(model: ir.Model) -> Iterator[str]:
+    """Yield the inputs of one number that Loops count to."""
+    consumers = Consumers(model)
+    loops = [node for node in model.graph.all_nodes() if operator(node) == "Loop"]
+    bodies = {node.attributes["body"].as_graph() for node in loops}
+    for value in model.graph.inputs:
+        uses = consumers.uses(value, lambda n, i: moves(n, i) or operator(n) in _NUMBERS)
+        if loops and any(
+            (operator(node) == "Loop" and index == 0)
+            or (operator(node) in _COMPARISONS and node.graph in bodies)
+            for node, index in uses
+        ):
+            yield value.name or ""

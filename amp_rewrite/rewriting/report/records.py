@@ -248,7 +248,6 @@ class RaisedOpset(Record):
         compute_before: The low share of multiply-accumulates that a rewrite gives there.
         unverified: Why the outputs of the raised model were not compared with those of the model
             before; None if they were, and are the same.
-        folded: How many of its operators went into weights, or changed for that.
         mended: The values whose declared shapes contradicted inference, and have the inferred ones.
         spelled: How many of its Einsums are written as matrix products.
     """
@@ -256,6 +255,5 @@ class RaisedOpset(Record):
     before: int
     compute_before: float = field(metadata=_ROUNDED)
     unverified: str | None
-    folded: int = 0
     mended: tuple[str, ...] = ()
     spelled: int = 0

@@ -40,8 +40,6 @@ def raised_line(raised: RaisedOpset, opset: int, compute_converted: float) -> st
     if raised.unverified is not None:
         checked = f"outputs were not compared: {raised.unverified}"
     changes = [f"opset {raised.before} raised to {opset}"] if raised.before != opset else []
-    if raised.folded:
-        changes.append(f"{counted(raised.folded, 'operator')} folded into weights")
     if raised.spelled:
         changes.append(f"{counted(raised.spelled, 'Einsum')} written as matrix products")
     return (

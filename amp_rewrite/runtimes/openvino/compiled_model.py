@@ -20,7 +20,6 @@ from amp_rewrite.runtimes.openvino.packed_heads import APART, is_as_long_as_head
 from amp_rewrite.runtimes.openvino.shared_tensors import Array, to_array, to_tensor
 from amp_rewrite.runtimes.openvino.turned_weights import part_turned_weights
 from amp_rewrite.runtimes.openvino.wide_arithmetic import (
-    FedIntegers,
     warn_of_wide_arithmetic,
     warn_of_wide_feeds,
 )
@@ -106,7 +105,7 @@ class Session:
         device = core()
         plain, self._defaults = _plain(model, fed)
         warn_of_wide_arithmetic(plain.graph, what)
-        self._integers, self._packs = FedIntegers(plain.graph, what), packs_heads(plain)
+        self._packs = packs_heads(plain)
         inputs, wanted = plain.graph.inputs, plain.graph.outputs
         self.overridable: tuple[str, ...] = tuple(self._defaults)
         self.inputs: tuple[str, ...] = tuple(
@@ -134,7 +133,6 @@ class Session:
         if missing:  # it would read whatever is there
             raise RunError(failure, found=f"no {missing[0]!r}", expected=", ".join(self.inputs))
         warn_of_wide_feeds(feeds)
-        self._integers.warn(feeds)
         if self._static:
             self._compile_for({name: np.shape(value) for name, value in feeds.items()})
         # made when it is needed: OpenVINO gives each binding memory for all inputs and outputs

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from amp_rewrite.runtimes.ort.arm64.machine import is_arm, machine
 from amp_rewrite.runtimes.ort.plugins import devices_of, is_plugin
 from amp_rewrite.runtimes.ort.runtime import import_runtime, import_state
-from amp_rewrite.targets import ARM64
 
 _OPEN = 2**31 - 1
 """The last version of a kernel whose registration names no end."""
@@ -20,8 +18,6 @@ def runtime_in_words(provider: str | None = None, package: str | None = None) ->
     Raises:
         OptionError: The plugin cannot be used.
     """
-    if provider == ARM64 and not is_arm():
-        return f"onnxruntime {machine().version}"
     runtime = f"onnxruntime {import_runtime().__version__}"
     if provider is None or not (package or is_plugin(provider)):
         return runtime

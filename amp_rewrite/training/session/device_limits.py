@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amp_rewrite import targets
+from amp_rewrite.base.processor import is_arm
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import FeedError, OptionError, StepError
 from amp_rewrite.runtimes.openvino.package import computes_in, core
 from amp_rewrite.runtimes.openvino.wide_arithmetic import exceeds
-from amp_rewrite.runtimes.ort.arm64.machine import is_arm
 from amp_rewrite.runtimes.ort.cuda_driver import cuda_device
 from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.runtimes.ort.ort_values import is_ort_value, shared_array

@@ -14,7 +14,6 @@ from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.metadata_keys import PREPARED_KEY
 from amp_rewrite.runtimes.engines import open_session
 from amp_rewrite.runtimes.freed_memory import give_back
-from amp_rewrite.runtimes.openvino.wide_arithmetic import FedIntegers
 from amp_rewrite.runtimes.ort.device import HOST, Device
 from amp_rewrite.runtimes.ort.ort_values import copy_of, empty, shared_array, to_ort_value
 from amp_rewrite.runtimes.ort.providers import check_form
@@ -239,7 +238,6 @@ class OpenVinoProgram:
         """Keep a model; it is compiled when it is fed. The arguments are `OpenVinoStages`'s."""
         self.info = info
         self._model, self._sets, self._options = model, sets, options
-        self._integers = FedIntegers(model.graph, WHAT)
         self._known: dict[tuple[tuple[str, Lengths], ...], OpenVinoStages] = {}
         self._open: OpenVinoStages | None = None
         self._takes_open = True
@@ -247,7 +245,6 @@ class OpenVinoProgram:
     def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """Do what `CompiledProgram.run` does."""
         check_fed_integers(feeds)
-        self._integers.warn(feeds)
         values: dict[str, Any] = {}
         compiled = len(self._known), self._open
         self._stages({n: feed_shape(f) for n, f in feeds.items()}).compute(current, feeds, values)

@@ -39,13 +39,6 @@ def test_where_the_rewritten_model_departs_the_original_runs_there_too() -> None
     assert "differs there" not in report.to_text()
 
 
-def test_where_it_holds_the_original_does_not_run_there() -> None:
-    report = verify(sum_of("Add"), sum_of("Add"), providers=[CPU], stress=False)
-    assert report.device is not None
-    assert report.device.itself == ()
-    assert report.ok
-
-
 def test_a_provider_that_fails_in_float32_too_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = amp.Evaluator.run
 

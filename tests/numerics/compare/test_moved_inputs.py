@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
 
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.numerics.compare.distance import Comparer, Tolerances
@@ -58,22 +57,10 @@ def test_few_numbers_are_as_far_off_as_chance_has_it(count: int) -> None:
         assert not verify(resized(original, count), resized(none, count), {"x": x}).ok
 
 
-def test_few_numbers_that_move_little_excuse_nothing() -> None:
-    x = {"x": np.random.default_rng(0).uniform(0.1, 0.9, 4).astype(np.float32)}
-    original, low = resized(chaotic(1), 4), resized(chaotic(1, 10), 4)
-    assert not verify(original, low, x, rtol=1e-9).ok
-
-
 def resized(model: onnx.ModelProto, count: int) -> onnx.ModelProto:
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].dim_value = count
     return model
-
-
-@pytest.mark.parametrize("rtol", [None, 1e-3])
-@pytest.mark.parametrize("last", ["Mul(w, zero)", "Mul(w, two)"])
-def test_numbers_of_another_size_are_no_answer_either(last: str, rtol: float | None) -> None:
-    assert not verify(chaotic(50), chaotic(50, 10, last), numbers(), rtol=rtol).ok
 
 
 def test_a_steady_original_excuses_nothing() -> None:
@@ -112,15 +99,6 @@ def test_whole_numbers_lowest_numbers_and_other_types_stay() -> None:
     assert moved({"ids": np.arange(4)}) is None
 
 
-def test_models_without_numbers_to_move_have_no_such_yardstick() -> None:
-    text = f"{HEADER} g (int64[4] i) => (float[4,4] y) {{ y = Gather(t, i) }}"
-    model = onnx.parser.parse_model(text)
-    table = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
-    model.graph.initializer.append(numpy_helper.from_array(table, "t"))
-    report = verify(model, model, {"i": np.arange(4)})
-    assert (report.ok, report.moves) == (True, ())
-
-
 def test_a_control_that_rounds_nothing_is_no_yardstick_of_small_numbers() -> None:
     """So in `check`, where the weights are the same: a number that is small by chance is noise."""
     right = np.array([[0.16, 0.00067, 0.82, 0.23, 0.55, 0.41]])
@@ -147,21 +125,6 @@ def test_small_numbers_of_an_embedding_are_not_judged_where_nothing_was_rounded(
     found.add(right, right + 2e-3 * noise)
     control.add(right, right)
     moves.add(right, right + 1e-6 * noise * (np.arange(length) != 20))
-    assert judged(found, control, moves, limits, rounds=False).ok
-
-
-@pytest.mark.parametrize("rtol", [None, 0.01])
-def test_a_control_that_shows_only_noise_of_float32_is_no_yardstick(rtol: float | None) -> None:
-    """As in `check` of an embedding of one text: each of its numbers is a slice, some are small."""
-    rng = np.random.default_rng(0)
-    right = rng.standard_normal((1, 384))
-    right[0, 188] = 0.0012
-    limits = Tolerances.of(FLOAT16, rtol=rtol)
-    found, control, moves = (Comparer("embedding", limits) for _ in range(3))
-    noise = rng.standard_normal((1, 384))
-    found.add(right, right + 4e-4 * noise)
-    noise[0, 188] = 1e-3
-    control.add(right, right + 4e-7 * noise)
     assert judged(found, control, moves, limits, rounds=False).ok
 
 

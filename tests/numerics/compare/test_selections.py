@@ -9,8 +9,6 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from amp_rewrite.numerics.compare.selection_report import compared
-from amp_rewrite.numerics.compare.selections import Selection
 from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 
@@ -104,21 +102,3 @@ def test_a_selection_that_nothing_depends_on_is_reported_alone() -> None:
     assert report.ok
     assert [s.op for s in report.selections] == ["TopK"]
     assert report.to_dict()["selections"][0]["chosen"] == 100
-
-
-def test_choices_between_equal_numbers_are_no_other_choices() -> None:
-    scores = np.array([[1.0, 3.0, 3.0, 0.0]])
-    selection = Selection("TopK", "n", "i", -1, ("s",))
-    found = compared(selection, np.array([[1, 2]]), np.array([[2, 1]]), {"s": scores})
-    assert (found.chosen, found.same, found.ok) == (2, 2, True)
-    other = compared(selection, np.array([[1, 2]]), np.array([[0, 3]]), {"s": scores})
-    assert (other.same, other.ties, other.ok) == (0, 0, False)
-    assert other.margin == pytest.approx(1.0)
-
-
-@pytest.mark.filterwarnings("error")
-def test_scores_that_a_mask_made_infinite_are_compared_without_a_warning() -> None:
-    topk = Selection("TopK", "t", "i", -1, ("s",))
-    scores = {"s": np.array([3.0, 2.0, -np.inf, -np.inf], np.float32)}
-    found = compared(topk, np.array([0, 1, 2]), np.array([0, 3, 2]), scores)
-    assert (found.chosen, found.same, found.ties, found.margin) == (3, 2, 0, np.inf)

@@ -74,13 +74,6 @@ def test_wrong_scores_beside_boxes_do_not(head: str, factor: float) -> None:
     assert "of its own size, at most" in report.failures[0]
 
 
-def test_wrong_scores_fail_without_data_and_with_a_tolerance() -> None:
-    original, half = detector("no batch", 1.0), detector("no batch", 0.5, low=True)
-    assert not verify(original, half, stress=False).ok
-    assert not verify(original, half, images(), rtol=0.05).ok
-    assert verify(original, detector("no batch", 1.0, low=True), images(), rtol=0.05).ok
-
-
 def state(gain: float) -> onnx.ModelProto:
     """Return a Kalman filter's update of a place of 1000 and a speed of 1."""
     model = onnx.parser.parse_model(
@@ -197,46 +190,3 @@ def test_a_feed_in_which_nothing_was_found_hides_no_slice(order: tuple[int, int]
     worst = slices.worst(Tolerances.of(FLOAT16).of_slices)
     assert worst is not None
     assert (worst.index, worst.ok) == (1, False)
-
-
-def test_an_absent_sequence_differs_in_shape() -> None:
-    comparer = Comparer("y", Tolerances.of(FLOAT16))
-    comparer.add([np.zeros(2)], None)
-    assert comparer.shape_differs
-
-
-SILENT = {
-    "silence": np.zeros((10, 40)),
-    "magnitudes that are alike": np.ones((10, 40)),
-    "another number of boxes": np.concatenate([np.full((4, 50), 300.0), np.full((6, 50), 0.5)]),
-    "shares": np.full((10, 40), 0.1),
-}
-
-
-@pytest.mark.parametrize("kind", SILENT)
-@pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 1, 0)])
-def test_what_one_feed_gives_hides_no_slice_of_another_feed(
-    kind: str, order: tuple[int, ...]
-) -> None:
-    rng = RNG(3)
-    boxes = np.concatenate([rng.uniform(100, 640, (4, 40)), rng.uniform(0.1, 1, (6, 40))])
-    halved = boxes * np.array([[1.0]] * 4 + [[0.5]] * 6)
-    for right, other in ((True, boxes), (False, halved)):
-        pairs = [(boxes, other), (SILENT[kind], SILENT[kind])]
-        comparer = Comparer("y", Tolerances.of(FLOAT16))
-        for number in order:
-            fed = Comparer("y", Tolerances.of(FLOAT16))
-            fed.add(*pairs[number])
-            comparer.merge(fed)
-        result = comparer.result([])
-        assert result.ok is right
-        assert result.slice is not None
-
-
-def test_one_number_that_is_small_in_one_feed_is_no_scale_of_its_own() -> None:
-    comparer = Comparer("y", Tolerances.of(FLOAT16))
-    for small in (1.0, 0.01):
-        fed = Comparer("y", Tolerances.of(FLOAT16))
-        fed.add(np.array([1.0, small]), np.array([1.0, small + 0.005]))
-        comparer.merge(fed)
-    assert comparer.result([]).slice is None

@@ -2,20 +2,18 @@
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from amp_rewrite.dtypes import BFLOAT16, FLOAT16, LOW, DType
+from amp_rewrite.dtypes import BFLOAT16, LOW, DType
 from amp_rewrite.numerics.emulate import evaluate
 
 RNG_SIZE = 4096
 UNARY = ("Abs", "Ceil", "Floor", "Identity", "Neg", "Reciprocal", "Relu", "Round", "Sign", "Sqrt")
 BINARY = ("Add", "Div", "Max", "Min", "Mul", "Sub")
-TRANSCENDENTAL = ("Cos", "Erf", "Exp", "Log", "Sigmoid", "Sin", "Softplus", "Tanh")
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 """The reference computes with numpy, which warns of the overflows that these tests are about."""
@@ -91,31 +89,6 @@ def test_a_binary_operator_is_bit_equal_to_the_reference(op: str, dtype: DType) 
 
 
 @pytest.mark.parametrize("dtype", LOW.values(), ids=LOW)
-@pytest.mark.parametrize("op", BINARY[:2])
-def test_a_binary_operator_rounds_the_exact_result_once(op: str, dtype: DType) -> None:
-    a, b = edge_values(dtype, 4), edge_values(dtype, 5)[::-1].copy()
-    exact = {"Add": np.add, "Div": np.divide}[op](a.astype(np.float64), b.astype(np.float64))
-    with np.errstate(all="ignore"):
-        # float64 -> float32 -> low may round twice; both operators keep 24 >= 2 * 11 + 2 bits.
-        expected = exact.astype(np.float32).astype(dtype.numpy)
-    assert same_bits(emulated(op, dtype, a, b), expected).all()
-
-
-@pytest.mark.parametrize("dtype", LOW.values(), ids=LOW)
-@pytest.mark.parametrize("op", TRANSCENDENTAL)
-def test_a_transcendental_operator_is_within_one_rounding(op: str, dtype: DType) -> None:
-    a = (np.random.default_rng(6).standard_normal(RNG_SIZE) * 3).astype(dtype.numpy)
-    a = np.abs(a) if op == "Log" else a
-    single = model_of(
-        [helper.make_node(op, ["a"], ["y"])], {"a": a.astype(np.float32)}, {"y": TensorProto.FLOAT}
-    )
-    results: Any = ReferenceEvaluator(single).run(None, {"a": a.astype(np.float32)})
-    steps = steps_apart(emulated(op, dtype, a), np.asarray(results[0]).astype(dtype.numpy))
-    assert steps.max() <= 1
-    assert (steps == 0).mean() > 0.99
-
-
-@pytest.mark.parametrize("dtype", LOW.values(), ids=LOW)
 def test_a_matrix_product_is_within_one_rounding(dtype: DType) -> None:
     rng = np.random.default_rng(7)
     a = rng.standard_normal((17, 300)).astype(dtype.numpy)
@@ -147,14 +120,6 @@ def test_a_product_that_overflows_stays_infinite_only_if_emulated(emulate: bool)
     x = np.array([1000], np.float16)
     model = model_of(nodes, {"x": x}, {"y": TensorProto.FLOAT16})
     assert evaluate(model, {"x": x}, emulate=emulate)["y"] == (np.inf if emulate else 1)
-
-
-def test_subnormals_stay_as_they_are() -> None:
-    x = np.array([6e-8, 1e-7, -6e-8], np.float16)
-    smallest = FLOAT16.smallest_subnormal
-    assert (emulated("Identity", FLOAT16, x) == x).all()
-    halves = emulated("Mul", FLOAT16, x, np.array([0.5], np.float16))
-    assert halves.tolist() == [0, smallest, 0]
 
 
 @pytest.mark.parametrize("level", range(5))
@@ -222,7 +187,3 @@ def test_a_low_accumulation_rounds_after_every_16_terms(dtype: DType, depth: int
     mean = chunked([x[:, i : i + 16].sum(1) for i in starts], dtype).astype(np.float32) / depth
     found = run("ReduceMean", a, axes=[1], keepdims=0)
     assert steps_apart(found, mean.astype(dtype.numpy)).max() <= 1
-
-
-def test_bfloat16_results_come_as_ml_dtypes() -> None:
-    assert emulated("Abs", BFLOAT16, np.ones(1, ml_dtypes.bfloat16)).dtype == ml_dtypes.bfloat16

@@ -47,11 +47,6 @@ CASES = {
         "{ a = Conv(x, w, c) b = Add(a, z) y = Relu(b) }",
         {"w": (64, 64, 1, 1), "c": (64,)},
     ),
-    "x times Sigmoid(x)": (
-        "g (bfloat16[1,64,16,16] x) => (bfloat16[1,64,16,16] y)"
-        "{ a = Conv(x, w, c) s = Sigmoid(a) y = Mul(a, s) }",
-        {"w": (64, 64, 1, 1), "c": (64,)},
-    ),
     "elementwise operators, two of which read one value": (
         "g (bfloat16[64,256] x, bfloat16[64,256] z) => (bfloat16[64,256] y)"
         "{ a = Add(x, z) b = Mul(a, z) t = Tanh(a) y = Mul(b, t) }",
@@ -71,48 +66,15 @@ CASES = {
         "g (bfloat16[64,256] x) => (bfloat16[64,256] y) { y = Div(x, s) }",
         {"s": (256,)},
     ),
-    "HardSwish, spelled out": (
-        "g (bfloat16[1,64,16,16] x) => (bfloat16[1,64,16,16] y)"
-        "{ a = Conv(x, w, c) b = Add(a, three) d = Clip(b, none, six) e = Mul(a, d)"
-        " y = Div(e, six) }",
-        {"w": (64, 64, 1, 1), "c": (64,), "three": 3.0, "none": 0.0, "six": 6.0},
-    ),
-    "GELU, spelled out": (
-        "g (bfloat16[1,64,256] x) => (bfloat16[1,64,256] y)"
-        "{ a = MatMul(x, w) b = Add(c, a) d = Div(b, root) e = Erf(d) f = Add(e, one)"
-        " h = Mul(b, f) y = Mul(h, half) }",
-        {"w": (256, 256), "c": (256,), "root": 1.4140625, "one": 1.0, "half": 0.5},
-    ),
     "the slope of HardSigmoid": (
         "g (bfloat16[64,256] x) => (bfloat16[64,256] y)"
         "{ y = HardSigmoid <alpha = 0.2, beta = 0.4> (x) }",
         {},
     ),
-    "the factor of scores, which goes into what makes the keys": (
-        "g (bfloat16[2,16,64] x, bfloat16[2,4,16,16] q) => (bfloat16[2,4,16,16] y)"
-        "<int64[4] heads = {2, 16, 4, 16}>"
-        "{ a = MatMul(x, w) b = Add(c, a) h = Reshape(b, heads)"
-        " k = Transpose <perm = [0, 2, 3, 1]> (h) d = MatMul(q, k) y = Div(d, s) }",
-        {"w": (64, 64), "c": (64,), "s": 5.65625},
-    ),
-    "a normalization, rounded before its scale": (
-        "g (bfloat16[2,16,64] x) => (bfloat16[2,16,64] y) { y = LayerNormalization (x, c, d) }",
-        {"c": (64,), "d": (64,)},
-    ),
     "a bias and GELU in one operator": (
         "g (bfloat16[1,64,256] x) => (bfloat16[1,64,256] y)"
         "{ a = MatMul(x, w) y = com.microsoft.BiasGelu (a, c) }",
         {"w": (256, 256), "c": (256,)},
-    ),
-    "attention": (
-        "g (bfloat16[2,16,96] x) => (bfloat16[2,16,96] y)"
-        "{ y = com.microsoft.Attention <num_heads = 2> (x, w, c) }",
-        {"w": (96, 288), "c": (288,)},
-    ),
-    "attention to what came before": (
-        "g (bfloat16[2,16,96] x) => (bfloat16[2,16,96] y)"
-        "{ y = com.microsoft.Attention <num_heads = 2, unidirectional = 1> (x, w, c) }",
-        {"w": (96, 288), "c": (288,)},
     ),
     "casts, which round": (
         "g (float[64,256] x, bfloat16[64,256] z) => (float[64,256] y)"
@@ -160,65 +122,9 @@ def test_the_emulation_gives_the_numbers_of_the_runtime(case: str) -> None:
     real = Evaluator(model, emulate=False, providers=["OpenVINO"]).run(feeds)
     once = Evaluator(model, rounding=TABLE).run(feeds)
     each = Evaluator(model).run(feeds)
-    most = 0.05 if case.startswith("GELU") else 5e-3  # the model's root of 2 has 8 digits
     for name, value in real.items():  # sums in another order fall on the other side of a half
-        assert np.mean(once[name] != value) < most
+        assert np.mean(once[name] != value) < 5e-3
     assert any(np.mean(each[name] != value) > 0.1 for name, value in real.items())
-
-
-MASKED = (
-    "g (bfloat16[2,16,96] x, int32[2,16] m) => (bfloat16[2,16,96] y)"
-    "{ y = com.microsoft.Attention <num_heads = 2> (x, w, c, m) }",
-    {"w": (96, 288), "c": (288,)},
-)
-
-
-def masked() -> tuple[onnx.ModelProto, dict[str, Any]]:
-    """Return an Attention with a mask, and feeds that mask the last words of the first text."""
-    model = model_of(*MASKED)
-    mask = np.ones((2, 16), np.int32)
-    mask[0, 10:] = 0
-    return model, {**feeds_of(model), "m": mask}
-
-
-@pytest.mark.openvino
-@pytest.mark.usefixtures("measured_processor")
-def test_masked_attention_has_the_numbers_of_the_runtime() -> None:
-    model, feeds = masked()
-    real = Evaluator(model, emulate=False, providers=["OpenVINO"]).run(feeds)["y"]
-    assert np.mean(Evaluator(model, rounding=TABLE).run(feeds)["y"] != real) < 5e-3
-
-
-def test_attention_is_rounded_product_by_product() -> None:
-    model, feeds = masked()
-    weights = [np.frombuffer(t.raw_data, BFLOAT16).reshape(t.dims) for t in model.graph.initializer]
-    w, c = (array.astype(np.float32) for array in weights)
-
-    def rounded(numbers: Any) -> Any:
-        return np.asarray(numbers, np.float32).astype(BFLOAT16).astype(np.float32)
-
-    joined = rounded(feeds["x"].astype(np.float32) @ w + c)
-    thirds = np.split(joined, 3, axis=2)
-    q, k, v = (part.reshape(2, 16, 2, 48).transpose(0, 2, 1, 3) for part in thirds)
-    factor = cut_half(1 / np.sqrt(np.full(1, 48, np.float32)))
-    scores = rounded(q @ k.swapaxes(2, 3)) * factor
-    scores = scores - 10_000 * (1 - feeds["m"][:, None, None])
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    shares = rounded(powers / powers.sum(-1, keepdims=True))
-    expected = rounded((shares @ v).transpose(0, 2, 1, 3).reshape(2, 16, 96))
-    found = Evaluator(model, rounding=TABLE).run(feeds)["y"].astype(np.float32)
-    assert np.mean(found != expected) < 5e-3
-
-
-def test_attention_with_a_mask_of_unknown_rank_is_rounded_at_its_end() -> None:
-    text = (
-        "g (bfloat16[2,16,96] x, int32[K] m) => (bfloat16[2,16,96] y)"
-        "{ y = com.microsoft.Attention <num_heads = 2> (x, w, c, m) }"
-    )
-    model = model_of(text, MASKED[1])
-    feeds = {"x": feeds_of(model_of(*MASKED))["x"], "m": np.array([16, 9], np.int32)}
-    once, each = (Evaluator(model, rounding=table).run(feeds)["y"] for table in (TABLE, None))
-    np.testing.assert_array_equal(once, each)
 
 
 def test_between_elementwise_operators_nothing_is_rounded() -> None:
@@ -231,16 +137,6 @@ def test_between_elementwise_operators_nothing_is_rounded() -> None:
     x, z = (feeds[name].astype(np.float32) for name in "xz")
     found = Evaluator(model, rounding=TABLE).run(feeds)["y"]
     np.testing.assert_array_equal(found, ((x + z) * z * x).astype(BFLOAT16))
-
-
-def test_a_value_that_is_fetched_ends_no_group() -> None:
-    model = model_of(*CASES["elementwise operators, two of which read one value"])
-    feeds = feeds_of(model)
-    alone = Evaluator(model, rounding=TABLE).run(feeds)
-    fetched = Evaluator(model, outputs=["y", "a", "b"], rounding=TABLE).run(feeds)
-    np.testing.assert_array_equal(fetched["y"], alone["y"])
-    x, z = (feeds[name].astype(np.float32) for name in "xz")
-    np.testing.assert_array_equal(fetched["a"], (x + z).astype(BFLOAT16))
 
 
 def test_constants_are_rounded_up_where_the_last_digit_is_odd_only() -> None:

@@ -14,7 +14,6 @@ from releases import before
 import amp_rewrite as amp
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.numerics.emulate import emulate_model, evaluate
 
 X = np.array([1.0009765625, 300.0, -2.5, 6e-8], np.float16)
@@ -161,29 +160,6 @@ def test_inputs_and_outputs_keep_their_types(construct: str) -> None:
         )
 
 
-@pytest.mark.parametrize("construct", CONSTRUCTS)
-def test_only_casts_see_a_low_type(construct: str) -> None:
-    emulated = emulate_model(amp.load(parse(CONSTRUCTS[construct])))
-    types = infer_types(emulated)
-    low = {t.onnx for t in LOW.values()}
-    for node in emulated.graph.all_nodes():
-        used = [types.get(v, "") for v in (*node.inputs, *node.outputs) if v is not None]
-        assert node.op_type == "Cast" or not any(f"({t})" in u for t in low for u in used)
-
-
-def test_a_model_is_not_changed() -> None:
-    model = amp.load(parse(CONSTRUCTS["a model-local function"]))
-    before = amp.to_proto(model).SerializeToString(deterministic=True)
-    emulate_model(model)
-    assert amp.to_proto(model).SerializeToString(deterministic=True) == before
-
-
-def test_a_float32_model_is_emulated_by_itself() -> None:
-    model = parse("g (float[4] x) => (float[4] y) { a = Mul(x, x) y = Add(a, x) }")
-    emulated = emulate_model(amp.load(model))
-    assert [n.op_type for n in emulated.graph] == ["Mul", "Add"]
-
-
 def test_moving_elements_adds_no_rounding() -> None:
     model = parse("""
 g (float16[4] x) => (float16[2,2] y) {
@@ -208,16 +184,6 @@ def test_weights_are_rounded_in_the_file_without_casts() -> None:
     assert tensor.dtype == ir.DataType.FLOAT
     assert tensor.numpy().tolist() == [float(np.float16(0.1)), 65504.0]
     assert all(n.inputs[0] is not emulated.graph.initializers["w"] for n in emulated.graph)
-
-
-def test_a_default_that_a_caller_may_override_keeps_its_type() -> None:
-    model = parse("g (float16[2] x, float16[2] w) => (float16[2] y) { y = Mul(x, w) }")
-    model.graph.initializer.append(numpy_helper.from_array(np.ones(2, np.float16), "w"))
-    x = np.array([3, 4], np.float16)
-    assert evaluate(model, {"x": x})["y"].tolist() == [3, 4]
-    assert evaluate(model, {"x": x, "w": x})["y"].tolist() == [9, 16]
-    emulated = emulate_model(amp.load(model))
-    assert [v.dtype for v in emulated.graph.inputs] == [ir.DataType.FLOAT16] * 2
 
 
 def test_sequences_at_the_boundary_are_cast_one_by_one() -> None:

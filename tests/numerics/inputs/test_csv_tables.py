@@ -46,22 +46,6 @@ def test_columns_find_their_inputs(header: str, tmp_path: Path) -> None:
     assert (batch["x"].dtype, batch["t"].dtype) == (np.float32, np.int64)
 
 
-@pytest.mark.parametrize(("separator", "suffix"), [(";", ".csv"), ("\t", ".tsv")])
-def test_other_separators_are_known_by_the_first_line(
-    separator: str, suffix: str, tmp_path: Path
-) -> None:
-    lines = [["x0", "x1", "t"], *ROWS]
-    text = "\n".join(separator.join(map(str, line)) for line in lines)
-    assert read(tmp_path, text, suffix)["x"].tolist() == [[0.5, 1.5], [2.5, 3.5]]
-
-
-def test_inputs_of_numbered_names_and_columns_that_only_look_numbered_are_themselves(
-    tmp_path: Path,
-) -> None:
-    batch = read(tmp_path, "x,x1,y2\n1,2,3\n", names=("x", "x1", "y", "z"))
-    assert {name: a.tolist() for name, a in batch.items()} == {"x": [1], "x1": [2], "y2": [3]}
-
-
 REFUSED = {
     "nothing": ("", "the first line has no names; found nothing"),
     "numbers alone": ("1,2,3\n4,5,6\n", "the first line has no names; found 1,2,3"),
@@ -119,14 +103,6 @@ def test_a_table_that_lacks_something_is_refused_in_one_line(case: str, tmp_path
     file.write_text(text, "utf-8")
     with pytest.raises(DataError, match=said):
         list(batches(file, model_of(PICTURE)))
-
-
-def test_fewer_rows_than_a_fixed_batch_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "data.csv"
-    file.write_text("x0,x1\n1,2\n", "utf-8")
-    model = model_of("g (float[4,2] x) => (float[4,2] y) { y = Relu(x) }")
-    with pytest.raises(DataError, match=r"fewer rows than a batch.*found 1"):
-        list(batches(file, model))
 
 
 def test_convert_calibrates_and_verifies_on_a_table(tmp_path: Path) -> None:

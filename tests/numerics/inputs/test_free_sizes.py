@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec
-from amp_rewrite.numerics.inputs.free_sizes import FreeSizes, has_length
+from amp_rewrite.numerics.inputs.free_sizes import FreeSizes
 
 
 def spec(*shape: Any, type_: str = "tensor(int64)") -> FeedSpec:
@@ -28,29 +28,3 @@ def spec(*shape: Any, type_: str = "tensor(int64)") -> FeedSpec:
 )
 def test_a_sum_or_product_of_names_follows_from_them(name: str, size: int) -> None:
     assert FreeSizes().shape_of(spec("batch", name)) == (1, size)
-
-
-@pytest.mark.parametrize("name", ["x.y + 1", "f(x)", "seq ** 2", "seq // 0", "a +", "unk__23"])
-def test_what_is_no_arithmetic_is_a_name(name: str) -> None:
-    assert FreeSizes().shape_of(spec("batch", name)) == (1, 16)
-
-
-def test_one_name_has_one_size_in_every_input() -> None:
-    sizes = FreeSizes(length=48)
-    assert sizes.shape_of(spec("n", "seq")) == (1, 48)
-    assert sizes.shape_of(spec("seq", 7)) == (48, 7)
-
-
-@pytest.mark.parametrize(
-    ("shape", "grows"),
-    [
-        (("batch", "seq"), True),
-        ((1, 16), False),
-        (("batch", 3, "height", "width"), False),
-        (("batch", 8, "past_sequence_length", 64), True),
-        ((None, 3), False),
-    ],
-)
-def test_lengths_grow_and_batches_and_images_do_not(shape: tuple[Any, ...], grows: bool) -> None:
-    image = len(shape) == 4 and "height" in shape
-    assert has_length(spec(*shape, type_="tensor(float)" if image else "tensor(int64)")) is grows

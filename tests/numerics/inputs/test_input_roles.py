@@ -45,24 +45,9 @@ def test_what_becomes_an_angle_is_a_position(kind: str) -> None:
     assert found == {"x": InputRole(Role.POSITIONS)}
 
 
-def test_the_rows_of_a_rotary_cache_are_positions_of_which_there_are_so_many() -> None:
-    found = roles(
-        """g (float[1,2,s,8] q, int64[1,s] x) => (float[1,2,s,8] y) {
-          y = com.microsoft.RotaryEmbedding(q, x, cos, sin) }""",
-        cos=(4096, 4),
-        sin=(4096, 4),
-    )
-    assert found["x"] == InputRole(Role.POSITIONS, 4096)
-
-
 def test_a_single_float_that_becomes_an_angle_is_a_time() -> None:
     graph = "g (float[1] x) => (float[4] y) { a = Mul(x, w) y = Sin(a) }"
     assert role(graph, w=(4,)) is Role.POSITIONS
-
-
-def test_coordinates_whose_sine_is_taken_are_data() -> None:
-    graph = "g (float[n,2] x) => (float[n,4] y) { a = MatMul(x, w) y = Sin(a) }"
-    assert role(graph, w=(2, 4)) is Role.DATA
 
 
 @pytest.mark.parametrize(
@@ -82,18 +67,6 @@ def test_integers_that_decide_what_reaches_a_softmax_are_a_mask(mask: str) -> No
     assert role(graph) is Role.MASK
 
 
-def test_a_boolean_mask_is_found_and_another_boolean_is_not() -> None:
-    found = roles(
-        """g (float[1,n,n] q, bool[1,n] x, bool other) => (float[1,n,n] y) {
-          s = MatMul(q, q) low = Constant <value = float {-10000}> () t = Where(x, s, low)
-          p = Softmax(t)
-          y = If (other) <then_branch = a () => (float[1,n,n] u) { u = Identity(p) },
-                          else_branch = b () => (float[1,n,n] v) { v = Neg(p) }> }"""
-    )
-    assert found["x"].role is Role.MASK
-    assert found["other"].role is Role.OTHER
-
-
 def test_floats_added_to_products_in_front_of_a_softmax_are_an_added_mask() -> None:
     found = roles(
         """g (float[1,n,n] q, float[1,n,n] x) => (float[1,n,n] y) {
@@ -101,11 +74,6 @@ def test_floats_added_to_products_in_front_of_a_softmax_are_an_added_mask() -> N
     )
     assert found["x"] == InputRole(Role.MASK, added=True)
     assert found["q"].role is Role.DATA
-
-
-def test_scores_with_a_bias_are_data() -> None:
-    graph = "g (float[1,4] x) => (float[1,4] y) { t = Add(x, w) y = Softmax(t) }"
-    assert role(graph, w=(4,)) is Role.DATA
 
 
 def test_masks_of_fused_attention_are_found() -> None:
@@ -151,11 +119,6 @@ def test_an_image_is_found_in_a_quantised_model() -> None:
     assert found["x"].role is Role.IMAGE
 
 
-def test_features_of_many_channels_are_data() -> None:
-    graph = "g (float[1,64,h,w] x) => (float[1,4,a,b] y) { y = Conv(x, filters) }"
-    assert role(graph, filters=(4, 64, 3, 3)) is Role.DATA
-
-
 @pytest.mark.parametrize("shape", [(4, 1, 9), (4, 1, 1, 9)])
 def test_one_axis_that_reaches_a_convolution_of_one_channel_is_a_sound(
     shape: tuple[int, ...],
@@ -171,11 +134,3 @@ def test_what_a_recurrent_operator_begins_with_is_a_state() -> None:
     graph = """g (float[5,1,3] s, float[1,1,4] x) => (float[5,1,1,4] y) {
       y = GRU <hidden_size = 4> (s, w, r, , , x) }"""
     assert role(graph, w=(1, 12, 3), r=(1, 12, 4)) is Role.STATE
-
-
-def test_names_decide_where_nothing_else_does() -> None:
-    found = roles(
-        """g (int64[1,n] position_ids, int64[1,n] attention_mask, int64[1,n] other)
-             => (int64[1,n] y) { a = Add(position_ids, attention_mask) y = Add(a, other) }"""
-    )
-    assert [r.role for r in found.values()] == [Role.POSITIONS, Role.MASK, Role.OTHER]

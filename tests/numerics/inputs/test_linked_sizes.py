@@ -79,26 +79,3 @@ def test_lengths_that_grouped_attention_counts_are_those_of_the_cache_and_the_to
     total = feeds["past_key"].shape[2] + feeds["ids"].shape[1]
     assert feeds["total_sequence_length"] == total
     assert (feeds["seqlens_k"] == total - 1).all()
-
-
-GRAPH = """g (float[{nodes}, 8] x, int64[2, {edges}] edge_index, float[{edges}, 4] edge_attr)
-   => (float[{nodes}, 8] y)
-  <int64 first = {{0}}, int64 second = {{1}}, float zero = {{0}}, int64[1] last = {{1}}> {{
-    h = MatMul(x, w) source = Gather <axis = 0> (edge_index, first)
-    target = Gather <axis = 0> (edge_index, second) g = Gather(h, source)
-    a = MatMul(edge_attr, u) m = Add(g, a) shape = Shape(x) z = Expand(zero, shape)
-    t = Unsqueeze(target, last) ms = Shape(m) i = Expand(t, ms)
-    s = ScatterElements <axis = 0, reduction = "add"> (z, i, m) y = Tanh(s) }}"""
-
-
-@pytest.mark.share(2)
-@pytest.mark.parametrize(
-    ("nodes", "edges"), [("num_nodes", "num_edges"), ("n", "e"), ("N", "16"), ("5", "7")]
-)
-def test_edges_are_between_nodes_that_there_are(nodes: str, edges: str) -> None:
-    model = parsed(GRAPH.format(nodes=nodes, edges=edges), w=(8, 8), u=(4, 8))
-    feeds = made_up(model)
-    count = len(feeds["x"])
-    assert count > 1
-    assert 1 < feeds["edge_index"].max() + 1 <= count
-    assert amp.verify(model, amp.rewrite(model).model).ok

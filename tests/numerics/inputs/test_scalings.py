@@ -13,7 +13,7 @@ from amp_rewrite.numerics.inputs.free_sizes import FreeSizes
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.numerics.inputs.scalings import scalings_of
 
-HEADER = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>'
+HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 CONSTANTS = """<float[3] mean = {300, -5, 0}, float[3] std = {10, 0.5, 2},
   float[3] inv = {0.1, 2, 0.5},
   float[3] minus = {-300, 5, 0}, float[3] var = {100, 0.25, 4}, float[3] one = {1, 1, 1},
@@ -35,8 +35,6 @@ def model_of(body: str, inputs: str = "float[N,3] x") -> Any:
         "i = Identity(x) a = Sub(i, mean) c = Cast <to = 1> (a) b = Div(c, std) y = Tanh(b)",
         "s = Shape(x) a = Sub(x, mean) b = Div(a, std) z = Expand(b, s) y = Tanh(z)",
         "b = BatchNormalization <epsilon = 0.0> (x, one, zero, mean, var) y = Tanh(b)",
-        "b = ai.onnx.ml.Scaler <offset = [300.0, -5.0, 0.0], scale = [0.1, 2.0, 0.5]> (x)"
-        " y = Tanh(b)",
     ],
 )
 def test_a_mean_and_a_deviation_are_those_of_the_input(body: str) -> None:
@@ -55,11 +53,6 @@ def test_a_mean_and_a_deviation_are_those_of_the_input(body: str) -> None:
 def test_bytes_are_divided_by_255(body: str) -> None:
     found = scalings_of(model_of(body))["x"]
     assert (float(found.offset), float(found.spread)) == pytest.approx((127.5, 63.75), rel=1e-4)
-
-
-def test_numbers_from_0_to_1_may_be_moved_to_both_signs() -> None:
-    found = scalings_of(model_of("a = Mul(x, two) b = Sub(a, most) y = Tanh(b)"))["x"]
-    assert (float(found.offset), float(found.spread)) == (0.5, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -84,8 +77,3 @@ def test_a_range_that_the_user_gives_counts_instead() -> None:
     model = model_of("a = Sub(x, mean) b = Div(a, std) y = Tanh(b)")
     made = PlausibleInputs.of(model, ranges={"x": (0.0, 1.0)}).feeds(FreeSizes())["x"]
     assert ((made > 0) & (made < 1)).all()
-
-
-def test_a_mask_of_floats_stays_one() -> None:
-    model = model_of("a = Sub(attention_mask, half) y = Tanh(a)", "float[N,3] attention_mask")
-    assert (PlausibleInputs.of(model).feeds(FreeSizes(0))["attention_mask"] == 1).all()

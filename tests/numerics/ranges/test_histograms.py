@@ -40,15 +40,3 @@ def test_batches_add_up_and_zeros_and_nonfinite_elements_count_apart() -> None:
     assert (found.first, found.counts) == (0, (2, 0, 1))
     assert (found.zeros, found.nonfinite) == (2, 2)
     assert (found.smallest, found.largest) == (1.0, 4.0)
-
-
-@pytest.mark.parametrize("batch", [[], [0.0]])
-def test_without_a_nonzero_element_there_is_no_bin(batch: list[float]) -> None:
-    found = histogram(batch)
-    assert found.counts == ()
-    assert (found.smallest, found.largest, found.zeros) == (np.inf, 0.0, len(batch))
-
-
-def test_values_that_are_no_floats_are_left_out() -> None:
-    feeds = [{"x": np.ones(2, np.float32), "i": np.ones(2, np.int64)}]
-    assert set(magnitude_histograms(parse(MODEL), ["y", "j"], feeds)) == {"y"}

@@ -63,10 +63,3 @@ def test_a_weight_that_products_read_one_way_is_left_alone(nodes: str) -> None:
     before = ir.to_proto(made)
     part_turned_weights(made)
     assert ir.to_proto(made) == before
-
-
-def test_a_weight_that_is_an_input_too_is_fed_once() -> None:
-    made, _ = model(PRODUCTS["Gemm"], 4)
-    made.graph.inputs.append(made.graph.initializers["w"])
-    part_turned_weights(made)
-    assert list(made.graph.initializers) == ["w"]

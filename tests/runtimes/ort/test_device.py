@@ -2,7 +2,6 @@
 
 import pytest
 
-from amp_rewrite.errors import OptionError
 from amp_rewrite.runtimes.ort import providers
 from amp_rewrite.runtimes.ort.device import HOST, Device, device_of
 from amp_rewrite.targets import CPU, CUDA
@@ -28,9 +27,3 @@ def everything_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_first_provider_decides(given: list, device: Device):
     assert device_of(given) == device
     assert device.is_host == (device == HOST)
-
-
-@pytest.mark.parametrize("index", ["x", -1, "", None, 1.5, "²"])
-def test_a_device_has_a_number(index: object):
-    with pytest.raises(OptionError, match="impossible device_id"):
-        device_of([(CUDA, {"device_id": index})])

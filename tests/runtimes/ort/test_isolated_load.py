@@ -19,11 +19,6 @@ WHO = "ONNX Runtime"
 HEADER = '<ir_version: 9, opset_import: ["" : 18, "plug.domain" : 1]>'
 
 
-def written(text: str, folder: Path) -> Path:
-    onnx.save(onnx.parser.parse_model(HEADER + text), folder / "m.onnx")
-    return folder / "m.onnx"
-
-
 def test_a_file_with_a_data_file_loads_from_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -50,38 +45,6 @@ def test_a_model_in_memory_is_loaded_from_a_file_that_ends_with_it(
     monkeypatch.setattr("amp_rewrite.runtimes.model_source._IN_MEMORY", -1)
     assert isolated_load(model).outcome == "loaded"
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "outcome", "said"),
-    [
-        (
-            "g (float[2,2] x, float16[2,2] z) => (float[2,2] y) { y = MatMul(x, z) }",
-            "refused",
-            "refuses the file: Type Error: Type parameter (T) of Optype (MatMul) bound to",
-        ),
-        (
-            "g (bfloat16[2,2] x) => (bfloat16[2,2] y) { y = MatMul(x, x) }",
-            "no kernel",
-            "refuses the file: Could not find an implementation for MatMul(13)",
-        ),
-        (
-            "g (float[2] x) => (float[2] y) { y = plug.domain.Own(x) }",
-            "unknown",
-            "plug.domain:Own(-1) is not a registered function/op",
-        ),
-    ],
-)
-def test_what_the_runtime_said_is_told_in_one_line(
-    text: str, outcome: str, said: str, tmp_path: Path
-):
-    result = isolated_load(written(text, tmp_path))
-    assert result.outcome == outcome
-    assert result.failed == (outcome == "refused")
-    assert said in result.said
-    assert result.said.startswith("onnxruntime ")
-    assert str(tmp_path) not in result.said
-    assert "\n" not in result.said
 
 
 @pytest.mark.parametrize(

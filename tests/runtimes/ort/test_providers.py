@@ -3,18 +3,8 @@
 import pytest
 
 from amp_rewrite.errors import OptionError, RunError
-from amp_rewrite.runtimes.ort.providers import available_providers, check_providers, check_started
-from amp_rewrite.runtimes.session import name_and_options
+from amp_rewrite.runtimes.ort.providers import check_providers, check_started
 from amp_rewrite.targets import CPU, CUDA
-
-
-def test_the_runtime_has_its_own_provider():
-    assert CPU in available_providers()
-
-
-def test_a_provider_has_a_name_and_options():
-    assert name_and_options(CUDA) == (CUDA, {})
-    assert name_and_options((CUDA, {"device_id": 1})) == (CUDA, {"device_id": 1})
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from onnx import numpy_helper
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.runtimes import model_source
-from amp_rewrite.runtimes.ort import providers, sessions
-from amp_rewrite.runtimes.ort.device import HOST, Device
-from amp_rewrite.runtimes.ort.sessions import Session, check_options, session_options
+from amp_rewrite.runtimes.ort import providers
+from amp_rewrite.runtimes.ort.sessions import Session, session_options
 from amp_rewrite.targets import CPU
 
 HEADER = '<ir_version: 9, opset_import: ["" : 17]>'
@@ -84,12 +83,6 @@ def test_a_model_that_cannot_be_loaded_is_one_line():
     assert "\n" not in str(caught.value)
 
 
-def test_inputs_that_do_not_fit_are_one_line():
-    with pytest.raises(RunError, match="cannot run the toy on these inputs") as caught:
-        Session(amp.load(add()), what="the toy").run({"x": np.ones((2, 2), np.float32)})
-    assert "\n" not in str(caught.value)
-
-
 def test_a_provider_that_is_not_there_is_refused():
     with pytest.raises(OptionError, match="no such execution provider; found 'Nope'"):
         Session(amp.load(add()), providers=["Nope"])
@@ -105,24 +98,6 @@ def test_a_session_does_not_fall_back_to_another_provider(monkeypatch: pytest.Mo
         Session(amp.load(add()), providers=[absent])
 
 
-def test_the_libraries_of_cuda_are_looked_for_before_a_session_needs_them(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    found: list[Device] = []
-    monkeypatch.setattr(sessions, "load_libraries", found.append)
-    Session(amp.load(add()))
-    assert found == [HOST]
-
-
-def test_options_are_what_was_asked_for(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    usual, lean = session_options(), session_options(threads=3, memory_patterns=False, lean=True)
-    assert (usual.intra_op_num_threads, lean.intra_op_num_threads) == (0, 3)
-    assert (usual.enable_mem_pattern, lean.enable_mem_pattern) == (True, False)
-    assert (usual.enable_cpu_mem_arena, lean.enable_cpu_mem_arena) == (True, False)
-    assert usual.log_severity_level == lean.log_severity_level == 4
-
-
 @pytest.mark.parametrize(
     ("variable", "threads"),
     [("1", 1), ("4,2", 4), (" 2 ", 2), ("", 0), ("many", 0), ("-1", 0), ("9" * 9, 0)],
@@ -133,9 +108,3 @@ def test_the_environment_says_how_many_threads_unless_an_argument_does(
     monkeypatch.setenv("OMP_NUM_THREADS", variable)
     assert session_options().intra_op_num_threads == threads
     assert session_options(threads=3).intra_op_num_threads == 3
-
-
-def test_other_options_than_a_sessions_are_refused():
-    check_options(onnxruntime.SessionOptions())
-    with pytest.raises(OptionError, match="not the options of a session; found an object"):
-        check_options({})

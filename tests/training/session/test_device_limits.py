@@ -21,7 +21,6 @@ from amp_rewrite.errors import (
     StepError,
 )
 from amp_rewrite.optimizers import GradientDescent
-from amp_rewrite.runtimes.openvino.compiled_model import Session
 from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.training.session import device_limits
 from amp_rewrite.training.session.device_limits import on_arm, reason_against
@@ -103,27 +102,6 @@ def test_integers_beyond_32_bits_are_refused_in_feeds_and_warned_of_in_models() 
         pytest.warns(AmpWarning, match=r"node 'hash' \(Mul\) has an integer beyond 32 bits"),
     ):
         session.run(feeds)
-
-
-SQUARES = """<ir_version: 8, opset_import: ["": 17]>
-    g (int64[N] i) => (float loss) <float[5, 2] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, int64 k = {5},
-        int64[1] flat = {-1}> {
-        r = Reshape(i, flat) [square] s = Mul(r, r) m = Mod(s, k) d = Gather(w, m)
-        loss = ReduceMean<keepdims = 0>(d) }"""
-
-
-def test_products_of_what_is_fed_are_warned_of_where_they_leave_32_bits() -> None:
-    model = amp.load(parser.parse_model(SQUARES))
-    train_op = GradientDescent(0.1).minimize(amp.value(model, "loss"))
-    text = r"node 'square' \(Mul\) may have results beyond them"
-    with TrainingSession(train_op, ["openvino"]) as session:
-        session.run({"i": np.array([1, 46_340])})
-        with pytest.warns(AmpWarning, match=rf"of the step {text}"):
-            session.run({"i": np.array([1, 46_341])})
-    forward = Session(parser.parse_model(SQUARES))
-    forward.run({"i": np.array([-46_340, 3])})
-    with pytest.warns(AmpWarning, match=rf"of the model {text}"):
-        forward.run({"i": np.array([-46_341, 3])})
 
 
 @pytest.mark.parametrize(("kind", "name"), [("double", "float64"), ("float16", "float16")])

@@ -21,6 +21,8 @@ _LENGTH = struct.Struct("<Q")
 
 LIST, ARRAY, TEXTS = "list", "array", "texts"
 
+_PROVIDER = "CPUExecutionProvider"
+
 
 def packed(value: Any) -> Any:
     """Return an array, a list of them or None as built-in types."""
@@ -95,37 +97,19 @@ class Worker:
             for d in defs
         ]
 
-    def load(
-        self,
-        number: int,
-        source: bytes | str,
-        provider: str,
-        threads: int,
-        profile: str,
-        entries: dict[str, str],
-    ) -> tuple[list[str], list[str], list[str]]:
-        """Load a model; return the names of its inputs, of those with defaults, of its outputs."""
+    def load(self, number: int, source: bytes | str) -> list[str]:
+        """Load a model; return the names of its outputs."""
         options = self._runtime.SessionOptions()
         options.log_severity_level = 4
-        options.intra_op_num_threads = threads or 1
-        if profile:
-            options.enable_profiling, options.profile_file_prefix = True, profile
-        for name, text in entries.items():
-            options.add_session_config_entry(name, text)
-        session = self._runtime.InferenceSession(source, options, providers=[provider])
+        options.intra_op_num_threads = 1
+        session = self._runtime.InferenceSession(source, options, providers=[_PROVIDER])
         self._sessions[number] = session
-        ends = session.get_inputs(), session.get_overridable_initializers(), session.get_outputs()
-        inputs, overridable, outputs = ([value.name for value in values] for values in ends)
-        return inputs, overridable, outputs
+        return [value.name for value in session.get_outputs()]
 
     def run(self, number: int, names: list[str], feeds: dict[str, Any]) -> list[Any]:
         """Run a model; return its outputs."""
         arrays = {name: unpacked(value) for name, value in feeds.items()}
         return [packed(value) for value in self._sessions[number].run(names, arrays)]
-
-    def end_profiling(self, number: int) -> str:
-        """End profiling; return the path of the profile."""
-        return self._sessions[number].end_profiling()
 
     def close(self, number: int) -> None:
         """Forget a model."""

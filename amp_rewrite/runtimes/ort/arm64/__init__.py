@@ -1,1 +1,0 @@
-"""ONNX Runtime on an Arm processor: this one, or an emulated one."""
