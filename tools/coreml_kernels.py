@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kernel_rows import table_for, to_text
+
 from amp_rewrite.dtypes import FLOAT16, FLOAT32
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.elements import tensor
-from amp_rewrite.kernels.kernel_rows import table_for, to_text
 from amp_rewrite.targets import COREML
 
 DEFAULT_OUTPUT = Path(__file__).resolve().parent.parent / "lists" / "kernels"

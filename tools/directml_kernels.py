@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from amp_rewrite.kernels.kernel_rows import table_for, to_text
+from kernel_rows import table_for, to_text
+
 from amp_rewrite.targets import DIRECTML
 
 DEFAULT_OUTPUT = Path(__file__).resolve().parent.parent / "lists" / "kernels"

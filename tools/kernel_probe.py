@@ -19,13 +19,13 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 import onnx.parser
+from kernel_rows import table_for, to_text
 from onnx.backend.test.case.node import collect_testcases
 
 from amp_rewrite.dtypes import FLOAT16, FLOAT32, LOW, DType
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.ports import ports_of, schema_variable
-from amp_rewrite.kernels.kernel_rows import table_for, to_text
 
 DEFAULT_OUTPUT = Path(__file__).resolve().parents[1] / "lists" / "kernels"
 

@@ -7,7 +7,7 @@ Usage: make_kernel_table.py [--rows ROWS.json --version VERSION] [--provider NAM
 Without --rows the installed runtime is asked. A provider that is a package of its own has to be
 named, with the Python package that has its library unless a target stands for it. ROWS is what was
 asked elsewhere: {"runtime": "...", "source": "...", "kernels": [...]} with rows as in
-amp_rewrite/kernels/kernel_rows.py. `--target TABLE.json` of amp-rewrite reads a table.
+tools/kernel_rows.py. `--target TABLE.json` of amp-rewrite reads a table.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kernel_rows import ask_runtime, table_for, to_text
+
 from amp_rewrite.errors import AmpError, KernelTableError
-from amp_rewrite.kernels.kernel_rows import ask_runtime, table_for, to_text
 from amp_rewrite.targets import provider_named
 
 DEFAULT_OUTPUT = Path(__file__).resolve().parent.parent / "lists" / "kernels"

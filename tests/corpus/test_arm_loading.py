@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import onnx.parser
 import pytest
+from kernel_rows import UNLOADABLE
 
 import amp_rewrite as amp
 from amp_rewrite.cli.main import main
-from amp_rewrite.kernels.kernel_rows import UNLOADABLE
 from amp_rewrite.targets import ARM64
 
 pytestmark = pytest.mark.arm64

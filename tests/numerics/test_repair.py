@@ -199,5 +199,3 @@ def test_a_constant_in_16_bits_is_nothing_to_repair(number: int) -> None:
     with pytest.raises(OptionError, match="nothing in 16 bits"):
         amp.repair(model)
     assert amp.check(model, run=False).ok
-
-

@@ -6,8 +6,9 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+from kernel_rows import table_for
+
 from amp_rewrite.kernels import kernel_table as kernels
-from amp_rewrite.kernels.kernel_rows import table_for
 from amp_rewrite.targets import COREML, DIRECTML
 
 TOOLS = Path(__file__).parents[2] / "tools"

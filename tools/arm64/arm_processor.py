@@ -28,11 +28,11 @@ from typing import Any
 import arm_worker
 import onnx_ir as ir
 from arm_worker import packed, unpacked
+from kernel_rows import arm_kernels
 
 from amp_rewrite.base.processor import is_arm
 from amp_rewrite.errors import AmpError, OptionError, RunError
 from amp_rewrite.graph.io.load import Source
-from amp_rewrite.kernels.kernel_rows import arm_kernels
 from amp_rewrite.numerics.emulate.emulated_feeds import feed_specs
 from amp_rewrite.numerics.emulate.emulated_fetches import choose_outputs
 from amp_rewrite.numerics.emulate.evaluator import Evaluator, widen_boundary

@@ -6,7 +6,7 @@ Usage: probe_layouts.py [OPERATOR ...]
 ONNX Runtime moves channels to the last axis around convolutions, and leaves some operators there
 without a kernel. Each operator of NODES is put between two convolutions, at each of OPSETS, and
 loaded on the Arm processor (AMP_REWRITE_ARM64, see make_arm64.py). What is found here stands in
-UNLOADABLE of amp_rewrite/kernels/kernel_rows.py.
+UNLOADABLE of tools/kernel_rows.py.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import kernel_rows
 import pytest
 
 from amp_rewrite.errors import KernelTableError
-from amp_rewrite.kernels import kernel_rows
 from amp_rewrite.kernels import kernel_table as kernels
 from amp_rewrite.targets import ARM64
 
