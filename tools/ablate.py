@@ -45,7 +45,6 @@ FORMS = (("float16", "cuda"), ("float16", "webgpu"), ("bfloat16", "cuda"), ("bfl
 
 TABLES: dict[str, tuple[Any, str, Any]] = {
     "intervals": (propagate.RULES, "", lambda _: interval.ANY),
-    "contributed intervals": (propagate.RULES, "com.microsoft", lambda _: interval.ANY),
     "estimates": (estimates._RULES, "", lambda *_: None),
     "contributed estimates": (estimates._RULES, "com.microsoft", lambda *_: None),
     "outliers": (outliers._RULES, "", lambda *_: None),

@@ -22,8 +22,6 @@ from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.values.intervals import (
-    attention,
-    contributed,
     counting,
     curves,
     element_types,
@@ -58,11 +56,10 @@ _SHOWING_INPUT = (*_SAME_SHAPE, ("", "ConstantOfShape"))
 """Operators behind which `Intervals.array` and `Intervals.shape` look at the input."""
 
 
-_FAMILIES = (attention, counting, curves, elementwise, moving, normalizing, products, summing)
+_FAMILIES = (counting, curves, elementwise, moving, normalizing, products, summing)
 
 RULES: Mapping[str, Mapping[str, Rule]] = {
     "": table_of(chain.from_iterable(family.RULES.items() for family in _FAMILIES)),
-    "com.microsoft": contributed.RULES,
 }
 """Domain -> operator -> its rule; of any other nothing but its type is known."""
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from interval_models import NOTHING, bounds_of, known_of, model_of
+from interval_models import NOTHING, known_of, model_of
 
 from amp_rewrite.graph.flat import Attribute
 from amp_rewrite.values.intervals.interval import UNIT, between
@@ -84,13 +84,6 @@ def test_attributes_of_another_kind_than_the_default_are_left_out(
     held = {"a": Attribute(0, value)}
     known: Any = SimpleNamespace(flat=SimpleNamespace(attributes=lambda node: held))
     assert Operation(known, 0, ()).attribute("a", default) == found
-
-
-def test_a_foreign_attribute_of_another_kind_is_no_error() -> None:
-    node = 'com.microsoft.FusedMatMul<alpha: string = "two">(x, w)'
-    constants = "float[3,1] w = {1, 1, 1}"
-    found = bounds_of(f"y = {node}", given={"x": (1, 2)}, constants=constants)
-    assert found[:2] == pytest.approx((3, 6), rel=1e-5)
 
 
 def test_a_rule_may_be_a_bound() -> None:

@@ -224,9 +224,6 @@ def test_weights_that_are_not_finite_bound_nothing_and_warn_of_nothing(bits: int
 @pytest.mark.parametrize(
     "name",
     [
-        "test_attention_4d",
-        "test_attention_3d_with_past_and_present",
-        "test_rotary_embedding",
         "test_resize_upsample_scales_cubic",
         "test_resize_upsample_sizes_cubic",
         "test_einsum_batch_matmul",
