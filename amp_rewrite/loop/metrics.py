@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -135,7 +135,7 @@ def measures_of(metrics: Metrics, targets: Mapping[str, Any]) -> list[Measure]:
 
 def _measure(metric: Any) -> Measure:
     if callable(metric):
-        return OfFunction(metric)
+        return OfFunction(cast("Function", metric))
     if _is(metric, *_ACCURACY):
         return Accuracy()
     raise OptionError(

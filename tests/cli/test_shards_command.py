@@ -106,8 +106,8 @@ main([word.replace("RANK", str(MPI.COMM_WORLD.rank)) for word in sys.argv[1:]])
         ),
         (
             ("--data", "{0}/data.npz", "--seed", "RANK"),
-            "shard 1: the shards differ in the order of steps; found epochs 1, {{'batch': 32, "
-            "'seed': 1, 'shuffle': True}}; expected epochs 1, {{'batch': 32, 'seed': 0,",
+            "shard 1: the shards differ in the order of steps; found epochs 1, batch 32, seed 1, "
+            "shuffle True; expected epochs 1, batch 32, seed 0,",
         ),
     ],
 )
