@@ -26,7 +26,6 @@ TEXT = "g (float[2,2] x) => (float[2,2] y) { h = MatMul(x, x) y = Exp(h) }"
         "repair MODEL --data DATA -o OUT",
         "check MODEL --data DATA --report OUT",
         "verify MODEL MODEL --data DATA --report OUT",
-        "report MODEL --data DATA -o OUT",
         "localise MODEL --data DATA --report OUT",
     ],
 )

@@ -25,7 +25,7 @@ FOUND: tuple[tuple[str, int], ...] = (
     ("convert", 768),
     ("convert for openvino", 193),
     ("raise opset", 1403),
-    *(("repair", seed) for seed in (77, 220, 847, 2064, 2026112512, 2026112637)),
+    *(("repair", seed) for seed in (77, 220, 2026112512, 2026112637)),
 )
 """Jobs and seeds that have failed once."""
 
