@@ -32,7 +32,6 @@ OF_MORE_THAN_ONE_MODULE = {
     "cli/test_terminals": "every command, with and without a terminal, of any width",
     "cli/test_shards_command": "train-step --cross-shard and train --shards, one behind the other",
     "cli/test_train_data": "train on CSV: train and the data",
-    "training/test_arm64_training": "whole trainings on an Arm processor",
     "numerics/test_outlier_weights": "plain conversion, where weights have outliers",
     "numerics/test_scaled_graphs": "scaling inside If, Loop and Scan, in conversion",
     "numerics/test_scaled_spellings": "scaling through every operator that scales, in conversion",
@@ -43,9 +42,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/grad/test_empty": "every rule on axes of length 0",
     "training/grad/test_low_precision": "every rule after a rewrite to a low type",
     "training/grad/test_torch_attention": "rules and walk against PyTorch",
-    "training/grad/test_torch_elementwise": "rules against PyTorch",
     "training/grad/test_torch_networks": "rules and walk against PyTorch",
-    "training/grad/test_torch_shapes": "rules against PyTorch",
     "training/grad/test_unknown_shapes": "every rule without recorded shapes",
     "rewriting/test_low_sources": "api, widen and the report, on models in 16 bits",
     "rewriting/test_kernel_first": "functions that have the name of an operator, in every room",
@@ -68,7 +65,6 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/optimizers/test_torch": "every rule of rules/, against PyTorch",
     "page/test_browser": "the static files of the page, in a browser",
     "rewriting/plan/test_random_models": "the room on generated models",
-    "training/session/test_copies": "copies of a model on its way to the first step",
     "training/session/test_session_memory": "what a session takes of memory, as a whole",
     "training/session/test_low_sessions": "sessions of steps in float16 and bfloat16",
     "training/step/test_random_steps": "steps of generated models",
@@ -84,10 +80,8 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/test_openvino_training": "whole trainings on OpenVINO",
     "training/test_openvino_convergence": "whole trainings in bfloat16 beside those in float32",
     "training/test_webgpu_training": "whole trainings in real float16",
-    "training/test_wrong_arguments": "what a user may pass by mistake, in every part of training",
     "training/graph/test_untouched": "what reads a model and what fails, in all of training",
     "numerics/compare/test_trusted_verdicts": "what a verdict counts and excuses: the whole room",
-    "training/test_round_trips": "optimizers, sessions and checkpoints together, at random",
 }
 """Files that test no single module -> what they test."""
 
