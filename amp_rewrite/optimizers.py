@@ -31,7 +31,7 @@ from amp_rewrite.training.optimizers.rules.gradient_descent import (
 from amp_rewrite.training.optimizers.rules.keras import SGD, Lamb, RMSprop
 from amp_rewrite.training.optimizers.rules.lamb import LAMB, LAMBRule
 from amp_rewrite.training.optimizers.rules.momentum import Momentum, MomentumRule
-from amp_rewrite.training.optimizers.rules.rmsprop import CenteredRMSPropRule, RMSProp, RMSPropRule
+from amp_rewrite.training.optimizers.rules.rmsprop import RMSProp, RMSPropRule
 from amp_rewrite.training.optimizers.rules.tf1 import (
     AdadeltaOptimizer,
     AdagradOptimizer,
@@ -50,7 +50,6 @@ from amp_rewrite.training.optimizers.schedules import (
     Schedule,
     StepSchedule,
 )
-from amp_rewrite.training.optimizers.stored_states import Storage
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.optimizers.update_rule import UpdateInput, UpdateRule
 from amp_rewrite.training.optimizers.weight_average import WeightAverage
@@ -74,7 +73,6 @@ __all__ = [
     "AdamW",
     "AdamWOptimizer",
     "AdamWRule",
-    "CenteredRMSPropRule",
     "ConstantSchedule",
     "CosineSchedule",
     "ExponentialDecay",
@@ -103,7 +101,6 @@ __all__ = [
     "RMSprop",
     "Schedule",
     "StepSchedule",
-    "Storage",
     "TrainOp",
     "UpdateInput",
     "UpdateRule",

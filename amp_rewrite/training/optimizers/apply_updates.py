@@ -28,7 +28,7 @@ from amp_rewrite.training.optimizers.gradient import (
 )
 from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE, LearningRate
 from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable
-from amp_rewrite.training.optimizers.stored_states import Storage, StoredStates
+from amp_rewrite.training.optimizers.stored_states import StoredStates
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.optimizers.update_rule import (
     SharedInput,
@@ -64,7 +64,7 @@ class StepUpdates:
         scope: str,
         global_step: Variable | None,
         factor: float,
-        storage: Storage,
+        rounding: str,
     ) -> None:
         """Add what all variables share; see `Optimizer.apply_multiplied`."""
         self.graph, self.factor = graph, factor
@@ -73,7 +73,7 @@ class StepUpdates:
         self._rule, self._states = rule, states
         self._b = graph.scoped(scope, Part.UPDATE)
         self._shared: dict[ir.DataType, Any] = {}
-        self._stored = StoredStates(self._b, graph, states, storage, self.counter.value)
+        self._stored = StoredStates(self._b, states, rounding, self.counter.value)
         self._functions = UpdateFunctions(rule, states.optimizer, self._b)
         self.rate = rate.add_to(graph, self._b, self.counter)
         initial = rule.initial_others()

@@ -20,6 +20,7 @@ from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.grad.rule import IndexedSlices
 from amp_rewrite.training.graph.training_graph import GraphValue, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.config import ELSEWHERE
 from amp_rewrite.training.optimizers.gradient import (
     Gradient,
     Raw,
@@ -50,22 +51,11 @@ LIMITS = tuple(Clipping.__annotations__)
 """The arguments by which an optimizer clips."""
 
 
-_ELSEWHERE = {
-    "lr": "learning_rate",
-    "eps": "epsilon",
-    "betas": "beta1 and beta2",
-    "rho": "decay",
-    "nesterov": "use_nesterov",
-    "max_grad_norm": "global_clipnorm",
-}
-"""What PyTorch and Keras call an argument -> its name here."""
-
-
 def check_limits(optimizer: str, given: Clipping) -> list[float | None]:
     """Return the limits that an optimizer was given, in the order of `LIMITS`."""
     unknown = set(given) - set(LIMITS)
     if unknown:
-        meant = [f"{key} is called {_ELSEWHERE[key]} here" for key in unknown & _ELSEWHERE.keys()]
+        meant = [f"{key} is called {ELSEWHERE[key]} here" for key in unknown & ELSEWHERE.keys()]
         raise OptimizerTypeError(
             "unknown argument",
             where=optimizer,

@@ -36,9 +36,8 @@ class Optimizer(BasicOptimizer):
     it call.
 
     In a dataflow graph every node reads the state as it was before the step, and the updates are
-    outputs of their own; no gradient can see a variable that is updated already. GATE_NONE and
-    GATE_OP therefore need no extra nodes and are the same. GATE_GRAPH makes every gradient
-    available before any is used, by a barrier of nodes through which all of them pass.
+    outputs of their own; no gradient can see a variable that is updated already. What
+    `gate_gradients` asks for is therefore given, without a node for it.
 
     Attributes:
         rule: How one step changes a variable. It and the limits cannot be set any more when
@@ -47,8 +46,7 @@ class Optimizer(BasicOptimizer):
         clipnorm: See `Clipping`; so for the next two.
         clipvalue: See `Clipping`.
         global_clipnorm: See `Clipping`.
-        rounding: See `Storage`.
-        slot_dtype: See `Storage`.
+        rounding: See `ROUNDINGS`.
         use_ema: See `KerasSettings`; so for the next two.
         ema_momentum: See `KerasSettings`.
         gradient_accumulation_steps: See `KerasSettings`.

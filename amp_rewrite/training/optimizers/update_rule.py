@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import partial
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, overload
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -15,29 +14,6 @@ from amp_rewrite.errors import UnsupportedError
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import State
-
-T = TypeVar("T")
-
-
-class Hyperparameter(Generic[T]):
-    """A member of an optimizer that is a field of its rule; setting it makes another rule."""
-
-    def __set_name__(self, owner: type[Any], name: str) -> None:
-        """Take note of the name that it has in the optimizer and in the rule."""
-        self._name = name
-
-    @overload
-    def __get__(self, instance: None, owner: type[Any]) -> Self: ...
-    @overload
-    def __get__(self, instance: Any, owner: type[Any]) -> T: ...
-    def __get__(self, instance: Any, owner: type[Any]) -> T | Self:
-        """Return the rule's value."""
-        return self if instance is None else getattr(instance.rule, self._name)
-
-    def __set__(self, instance: Any, value: T) -> None:
-        """Set the rule's value, which is checked; `Optimizer.__setattr__` says when it can be."""
-        instance.rule = replace(instance.rule, **{self._name: value})
-
 
 _CHECK = "check"
 """Key in the metadata of a rule's field: (name, value) -> the value, checked."""
@@ -104,11 +80,12 @@ def checked(check: Callable[..., Any], *, default: Any = MISSING, **bounds: Any)
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpdateRule(ABC):
+class UpdateRule:
     """How one step changes a variable: hyperparameters, slots, and functions that add nodes.
 
     A rule is a value: it knows no graph and remembers nothing between two calls. A child is a
-    frozen dataclass of its hyperparameters, with at least `update`; an optimizer has a rule:
+    frozen dataclass of its hyperparameters, with at least `update`; an optimizer has a rule, whose
+    hyperparameters are attributes of the optimizer:
 
         class SignRule(UpdateRule):
             def update(self, given, shared, slots):
@@ -176,7 +153,6 @@ class UpdateRule(ABC):
         del variable
         return None
 
-    @abstractmethod
     def update(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
         """Return the new value of a variable (or of rows of it) and its new slots.
 
@@ -185,27 +161,12 @@ class UpdateRule(ABC):
                 that are not given here are out of reach, and shapes are not known.
             shared: What the method `shared` returned.
             slots: The present slots, an instance of the class `slots`.
-        """
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoRule(UpdateRule):
-    """The rule of an optimizer that was made without one: nothing can be updated.
-
-    Attributes:
-        owner: The class of the optimizer.
-    """
-
-    owner: str
-
-    def update(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
-        """Refuse.
 
         Raises:
-            UnsupportedError: Always.
+            UnsupportedError: A child does not say it.
         """
         raise UnsupportedError(
-            f"{self.owner} does not say how it updates a variable",
+            f"{type(self).__name__} does not say how it updates a variable",
             remedy="give the optimizer a rule, a child of UpdateRule",
         )
 
