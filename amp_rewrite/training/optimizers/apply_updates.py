@@ -51,7 +51,6 @@ class StepUpdates:
         counter: The state that counts the steps.
         updates: State name -> next value.
         rate: The learning rate of this step: float32, shape ().
-        factor: What gradients are multiplied by.
     """
 
     def __init__(
@@ -63,11 +62,10 @@ class StepUpdates:
         *,
         scope: str,
         global_step: Variable | None,
-        factor: float,
         rounding: str,
     ) -> None:
-        """Add what all variables share; see `Optimizer.apply_multiplied`."""
-        self.graph, self.factor = graph, factor
+        """Add what all variables share; see `Optimizer.apply_gradients`."""
+        self.graph = graph
         self.counter = _counter(graph, global_step)  # its caller has checked it
         self.updates: dict[str, ir.Value] = {}
         self._rule, self._states = rule, states
@@ -101,7 +99,7 @@ class StepUpdates:
         rows = raw.indices if isinstance(raw, IndexedSlices) else None
         values = b.cast(values_of(raw), dtype)
         present = [state.read() if rows is None else state.rows_read(rows) for state in stored]
-        tensors = UpdateInput(b, present[0], values, variable, self.factor)
+        tensors = UpdateInput(b, present[0], values, variable)
         shared = self._shared_of(dtype)
         value, new = self._functions.call(tensors, shared, rule.slots(*present[1:]))
         for state, result in zip(stored, (value, *new), strict=True):
@@ -316,9 +314,7 @@ def _graph(pairs: Sequence[tuple[Any, Any]]) -> TrainingGraph:
     )
 
 
-def norm_before_clipping(
-    graph: TrainingGraph, gradients: Sequence[Raw], factor: float = 1.0
-) -> ir.Value:
+def norm_before_clipping(graph: TrainingGraph, gradients: Sequence[Raw]) -> ir.Value:
     """Return the global norm of gradients before clipping.
 
     Of gradients that `clip_by_norm` has limited, or a user's arithmetic changed, it is that of the
@@ -330,7 +326,7 @@ def norm_before_clipping(
         return norm
     b = graph.scoped(clipping.SCOPE, Part.CLIP)
     raw = [merged(b, g, rows_only=True) for g in sources]
-    return clipping.global_norm_of(b, raw, factor)
+    return clipping.global_norm_of(b, raw)
 
 
 def train_op(step: StepUpdates, gradients: Sequence[Any]) -> TrainOp:
@@ -344,7 +340,7 @@ def train_op(step: StepUpdates, gradients: Sequence[Any]) -> TrainOp:
     graph, loss = step.graph, step.graph.loss
     raw = [unwrap(g) for g in gradients if g is not None]
     fetches = {
-        "gradient_norm": norm_before_clipping(graph, raw, step.factor),
+        "gradient_norm": norm_before_clipping(graph, raw),
         LEARNING_RATE: step.rate,
         "global_step": step.updates[step.counter.name],
     }

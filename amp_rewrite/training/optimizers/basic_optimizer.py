@@ -306,23 +306,6 @@ class BasicOptimizer:
         name: str | None = None,
     ) -> TrainOp:
         """Do what `apply_gradients` does, with gradients that `reduce_gradients` returned."""
-        return self.apply_multiplied(grads_and_vars, global_step, name, 1.0)
-
-    def apply_multiplied(
-        self,
-        grads_and_vars: Iterable[tuple[Gradient, Variable]],
-        global_step: Variable | None,
-        name: str | None,
-        factor: float,
-    ) -> TrainOp:
-        """Do what `apply_reduced` does, with gradients that are multiplied by a number.
-
-        Args:
-            grads_and_vars: See `apply_gradients`.
-            global_step: See `apply_gradients`.
-            name: See `apply_gradients`.
-            factor: 1 or `gradient_factor`.
-        """
         plain = name is None or (isinstance(name, str) and not name)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         scope = self._states.optimizer if plain else check.label("the step", name)
         graph, pairs = check_pairs(grads_and_vars)
@@ -338,7 +321,6 @@ class BasicOptimizer:
             graph,
             scope=scope,
             global_step=counter,
-            factor=factor,
             rounding=self.rounding,
         )
         self._counter = step.counter

@@ -238,14 +238,8 @@ def global_norm(gradients: Iterable[Gradient]) -> GraphValue:
     return GraphValue(graph, global_norm_of(b, raw))
 
 
-def global_norm_of(b: Builder, gradients: Sequence[Raw], factor: float = 1.0) -> ir.Value:
-    """Return the global norm of at least one gradient whose indices do not repeat.
-
-    Args:
-        b: Adds the nodes.
-        gradients: The gradients times `factor`.
-        factor: Above 0.
-    """
+def global_norm_of(b: Builder, gradients: Sequence[Raw]) -> ir.Value:
+    """Return the global norm of at least one gradient whose indices do not repeat."""
     squares = [
         b.reduce("ReduceSumSquare", b.at_least_float32(values_of(g)), None, keepdims=False)
         for g in gradients
@@ -253,7 +247,6 @@ def global_norm_of(b: Builder, gradients: Sequence[Raw], factor: float = 1.0) ->
     widest = max((b.type_of(s) for s in squares), key=lambda t: t.itemsize)
     wide = [b.cast(s, widest) for s in squares]
     norm = b.sqrt(wide[0] if len(wide) == 1 else b.op("Sum", *wide))
-    norm = norm if factor == 1 else b.div(norm, factor)
     norm.meta[NORM_OF_KEY] = frozenset(values_of(g) for g in gradients)
     return norm
 

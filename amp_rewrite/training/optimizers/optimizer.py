@@ -52,18 +52,6 @@ class Optimizer(BasicOptimizer):
         gradient_accumulation_steps: See `KerasSettings`.
     """
 
-    @property
-    def gradient_factor(self) -> float:
-        """The number above 0 that gradients are multiplied by before anything else.
-
-        See `UpdateRule.gradient_factor`. It is 1 if something else comes first: clipping, or a
-        method that a child or an instance has in place of one here.
-        """
-        limits = (self.clipnorm, self.clipvalue, self.global_clipnorm)
-        clips = any(limit is not None for limit in limits)
-        own = overrides(self, "apply_gradients") or overrides(self, "apply_reduced")
-        return 1.0 if clips or own else self.rule.gradient_factor
-
     def get_name(self) -> str:
         """Return the optimizer's name."""
         return self.name

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import partial
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,9 +13,7 @@ from amp_rewrite.errors import UnsupportedError
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import State
-
-_CHECK = "check"
-"""Key in the metadata of a rule's field: (name, value) -> the value, checked."""
+from amp_rewrite.training.optimizers.checked_fields import Checked
 
 
 @dataclass(frozen=True)
@@ -43,44 +40,26 @@ class UpdateInput:
     Attributes:
         b: Adds the nodes.
         value: The present value: float32 or float64.
-        multiple: Its gradient times `factor`: same shape and type.
+        gradient: Its gradient: same shape and type.
         variable: Which variable it is.
-        factor: `UpdateRule.gradient_factor`; 1 if nothing has multiplied the gradient.
     """
 
     b: Builder
     value: ir.Value
-    multiple: ir.Value
+    gradient: ir.Value
     variable: State
-    factor: float = 1.0
-
-    @property
-    def gradient(self) -> ir.Value:
-        """The gradient."""
-        return self.gradient_times(1.0)
-
-    def gradient_times(self, number: float) -> ir.Value:
-        """Return a multiple of the gradient."""
-        if number == self.factor:
-            return self.multiple
-        return self.b.mul(self.multiple, number / self.factor)
 
     def with_gradient(self, gradient: ir.Value) -> UpdateInput:
         """Return the same with another gradient: what a rule gives to the rule it is a child of."""
-        return replace(self, multiple=gradient, factor=1.0)
+        return replace(self, gradient=gradient)
 
 
 class NoSlots(NamedTuple):
     """The slots of a rule that has none."""
 
 
-def checked(check: Callable[..., Any], *, default: Any = MISSING, **bounds: Any) -> Any:
-    """Return a field of a rule: its value is what `check(name, value, **bounds)` returns."""
-    return field(default=default, metadata={_CHECK: partial(check, **bounds)})
-
-
 @dataclass(frozen=True, kw_only=True)
-class UpdateRule:
+class UpdateRule(Checked):
     """How one step changes a variable: hyperparameters, slots, and functions that add nodes.
 
     A rule is a value: it knows no graph and remembers nothing between two calls. A child is a
@@ -101,31 +80,10 @@ class UpdateRule:
 
     slots: ClassVar[type[Any]] = NoSlots
 
-    def __post_init__(self) -> None:
-        """Check the hyperparameters.
-
-        Raises:
-            OptimizerTypeError: One has a wrong type.
-            OptimizerValueError: One is out of its range.
-        """
-        for entry in fields(self):
-            if _CHECK in entry.metadata:
-                value = entry.metadata[_CHECK](entry.name, getattr(self, entry.name))
-                object.__setattr__(self, entry.name, value)
-
     @property
     def touches_rows_only(self) -> bool:
         """Whether a sparse gradient changes the touched rows of variable and slots only."""
         return True
-
-    @property
-    def gradient_factor(self) -> float:
-        """The number above 0 that `update` multiplies gradients by before anything else.
-
-        A loss scale is taken out of gradients by a product; it multiplies by this number as well,
-        so that the update has one pass over the gradients less.
-        """
-        return 1.0
 
     def initial_slot(self, slot: str) -> float:
         """Return what a slot is filled with at first."""
@@ -192,7 +150,7 @@ class UpdateFunctions:
 
     def call(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
         """Add a call; return the new value of the variable (or of rows of it) and its new slots."""
-        tensors = [given.value, given.multiple, *slots, *_tensors(shared)]
+        tensors = [given.value, given.gradient, *slots, *_tensors(shared)]
         variant = self._rule.variant(given.variable)
         key = variant, tuple(self._b.type_of(v) for v in tensors)
         if key not in self._made:
@@ -210,11 +168,11 @@ class UpdateFunctions:
     def _make(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Function, list[int]]:
         """Return the function, and which of all inputs it has: those that it uses."""
         scalars = list(_tensors(shared))
-        values = [_input("value", given.value), _input("gradient", given.multiple)]
+        values = [_input("value", given.value), _input("gradient", given.gradient)]
         states = [_input(n, v) for n, v in zip(type(slots)._fields, slots, strict=True)]
         numbers = [_input(n, v, rank=0) for n, v in zip(_names(shared), scalars, strict=True)]
         graph = ir.Graph([], [], nodes=[], opset_imports={"": self._b.opset})
-        inner = replace(given, b=self._b.body(graph), value=values[0], multiple=values[1])
+        inner = replace(given, b=self._b.body(graph), value=values[0], gradient=values[1])
         body_shared = numbers[0] if isinstance(shared, ir.Value) else type(shared)(*numbers)
         value, new = self._rule.update(inner, body_shared, type(slots)(*states))
         inputs = [*values, *states, *numbers]

@@ -97,11 +97,6 @@ class OptimizerWrapper(Optimizer):
         """The inner optimizer's name."""
         return self._inner.get_name()
 
-    @property
-    def gradient_factor(self) -> float:
-        """1: what a wrapper does to gradients comes before the inner optimizer's rule."""
-        return 1.0
-
     def apply_reduced(
         self,
         grads_and_vars: Iterable[tuple[Gradient, Variable]],
@@ -116,17 +111,6 @@ class OptimizerWrapper(Optimizer):
         if overrides(self._inner, "reduce_gradients"):
             return self._inner.apply_reduced(grads_and_vars, global_step, name)
         return self._inner.apply_gradients(grads_and_vars, global_step, name)
-
-    def apply_multiplied(
-        self,
-        grads_and_vars: Iterable[tuple[Gradient, Variable]],
-        global_step: Variable | None,
-        name: str | None,
-        factor: float,
-    ) -> TrainOp:
-        """Do what `apply_reduced` does: the factor is 1, as `gradient_factor` is."""
-        del factor
-        return self.apply_reduced(grads_and_vars, global_step, name)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that make an optimizer like this one; here, the one inside."""

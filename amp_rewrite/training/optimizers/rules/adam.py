@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.checked_fields import checked
 from amp_rewrite.training.optimizers.config import flat
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
@@ -19,7 +20,6 @@ from amp_rewrite.training.optimizers.update_rule import (
     SharedInput,
     UpdateInput,
     UpdateRule,
-    checked,
 )
 
 BETA1_POWER, BETA2_POWER = "beta1_power", "beta2_power"
@@ -78,11 +78,6 @@ class AdamRule(UpdateRule):
         """Whether it is lazy."""
         return self.lazy
 
-    @property
-    def gradient_factor(self) -> float:
-        """The root of what g^2 is multiplied by before v is added."""
-        return math.sqrt((1 - self.beta2) / _taken_out(self.beta2))
-
     def initial_others(self) -> dict[str, np.ndarray]:
         """Return the powers of both betas in the first step: float64."""
         return {BETA1_POWER: np.array(self.beta1), BETA2_POWER: np.array(self.beta2)}
@@ -119,12 +114,12 @@ class AdamRule(UpdateRule):
         be made in place of its first term; and ONNX Runtime, which orders nodes from the results
         backwards, is done with m before it begins with v if the nodes of m come last.
         """
-        b, factor = given.b, self.gradient_factor
-        gradient = given.gradient_times(factor)
-        v = _decayed(b, slots.v, self.beta2, b.square(gradient))
+        b = given.b
+        share = math.sqrt((1 - self.beta2) / _taken_out(self.beta2))
+        v = _decayed(b, slots.v, self.beta2, b.square(b.mul(given.gradient, share)))
         root = b.add(b.sqrt(v), epsilon)
-        share = (1 - self.beta1) / _taken_out(self.beta1) / factor
-        m = _decayed(b, slots.m, self.beta1, b.mul(gradient, share))
+        share = (1 - self.beta1) / _taken_out(self.beta1)
+        m = _decayed(b, slots.m, self.beta1, b.mul(given.gradient, share))
         return b.div(m, root), AdamSlots(m, v)
 
     def update(

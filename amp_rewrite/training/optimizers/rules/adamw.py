@@ -12,9 +12,10 @@ import onnx_ir as ir
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.checked_fields import checked
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.rules.adam import Adam, AdamRule, AdamSlots
-from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput, checked
+from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput
 
 
 class AdamWScalars(NamedTuple):
