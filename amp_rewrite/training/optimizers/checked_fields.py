@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, field, fields
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,8 @@ def checked(check: Callable[..., Any], *, default: Any = MISSING, **bounds: Any)
     return field(default=default, metadata={_CHECK: partial(check, **bounds)})
 
 
-@dataclass(frozen=True)
 class Checked:
-    """What rules and schedules have in common: children have fields that `checked` made."""
+    """What rules and schedules have in common: dataclasses with fields that `checked` made."""
 
     def __post_init__(self) -> None:
         """Check the fields.
@@ -27,7 +26,7 @@ class Checked:
             OptimizerTypeError: One has a wrong type.
             OptimizerValueError: One is out of its range.
         """
-        for entry in fields(self):
+        for entry in fields(self):  # pyright: ignore[reportArgumentType] children are dataclasses
             if _CHECK in entry.metadata:
                 value = entry.metadata[_CHECK](entry.name, getattr(self, entry.name))
                 object.__setattr__(self, entry.name, value)

@@ -29,14 +29,13 @@ from amp_rewrite.training.optimizers.config import (
 )
 
 
-@dataclass(frozen=True)
 class Schedule(Checked, ABC):
     """The learning rate as a function of the number of steps done."""
 
     @property
     def base(self) -> float:
         """The learning rate that the factor multiplies: the first field."""
-        return getattr(self, fields(self)[0].name)
+        return getattr(self, fields(self)[0].name)  # pyright: ignore[reportArgumentType] children are dataclasses
 
     @abstractmethod
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
@@ -52,7 +51,7 @@ class Schedule(Checked, ABC):
 
     def get_config(self) -> dict[str, Any]:
         """Return what `from_config` makes this schedule from."""
-        return {"class_name": type(self).__name__, **asdict(self)}
+        return {"class_name": type(self).__name__, **asdict(self)}  # pyright: ignore[reportArgumentType]
 
     @classmethod
     def from_config(
@@ -92,7 +91,7 @@ class StepSchedule(Schedule):
     """learning_rate * decay_rate ^ floor(step / decay_steps)."""
 
     learning_rate: float = checked(check.number)
-    decay_steps: int = checked(check.number, low=1)
+    decay_steps: float = checked(check.number, low=1)
     decay_rate: float = checked(check.number, default=0.1, above=True)
 
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
@@ -111,7 +110,7 @@ class CosineSchedule(Schedule):
     """
 
     learning_rate: float = checked(check.number)
-    decay_steps: int = checked(check.number, low=1)
+    decay_steps: float = checked(check.number, low=1)
     alpha: float = checked(check.number, default=0.0)
 
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:

@@ -1,6 +1,5 @@
 """LossScaleOptimizer: what it refuses, what it scales, and what it leaves to the wrapped one."""
 
-import copy
 import json
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite import losses, optimizers
+from amp_rewrite import optimizers
 from amp_rewrite.loss_scaling import DynamicLossScale, FixedLossScale, LossScaleOptimizer
 from amp_rewrite.optimizers import Optimizer
 
@@ -53,11 +52,6 @@ def test_a_loss_scale_is_needed() -> None:
         LossScaleOptimizer(optimizers.Adam(), conditional="while")
 
 
-def test_a_number_and_a_word_are_loss_scales() -> None:
-    assert LossScaleOptimizer(optimizers.Adam()).loss_scale == DynamicLossScale()
-    assert LossScaleOptimizer(optimizers.Adam(), 4).loss_scale == FixedLossScale(4)
-
-
 def test_configurations_make_equal_optimizers() -> None:
     inner = optimizers.Adam(0.25, beta1=0.5, name="Own")
     optimizer = LossScaleOptimizer(inner, DynamicLossScale(8.0), conditional="select")
@@ -69,17 +63,6 @@ def test_configurations_make_equal_optimizers() -> None:
     assert same.conditional == "select"
     assert same.get_config() == config
     assert "DynamicLossScale(initial_loss_scale=8.0" in repr(same)
-
-
-def test_classes_of_the_users_own_are_restored_by_name() -> None:
-    class Own(optimizers.GradientDescent):
-        pass
-
-    config = LossScaleOptimizer(Own(0.5), 2).get_config()
-    with pytest.raises(ValueError, match="Could not interpret optimizer identifier"):
-        LossScaleOptimizer.from_config(config)
-    same = LossScaleOptimizer.from_config(config, custom_objects={"Own": Own})
-    assert type(same.inner_optimizer) is Own
 
 
 def test_hyperparameters_are_those_of_the_wrapped_optimizer() -> None:
@@ -123,66 +106,6 @@ def test_members_of_a_class_of_the_users_own_are_reached() -> None:
     assert optimizer.doubled() == 6
 
 
-def test_slots_weights_and_iterations_are_those_of_the_wrapped_optimizer(
-    four_variables: Make, feeds_of: FeedsOf
-) -> None:
-    inner = optimizers.Adam(0.01)
-    optimizer = LossScaleOptimizer(inner)
-    assert optimizer.iterations is None
-    op = optimizer.minimize(amp.value(four_variables(), "loss"))
-    variable = op.graph.variable("matrix")
-    assert optimizer.get_slot_names() == ["m", "v"]
-    slot = optimizer.get_slot(variable, "m")
-    assert slot is not None
-    assert slot is inner.get_slot(variable, "m")
-    assert [s.name for s in optimizer.variables()] == [s.name for s in inner.variables()]
-    assert optimizer.weights == inner.weights
-    assert optimizer.iterations is inner.iterations
-    extra = optimizer.add_slot(variable, "extra", "ones")
-    assert inner.get_slot(variable, "extra") is extra
-    with amp.TrainingSession(op) as session:
-        session.run(feeds_of(np.random.default_rng(0)))
-        weights = optimizer.get_weights()
-        assert weights[0] == 1
-        assert np.abs(slot.read()).max() > 0
-        optimizer.set_weights([np.zeros_like(w) for w in weights])
-        assert np.abs(slot.read()).max() == 0
-        assert session.global_step == 0
-
-
-def test_the_learning_rate_can_be_set_while_training(
-    four_variables: Make, feeds_of: FeedsOf
-) -> None:
-    optimizer = LossScaleOptimizer(optimizers.GradientDescent(0.5))
-    op = optimizer.minimize(amp.value(four_variables(), "loss"))
-    feeds = feeds_of(np.random.default_rng(0))
-    with amp.TrainingSession(op) as session:
-        optimizer.learning_rate = 0.0
-        before = session.state_dict()["matrix"]
-        assert session.run(feeds, "learning_rate")["learning_rate"] == 0
-        assert (session.state_dict()["matrix"] == before).all()
-
-
-def test_copies_are_independent() -> None:
-    optimizer: Any = LossScaleOptimizer(optimizers.Adam(0.5))
-    other = copy.deepcopy(optimizer)
-    other.learning_rate = 0.25
-    assert optimizer.learning_rate == 0.5
-    assert other.loss_scale == optimizer.loss_scale
-
-
-def test_a_scaled_loss_is_the_loss_times_the_scale(four_variables: Make, feeds_of: FeedsOf) -> None:
-    optimizer = LossScaleOptimizer(optimizers.GradientDescent(0.1), DynamicLossScale(64.0))
-    loss = amp.value(four_variables(), "loss")
-    scaled = optimizer.get_scaled_loss(loss)
-    later = optimizer.get_scaled_loss(lambda: loss)()
-    op = optimizer.minimize(loss)
-    with amp.TrainingSession(op) as session:
-        feeds = feeds_of(np.random.default_rng(0))
-        out = session.run(feeds, ["loss", scaled.name, later.name])
-    assert out[scaled.name] == out["loss"] * 64 == out[later.name]
-
-
 @pytest.mark.parametrize("scale", ["dynamic", 64])
 def test_scaling_and_unscaling_by_hand_is_what_compute_gradients_does(
     scale: Any, four_variables: Make, feeds_of: FeedsOf
@@ -199,14 +122,6 @@ def test_scaling_and_unscaling_by_hand_is_what_compute_gradients_does(
         assert one.run(feeds) == two.run(feeds)  # the loss itself, not what is scaled
         for name, array in one.state_dict().items():
             np.testing.assert_array_equal(array, two.state_dict()[name])
-
-
-def test_a_scaled_loss_must_be_a_floating_point_value(four_variables: Make) -> None:
-    optimizer = LossScaleOptimizer(optimizers.GradientDescent(0.1))
-    with pytest.raises(TypeError, match="the loss must be a value"):
-        optimizer.get_scaled_loss(3.0)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="Invalid type int64 for loss"):
-        optimizer.get_scaled_loss(amp.value(four_variables(), "ids"))
 
 
 def test_unscaled_gradients_keep_none_and_indices(four_variables: Make, feeds_of: FeedsOf) -> None:
@@ -253,19 +168,6 @@ def test_half_precision_gradients_are_unscaled_in_float32() -> None:
     np.testing.assert_array_equal(out[gradient.name], tiny.astype(np.float32))
 
 
-def test_compute_gradients_returns_unscaled_gradients(
-    four_variables: Make, feeds_of: FeedsOf
-) -> None:
-    optimizer = LossScaleOptimizer(optimizers.GradientDescent(0.1), 1024)
-    pairs = optimizer.compute_gradients(amp.value(four_variables(), "loss"))
-    found = {v.name: g for g, v in pairs}
-    feeds = feeds_of(np.random.default_rng(0))
-    with amp.TrainingSession(optimizer.apply_gradients(pairs)) as session:
-        out = session.run(feeds, [found["matrix"].name, found["vector"].name])
-    np.testing.assert_array_equal(out[found["matrix"].name], feeds["g2"])
-    np.testing.assert_array_equal(out[found["vector"].name], feeds["g1"])
-
-
 def test_a_gradient_of_the_loss_is_scaled_too(four_variables: Make, feeds_of: FeedsOf) -> None:
     model = four_variables()
     loss = amp.value(model, "p2")  # a matrix
@@ -279,17 +181,6 @@ def test_a_gradient_of_the_loss_is_scaled_too(four_variables: Make, feeds_of: Fe
     np.testing.assert_allclose(moved, feeds["g2"] ** 2, rtol=1e-5, atol=1e-6)
     with pytest.raises(TypeError, match="grad_loss must be a value"):
         optimizer.compute_gradients(loss, grad_loss=1.0)  # pyright: ignore[reportArgumentType]
-
-
-def test_a_loss_that_is_no_scalar_is_summed(four_variables: Make, feeds_of: FeedsOf) -> None:
-    optimizer = LossScaleOptimizer(optimizers.GradientDescent(1.0), DynamicLossScale(16.0))
-    op = optimizer.minimize(amp.value(four_variables(), "p2"))
-    feeds = feeds_of(np.random.default_rng(0))
-    with amp.TrainingSession(op) as session:
-        before = session.state_dict()["matrix"]
-        session.run({"g2": feeds["g2"]}, ["grads_finite"])
-        moved = before - session.state_dict()["matrix"]
-    np.testing.assert_allclose(moved, feeds["g2"], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["if", "select"])
@@ -314,20 +205,6 @@ def test_two_optimizers_on_one_model_have_a_scale_each(
             assert out["grads_finite"]
 
 
-@pytest.mark.parametrize("mode", ["if", "select"])
-def test_one_optimizer_minimizes_twice(mode: str, four_variables: Make, feeds_of: FeedsOf) -> None:
-    loss = amp.value(four_variables(), "loss")
-    optimizer = LossScaleOptimizer(optimizers.Adam(0.1), conditional=mode)
-    feeds = feeds_of(np.random.default_rng(0))
-    states = []
-    for _ in range(2):
-        with amp.TrainingSession(optimizer.minimize(loss)) as session:
-            session.run(feeds)
-            states.append(session.state_dict())
-    assert states[0].keys() == states[1].keys()
-    assert all(states[0][k].tobytes() == states[1][k].tobytes() for k in states[0])
-
-
 def test_schedules_stay_outside_the_conditional_update(
     four_variables: Make, feeds_of: FeedsOf
 ) -> None:
@@ -342,52 +219,6 @@ def test_schedules_stay_outside_the_conditional_update(
     np.testing.assert_allclose(rates, [0, 0.1, 0.2], rtol=1e-6)
     np.testing.assert_allclose(skipped["learning_rate"], 0.3, rtol=1e-6)
     assert skipped["global_step"] == 3
-
-
-def test_the_present_scale_is_that_of_the_running_session(
-    four_variables: Make, feeds_of: FeedsOf
-) -> None:
-    optimizer = LossScaleOptimizer(optimizers.Adam(0.1), DynamicLossScale(64.0))
-    assert optimizer.current_loss_scale == 64
-    op = optimizer.minimize(amp.value(four_variables(), "loss"))
-    feeds = feeds_of(np.random.default_rng(0))
-    with amp.TrainingSession(op) as session:
-        session.run({**feeds, "g0": np.array(np.inf, np.float32)})
-        assert optimizer.current_loss_scale == 32
-    assert LossScaleOptimizer(optimizers.Adam(), 8).current_loss_scale == 8
-
-
-def test_losses_of_this_package_are_scaled(four_variables: Make) -> None:
-    model = four_variables()
-    loss = losses.mean_squared_error(model, "p2", "labels")
-    op = LossScaleOptimizer(optimizers.Adam(0.1)).minimize(loss)
-    feeds = {"g2": np.ones((4, 3), np.float32), "labels": np.zeros((4, 3), np.float32)}
-    with amp.TrainingSession(op) as session:
-        values = [float(session.run(feeds)["loss"]) for _ in range(20)]
-    assert values[-1] < values[0]
-
-
-def test_gradients_of_parameters_are_unscaled(four_variables: Make, feeds_of: FeedsOf) -> None:
-    optimizer = LossScaleOptimizer(optimizers.GradientDescent(0.1), 64)
-    loss = amp.value(four_variables(), "loss")
-    gradient = optimizer.get_gradients(loss, ["vector"])[0]
-    feeds = feeds_of(np.random.default_rng(0))
-    with amp.TrainingSession(optimizer.minimize(loss)) as session:
-        out = session.run(feeds, gradient.name)
-    np.testing.assert_array_equal(out[gradient.name], feeds["g1"])
-
-
-@pytest.mark.parametrize("mode", ["if", "select"])
-def test_gated_gradients_are_checked(mode: str, four_variables: Make, feeds_of: FeedsOf) -> None:
-    optimizer = LossScaleOptimizer(optimizers.Adam(0.1), conditional=mode)
-    loss = amp.value(four_variables(), "loss")
-    op = optimizer.minimize(loss, gate_gradients=Optimizer.GATE_GRAPH)
-    feeds = feeds_of(np.random.default_rng(0))
-    with amp.TrainingSession(op) as session:
-        assert session.run(feeds)["grads_finite"]
-        feeds["g2"][3, 2] = np.nan
-        assert not session.run(feeds)["grads_finite"]
-        assert session.global_step == 1
 
 
 @pytest.mark.parametrize("mode", ["if", "select"])

@@ -7,7 +7,6 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-import amp_rewrite as amp
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.loss_scaling import LossScaleOptimizer
@@ -117,20 +116,3 @@ def test_a_value_that_is_no_variable_cannot_be_updated(loss: GraphValue, kind: s
     assert isinstance(raised.value, AmpError)
     with pytest.raises(NotImplementedError, match="Trying to update a Tensor"):
         optimizer.minimize(loss, var_list="x")
-
-
-def test_a_value_that_the_loss_does_not_depend_on_has_no_gradient(loss: GraphValue) -> None:
-    twice = loss * 2.0
-    [(gradient, _)] = GradientDescent().compute_gradients(loss, [twice])
-    assert gradient is None
-
-
-def test_a_value_of_integers_has_no_gradient(loss: GraphValue) -> None:
-    with pytest.raises(ValueError, match="Invalid type int64 for variable 'whole'"):
-        GradientDescent().compute_gradients(loss, [loss.graph.value("whole")])
-
-
-def test_a_value_of_another_model_is_refused(loss: GraphValue) -> None:
-    other = amp.value(load(onnx.parser.parse_model(TWO_LAYERS)), "h")
-    with pytest.raises(AmpError, match="h: not a variable of this model"):
-        GradientDescent().compute_gradients(loss, [other])
