@@ -6,7 +6,6 @@ from amp_rewrite.training.optimizers.clipping import (
     clip_by_global_norm,
     clip_by_norm,
     clip_by_value,
-    clip_with_norm,
     global_norm,
 )
 from amp_rewrite.training.optimizers.gradient_accumulation import Accumulation
@@ -108,7 +107,6 @@ __all__ = [
     "clip_by_global_norm",
     "clip_by_norm",
     "clip_by_value",
-    "clip_with_norm",
     "get",
     "global_norm",
     "group",

@@ -98,14 +98,12 @@ class StepUpdates:
         raw = merged(b, unwrap(gradient), rows_only=rule.touches_rows_only)
         rows = raw.indices if isinstance(raw, IndexedSlices) else None
         values = b.cast(values_of(raw), dtype)
-        present = [state.read() if rows is None else state.rows_read(rows) for state in stored]
+        present = [state.read(rows) for state in stored]
         tensors = UpdateInput(b, present[0], values, variable)
         shared = self._shared_of(dtype)
         value, new = self._functions.call(tensors, shared, rule.slots(*present[1:]))
         for state, result in zip(stored, (value, *new), strict=True):
-            self.updates |= (
-                state.written(result) if rows is None else state.rows_written(result, rows)
-            )
+            self.updates |= state.written(result, rows)
         self.updates[variable.name] = constrained(variable, self.updates[variable.name])
 
     def finish(self) -> None:
@@ -161,11 +159,10 @@ def _unknown_counter(graph: TrainingGraph, name: str) -> OptimizerValueError:
     values = graph.source.graph.initializers.values()
     whole = [v for v in values if v.dtype is not None and v.dtype.is_integer()]
     names = sorted({OWN_COUNTER, *(str(v.name) for v in whole if dims(v) == ())})
-    close = get_close_matches(name, names, n=1)
     return OptimizerValueError(
         "the model has no counter of this name",
         where=name,
-        expected=repr(close[0]) if close else " or ".join(map(repr, names)),
+        expected=" or ".join(map(repr, get_close_matches(name, names, n=1) or names)),
         remedy=f"set `optimizer.iterations = {name!r}` for a new counter",
     )
 

@@ -152,16 +152,9 @@ def clip_by_norm(gradient: Gradient, clip_norm: float, axes: Sequence[int] | Non
     Raises:
         OptimizerValueError: `clip_norm` is not positive, or axes are given for IndexedSlices.
     """
-    return clip_with_norm(gradient, clip_norm, axes)[0]
-
-
-def clip_with_norm(
-    gradient: Gradient, clip_norm: float, axes: Sequence[int] | None = None
-) -> tuple[Any, GraphValue | None]:
-    """Do what `clip_by_norm` does; return the norm before clipping as well, None for None."""
     limit = check.number("clip_norm", clip_norm, above=True)
     if gradient is None:
-        return None, None
+        return None
     graph = _graph([gradient])
     b = graph.scoped(SCOPE, Part.CLIP)
     raw = _summed(b, gradient)
@@ -172,7 +165,7 @@ def clip_with_norm(
     squares = b.reduce("ReduceSumSquare", values, axes, keepdims=axes is not None)
     norm = b.sqrt(squares)
     scale = b.div(limit, b.maximum(norm, limit))
-    return wrap(graph, _map(b, raw, lambda v: _times(b, v, scale))), GraphValue(graph, norm)
+    return wrap(graph, _map(b, raw, lambda v: _times(b, v, scale)))
 
 
 def _axes(axes: object) -> list[int] | None:

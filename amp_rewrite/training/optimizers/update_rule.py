@@ -49,10 +49,6 @@ class UpdateInput:
     gradient: ir.Value
     variable: State
 
-    def with_gradient(self, gradient: ir.Value) -> UpdateInput:
-        """Return the same with another gradient: what a rule gives to the rule it is a child of."""
-        return replace(self, gradient=gradient)
-
 
 class NoSlots(NamedTuple):
     """The slots of a rule that has none."""
