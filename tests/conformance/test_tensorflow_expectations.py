@@ -277,7 +277,6 @@ def test_sparse_gradients_need_no_dense_shape() -> None:
         (lambda: Adam(), "clipnorm", -1.0),
         (lambda: Adam(clipnorm=1.0), "clipvalue", 1.0),
         (lambda: Adam(), "rounding", "up"),
-        (lambda: Adam(), "slot_dtype", "int8"),
         (lambda: Adam(), "beta1", 1.0),
         (lambda: Adam(), "learning_rate", -1.0),
         (lambda: Adam(), "rule", 3),

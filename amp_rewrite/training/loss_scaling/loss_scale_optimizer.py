@@ -130,9 +130,8 @@ class LossScaleOptimizer(ScalingOptimizer):
             )
         form = (dynamic, initial_scale, dynamic_growth_steps)
         named = any(part is not None for part in (*form, inner_optimizer))
-        super().__init__(
-            inner_optimizer if optimizer is None else optimizer, conditional, clips=named
-        )
+        inner = inner_optimizer if optimizer is None else optimizer
+        super().__init__(inner, conditional, clips=named)
         if named and not (isinstance(loss_scale, str) and loss_scale == _DYNAMIC):
             raise LossScaleValueError(
                 "two ways to say the loss scale",

@@ -152,6 +152,10 @@ class BasicOptimizer:
             return getattr(self.rule, ours)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def __dir__(self) -> list[str]:
+        """Return the names of all attributes, the hyperparameters among them."""
+        return sorted({*super().__dir__(), *self._hyperparameters()})
+
     def _hyperparameters(self) -> set[str]:
         """Return the names of the fields of the rule."""
         rule = vars(self).get("rule")

@@ -15,7 +15,7 @@ from amp_rewrite.training.optimizers.train_op import TrainOp
 FINITE = "grads_finite"
 """The name among the fetches of a step of the condition under which it is applied."""
 NORM = "gradient_norm"
-SHARED = ("global_step", "statistic")
+SHARED = ("global_step", "statistic", *SCALE_ROLES)
 """Roles of states that several optimizers update in the same way: such an update counts once."""
 
 
@@ -27,23 +27,45 @@ def group(*train_ops: TrainOp) -> TrainOp:
     are those of the first; "gradient_norm" is that of all gradients together. An optimizer's own
     learning rate is set by its `learning_rate`.
 
-    Steps whose loss scale skips them are not grouped: put one LossScaleOptimizer, or one
-    MultiLossScaleOptimizer for losses with scales of their own, around ParameterGroups.
+    Optimizers with a loss scale must have been given one and the same LossScale. It has one state,
+    which the step updates once; gradients of any of them that are not finite skip all. (Losses with
+    scales of their own are minimized by MultiLossScaleOptimizer, around ParameterGroups if need
+    be.)
 
-        slow = Adam(1e-4).minimize(loss, var_list=old)
-        fast = Adam(1e-3).minimize(loss, var_list=new)
+        scale = DynamicLossScale()
+        slow = LossScaleOptimizer(Adam(1e-4), scale).minimize(loss, var_list=old)
+        fast = LossScaleOptimizer(Adam(1e-3), scale).minimize(loss, var_list=new)
         train_op = group(slow, fast)
 
     Args:
-        *train_ops: Steps on one model, of different variables; they stay as they are.
+        *train_ops: Steps on one model, of different variables. Those with a loss scale skip
+            together from then on, by themselves too.
 
     Raises:
         OptimizerTypeError: One is no TrainOp.
         OptimizerValueError: There is none, they are of different models, update one state or have
-            a loss scale that skips steps.
+            different loss scales, of which one could not skip the others.
     """
     _check(train_ops)
-    return merged(train_ops, SHARED)
+    op = merged(train_ops, SHARED)
+    conditions = list(dict.fromkeys(op.fetches[FINITE] for op in train_ops if FINITE in op.fetches))
+    if len(conditions) < 2:
+        return op
+    return replace(op, fetches={**op.fetches, FINITE: _one_condition(op.graph, conditions)})
+
+
+def _one_condition(graph: TrainingGraph, conditions: Sequence[ir.Value]) -> ir.Value:
+    """Let one condition, that all hold, take the place of several, in place; return it."""
+    readers = [(use.node, use.idx) for condition in conditions for use in condition.uses()]
+    b = graph.scoped("group", Part.LOSS_SCALE)
+    together = conditions[0]
+    for condition in conditions[1:]:
+        together = b.logical_and(together, condition)
+    together.name = graph.free_name(FINITE)
+    for node, index in readers:
+        node.replace_input_with(index, together)
+    graph.model.graph.sort()
+    return together
 
 
 def merged(steps: Sequence[TrainOp], shared: Collection[str]) -> TrainOp:
@@ -92,12 +114,20 @@ def _check(train_ops: Sequence[TrainOp]) -> None:
             )
         if op.graph is not train_ops[0].graph:
             raise OptimizerValueError("steps of different models cannot be grouped")
-        if any(op.graph.states[name].role in SCALE_ROLES for name in op.updates):
+        if _scale_of(op) != _scale_of(train_ops[0]):
             raise OptimizerValueError(
-                "steps that a loss scale skips cannot be grouped",
-                found=str(op.loss_scale),
-                remedy="put one LossScaleOptimizer around ParameterGroups",
+                "steps with different loss scales cannot be grouped",
+                found=" and ".join(str(o.loss_scale) for o in (train_ops[0], op)),
+                expected="one LossScale, or none",
+                remedy="make one LossScale, and give it to each LossScaleOptimizer; losses with "
+                "scales of their own are minimized by MultiLossScaleOptimizer",
             )
+
+
+def _scale_of(op: TrainOp) -> object:
+    """Return what tells one loss scale from another: its states, and what it is."""
+    roles = {name: op.graph.states[name].role for name in op.updates}
+    return op.loss_scale, [name for name, role in roles.items() if role in SCALE_ROLES]
 
 
 def _together(graph: TrainingGraph, norms: Sequence[ir.Value]) -> ir.Value:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -10,7 +12,7 @@ import pytest
 import amp_rewrite as amp
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.loss_scaling import DynamicLossScale, LossScaleOptimizer
-from amp_rewrite.optimizers import Adam, GradientDescent, group
+from amp_rewrite.optimizers import Adam, GradientDescent, Momentum, TrainOp, group
 from amp_rewrite.training.graph.training_graph import value
 from amp_rewrite.training.session.training_session import TrainingSession
 
@@ -65,7 +67,7 @@ def test_steps_that_do_not_go_together_are_refused() -> None:
     with pytest.raises(ValueError, match="different models"):
         group(first, GradientDescent().minimize(value(model(), "loss")))
     scaled = LossScaleOptimizer(Adam(), "dynamic").minimize(loss, var_list=["b"])
-    with pytest.raises(ValueError, match=r"loss scale skips cannot be grouped; .*ParameterGroups"):
+    with pytest.raises(ValueError, match=r"different loss scales.*found None and .*; expected one"):
         group(first, scaled)
     with pytest.raises(ValueError, match="no steps to group"):
         group()
@@ -95,6 +97,56 @@ def scale() -> DynamicLossScale:
     return DynamicLossScale(8.0, increment_period=2)
 
 
+def two(mode: str, scale: Any) -> tuple[TrainOp, TrainOp]:
+    loss = loss_of()
+    slow = LossScaleOptimizer(Momentum(0.5), scale, conditional=mode)
+    fast = LossScaleOptimizer(Adam(0.25), scale, conditional=mode)
+    return slow.minimize(loss, var_list="a"), fast.minimize(loss, var_list="b")
+
+
+STEPS = [(1, 1), (np.inf, 1), (1, 1), (1, np.nan), (2, 3), (1, 1), (np.nan, np.inf), (1, 2)]
+
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize("mode", ["if", "select"])
+@pytest.mark.parametrize("fetches", [["grads_finite"], ["grads_finite", "gradient_norm"]])
+def test_gradients_of_either_that_are_not_finite_skip_both(mode: str, fetches: list[str]) -> None:
+    alone = LossScaleOptimizer(GradientDescent(0.5), scale(), conditional=mode)
+    reference = alone.minimize(loss_of())
+    with (
+        amp.TrainingSession(group(*two(mode, scale()))) as session,
+        amp.TrainingSession(reference) as other,
+    ):
+        for p, q in STEPS:
+            before = session.state_dict()
+            found, expected = session.run(feeds(p, q), fetches), other.run(feeds(p, q), fetches)
+            after = session.state_dict()
+            assert found["grads_finite"] == expected["grads_finite"] == np.isfinite(p + q)
+            kept = {n for n in after if before[n].tobytes() == after[n].tobytes()}
+            if not np.isfinite(p + q):
+                assert kept >= {"a", "b", "a/Momentum", "b/Adam", "b/Adam_1", "global_step"}
+            else:
+                assert not kept & {"a", "b", "global_step"}
+        for name, array in other.state_dict().items():
+            if name.startswith("loss_scale/") or name == "global_step":
+                assert session.state_dict()[name] == array, name
+
+
+def test_three_optimizers_share_a_loss_scale() -> None:
+    text = JOINT.replace("float[3] b = {3, 4, 5}>", "float[3] b = {3, 4, 5}, float c = {1}>")
+    text = text.replace("loss = Add(s, t)", "u = Add(s, t) loss = Mul(u, c)")
+    loss = amp.value(amp.load(onnx.parser.parse_model(text)), "loss")
+    shared = scale()
+    ops = [
+        LossScaleOptimizer(GradientDescent(0.5), shared).minimize(loss, var_list=name)
+        for name in "abc"
+    ]
+    with amp.TrainingSession(group(*ops)) as session:
+        assert session.run(feeds(), "grads_finite")["grads_finite"]
+        assert not session.run(feeds(p=np.nan), "grads_finite")["grads_finite"]
+        assert session.state_dict()["loss_scale/skipped_steps"] == 1
+
+
 def test_one_loss_scale_has_one_state_in_a_model() -> None:
     shared = scale()
     first, second = LossScaleOptimizer(Adam(), shared), LossScaleOptimizer(Adam(), shared)
@@ -102,7 +154,7 @@ def test_one_loss_scale_has_one_state_in_a_model() -> None:
     ops = first.minimize(loss, var_list="a"), second.minimize(loss, var_list="b")
     names = [{n for n in op.updates if n.startswith("loss_scale/")} for op in ops]
     assert names[0] == names[1]
-    with amp.TrainingSession(ops[0]) as session:
+    with amp.TrainingSession(group(*ops)) as session:
         session.run(feeds(p=np.inf))
         assert first.current_loss_scale == second.current_loss_scale == shared.current == 4.0
 
