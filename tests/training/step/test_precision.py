@@ -124,23 +124,6 @@ def test_clipping_by_the_global_norm_is_float32():
     assert {part_of(node) for node in low} <= {None, Part.GRADIENT}
 
 
-def test_a_barrier_of_gradients_is_float32():
-    text = """<ir_version: 8, opset_import: ["": 17]>
-        g (float[3, 2] x) => (float loss)
-        <float[2, 2] w = {4, 0, 0, 4}, float[3, 2] s = {1, 2, 3, 4, 5, 6}> {
-            a = MatMul (x, w)
-            d = Mul (a, s)
-            loss = ReduceMean <keepdims: int = 0> (d)
-        }"""
-    model = amp.load(parser.parse_model(text))
-    optimizer = amp.LossScaleOptimizer(amp.optimizers.Adam(1e-3))
-    op = optimizer.minimize(amp.value(model, "loss"), gate_gradients=optimizer.GATE_GRAPH)
-    step = in_precision(whole_step(op), "float16")
-    low = {node.op_type for node in low_nodes(step.model, "float16")}
-    assert low == {"MatMul", "Gemm"}
-    assert "SequenceAt" in {node.op_type for node in step.model.graph}
-
-
 OWN_LOSSES = {
     "squares": "d = Sub (h, t)  s = Mul (d, d)  loss = ReduceMean <keepdims: int = 0> (s)",
     "powers": """two = Constant <value_float: float = 2.0> ()  d = Sub (h, t)  s = Pow (d, two)
