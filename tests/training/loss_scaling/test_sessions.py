@@ -64,13 +64,6 @@ def test_scale_and_counters_can_be_fetched(
     assert kinds == [np.float32, np.int64, np.int64, np.int64, np.bool_]
 
 
-def test_a_fixed_scale_has_the_same_fetches(four_variables: Make, good: Feeds) -> None:
-    with amp.TrainingSession(op_of(four_variables(), 8)) as session:
-        out = session.run(good, COUNTERS)
-        assert [out[name].item() for name in COUNTERS] == [8, 0, 0, 0, True]
-        assert not [name for name in session.state_dict() if name.startswith("loss_scale")]
-
-
 def test_the_gradient_norm_is_global_and_unscaled(four_variables: Make, good: Feeds) -> None:
     op = op_of(four_variables(), DynamicLossScale(2.0**20))
     squares = [n for n in amp.build_step(op).graph if n.op_type == "ReduceSumSquare"]
@@ -170,34 +163,3 @@ def test_training_resumed_from_a_checkpoint_is_bit_equal(
     assert whole.keys() == resumed.keys()
     assert all(whole[k].tobytes() == resumed[k].tobytes() for k in whole)
     assert whole["loss_scale/skipped_steps"] == 2
-
-
-def test_checkpoints_with_and_without_a_loss_scale_restore_each_other(
-    four_variables: Make, good: Feeds, bad: Feeds, tmp_path: Path
-) -> None:
-    scaled = op_of(four_variables(), DynamicLossScale(8.0))
-    plain = optimizers.Adam(0.01).minimize(amp.value(four_variables(), "loss"))
-    with_scale, without = tmp_path / "scaled.safetensors", tmp_path / "plain.safetensors"
-    with amp.TrainingSession(scaled) as session:
-        session.run(good)
-        session.save(with_scale)
-        state = session.state_dict()
-    with amp.TrainingSession(plain) as session:
-        assert set(state) - set(session.state_dict()) == set(STATES)
-        session.restore(with_scale)  # silently: nothing is missing
-        restored = session.state_dict()
-        assert all(restored[name].tobytes() == state[name].tobytes() for name in restored)
-        session.run(good)
-        session.save(without)
-        state = session.state_dict()
-    with amp.TrainingSession(scaled) as session:
-        for _ in range(3):
-            session.run(bad)
-        with pytest.warns(amp.AmpWarning, match=r"restores with the initial one, 8") as found:
-            session.restore(without)
-        assert str(without) in str(found[0].message)
-        restored = session.state_dict()
-        assert all(restored[name].tobytes() == state[name].tobytes() for name in state)
-        assert [restored[name].item() for name in STATES] == [8, 0, 0, 0]
-        with pytest.warns(amp.AmpWarning, match="state dict: it has no loss scale"):
-            session.load_state_dict(state)

@@ -88,29 +88,6 @@ def test_a_bad_number_is_found_wherever_it_is(
 
 
 @pytest.mark.parametrize("mode", ["if", "select"])
-def test_a_variable_without_a_gradient_is_ignored(
-    mode: str, four_variables: Make, feeds_of: FeedsOf
-) -> None:
-    model = four_variables()
-    optimizer = LossScaleOptimizer(optimizers.Adam(0.1), conditional=mode)
-    pairs = optimizer.compute_gradients(amp.value(model, "loss"))
-    without = [(None if v.name == "matrix" else g, v) for g, v in pairs]
-    feeds = feeds_of(np.random.default_rng(4))
-    feeds["g2"][:] = np.nan
-    with amp.TrainingSession(optimizer.apply_gradients(without)) as session:
-        before = session.state_dict()
-        assert session.run(feeds)["grads_finite"]
-        after = session.state_dict()
-    assert {k for k in before if before[k].tobytes() == after.get(k, before[k]).tobytes()} <= {
-        "matrix",
-        "learning_rate",
-        "loss_scale/current_loss_scale",
-        "loss_scale/skipped_steps",
-        "loss_scale/consecutive_skips",
-    }
-
-
-@pytest.mark.parametrize("mode", ["if", "select"])
 def test_gradients_clipped_by_their_global_norm_are_checked_by_that_norm(
     mode: str, four_variables: Make, feeds_of: FeedsOf
 ) -> None:
@@ -134,23 +111,6 @@ def test_gradients_clipped_by_their_global_norm_are_checked_by_that_norm(
         assert not out["grads_finite"]
         assert np.isnan(out["gradient_norm"])
         assert kept(session.state_dict()) == kept(after)
-
-
-def test_a_fixed_scale_applies_every_step_without_a_check(
-    four_variables: Make, feeds_of: FeedsOf
-) -> None:
-    optimizer = LossScaleOptimizer(optimizers.GradientDescent(0.1), 8)
-    op = optimizer.minimize(amp.value(four_variables(), "loss"))
-    kinds = {node.op_type for node in amp.build_step(op).graph}
-    assert not kinds & {"If", "ReduceSumSquare", "LessOrEqual"}
-    feeds = feeds_of(np.random.default_rng(6))
-    feeds["g1"][0] = np.nan
-    with amp.TrainingSession(op) as session:
-        out = session.run(feeds)
-        assert set(out) == {"loss", "grads_finite"}
-        assert out["grads_finite"]  # which says that the step was applied
-        assert np.isnan(session.state_dict()["vector"][0])
-        assert session.global_step == 1
 
 
 def test_the_conditional_update_is_one_if_or_no_control_flow(four_variables: Make) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.errors import AmpError
-from amp_rewrite.optimizers import Adam, GradientDescent, Momentum, Optimizer, clip_by_value
+from amp_rewrite.optimizers import Adam, Momentum, Optimizer, clip_by_value
 from amp_rewrite.training.graph.training_graph import GraphValue
 
 Make = Callable[..., ir.Model]
@@ -48,16 +48,6 @@ def test_a_skipped_step_skips_the_constraint(dense_model: Make) -> None:
         np.testing.assert_array_equal(session.state_dict()["w"], [[-1.0, -1.0]])
         session.run({"g": np.zeros((1, 2), np.float32)})
         np.testing.assert_array_equal(session.state_dict()["w"], [[0.0, 0.0]])
-
-
-@pytest.mark.parametrize("rule", [GradientDescent(0.1), Adam(0.1), Adam(0.1, lazy=True)])
-def test_a_constraint_refuses_a_sparse_gradient(rule: Optimizer, sparse_model: Make) -> None:
-    loss = amp.value(sparse_model(np.ones((4, 2), np.float32)), "loss")
-    loss.graph.variable("w").constraint = not_negative
-    text = "w: Cannot use a constraint function on a sparse variable."
-    with pytest.raises(RuntimeError, match=text) as raised:
-        rule.minimize(loss)
-    assert isinstance(raised.value, AmpError)
 
 
 @pytest.mark.parametrize(
