@@ -76,7 +76,7 @@ RECORDS = (
 """Classes whose objects functions return: nobody calls them to make one."""
 
 HOOKS = (
-    *("UpdateRule.*", "*Rule.*", "UpdateInput.*", "LossScale.*", "*LossScale.applied"),
+    *("UpdateRule.*", "*Rule.*", "LossScale.*", "*LossScale.applied"),
     *("*LossScale.skipped", "*.factor", "Collective*", "OptimizerWrapper"),
     *("*.apply_reduced", "Shards.sharding", "Shards.fail"),
     *("RewriteOptions.check_names", "RewriteOptions.keeps_type"),

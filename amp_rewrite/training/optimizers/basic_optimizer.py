@@ -134,7 +134,7 @@ class BasicOptimizer:
                 where=name,
                 expected=repr(meant),
             )
-        if vars(self).get("_built") and self.is_part(name):
+        if vars(self).get("_built") and is_part(self, name):
             raise OptimizerValueError(
                 f"{name} is part of the step, which has been built",
                 where=self.name,
@@ -174,11 +174,6 @@ class BasicOptimizer:
             return None
         meant = ELSEWHERE.get(name, name).split()[0]
         return parts.get(meant.replace("_", "").lower())
-
-    def is_part(self, name: str) -> bool:
-        """Return whether an attribute is built into steps."""
-        settings = ("rule", *KEYWORDS, *SETTINGS)
-        return name in settings or name in self._hyperparameters()
 
     def _checked(self, name: str, value: Any) -> Any:
         """Return the value of an attribute, which the constructor would take too.
@@ -446,3 +441,9 @@ class BasicOptimizer:
         own, counter = self._states.of_graph(), self._counter
         elsewhere = counter is None or self._states.graph not in (counter.graph, None)
         return own if counter is None or elsewhere else [counter, *own]
+
+
+def is_part(optimizer: BasicOptimizer, name: str) -> bool:
+    """Return whether an attribute of an optimizer is built into steps."""
+    settings = ("rule", *KEYWORDS, *SETTINGS)
+    return name in settings or name in optimizer._hyperparameters()

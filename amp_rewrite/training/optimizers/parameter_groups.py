@@ -12,6 +12,7 @@ from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import registry, schedules
 from amp_rewrite.training.optimizers.apply_updates import Pairs, check_pairs
+from amp_rewrite.training.optimizers.basic_optimizer import is_part
 from amp_rewrite.training.optimizers.config import arguments, mapping
 from amp_rewrite.training.optimizers.gradient import Gradient
 from amp_rewrite.training.optimizers.group import SHARED, merged
@@ -150,7 +151,7 @@ class ParameterGroups(OptimizerWrapper):
         Raises:
             OptimizerValueError: It is a hyperparameter.
         """
-        if not name.startswith("_") and self.inner_optimizer.is_part(name):
+        if not name.startswith("_") and is_part(self.inner_optimizer, name):
             raise OptimizerValueError(
                 f"{name} of groups cannot be set at once",
                 where=self.get_name(),

@@ -15,7 +15,7 @@ Wrap = Callable[[Optimizer], Optimizer]
 
 DERIVED = {
     *("GATE_GRAPH", "GATE_NONE", "GATE_OP", "apply_gradients", "get_name", "get_updates"),
-    *("get_weights", "is_part", "lr", "member", "minimize", "set_weights"),
+    *("get_weights", "lr", "member", "minimize", "set_weights"),
 }
 """Members that are made of other members, constants, and what is asked of plain optimizers."""
 SET_WHEN_MADE = {"scales_loss", "supports_loss_scaling"}
