@@ -141,35 +141,30 @@ class BasicOptimizer:
                 remedy="set it before gradients are applied, or make another optimizer; only the "
                 "learning rate can change between steps",
             )
-        if not hasattr(type(self), name) and name in self._hyperparameters():
+        if not hasattr(type(self), name) and name in hyperparameters(self):
             name, value = "rule", replace(self.rule, **{name: value})
         super().__setattr__(name, self._checked(name, value))
 
     def __getattr__(self, name: str) -> Any:
         """Return a hyperparameter of the rule, by its name or by the one that Keras has for it."""
         ours = self._ours(name)
-        if ours in self._hyperparameters():
+        if ours in hyperparameters(self):
             return getattr(self.rule, ours)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
         """Return the names of all attributes, the hyperparameters among them."""
-        return sorted({*super().__dir__(), *self._hyperparameters()})
-
-    def _hyperparameters(self) -> set[str]:
-        """Return the names of the fields of the rule."""
-        rule = vars(self).get("rule")
-        return set() if rule is None else {entry.name for entry in fields(rule)}
+        return sorted({*super().__dir__(), *hyperparameters(self)})
 
     def _ours(self, name: str) -> str:
         """Return the hyperparameter that Keras has under a name, or the name."""
-        own = self._hyperparameters()
+        own = hyperparameters(self)
         ours = NAMES.get(name)
         return name if ours is None or name in own or ours not in own else ours
 
     def _meant(self, name: str) -> str | None:
         """Return the hyperparameter that a name denotes which the optimizer lacks, or None."""
-        parts = {n.replace("_", ""): n for n in (*KEYWORDS, *SETTINGS, *self._hyperparameters())}
+        parts = {n.replace("_", ""): n for n in (*KEYWORDS, *SETTINGS, *hyperparameters(self))}
         if name in parts.values():
             return None
         meant = ELSEWHERE.get(name, name).split()[0]
@@ -443,7 +438,13 @@ class BasicOptimizer:
         return own if counter is None or elsewhere else [counter, *own]
 
 
+def hyperparameters(optimizer: BasicOptimizer) -> set[str]:
+    """Return the names of the fields of an optimizer's rule; a wrapper has none of its own."""
+    rule = vars(optimizer).get("rule")
+    return set() if rule is None else {entry.name for entry in fields(rule)}
+
+
 def is_part(optimizer: BasicOptimizer, name: str) -> bool:
     """Return whether an attribute of an optimizer is built into steps."""
     settings = ("rule", *KEYWORDS, *SETTINGS)
-    return name in settings or name in optimizer._hyperparameters()
+    return name in settings or name in hyperparameters(optimizer)
