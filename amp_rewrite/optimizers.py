@@ -6,7 +6,6 @@ from amp_rewrite.training.optimizers.clipping import (
     clip_by_global_norm,
     clip_by_norm,
     clip_by_value,
-    clip_with_norm,
     global_norm,
 )
 from amp_rewrite.training.optimizers.gradient_accumulation import Accumulation
@@ -31,7 +30,7 @@ from amp_rewrite.training.optimizers.rules.gradient_descent import (
 from amp_rewrite.training.optimizers.rules.keras import SGD, Lamb, RMSprop
 from amp_rewrite.training.optimizers.rules.lamb import LAMB, LAMBRule
 from amp_rewrite.training.optimizers.rules.momentum import Momentum, MomentumRule
-from amp_rewrite.training.optimizers.rules.rmsprop import CenteredRMSPropRule, RMSProp, RMSPropRule
+from amp_rewrite.training.optimizers.rules.rmsprop import RMSProp, RMSPropRule
 from amp_rewrite.training.optimizers.rules.tf1 import (
     AdadeltaOptimizer,
     AdagradOptimizer,
@@ -50,7 +49,6 @@ from amp_rewrite.training.optimizers.schedules import (
     Schedule,
     StepSchedule,
 )
-from amp_rewrite.training.optimizers.stored_states import Storage
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.optimizers.update_rule import UpdateInput, UpdateRule
 from amp_rewrite.training.optimizers.weight_average import WeightAverage
@@ -74,7 +72,6 @@ __all__ = [
     "AdamW",
     "AdamWOptimizer",
     "AdamWRule",
-    "CenteredRMSPropRule",
     "ConstantSchedule",
     "CosineSchedule",
     "ExponentialDecay",
@@ -103,7 +100,6 @@ __all__ = [
     "RMSprop",
     "Schedule",
     "StepSchedule",
-    "Storage",
     "TrainOp",
     "UpdateInput",
     "UpdateRule",
@@ -111,7 +107,6 @@ __all__ = [
     "clip_by_global_norm",
     "clip_by_norm",
     "clip_by_value",
-    "clip_with_norm",
     "get",
     "global_norm",
     "group",

@@ -75,9 +75,9 @@ RECORDS = (
 """Classes whose objects functions return: nobody calls them to make one."""
 
 HOOKS = (
-    *("UpdateRule.*", "*Rule.*", "UpdateInput.*", "LossScale.*", "*LossScale.applied"),
+    *("UpdateRule.*", "*Rule.*", "LossScale.*", "*LossScale.applied"),
     *("*LossScale.skipped", "*.factor", "Collective*", "OptimizerWrapper"),
-    *("*.apply_reduced", "*.apply_multiplied", "Shards.sharding", "Shards.fail"),
+    *("*.apply_reduced", "Shards.sharding", "Shards.fail"),
     *("RewriteOptions.check_names", "RewriteOptions.keeps_type"),
     *("RewriteResult.report_of_run", "*.member", "*.member_of"),
     *("*.batches_of", "Inspection.cause", "*.on_*", "*.fetches", "*.improved", "*.stayed"),

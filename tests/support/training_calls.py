@@ -171,7 +171,6 @@ OPTIMIZERS: dict[str, Callable[[], Call]] = {
     "group": two_steps,
     "clip_by_global_norm": lambda: (opt.clip_by_global_norm, {"gradients": gradients(), "clip_norm": 1.0}),
     "clip_by_norm": lambda: (opt.clip_by_norm, {"gradient": gradients()[0], "clip_norm": 1.0}),
-    "clip_with_norm": lambda: (opt.clip_with_norm, {"gradient": gradients()[0], "clip_norm": 1.0}),
     "clip_by_value": lambda: (opt.clip_by_value, {"gradient": gradients()[0], "clip_value_min": -1.0, "clip_value_max": 1.0}),
     "global_norm": lambda: (opt.global_norm, {"gradients": gradients()}),
     "minimize": lambda: (opt.Adam().minimize, {"loss": loss()}),

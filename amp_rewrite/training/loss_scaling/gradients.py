@@ -29,7 +29,6 @@ from amp_rewrite.training.optimizers.gradient import (
     with_values,
     wrap,
 )
-from amp_rewrite.training.optimizers.optimizer import Optimizer
 
 Pairs = list[tuple[Any, State]]
 
@@ -65,19 +64,6 @@ def unscaled(b: Builder, gradient: Raw, reciprocal: ir.Value) -> Raw:
     return with_values(gradient, result)
 
 
-def unscaled_times(b: Builder, gradient: Raw, factor: float) -> Raw:
-    """Return an unscaled gradient times a number above 0, in one product where possible."""
-    values = values_of(gradient)
-    node = values.producer() if is_unscaled(values) else None
-    if node is None:
-        return with_values(gradient, b.shaped_like(b.mul(values, factor), values))
-    scaled, reciprocal = node.inputs
-    assert scaled is not None, "a product has two operands"
-    assert reciprocal is not None, "a product has two operands"
-    product = b.mul(scaled, b.mul(reciprocal, factor))
-    return with_values(gradient, b.shaped_like(product, values))
-
-
 def without_repeated_indices(
     b: Builder, graph: TrainingGraph, pairs: Pairs, *, rows_only: bool
 ) -> Pairs:
@@ -92,37 +78,17 @@ def without_repeated_indices(
     return [(wrap(graph, g), variable) for g, (_, variable) in zip(raw, pairs, strict=True)]
 
 
-def multiplied_for(
-    inner: Optimizer, b: Builder, graph: TrainingGraph, pairs: Pairs
-) -> tuple[Pairs, float]:
-    """Return gradients times the number that an update multiplies them by, and this number.
-
-    It is 1 where something is done to the gradients between the two. Equal indices are summed
-    before, as they are without a loss scale, so that the sums are the same.
-    """
-    factor = inner.gradient_factor
-    gradients = [unwrap(gradient) for gradient, _ in pairs if gradient is not None]
-    if factor == 1 or not all(is_unscaled(values_of(gradient)) for gradient in gradients):
-        return pairs, 1.0
-    pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
-    raw = [None if g is None else unscaled_times(b, unwrap(g), factor) for g, _ in pairs]
-    return [(wrap(graph, g), v) for g, (_, v) in zip(raw, pairs, strict=True)], factor
-
-
 def is_check(node: ir.Node) -> bool:
     """Return whether a node decides whether gradients are finite by their norm."""
     return CHECK_KEY in node.metadata_props
 
 
-def finite_and_norm(
-    b: Builder, gradients: Sequence[Raw], factor: float = 1.0
-) -> tuple[ir.Value, ir.Value]:
+def finite_and_norm(b: Builder, gradients: Sequence[Raw]) -> tuple[ir.Value, ir.Value]:
     """Return whether all gradients are finite, and their global norm.
 
     The norm sqrt(sum_i |g_i|^2) is finite only if every element is: squares are not negative, so
     that nothing cancels. It is not finite either if the sum overflows, in float32 at a norm of
-    1.8e19 / factor: such a step counts as not finite too in other runtimes, and where it is clipped
-    by that norm. A session lets sums decide in its place; see `check_by_sums`.
+    1.8e19: such a step counts as not finite too.
 
     The norm that `clip_by_global_norm` has computed is used where there is one. Gradients that
     `clip_by_value` has limited count as they were before it; where a user's arithmetic may hide an
@@ -132,7 +98,6 @@ def finite_and_norm(
         b: Adds the nodes.
         gradients: At least one, in float32 or float64: unscaled, reduced over shards. Values of
             equal indices of a sparse one are summed first.
-        factor: What they are multiplied by, besides; the norm is that without it.
 
     Returns:
         bool, shape (); and the norm, shape (), in the widest type of the gradients.
@@ -141,7 +106,7 @@ def finite_and_norm(
     norm = known_norm(sources)
     if norm is None:
         raw = [merged(b, g, rows_only=True) for g in sources]
-        norm = global_norm_of(b, raw, factor)
+        norm = global_norm_of(b, raw)
         remember_norm(norm, raw)
     finite = _checked(b, norm)
     hidden = hidden_infinities(values_of(g) for g in sources)

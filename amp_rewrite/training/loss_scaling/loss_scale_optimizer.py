@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Self, Unpack
 
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.graph.metadata_keys import SCALED_KEY
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.training.loss_scaling.dynamic import DynamicLossScale
 from amp_rewrite.training.loss_scaling.get import get, restored, serialize
 from amp_rewrite.training.loss_scaling.gradients import (
-    Pairs,
     finite_and_norm,
-    multiplied_for,
     scaled_seed,
     unscaled,
     without_repeated_indices,
 )
-from amp_rewrite.training.loss_scaling.growing_form import GrowingForm, only_one
-from amp_rewrite.training.loss_scaling.loss_scale import LossScale, LossScaleState
+from amp_rewrite.training.loss_scaling.loss_scale import FixedLossScale, LossScale, LossScaleState
 from amp_rewrite.training.loss_scaling.scaling_optimizer import (
     ScalingOptimizer,
     builder_in,
@@ -122,10 +121,17 @@ class LossScaleOptimizer(ScalingOptimizer):
         """
         if isinstance(loss_scale, bool) and dynamic is None:
             loss_scale, dynamic = _DYNAMIC, loss_scale
-        form = GrowingForm(dynamic, initial_scale, dynamic_growth_steps)
-        named = form.is_asked_for or inner_optimizer is not None
-        wrapped = only_one(optimizer, inner_optimizer)
-        super().__init__(wrapped, conditional, clips=named)
+        if optimizer is not None and inner_optimizer is not None:
+            raise LossScaleValueError(
+                "two optimizers",
+                where="LossScaleOptimizer",
+                found="optimizer and inner_optimizer",
+                expected="one",
+            )
+        form = (dynamic, initial_scale, dynamic_growth_steps)
+        named = any(part is not None for part in (*form, inner_optimizer))
+        inner = inner_optimizer if optimizer is None else optimizer
+        super().__init__(inner, conditional, clips=named)
         if named and not (isinstance(loss_scale, str) and loss_scale == _DYNAMIC):
             raise LossScaleValueError(
                 "two ways to say the loss scale",
@@ -133,7 +139,7 @@ class LossScaleOptimizer(ScalingOptimizer):
                 found=f"loss_scale={loss_scale!r} beside arguments of TensorFlow 2.4's form",
                 remedy="pass dynamic, initial_scale and dynamic_growth_steps, or loss_scale",
             )
-        self._loss_scale = form.loss_scale() if named else check_scale(get(loss_scale))
+        self._loss_scale = _described(*form) if named else check_scale(get(loss_scale))
         self._name = None if name is None else check.optimizer_name(name)
 
     @property
@@ -251,22 +257,13 @@ class LossScaleOptimizer(ScalingOptimizer):
         b = builder_in(graph)
         losses = [ScaledLoss(self.loss_scale, self._values(graph))]
         inner = check_wrapped(self.inner_optimizer, clips=self.may_clip)
-        pairs, factor = multiplied_for(inner, b, graph, pairs)
         if not self.loss_scale.checks:
-            return always_applied(b, self._applied(pairs, global_step, name, factor), losses)
+            return always_applied(b, super().apply_reduced(pairs, global_step, name), losses)
         pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
-        finite, norm = finite_and_norm(b, [unwrap(g) for g, _ in pairs if g is not None], factor)
+        finite, norm = finite_and_norm(b, [unwrap(g) for g, _ in pairs if g is not None])
         finite.name = graph.free_name("grads_finite")
-        op = self._applied(pairs, global_step, name, factor)
+        op = super().apply_reduced(pairs, global_step, name)
         return skipped_unless_finite(b, op, losses, finite, norm, self.conditional)
-
-    def _applied(
-        self, pairs: Pairs, global_step: Variable | None, name: str | None, factor: float
-    ) -> TrainOp:
-        """Let the inner optimizer apply what `multiplied_for` returned."""
-        if factor == 1:
-            return super().apply_reduced(pairs, global_step, name)
-        return self.inner_optimizer.apply_multiplied(pairs, global_step, name, factor)
 
     def get_gradients(self, loss: Loss, params: Iterable[Variable]) -> list[Any]:
         """Return unscaled gradients; a `get_gradients` of a user's own gets the scaled loss."""
@@ -327,6 +324,29 @@ class LossScaleOptimizer(ScalingOptimizer):
 
     def _values(self, graph: TrainingGraph) -> LossScaleState:
         return present_state(builder_in(graph), graph, self.loss_scale)
+
+
+def _described(
+    dynamic: bool | None, initial_scale: float | None, growth_steps: int | None
+) -> LossScale:
+    """Return the loss scale that the arguments of TensorFlow 2.4 to Keras 3 describe."""
+    refused = partial(LossScaleValueError, where="LossScaleOptimizer")
+    if dynamic is not None and not isinstance(dynamic, bool):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+        raise refused("dynamic must be True or False", found=repr(dynamic))
+    if dynamic is not False:
+        given = {"initial_loss_scale": initial_scale, "increment_period": growth_steps}
+        options: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+        return DynamicLossScale(**options)
+    if initial_scale is None:
+        raise refused(
+            "initial_scale must be given if dynamic is False",
+            remedy="pass initial_scale=1024, for example",
+        )
+    if growth_steps is not None:
+        raise refused(
+            "dynamic_growth_steps must be None if dynamic is False", found=repr(growth_steps)
+        )
+    return FixedLossScale(initial_scale)
 
 
 MixedPrecisionLossScaleOptimizer = LossScaleOptimizer

@@ -29,7 +29,9 @@ class ScalingOptimizer(OptimizerWrapper):
     _scales_argument: ClassVar[str]
     """The argument of the constructor that is the loss scale, or are the loss scales."""
 
-    def __init__(self, optimizer: Optimizer, conditional: str, *, clips: bool = False) -> None:
+    def __init__(
+        self, optimizer: Optimizer | None, conditional: str, *, clips: bool = False
+    ) -> None:
         """Wrap an optimizer; see `LossScaleOptimizer`.
 
         Args:

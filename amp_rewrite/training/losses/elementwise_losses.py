@@ -142,19 +142,14 @@ def huber(
     a (|e| - a / 2) with a = min(|e|, delta), which squares nothing that is large.
 
     Args:
-        model: What `amp_rewrite.load` returned.
+        model: See `mean_squared_error`; so for what is not said here.
         predictions: Floating-point.
-        labels: The same shape, any type; a name that the model does not have becomes an input of
-            the type of the predictions.
+        labels: The same shape.
         delta: From which error on the loss grows in proportion to it; above 0.
-        reduction: "mean", "sum" or "none", which keeps the shape.
-
-    Returns:
-        The loss, called "loss" if that name is free: shape (), at least float32, unless the
-        reduction is "none".
+        reduction: "mean", "sum" or "none".
 
     Raises:
-        LossError: The predictions are not floating-point, shapes differ, or delta is not positive.
+        LossError: What `mean_squared_error` raises; or delta is not positive.
         UnknownValueError: The model has no value called `predictions`.
     """
     expected, largest = "a number above 0", sys.float_info.max

@@ -28,7 +28,7 @@ from amp_rewrite.training.optimizers.gradient import (
 )
 from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE, LearningRate
 from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable
-from amp_rewrite.training.optimizers.stored_states import Storage, StoredStates
+from amp_rewrite.training.optimizers.stored_states import StoredStates
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.optimizers.update_rule import (
     SharedInput,
@@ -51,7 +51,6 @@ class StepUpdates:
         counter: The state that counts the steps.
         updates: State name -> next value.
         rate: The learning rate of this step: float32, shape ().
-        factor: What gradients are multiplied by.
     """
 
     def __init__(
@@ -63,17 +62,16 @@ class StepUpdates:
         *,
         scope: str,
         global_step: Variable | None,
-        factor: float,
-        storage: Storage,
+        rounding: str,
     ) -> None:
-        """Add what all variables share; see `Optimizer.apply_multiplied`."""
-        self.graph, self.factor = graph, factor
+        """Add what all variables share; see `Optimizer.apply_gradients`."""
+        self.graph = graph
         self.counter = _counter(graph, global_step)  # its caller has checked it
         self.updates: dict[str, ir.Value] = {}
         self._rule, self._states = rule, states
         self._b = graph.scoped(scope, Part.UPDATE)
         self._shared: dict[ir.DataType, Any] = {}
-        self._stored = StoredStates(self._b, graph, states, storage, self.counter.value)
+        self._stored = StoredStates(self._b, states, rounding, self.counter.value)
         self._functions = UpdateFunctions(rule, states.optimizer, self._b)
         self.rate = rate.add_to(graph, self._b, self.counter)
         initial = rule.initial_others()
@@ -100,14 +98,12 @@ class StepUpdates:
         raw = merged(b, unwrap(gradient), rows_only=rule.touches_rows_only)
         rows = raw.indices if isinstance(raw, IndexedSlices) else None
         values = b.cast(values_of(raw), dtype)
-        present = [state.read() if rows is None else state.rows_read(rows) for state in stored]
-        tensors = UpdateInput(b, present[0], values, variable, self.factor)
+        present = [state.read(rows) for state in stored]
+        tensors = UpdateInput(b, present[0], values, variable)
         shared = self._shared_of(dtype)
         value, new = self._functions.call(tensors, shared, rule.slots(*present[1:]))
         for state, result in zip(stored, (value, *new), strict=True):
-            self.updates |= (
-                state.written(result) if rows is None else state.rows_written(result, rows)
-            )
+            self.updates |= state.written(result, rows)
         self.updates[variable.name] = constrained(variable, self.updates[variable.name])
 
     def finish(self) -> None:
@@ -163,11 +159,10 @@ def _unknown_counter(graph: TrainingGraph, name: str) -> OptimizerValueError:
     values = graph.source.graph.initializers.values()
     whole = [v for v in values if v.dtype is not None and v.dtype.is_integer()]
     names = sorted({OWN_COUNTER, *(str(v.name) for v in whole if dims(v) == ())})
-    close = get_close_matches(name, names, n=1)
     return OptimizerValueError(
         "the model has no counter of this name",
         where=name,
-        expected=repr(close[0]) if close else " or ".join(map(repr, names)),
+        expected=" or ".join(map(repr, get_close_matches(name, names, n=1) or names)),
         remedy=f"set `optimizer.iterations = {name!r}` for a new counter",
     )
 
@@ -316,9 +311,7 @@ def _graph(pairs: Sequence[tuple[Any, Any]]) -> TrainingGraph:
     )
 
 
-def norm_before_clipping(
-    graph: TrainingGraph, gradients: Sequence[Raw], factor: float = 1.0
-) -> ir.Value:
+def norm_before_clipping(graph: TrainingGraph, gradients: Sequence[Raw]) -> ir.Value:
     """Return the global norm of gradients before clipping.
 
     Of gradients that `clip_by_norm` has limited, or a user's arithmetic changed, it is that of the
@@ -330,7 +323,7 @@ def norm_before_clipping(
         return norm
     b = graph.scoped(clipping.SCOPE, Part.CLIP)
     raw = [merged(b, g, rows_only=True) for g in sources]
-    return clipping.global_norm_of(b, raw, factor)
+    return clipping.global_norm_of(b, raw)
 
 
 def train_op(step: StepUpdates, gradients: Sequence[Any]) -> TrainOp:
@@ -344,7 +337,7 @@ def train_op(step: StepUpdates, gradients: Sequence[Any]) -> TrainOp:
     graph, loss = step.graph, step.graph.loss
     raw = [unwrap(g) for g in gradients if g is not None]
     fetches = {
-        "gradient_norm": norm_before_clipping(graph, raw, step.factor),
+        "gradient_norm": norm_before_clipping(graph, raw),
         LEARNING_RATE: step.rate,
         "global_step": step.updates[step.counter.name],
     }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar, Self, Unpack
 
-from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.optimizers import argument_checks as check
@@ -23,13 +23,13 @@ from amp_rewrite.training.optimizers.apply_updates import (
 from amp_rewrite.training.optimizers.clipping import LIMITS, Clipping, check_limits, clip
 from amp_rewrite.training.optimizers.compute_gradients import (
     Loss,
-    barrier,
     check_float,
     check_grad_loss,
     check_loss,
     raw_gradients,
 )
 from amp_rewrite.training.optimizers.config import (
+    ELSEWHERE,
     NAMES,
     SETTINGS,
     KerasSettings,
@@ -39,7 +39,7 @@ from amp_rewrite.training.optimizers.config import (
 from amp_rewrite.training.optimizers.gradient import Gradient, wrap
 from amp_rewrite.training.optimizers.gradient_options import (
     GradientOptions,
-    is_gated,
+    check_options,
     options_by_position,
 )
 from amp_rewrite.training.optimizers.learning_rate import (
@@ -50,15 +50,12 @@ from amp_rewrite.training.optimizers.learning_rate import (
 )
 from amp_rewrite.training.optimizers.moving_average import Average, averaged
 from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable, VarList
-from amp_rewrite.training.optimizers.stored_states import NEAREST, Storage
+from amp_rewrite.training.optimizers.stored_states import NEAREST, ROUNDINGS
 from amp_rewrite.training.optimizers.train_op import TrainOp
-from amp_rewrite.training.optimizers.update_rule import Hyperparameter, NoRule, UpdateRule
+from amp_rewrite.training.optimizers.update_rule import UpdateRule
 
-KEYWORDS = (*LIMITS, "rounding", "slot_dtype")
+KEYWORDS = (*LIMITS, "rounding")
 """What every optimizer takes by keyword, and a step is made of."""
-
-_ELSEWHERE = {"eps": "epsilon", "betas": "beta1"}
-"""What PyTorch calls a hyperparameter -> its name here."""
 
 
 class BasicOptimizer:
@@ -86,7 +83,6 @@ class BasicOptimizer:
         rule: UpdateRule | None = None,
         learning_rate: Rate = 0.01,
         rounding: str = NEAREST,
-        slot_dtype: str = FLOAT32.name,
         **options: Any,
     ) -> None:
         """Name the optimizer and give it a rule; children have hyperparameters in front.
@@ -98,8 +94,7 @@ class BasicOptimizer:
             rule: The rule; without one, gradients can be computed but not applied.
             learning_rate: A number of at least 0, or a schedule.
             rounding: How float16 and bfloat16 variables are rounded: "nearest", "stochastic" or
-                "compensated"; see `Storage`.
-            slot_dtype: What slots are stored in: "float32", "bfloat16" or "float16"; see `Storage`.
+                "compensated"; see `ROUNDINGS`.
             **options: See `Clipping`; and Keras's, see `KerasSettings`, and its spelling of the
                 hyperparameters (`beta_1`, `beta_2`, `rho`, `nesterov`).
 
@@ -110,15 +105,13 @@ class BasicOptimizer:
         check.optimizer_name(name)
         self._built = False
         self.use_locking = use_locking
-        own_rule = NoRule(owner=type(self).__name__) if rule is None else rule
-        self.rule = renamed(name, own_rule, options)
+        self.rule = renamed(name, UpdateRule() if rule is None else rule, options)
         settings = take_settings(name, options)
         self.use_ema, self.ema_momentum = settings.use_ema, settings.ema_momentum
         self.gradient_accumulation_steps = settings.gradient_accumulation_steps
         limits = check_limits(name, Clipping(**options))
         self.clipnorm, self.clipvalue, self.global_clipnorm = limits
-        storage = Storage(rounding, slot_dtype)
-        self.rounding, self.slot_dtype = storage.rounding, storage.slot_dtype
+        self.rounding = rounding
         self._rate = LearningRate(name, learning_rate)
         self._states = OptimizerStates(name)
         self._counter: State | None = None
@@ -133,29 +126,49 @@ class BasicOptimizer:
             OptimizerValueError: A step is built, which would not change; or the name is that of a
                 hyperparameter with a slip, or as it is called elsewhere.
         """
-        name = _ours(type(self), name)
-        meant = None if hasattr(type(self), name) else _meant(type(self), name)
+        name = self._ours(name)
+        meant = None if hasattr(type(self), name) else self._meant(name)
         if meant is not None:
             raise OptimizerValueError(
                 f"{type(self).__name__} has no hyperparameter of this name",
                 where=name,
                 expected=repr(meant),
             )
-        if vars(self).get("_built") and is_part(type(self), name):
+        if vars(self).get("_built") and is_part(self, name):
             raise OptimizerValueError(
                 f"{name} is part of the step, which has been built",
                 where=self.name,
                 remedy="set it before gradients are applied, or make another optimizer; only the "
                 "learning rate can change between steps",
             )
+        if not hasattr(type(self), name) and name in hyperparameters(self):
+            name, value = "rule", replace(self.rule, **{name: value})
         super().__setattr__(name, self._checked(name, value))
 
     def __getattr__(self, name: str) -> Any:
-        """Return a hyperparameter by the name that Keras has for it."""
-        ours = _ours(type(self), name)
-        if ours == name:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self, ours)
+        """Return a hyperparameter of the rule, by its name or by the one that Keras has for it."""
+        ours = self._ours(name)
+        if ours in hyperparameters(self):
+            return getattr(self.rule, ours)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        """Return the names of all attributes, the hyperparameters among them."""
+        return sorted({*super().__dir__(), *hyperparameters(self)})
+
+    def _ours(self, name: str) -> str:
+        """Return the hyperparameter that Keras has under a name, or the name."""
+        own = hyperparameters(self)
+        ours = NAMES.get(name)
+        return name if ours is None or name in own or ours not in own else ours
+
+    def _meant(self, name: str) -> str | None:
+        """Return the hyperparameter that a name denotes which the optimizer lacks, or None."""
+        parts = {n.replace("_", ""): n for n in (*KEYWORDS, *SETTINGS, *hyperparameters(self))}
+        if name in parts.values():
+            return None
+        meant = ELSEWHERE.get(name, name).split()[0]
+        return parts.get(meant.replace("_", "").lower())
 
     def _checked(self, name: str, value: Any) -> Any:
         """Return the value of an attribute, which the constructor would take too.
@@ -167,8 +180,8 @@ class BasicOptimizer:
         if name in LIMITS and "_states" in vars(self):
             others = {key: vars(self).get(key) for key in LIMITS}
             check_limits(self.name, Clipping(**{**others, name: value}))
-        elif name in ("rounding", "slot_dtype"):
-            Storage(**{name: value})
+        elif name == "rounding":
+            arguments.one_of(name, value, ROUNDINGS, error=OptimizerValueError)
         elif name in SETTINGS:
             KerasSettings(**{name: value})
         elif name == "rule" and not isinstance(value, UpdateRule):
@@ -252,8 +265,7 @@ class BasicOptimizer:
                 is not frozen (`amp_rewrite.frozen`). Any other value of the model, an input too,
                 has a gradient as well, which `apply_gradients` refuses.
             grad_loss: The gradient of what comes behind the loss, in its shape, in place of ones.
-            **options: TensorFlow's, behind `var_list` or by name: `gate_gradients` is GATE_NONE,
-                GATE_OP or GATE_GRAPH, see the class; others are without effect.
+            **options: TensorFlow's, behind `var_list` or by name; they are without effect.
 
         Returns:
             (gradient, variable) for each variable: the gradient is a GraphValue, IndexedSlices
@@ -266,15 +278,13 @@ class BasicOptimizer:
             OptimizerValueError: An argument is impossible, there is no variable, or the loss or a
                 variable is not floating-point.
         """
-        gated = is_gated(options)
+        check_options(options)
         value = check_loss(loss)
         graph = self._states.graph = value.graph
         check_float("loss", value.name, value.dtype)
         variables = var_lists.chosen(graph, value, var_list)
         seed = check_grad_loss(value, grad_loss)
         gradients = raw_gradients(graph, value, variables, seed)
-        if gated:
-            gradients = barrier(graph.builder, gradients)
         return [(wrap(graph, g), v) for g, v in zip(gradients, variables, strict=True)]
 
     def reduce_gradients(
@@ -290,23 +300,6 @@ class BasicOptimizer:
         name: str | None = None,
     ) -> TrainOp:
         """Do what `apply_gradients` does, with gradients that `reduce_gradients` returned."""
-        return self.apply_multiplied(grads_and_vars, global_step, name, 1.0)
-
-    def apply_multiplied(
-        self,
-        grads_and_vars: Iterable[tuple[Gradient, Variable]],
-        global_step: Variable | None,
-        name: str | None,
-        factor: float,
-    ) -> TrainOp:
-        """Do what `apply_reduced` does, with gradients that are multiplied by a number.
-
-        Args:
-            grads_and_vars: See `apply_gradients`.
-            global_step: See `apply_gradients`.
-            name: See `apply_gradients`.
-            factor: 1 or `gradient_factor`.
-        """
         plain = name is None or (isinstance(name, str) and not name)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         scope = self._states.optimizer if plain else check.label("the step", name)
         graph, pairs = check_pairs(grads_and_vars)
@@ -322,8 +315,7 @@ class BasicOptimizer:
             graph,
             scope=scope,
             global_step=counter,
-            factor=factor,
-            storage=Storage(self.rounding, self.slot_dtype),
+            rounding=self.rounding,
         )
         self._counter = step.counter
         self._built = True
@@ -446,25 +438,13 @@ class BasicOptimizer:
         return own if counter is None or elsewhere else [counter, *own]
 
 
-def is_part(kind: type[BasicOptimizer], name: str) -> bool:
-    """Return whether an attribute of a class of optimizers is built into steps."""
-    part = name == "rule" or name in KEYWORDS or name in SETTINGS
-    return part or isinstance(getattr(kind, name, None), Hyperparameter)
+def hyperparameters(optimizer: BasicOptimizer) -> set[str]:
+    """Return the names of the fields of an optimizer's rule; a wrapper has none of its own."""
+    rule = vars(optimizer).get("rule")
+    return set() if rule is None else {entry.name for entry in fields(rule)}
 
 
-def _ours(kind: type[BasicOptimizer], name: str) -> str:
-    """Return the hyperparameter that Keras has under a name, or the name."""
-    ours = NAMES.get(name)
-    if ours is None or hasattr(kind, name) or not hasattr(kind, ours):
-        return name
-    return ours
-
-
-def _meant(kind: type[BasicOptimizer], name: str) -> str | None:
-    """Return the hyperparameter that a name denotes which a class of optimizers lacks, or None."""
-    parts = (*KEYWORDS, *SETTINGS, *dir(kind))
-    names = {n.replace("_", ""): n for n in parts if is_part(kind, n)}
-    if name in names.values():
-        return None
-    meant = _ELSEWHERE.get(name, name)
-    return names.get(meant.replace("_", "").lower())
+def is_part(optimizer: BasicOptimizer, name: str) -> bool:
+    """Return whether an attribute of an optimizer is built into steps."""
+    settings = ("rule", *KEYWORDS, *SETTINGS)
+    return name in settings or name in hyperparameters(optimizer)

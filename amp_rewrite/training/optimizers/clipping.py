@@ -20,6 +20,7 @@ from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.grad.rule import IndexedSlices
 from amp_rewrite.training.graph.training_graph import GraphValue, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.config import ELSEWHERE
 from amp_rewrite.training.optimizers.gradient import (
     Gradient,
     Raw,
@@ -50,22 +51,11 @@ LIMITS = tuple(Clipping.__annotations__)
 """The arguments by which an optimizer clips."""
 
 
-_ELSEWHERE = {
-    "lr": "learning_rate",
-    "eps": "epsilon",
-    "betas": "beta1 and beta2",
-    "rho": "decay",
-    "nesterov": "use_nesterov",
-    "max_grad_norm": "global_clipnorm",
-}
-"""What PyTorch and Keras call an argument -> its name here."""
-
-
 def check_limits(optimizer: str, given: Clipping) -> list[float | None]:
     """Return the limits that an optimizer was given, in the order of `LIMITS`."""
     unknown = set(given) - set(LIMITS)
     if unknown:
-        meant = [f"{key} is called {_ELSEWHERE[key]} here" for key in unknown & _ELSEWHERE.keys()]
+        meant = [f"{key} is called {ELSEWHERE[key]} here" for key in unknown & ELSEWHERE.keys()]
         raise OptimizerTypeError(
             "unknown argument",
             where=optimizer,
@@ -162,16 +152,9 @@ def clip_by_norm(gradient: Gradient, clip_norm: float, axes: Sequence[int] | Non
     Raises:
         OptimizerValueError: `clip_norm` is not positive, or axes are given for IndexedSlices.
     """
-    return clip_with_norm(gradient, clip_norm, axes)[0]
-
-
-def clip_with_norm(
-    gradient: Gradient, clip_norm: float, axes: Sequence[int] | None = None
-) -> tuple[Any, GraphValue | None]:
-    """Do what `clip_by_norm` does; return the norm before clipping as well, None for None."""
     limit = check.number("clip_norm", clip_norm, above=True)
     if gradient is None:
-        return None, None
+        return None
     graph = _graph([gradient])
     b = graph.scoped(SCOPE, Part.CLIP)
     raw = _summed(b, gradient)
@@ -182,7 +165,7 @@ def clip_with_norm(
     squares = b.reduce("ReduceSumSquare", values, axes, keepdims=axes is not None)
     norm = b.sqrt(squares)
     scale = b.div(limit, b.maximum(norm, limit))
-    return wrap(graph, _map(b, raw, lambda v: _times(b, v, scale))), GraphValue(graph, norm)
+    return wrap(graph, _map(b, raw, lambda v: _times(b, v, scale)))
 
 
 def _axes(axes: object) -> list[int] | None:
@@ -248,14 +231,8 @@ def global_norm(gradients: Iterable[Gradient]) -> GraphValue:
     return GraphValue(graph, global_norm_of(b, raw))
 
 
-def global_norm_of(b: Builder, gradients: Sequence[Raw], factor: float = 1.0) -> ir.Value:
-    """Return the global norm of at least one gradient whose indices do not repeat.
-
-    Args:
-        b: Adds the nodes.
-        gradients: The gradients times `factor`.
-        factor: Above 0.
-    """
+def global_norm_of(b: Builder, gradients: Sequence[Raw]) -> ir.Value:
+    """Return the global norm of at least one gradient whose indices do not repeat."""
     squares = [
         b.reduce("ReduceSumSquare", b.at_least_float32(values_of(g)), None, keepdims=False)
         for g in gradients
@@ -263,7 +240,6 @@ def global_norm_of(b: Builder, gradients: Sequence[Raw], factor: float = 1.0) ->
     widest = max((b.type_of(s) for s in squares), key=lambda t: t.itemsize)
     wide = [b.cast(s, widest) for s in squares]
     norm = b.sqrt(wide[0] if len(wide) == 1 else b.op("Sum", *wide))
-    norm = norm if factor == 1 else b.div(norm, factor)
     norm.meta[NORM_OF_KEY] = frozenset(values_of(g) for g in gradients)
     return norm
 

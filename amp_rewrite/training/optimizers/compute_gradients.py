@@ -11,7 +11,6 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import differ
 from amp_rewrite.training.grad.rule import IndexedSlices
 from amp_rewrite.training.grad.walk import gradients
@@ -184,33 +183,3 @@ def _ones(graph: TrainingGraph, loss: ir.Value) -> ir.Value:
     )
     graph.model.graph.register_initializer(ones)
     return ones
-
-
-def barrier(b: Builder, raw: Sequence[Raw | None]) -> list[Raw | None]:
-    """Return the gradients such that each depends on all of its element type.
-
-    They pass through a sequence: SequenceConstruct cannot run before all of them are there, and
-    whatever uses one comes behind it. That costs two copies of every gradient.
-    """
-    tensors = [v for g in raw if g is not None for v in _parts(g)]
-    passed: dict[ir.Value, ir.Value] = {}
-    for dtype in dict.fromkeys(b.type_of(v) for v in tensors):
-        same = list(dict.fromkeys(v for v in tensors if b.type_of(v) is dtype))
-        sequence = b.op("SequenceConstruct", *same)
-        for index, tensor in enumerate(same):
-            out = b.op("SequenceAt", sequence, b.constant(index))
-            out.type = ir.TensorType(dtype)
-            passed[tensor] = b.shaped_like(out, tensor)
-    return [_through(g, passed) for g in raw]
-
-
-def _parts(gradient: Raw) -> Sequence[ir.Value]:
-    """Return the tensors that carry a gradient; the shape of a table is not a gradient."""
-    return gradient[:2] if isinstance(gradient, IndexedSlices) else (gradient,)
-
-
-def _through(gradient: Raw | None, passed: dict[ir.Value, ir.Value]) -> Raw | None:
-    if isinstance(gradient, IndexedSlices):
-        values, indices = passed[gradient.values], passed[gradient.indices]
-        return IndexedSlices(values, indices, gradient.dense_shape)
-    return None if gradient is None else passed[gradient]

@@ -112,6 +112,14 @@ def restore(kind: type[Any], config: Any, custom_objects: Mapping[str, type[Any]
 NAMES = {"beta_1": "beta1", "beta_2": "beta2", "rho": "decay", "nesterov": "use_nesterov"}
 """Keras's name of a hyperparameter -> the name here; `rho` of Adadelta is the same in both."""
 
+ELSEWHERE = {
+    "lr": "learning_rate",
+    "eps": "epsilon",
+    "betas": "beta1 and beta2",
+    "max_grad_norm": "global_clipnorm",
+}
+"""What PyTorch calls an argument -> its name here."""
+
 _DEFAULT_MOMENTUM = 0.99
 
 _INSTEAD = {

@@ -246,40 +246,16 @@ def _either(
     op: TrainOp,
 ) -> dict[str, ir.Value]:
     """Return each value after this batch: `applied` if it is the last one, else `waiting`."""
-    joined: dict[str, ir.Value] = {}
-    if mode == "select":
-        joined = {
-            name: choice
-            for name, value in applied.items()
-            if (choice := _joined(b, boundary, value, waiting[name])) is not None
-        }
     changed = set(op.updates.values())
-    results = conditional(
+    return conditional(
         b,
         boundary,
-        {name: value for name, value in applied.items() if name not in joined},
+        applied,
         waiting,
         mode,
         keep={*waiting.values(), *(v for v in op.fetches.values() if v not in changed)},
         movable=lambda node: part_of(node) in _MOVABLE,
     )
-    return {**results, **joined}
-
-
-def _joined(
-    b: Builder, boundary: ir.Value, applied: ir.Value, waiting: ir.Value
-) -> ir.Value | None:
-    """Return one choice in place of two, where what a skipped update leaves is what waits."""
-    node = applied.producer()
-    if node is None or node.op_type != "Where" or node.inputs[2] is not waiting:
-        return None
-    finite, value, _ = node.inputs
-    assert finite is not None, "a choice has a condition"
-    assert value is not None, "a choice has a value"
-    if b.type_of(finite) is not ir.DataType.BOOL or b.rank(finite) != 0:
-        return None
-    both = b.where(b.logical_and(boundary, finite), value, waiting)
-    return b.shaped_like(both, waiting)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class GradientOptions(TypedDict, total=False):
     """TensorFlow's options of a backward pass; `minimize` and wrappers hand them on unread."""
 
     gate_gradients: int
-    """GATE_NONE, GATE_OP or GATE_GRAPH; see `Optimizer`."""
+    """GATE_NONE, GATE_OP or GATE_GRAPH. Without effect; see `Optimizer`."""
     aggregation_method: int | None
     """A number of TensorFlow's AggregationMethod. Gradients that meet are added by one Sum in the
     widest of their types, whatever it is."""
@@ -32,8 +32,8 @@ class GradientOptions(TypedDict, total=False):
 _DEFAULTS = (GATE_OP, None, False)
 
 
-def is_gated(options: GradientOptions) -> bool:
-    """Return whether all gradients of a backward pass are to be available before any is used."""
+def check_options(options: GradientOptions) -> None:
+    """Refuse options of a backward pass that TensorFlow refuses."""
     gate = options.get("gate_gradients", GATE_OP)
     if not isinstance(gate, int) or gate not in (GATE_NONE, GATE_OP, GATE_GRAPH):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptimizerValueError(
@@ -46,7 +46,6 @@ def is_gated(options: GradientOptions) -> bool:
             f"Invalid aggregation_method specified {method}",
             expected=" or ".join(map(str, _AGGREGATION)),
         )
-    return gate == GATE_GRAPH
 
 
 def options_by_position(method: Callable[P, R]) -> Callable[P, R]:

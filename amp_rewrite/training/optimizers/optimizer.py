@@ -35,9 +35,8 @@ class Optimizer(BasicOptimizer):
     it call.
 
     In a dataflow graph every node reads the state as it was before the step, and the updates are
-    outputs of their own; no gradient can see a variable that is updated already. GATE_NONE and
-    GATE_OP therefore need no extra nodes and are the same. GATE_GRAPH makes every gradient
-    available before any is used, by a barrier of nodes through which all of them pass.
+    outputs of their own; no gradient can see a variable that is updated already. What
+    `gate_gradients` asks for is therefore given, without a node for it.
 
     Attributes:
         rule: How one step changes a variable. It and the limits cannot be set any more when
@@ -46,24 +45,11 @@ class Optimizer(BasicOptimizer):
         clipnorm: See `Clipping`; so for the next two.
         clipvalue: See `Clipping`.
         global_clipnorm: See `Clipping`.
-        rounding: See `Storage`.
-        slot_dtype: See `Storage`.
+        rounding: See `ROUNDINGS`.
         use_ema: See `KerasSettings`; so for the next two.
         ema_momentum: See `KerasSettings`.
         gradient_accumulation_steps: See `KerasSettings`.
     """
-
-    @property
-    def gradient_factor(self) -> float:
-        """The number above 0 that gradients are multiplied by before anything else.
-
-        See `UpdateRule.gradient_factor`. It is 1 if something else comes first: clipping, or a
-        method that a child or an instance has in place of one here.
-        """
-        limits = (self.clipnorm, self.clipvalue, self.global_clipnorm)
-        clips = any(limit is not None for limit in limits)
-        own = overrides(self, "apply_gradients") or overrides(self, "apply_reduced")
-        return 1.0 if clips or own else self.rule.gradient_factor
 
     def get_name(self) -> str:
         """Return the optimizer's name."""

@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self, cast
 
-import numpy as np
-
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.selection import Selection, selected
 from amp_rewrite.training.graph.training_graph import State
@@ -20,7 +18,7 @@ from amp_rewrite.training.optimizers.gradient import Gradient
 from amp_rewrite.training.optimizers.group import SHARED, merged
 from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE, Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
-from amp_rewrite.training.optimizers.slots import Variable, assign_all
+from amp_rewrite.training.optimizers.slots import Variable
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper
 
@@ -153,7 +151,7 @@ class ParameterGroups(OptimizerWrapper):
         Raises:
             OptimizerValueError: It is a hyperparameter.
         """
-        if not name.startswith("_") and is_part(type(self.inner_optimizer), name):
+        if not name.startswith("_") and is_part(self.inner_optimizer, name):
             raise OptimizerValueError(
                 f"{name} of groups cannot be set at once",
                 where=self.get_name(),
@@ -258,14 +256,6 @@ class ParameterGroups(OptimizerWrapper):
         counter = self.iterations
         own = [s for member in self._distinct() for s in member.weights if s is not counter]
         return own if counter is None else [counter, *own]
-
-    def get_weights(self) -> list[np.ndarray]:
-        """See `Optimizer.get_weights`."""
-        return [np.array(state.read()) for state in self.weights]
-
-    def set_weights(self, weights: Sequence[Any]) -> None:
-        """See `Optimizer.set_weights`."""
-        assign_all(self.name, self.weights, weights)
 
     def get_config(self) -> dict[str, Any]:
         """Return what `from_config` makes groups like these from.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.checked_fields import Checked, checked
 from amp_rewrite.training.optimizers.config import (
     arguments,
     class_of,
@@ -28,13 +29,13 @@ from amp_rewrite.training.optimizers.config import (
 )
 
 
-class Schedule(ABC):
+class Schedule(Checked, ABC):
     """The learning rate as a function of the number of steps done."""
 
     @property
-    @abstractmethod
     def base(self) -> float:
-        """The learning rate that the factor multiplies."""
+        """The learning rate that the factor multiplies: the first field."""
+        return getattr(self, fields(self)[0].name)  # pyright: ignore[reportArgumentType] children are dataclasses
 
     @abstractmethod
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
@@ -50,7 +51,7 @@ class Schedule(ABC):
 
     def get_config(self) -> dict[str, Any]:
         """Return what `from_config` makes this schedule from."""
-        return {"class_name": type(self).__name__, **asdict(self)}  # pyright: ignore[reportArgumentType] children are dataclasses
+        return {"class_name": type(self).__name__, **asdict(self)}  # pyright: ignore[reportArgumentType]
 
     @classmethod
     def from_config(
@@ -77,16 +78,7 @@ class Schedule(ABC):
 class ConstantSchedule(Schedule):
     """The same rate at every step."""
 
-    learning_rate: float
-
-    def __post_init__(self) -> None:
-        """Check the rate."""
-        check.number("learning_rate", self.learning_rate)
-
-    @property
-    def base(self) -> float:
-        """The learning rate."""
-        return self.learning_rate
+    learning_rate: float = checked(check.number)
 
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
         """Return 1."""
@@ -98,20 +90,9 @@ class ConstantSchedule(Schedule):
 class StepSchedule(Schedule):
     """learning_rate * decay_rate ^ floor(step / decay_steps)."""
 
-    learning_rate: float
-    decay_steps: int
-    decay_rate: float = 0.1
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        check.number("learning_rate", self.learning_rate)
-        check.number("decay_steps", self.decay_steps, low=1)
-        check.number("decay_rate", self.decay_rate, above=True)
-
-    @property
-    def base(self) -> float:
-        """The learning rate of the first steps."""
-        return self.learning_rate
+    learning_rate: float = checked(check.number)
+    decay_steps: float = checked(check.number, low=1)
+    decay_rate: float = checked(check.number, default=0.1, above=True)
 
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
         """Return decay_rate ^ floor(step / decay_steps)."""
@@ -128,20 +109,9 @@ class CosineSchedule(Schedule):
     https://arxiv.org/abs/1608.03983).
     """
 
-    learning_rate: float
-    decay_steps: int
-    alpha: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        check.number("learning_rate", self.learning_rate)
-        check.number("decay_steps", self.decay_steps, low=1)
-        check.number("alpha", self.alpha)
-
-    @property
-    def base(self) -> float:
-        """The learning rate of the first step."""
-        return self.learning_rate
+    learning_rate: float = checked(check.number)
+    decay_steps: float = checked(check.number, low=1)
+    alpha: float = checked(check.number, default=0.0)
 
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
         """Return alpha + (1 - alpha) * (1 + cos(pi * done)) / 2."""
@@ -207,23 +177,11 @@ class ExponentialDecay(Schedule):
     and tf.compat.v1.train.exponential_decay.
     """
 
-    initial_learning_rate: float
-    decay_steps: float
-    decay_rate: float
-    staircase: bool = False
+    initial_learning_rate: float = checked(check.number)
+    decay_steps: float = checked(check.number, above=True)
+    decay_rate: float = checked(check.number, above=True)
+    staircase: bool = checked(check.flag, default=False)
     name: str | None = None
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        check.number("initial_learning_rate", self.initial_learning_rate)
-        check.number("decay_steps", self.decay_steps, above=True)
-        check.number("decay_rate", self.decay_rate, above=True)
-        check.flag("staircase", self.staircase)
-
-    @property
-    def base(self) -> float:
-        """The learning rate of the first step."""
-        return self.initial_learning_rate
 
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
         """Return decay_rate ^ (step / decay_steps)."""
@@ -240,25 +198,12 @@ class PolynomialDecay(Schedule):
     (https://keras.io/api/optimizers/learning_rate_schedules/polynomial_decay/).
     """
 
-    initial_learning_rate: float
-    decay_steps: float
-    end_learning_rate: float = 0.0001
-    power: float = 1.0
-    cycle: bool = False
+    initial_learning_rate: float = checked(check.number, above=True)
+    decay_steps: float = checked(check.number, above=True)
+    end_learning_rate: float = checked(check.number, default=0.0001)
+    power: float = checked(check.number, default=1.0)
+    cycle: bool = checked(check.flag, default=False)
     name: str | None = None
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        check.number("initial_learning_rate", self.initial_learning_rate, above=True)
-        check.number("decay_steps", self.decay_steps, above=True)
-        check.number("end_learning_rate", self.end_learning_rate)
-        check.number("power", self.power)
-        check.flag("cycle", self.cycle)
-
-    @property
-    def base(self) -> float:
-        """The learning rate of the first step."""
-        return self.initial_learning_rate
 
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
         """Return the rate as a share of the initial one."""

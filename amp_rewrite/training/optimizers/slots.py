@@ -176,12 +176,10 @@ def filled(name: str, shape: Sequence[int], dtype: Any, initializer: Any) -> np.
             "not the shape and the type of a weight", where=name, found=error
         ) from error
     array = _initialized(name, initializer, lengths, kind)
-    if array.shape not in ((), lengths):
-        try:
-            array = np.broadcast_to(array, lengths)
-        except ValueError as error:
-            raise _misfit(name, error, lengths) from error
-    return np.broadcast_to(array, lengths).copy()
+    try:
+        return np.broadcast_to(array, lengths).copy()
+    except ValueError as error:
+        raise _misfit(name, error, lengths) from error
 
 
 def _initialized(

@@ -1,221 +1,103 @@
-"""How a step reads and writes states that are stored in a low type."""
+"""How a step reads and writes variables, which may be stored in a low type, and slots."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from zlib import crc32
 
-import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite import dtypes
-from amp_rewrite.base import arguments
-from amp_rewrite.dtypes import FLOAT16, FLOAT32, LOW, low_dtype
-from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.random_numbers import MODULUS, RandomNumbers, first
-from amp_rewrite.training.graph.training_graph import State, TrainingGraph
+from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers.slots import OptimizerStates
 
 NEAREST, STOCHASTIC, COMPENSATED = "nearest", "stochastic", "compensated"
 ROUNDINGS = (NEAREST, STOCHASTIC, COMPENSATED)
+"""How variables in float16 and bfloat16 are rounded.
+
+"nearest" loses an update that is smaller than half of the gap between two such numbers.
+"stochastic" takes one of both neighbours, with the exact result as expected value. "compensated"
+keeps what was lost in a slot of the same type and adds it in the next step (W. Kahan, 1965).
+"""
 COMPENSATION = "compensation"
 """The slot of what rounding has lost of a variable."""
 
-_LARGEST = 2.0**15
-"""The magnitude that the largest element of a scaled float16 slot has."""
-
 
 @dataclass(frozen=True)
-class Storage:
-    """What the states of an optimizer are stored in, and how they are rounded to it.
-
-    Attributes:
-        rounding: How variables in float16 and bfloat16 are rounded. "nearest" loses an update that
-            is smaller than half of the gap between two such numbers. "stochastic" takes one of both
-            neighbours, with the exact result as expected value. "compensated" keeps what was lost
-            in a slot of the same type and adds it in the next step (W. Kahan, 1965).
-        slot_dtype: "float32", or "bfloat16" or "float16" for slots of half the size. Those are
-            rounded stochastically, for a mean that moves by less than half a gap would never move;
-            and a float16 slot has a scale of its own, for squares of gradients are beyond its
-            range. Slots of float64 variables stay float64.
-    """
-
-    rounding: str = NEAREST
-    slot_dtype: str = FLOAT32.name
-
-    def __post_init__(self) -> None:
-        """Check both.
-
-        Raises:
-            OptimizerValueError: One is unknown.
-        """
-        slot_dtypes = (FLOAT32.name, *LOW)
-        arguments.one_of("rounding", self.rounding, ROUNDINGS, error=OptimizerValueError)
-        arguments.one_of("slot_dtype", self.slot_dtype, slot_dtypes, error=OptimizerValueError)
-
-
-@dataclass(frozen=True)
-class StoredState(ABC):
+class StoredState:
     """A state in one step.
+
+    One that is compensated is stored in two parts, of which the number is the sum:
+    next = round(result), lost = round(result - next).
 
     Attributes:
         b: Adds the nodes.
         state: The state.
         dtype: What updates are computed in.
+        random: Returns random numbers from 0 to 1 in the shape of a tensor, by which `stochastic`
+            rounds to one of both neighbours; None rounds to the nearest number.
+        lost: The state of what rounding has lost, of the same type; None forgets it.
     """
 
     b: Builder
     state: State
     dtype: ir.DataType
+    random: Callable[[ir.Value], ir.Value] | None = None
+    lost: State | None = None
 
-    def read(self) -> ir.Value:
-        """Return the present number, in `dtype`."""
-        return self.b.cast(self.state.value, self.dtype)
+    def read(self, rows: ir.Value | None = None) -> ir.Value:
+        """Return the present number, or that of some rows, in `dtype`."""
+        stored = [s.value for s in (self.state, self.lost) if s is not None]
+        if rows is not None:
+            stored = [self.b.gather(value, rows) for value in stored]
+        wide = [self.b.cast(value, self.dtype) for value in stored]
+        return wide[0] if self.lost is None else self.b.add(*wide)
 
-    def rows_read(self, rows: ir.Value) -> ir.Value:
-        """Return the present number of some rows."""
-        return self.b.gather(self.read(), rows)
+    def written(self, result: ir.Value, rows: ir.Value | None = None) -> dict[str, ir.Value]:
+        """Return state name -> next value, for a next number in `dtype`, or that of some rows."""
+        b, dtype = self.b, self.state.dtype
+        low = b.cast(result, dtype)
+        if self.random is not None:
+            low = stochastic(b, result, dtype, self.random(result))
+        following = {self.state: low}
+        if self.lost is not None:
+            following[self.lost] = b.cast(b.sub(result, b.cast(low, self.dtype)), dtype)
+        return {state.name: self._whole(state, x, rows) for state, x in following.items()}
 
-    @abstractmethod
-    def written(self, result: ir.Value) -> dict[str, ir.Value]:
-        """Return state name -> next value, for a next number in `dtype`."""
-
-    def rows_written(self, result: ir.Value, rows: ir.Value) -> dict[str, ir.Value]:
-        """Return the same where only some rows have a next number."""
-        return self.written(self._scattered(self.read(), result, rows))
-
-    def _scattered(self, whole: ir.Value, result: ir.Value, rows: ir.Value) -> ir.Value:
-        scattered = self.b.op("ScatterND", whole, self.b.unsqueeze(rows, [1]), result)
-        return self.b.shaped_like(scattered, self.state.value)
-
-
-@dataclass(frozen=True)
-class NearestState(StoredState):
-    """A state that is rounded to the nearest number of its type, if it is a lower one."""
-
-    def rows_read(self, rows: ir.Value) -> ir.Value:
-        """Return the present number of some rows; others are not even read."""
-        return self.b.cast(self.b.gather(self.state.value, rows), self.dtype)
-
-    def written(self, result: ir.Value) -> dict[str, ir.Value]:
-        """Return the next value."""
-        return {self.state.name: self.b.shaped_like(self._rounded(result), self.state.value)}
-
-    def rows_written(self, result: ir.Value, rows: ir.Value) -> dict[str, ir.Value]:
-        """Return the next value; other rows are not rounded."""
-        following = self._scattered(self.state.value, self._rounded(result), rows)
-        return {self.state.name: following}
-
-    def _rounded(self, result: ir.Value) -> ir.Value:
-        return self.b.cast(result, self.state.dtype)
-
-
-@dataclass(frozen=True)
-class StochasticState(NearestState):
-    """A state that is rounded to one of both neighbours; see `stochastic`.
-
-    Attributes:
-        random: Returns random numbers from 0 to 1 in the shape of a tensor.
-    """
-
-    random: Callable[[ir.Value], ir.Value]
-
-    def _rounded(self, result: ir.Value) -> ir.Value:
-        return stochastic(self.b, result, self.state.dtype, self.random(result))
-
-
-@dataclass(frozen=True)
-class ScaledState(StoredState):
-    """A state whose numbers are multiplied by a scale, which follows the largest of them.
-
-    Attributes:
-        random: See `StochasticState`.
-        scale: The state of the scale: float32, shape ().
-    """
-
-    random: Callable[[ir.Value], ir.Value]
-    scale: State
-
-    def read(self) -> ir.Value:
-        """Return the present number."""
-        return self.b.mul(super().read(), self.scale.value)
-
-    def written(self, result: ir.Value) -> dict[str, ir.Value]:
-        """Return the next value and scale."""
-        b, state = self.b, self.state
-        largest = b.reduce("ReduceMax", b.abs(result), None, keepdims=False)
-        scale = b.maximum(b.div(largest, _LARGEST), FLOAT32.smallest_normal)
-        low = stochastic(b, b.div(result, scale), state.dtype, self.random(state.value))
-        return {state.name: b.shaped_like(low, state.value), self.scale.name: scale}
-
-
-@dataclass(frozen=True)
-class CompensatedState(StoredState):
-    """A state beside which stands what rounding has lost.
-
-        next = round(result), lost = round(result - next); the number is their sum
-
-    Attributes:
-        lost: The state of what was lost, of the same type.
-    """
-
-    lost: State
-
-    def read(self) -> ir.Value:
-        """Return the present number."""
-        return self.b.add(super().read(), self.b.cast(self.lost.value, self.dtype))
-
-    def written(self, result: ir.Value) -> dict[str, ir.Value]:
-        """Return the next value, and what is lost."""
-        b, state = self.b, self.state
-        low = b.cast(result, state.dtype)
-        rest = b.cast(b.sub(result, b.cast(low, self.dtype)), state.dtype)
-        return {
-            state.name: b.shaped_like(low, state.value),
-            self.lost.name: b.shaped_like(rest, state.value),
-        }
+    def _whole(self, state: State, stored: ir.Value, rows: ir.Value | None) -> ir.Value:
+        """Return the next value of a state, of which only some rows may change."""
+        if rows is not None:
+            stored = self.b.op("ScatterND", state.value, self.b.unsqueeze(rows, [1]), stored)
+        return self.b.shaped_like(stored, state.value)
 
 
 class StoredStates:
     """The states of one optimizer in one step."""
 
     def __init__(
-        self,
-        b: Builder,
-        graph: TrainingGraph,
-        states: OptimizerStates,
-        storage: Storage,
-        counter: ir.Value,
+        self, b: Builder, states: OptimizerStates, rounding: str, counter: ir.Value
     ) -> None:
         """Begin with no state; `states` gets the slots, and random numbers depend on `counter`."""
-        self._b, self._graph, self._states, self._storage = b, graph, states, storage
+        self._b, self._states, self._rounding = b, states, rounding
         self._counter = counter
         self._numbers: RandomNumbers | None = None
 
     def variable(self, variable: State, dtype: ir.DataType) -> StoredState:
         """Return a variable as the step reads and writes it."""
-        rounding = self._storage.rounding if variable.dtype.itemsize == 2 else NEAREST
+        rounding = self._rounding if variable.dtype.itemsize == 2 else NEAREST
         if rounding == STOCHASTIC:
-            return StochasticState(self._b, variable, dtype, self._random(variable))
+            return StoredState(self._b, variable, dtype, random=self._random(variable))
         if rounding == COMPENSATED:
             lost = self._states.add_slot(variable, COMPENSATION, 0.0, variable.dtype)
-            return CompensatedState(self._b, variable, dtype, lost)
-        return NearestState(self._b, variable, dtype)
+            return StoredState(self._b, variable, dtype, lost=lost)
+        return StoredState(self._b, variable, dtype)
 
     def slot(self, variable: State, name: str, initial: float, dtype: ir.DataType) -> StoredState:
-        """Return a slot of a variable, which is made if there is none."""
-        chosen = self._storage.slot_dtype
-        if chosen == FLOAT32.name or dtype is ir.DataType.DOUBLE or 0 in variable.shape:
-            return NearestState(self._b, self._states.add_slot(variable, name, initial), dtype)
-        low = low_dtype(chosen)
-        state = self._states.add_slot(variable, name, initial, low.ir)
-        if low is not FLOAT16:
-            return StochasticState(self._b, state, dtype, self._random(state))
-        scale = self._states.add_other(self._graph, f"{state.name}/scale", np.array(1, np.float32))
-        return ScaledState(self._b, state, dtype, self._random(state), scale)
+        """Return a slot of a variable, which is made if there is none; its type is `dtype`."""
+        return StoredState(self._b, self._states.add_slot(variable, name, initial), dtype)
 
     def _random(self, state: State) -> Callable[[ir.Value], ir.Value]:
         """Return a source of random numbers, which are others for each state and step."""

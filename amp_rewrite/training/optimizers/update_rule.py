@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import partial
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, overload
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -15,32 +13,7 @@ from amp_rewrite.errors import UnsupportedError
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import State
-
-T = TypeVar("T")
-
-
-class Hyperparameter(Generic[T]):
-    """A member of an optimizer that is a field of its rule; setting it makes another rule."""
-
-    def __set_name__(self, owner: type[Any], name: str) -> None:
-        """Take note of the name that it has in the optimizer and in the rule."""
-        self._name = name
-
-    @overload
-    def __get__(self, instance: None, owner: type[Any]) -> Self: ...
-    @overload
-    def __get__(self, instance: Any, owner: type[Any]) -> T: ...
-    def __get__(self, instance: Any, owner: type[Any]) -> T | Self:
-        """Return the rule's value."""
-        return self if instance is None else getattr(instance.rule, self._name)
-
-    def __set__(self, instance: Any, value: T) -> None:
-        """Set the rule's value, which is checked; `Optimizer.__setattr__` says when it can be."""
-        instance.rule = replace(instance.rule, **{self._name: value})
-
-
-_CHECK = "check"
-"""Key in the metadata of a rule's field: (name, value) -> the value, checked."""
+from amp_rewrite.training.optimizers.checked_fields import Checked
 
 
 @dataclass(frozen=True)
@@ -67,48 +40,27 @@ class UpdateInput:
     Attributes:
         b: Adds the nodes.
         value: The present value: float32 or float64.
-        multiple: Its gradient times `factor`: same shape and type.
+        gradient: Its gradient: same shape and type.
         variable: Which variable it is.
-        factor: `UpdateRule.gradient_factor`; 1 if nothing has multiplied the gradient.
     """
 
     b: Builder
     value: ir.Value
-    multiple: ir.Value
+    gradient: ir.Value
     variable: State
-    factor: float = 1.0
-
-    @property
-    def gradient(self) -> ir.Value:
-        """The gradient."""
-        return self.gradient_times(1.0)
-
-    def gradient_times(self, number: float) -> ir.Value:
-        """Return a multiple of the gradient."""
-        if number == self.factor:
-            return self.multiple
-        return self.b.mul(self.multiple, number / self.factor)
-
-    def with_gradient(self, gradient: ir.Value) -> UpdateInput:
-        """Return the same with another gradient: what a rule gives to the rule it is a child of."""
-        return replace(self, multiple=gradient, factor=1.0)
 
 
 class NoSlots(NamedTuple):
     """The slots of a rule that has none."""
 
 
-def checked(check: Callable[..., Any], *, default: Any = MISSING, **bounds: Any) -> Any:
-    """Return a field of a rule: its value is what `check(name, value, **bounds)` returns."""
-    return field(default=default, metadata={_CHECK: partial(check, **bounds)})
-
-
 @dataclass(frozen=True, kw_only=True)
-class UpdateRule(ABC):
+class UpdateRule(Checked):
     """How one step changes a variable: hyperparameters, slots, and functions that add nodes.
 
     A rule is a value: it knows no graph and remembers nothing between two calls. A child is a
-    frozen dataclass of its hyperparameters, with at least `update`; an optimizer has a rule:
+    frozen dataclass of its hyperparameters, with at least `update`; an optimizer has a rule, whose
+    hyperparameters are attributes of the optimizer:
 
         class SignRule(UpdateRule):
             def update(self, given, shared, slots):
@@ -124,31 +76,10 @@ class UpdateRule(ABC):
 
     slots: ClassVar[type[Any]] = NoSlots
 
-    def __post_init__(self) -> None:
-        """Check the hyperparameters.
-
-        Raises:
-            OptimizerTypeError: One has a wrong type.
-            OptimizerValueError: One is out of its range.
-        """
-        for entry in fields(self):
-            if _CHECK in entry.metadata:
-                value = entry.metadata[_CHECK](entry.name, getattr(self, entry.name))
-                object.__setattr__(self, entry.name, value)
-
     @property
     def touches_rows_only(self) -> bool:
         """Whether a sparse gradient changes the touched rows of variable and slots only."""
         return True
-
-    @property
-    def gradient_factor(self) -> float:
-        """The number above 0 that `update` multiplies gradients by before anything else.
-
-        A loss scale is taken out of gradients by a product; it multiplies by this number as well,
-        so that the update has one pass over the gradients less.
-        """
-        return 1.0
 
     def initial_slot(self, slot: str) -> float:
         """Return what a slot is filled with at first."""
@@ -176,7 +107,6 @@ class UpdateRule(ABC):
         del variable
         return None
 
-    @abstractmethod
     def update(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
         """Return the new value of a variable (or of rows of it) and its new slots.
 
@@ -185,27 +115,12 @@ class UpdateRule(ABC):
                 that are not given here are out of reach, and shapes are not known.
             shared: What the method `shared` returned.
             slots: The present slots, an instance of the class `slots`.
-        """
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoRule(UpdateRule):
-    """The rule of an optimizer that was made without one: nothing can be updated.
-
-    Attributes:
-        owner: The class of the optimizer.
-    """
-
-    owner: str
-
-    def update(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
-        """Refuse.
 
         Raises:
-            UnsupportedError: Always.
+            UnsupportedError: A child does not say it.
         """
         raise UnsupportedError(
-            f"{self.owner} does not say how it updates a variable",
+            f"{type(self).__name__} does not say how it updates a variable",
             remedy="give the optimizer a rule, a child of UpdateRule",
         )
 
@@ -231,7 +146,7 @@ class UpdateFunctions:
 
     def call(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
         """Add a call; return the new value of the variable (or of rows of it) and its new slots."""
-        tensors = [given.value, given.multiple, *slots, *_tensors(shared)]
+        tensors = [given.value, given.gradient, *slots, *_tensors(shared)]
         variant = self._rule.variant(given.variable)
         key = variant, tuple(self._b.type_of(v) for v in tensors)
         if key not in self._made:
@@ -249,11 +164,11 @@ class UpdateFunctions:
     def _make(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Function, list[int]]:
         """Return the function, and which of all inputs it has: those that it uses."""
         scalars = list(_tensors(shared))
-        values = [_input("value", given.value), _input("gradient", given.multiple)]
+        values = [_input("value", given.value), _input("gradient", given.gradient)]
         states = [_input(n, v) for n, v in zip(type(slots)._fields, slots, strict=True)]
         numbers = [_input(n, v, rank=0) for n, v in zip(_names(shared), scalars, strict=True)]
         graph = ir.Graph([], [], nodes=[], opset_imports={"": self._b.opset})
-        inner = replace(given, b=self._b.body(graph), value=values[0], multiple=values[1])
+        inner = replace(given, b=self._b.body(graph), value=values[0], gradient=values[1])
         body_shared = numbers[0] if isinstance(shared, ir.Value) else type(shared)(*numbers)
         value, new = self._rule.update(inner, body_shared, type(slots)(*states))
         inputs = [*values, *states, *numbers]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self, TypeVar
@@ -11,7 +10,6 @@ from amp_rewrite.errors import AmpError, OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.optimizers import registry
 from amp_rewrite.training.optimizers.config import arguments
 from amp_rewrite.training.optimizers.gradient import Gradient
-from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE, Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer, overrides
 from amp_rewrite.training.optimizers.slots import Variable
 from amp_rewrite.training.optimizers.train_op import TrainOp
@@ -20,7 +18,7 @@ E = TypeVar("E", bound=AmpError)
 
 INSIDE = (
     *("compute_gradients", "reduce_gradients", "get_gradients", "touches_rows_only"),
-    *("learning_rate", "iterations", "weights", "get_weights", "set_weights"),
+    *("learning_rate", "iterations", "weights"),
     *("get_slot", "get_slot_names", "variables", "add_slot", "add_weight"),
 )
 """The members of Optimizer that a wrapper leaves to the optimizer inside."""
@@ -99,31 +97,6 @@ class OptimizerWrapper(Optimizer):
         """The inner optimizer's name."""
         return self._inner.get_name()
 
-    @property
-    def gradient_factor(self) -> float:
-        """1: what a wrapper does to gradients comes before the inner optimizer's rule."""
-        return 1.0
-
-    def member(
-        self,
-        *,
-        rate: Rate | None = None,
-        rate_multiplier: float | None = None,
-        rate_state: str = LEARNING_RATE,
-        weight_decay: float | None = None,
-        **clipping: Any,
-    ) -> Self:
-        """Return a wrapper like this one around a member of the inner optimizer."""
-        wrapper = copy.copy(self)
-        wrapper._inner = self._inner.member(
-            rate=rate,
-            rate_multiplier=rate_multiplier,
-            rate_state=rate_state,
-            weight_decay=weight_decay,
-            **clipping,
-        )
-        return wrapper
-
     def apply_reduced(
         self,
         grads_and_vars: Iterable[tuple[Gradient, Variable]],
@@ -138,17 +111,6 @@ class OptimizerWrapper(Optimizer):
         if overrides(self._inner, "reduce_gradients"):
             return self._inner.apply_reduced(grads_and_vars, global_step, name)
         return self._inner.apply_gradients(grads_and_vars, global_step, name)
-
-    def apply_multiplied(
-        self,
-        grads_and_vars: Iterable[tuple[Gradient, Variable]],
-        global_step: Variable | None,
-        name: str | None,
-        factor: float,
-    ) -> TrainOp:
-        """Do what `apply_reduced` does: the factor is 1, as `gradient_factor` is."""
-        del factor
-        return self.apply_reduced(grads_and_vars, global_step, name)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that make an optimizer like this one; here, the one inside."""

@@ -120,49 +120,6 @@ def test_a_table_of_which_turns_gather_rows_gets_a_sparse_gradient() -> None:
     assert isinstance(differentiated(model, ["table"])[0], IndexedSlices)
 
 
-def test_shapes_that_the_body_does_not_tell_come_from_the_initial_states() -> None:
-    text = """(float[2,3] s, float[3,3] w, int64 n) => (float[2,3] y) {
-        y = Loop(n, , s) <body = turn (int64 i, bool go, float h) => (bool on, float k) {
-            on = Identity(go)
-            k = MatMul(h, w)
-        }>
-    }"""
-    model = model_of(text)
-    (body,) = (a.as_graph() for n in model.graph for a in n.attributes.values())
-    for value in (body.inputs[2], body.outputs[1]):
-        value.shape = None
-    differentiated(model, ["s", "w"])
-    s, w = numbers(2, 3).astype("f"), numbers(3, 3).astype("f")
-    found = run(model, {"s": s, "w": w, "n": np.array(1), "u_y": np.ones((2, 3), "f")})
-    np.testing.assert_allclose(found["g_w"], s.T @ np.ones((2, 3)), rtol=1e-5, atol=1e-5)
-
-
-def test_the_forward_loop_gives_out_what_the_gradient_needs_and_nothing_else() -> None:
-    text = """(float[2] x, float[2] z, int64 n) => (float[2] y, float[2] u) {
-        y, u = Loop(n, , x, z) <body = turn (int64 i, bool go, float[2] a, float[2] c)
-                => (bool on, float[2] b, float[2] d) {
-            on = Identity(go)
-            b = Sin(a)
-            d = Add(c, c)
-        }>
-    }"""
-    model = model_of(text)
-    differentiated(model, ["x", "z"])
-    forward = next(node for node in model.graph if node.op_type == "Loop")
-    assert len(forward.outputs) == 4  # the states before turns that are read, and their numbers
-
-
-def test_a_second_gradient_uses_what_the_first_one_made_the_loop_give_out() -> None:
-    model = model_of(RECURRENCE)
-    prepare(model)
-    b = Builder(model)
-    f, y = model.graph.outputs
-    for seed in (f, y):
-        gradients(b, {seed: b.ones_like(seed)}, [model.graph.inputs[0]])
-    forward = next(node for node in model.graph if node.op_type == "Loop")
-    assert len(forward.outputs) == 4
-
-
 def test_the_gradient_of_a_matrix_is_one_product_behind_the_loop() -> None:
     text = RECURRENCE.replace("N,H", "2,3").replace("H,H", "3,3")
     feeds = {"s": numbers(2, 3), "w": numbers(3, 3), "x": numbers(4, 2, 3), "n": np.array(3)}

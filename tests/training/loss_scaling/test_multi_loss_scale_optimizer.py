@@ -14,7 +14,6 @@ from amp_rewrite.errors import LossScaleError
 from amp_rewrite.loss_scaling import (
     DynamicLossScale,
     FixedLossScale,
-    LossScaleOptimizer,
     MultiLossScaleOptimizer,
 )
 from amp_rewrite.optimizers import Adam, GradientDescent, Momentum, WeightAverage, get
@@ -183,16 +182,6 @@ def test_of_accumulated_batches_any_may_skip_the_group(at: int, mode: str) -> No
         assert session.global_step == 1
 
 
-def test_an_update_of_fewer_batches_blames_the_same_loss() -> None:
-    optimizer = MultiLossScaleOptimizer(Adam(0.01), [scale(), scale()])
-    with amp.TrainingSession(step_of(optimizer, accumulate=3), threads=1) as session:
-        before = kept(session.state_dict())
-        session.run(batch(0, m=np.nan))
-        assert not session.run(batch(1), "grads_finite_0", apply=True)["grads_finite_0"]
-        assert kept(session.state_dict()) == before
-        assert optimizer.current_loss_scales == (2.0**14, 2.0**15)
-
-
 def test_what_is_done_to_gradients_in_between_hides_no_infinity() -> None:
     optimizer = MultiLossScaleOptimizer(GradientDescent(0.1), [scale(), scale()])
     graph = model()
@@ -236,13 +225,6 @@ def test_a_checkpoint_and_a_step_file_keep_every_scale(tmp_path: Any) -> None:
         found = session.state_dict()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array)
-
-
-def test_settings_name_every_scale() -> None:
-    with amp.TrainingSession(step_of(MultiLossScaleOptimizer(Adam(), [scale(), scale()]))) as s:
-        s.set("loss_scale/current_loss_scale_1", 4.0)
-        found = s.run(batch(0), ["loss_scale_0", "loss_scale_1"])
-        assert [float(x) for x in found.values()] == [2.0**15, 4.0]
 
 
 def test_low_precision_needs_the_scales_that_no_common_one_is() -> None:
@@ -310,14 +292,6 @@ def test_the_graph_rewrite_takes_a_scale_for_each_loss() -> None:
         Adam(), ["dynamic", "dynamic"], precision="bfloat16"
     )
     assert isinstance(found, Adam)
-
-
-def test_a_scale_for_one_loss_scales_the_sum() -> None:
-    step = step_of(LossScaleOptimizer(Adam(0.01), scale()))
-    with amp.TrainingSession(step) as session:
-        found = session.run(batch(0), ["loss", "main", "side", "loss_scale"])
-        assert found["loss"] == found["main"] + found["side"]
-        assert not session.run(batch(0, s=np.inf))["grads_finite"]
 
 
 def test_what_does_not_fit_is_refused() -> None:

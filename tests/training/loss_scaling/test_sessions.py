@@ -7,20 +7,14 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
 import pytest
 
 import amp_rewrite as amp
 from amp_rewrite import optimizers
-from amp_rewrite.errors import CheckpointError, FetchError
 from amp_rewrite.loss_scaling import (
     DynamicLossScale,
-    LossScale,
     LossScaleOptimizer,
-    LossScaleState,
 )
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.step.read_info import read_info
 
 Feeds = dict[str, np.ndarray]
 Make = Callable[[], ir.Model]
@@ -70,13 +64,6 @@ def test_scale_and_counters_can_be_fetched(
     assert kinds == [np.float32, np.int64, np.int64, np.int64, np.bool_]
 
 
-def test_a_fixed_scale_has_the_same_fetches(four_variables: Make, good: Feeds) -> None:
-    with amp.TrainingSession(op_of(four_variables(), 8)) as session:
-        out = session.run(good, COUNTERS)
-        assert [out[name].item() for name in COUNTERS] == [8, 0, 0, 0, True]
-        assert not [name for name in session.state_dict() if name.startswith("loss_scale")]
-
-
 def test_the_gradient_norm_is_global_and_unscaled(four_variables: Make, good: Feeds) -> None:
     op = op_of(four_variables(), DynamicLossScale(2.0**20))
     squares = [n for n in amp.build_step(op).graph if n.op_type == "ReduceSumSquare"]
@@ -105,23 +92,6 @@ def test_state_dicts_hold_the_loss_scale(four_variables: Make) -> None:
 
 
 @MODES
-def test_values_inside_the_conditional_update_say_how_to_fetch_them(
-    mode: str, four_variables: Make, good: Feeds
-) -> None:
-    op = op_of(four_variables(), mode=mode)
-    with amp.TrainingSession(op) as session:
-        if mode == "select":
-            names = [str(n.name) for n in op.graph.model.graph if str(n.name).startswith("Adam/")]
-            assert session.run(good, names[-1])
-            return
-        node = next(n for n in op.graph.model.graph if n.op_type == "If")
-        branch = node.attributes["then_branch"].as_graph()
-        name = str(next(iter(branch)).outputs[0].name)
-        with pytest.raises(FetchError, match="conditional='select'"):
-            session.run(good, name)
-
-
-@MODES
 def test_a_step_file_trains_with_its_loss_scale(
     mode: str, four_variables: Make, good: Feeds, bad: Feeds, tmp_path: Path
 ) -> None:
@@ -137,38 +107,6 @@ def test_a_step_file_trains_with_its_loss_scale(
             assert [out[name].item() for name in COUNTERS] == [4, 1, 1, 0, True]
             states.append(session.state_dict())
     assert all(states[0][k].tobytes() == states[1][k].tobytes() for k in states[0])
-
-
-def test_a_plain_runtime_gets_the_counters_as_outputs(
-    four_variables: Make, good: Feeds, tmp_path: Path
-) -> None:
-    path = tmp_path / "step.onnx"
-    amp.save(amp.build_step(op_of(four_variables())), path)
-    info = read_info(amp.load(path))
-    plain = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [o.name for o in plain.get_outputs()]
-    found = dict(zip(names, plain.run(None, good), strict=True))
-    assert found[info.fetches["grads_finite"]]
-    assert found[info.fetches["loss_scale"]] == 2**15
-    assert found[info.fetches["good_steps"]] == 1
-    assert found[info.fetches["skipped_steps"]] == 0
-    assert found["loss_scale/good_steps:next"] == 1
-    assert {"gradient_norm", "consecutive_skips"} <= info.fetches.keys()
-
-
-@pytest.mark.share(5)
-@MODES
-@pytest.mark.parametrize("opset", range(13, 22))
-def test_steps_of_every_opset_are_valid(opset: int, mode: str) -> None:
-    text = f"""<ir_version: 8, opset_import: ["": {opset}]>
-        g (float[N, 2] x) => (float loss) <float[2, 2] w = {{1, 2, 3, 4}}>
-        {{
-            y = MatMul (x, w)
-            z = Tanh (y)
-            loss = ReduceMean <keepdims: int = 0> (z)
-        }}"""
-    step = amp.build_step(op_of(amp.load(onnx.parser.parse_model(text)), mode=mode))
-    onnx.checker.check_model(amp.to_proto(step), full_check=True)
 
 
 def test_a_collapsed_scale_ends_training(four_variables: Make, good: Feeds, bad: Feeds) -> None:
@@ -189,53 +127,6 @@ def test_a_collapsed_scale_ends_training(four_variables: Make, good: Feeds, bad:
             "loss_scale/skipped_steps",
             "loss_scale/consecutive_skips",
         }
-
-
-class Quartered(LossScale):
-    """A loss scale of a user's own, which tells no floor."""
-
-    def __init__(self, start: float, max_consecutive_skips: int) -> None:
-        self.start, self.max_consecutive_skips = start, max_consecutive_skips
-
-    @property
-    def initial(self) -> float:
-        return self.start
-
-    def applied(self, b: Builder, state: LossScaleState) -> LossScaleState:
-        return state._replace(good_steps=b.add(state.good_steps, 1))
-
-    def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
-        return state._replace(current_loss_scale=b.mul(state.current_loss_scale, 0.25))
-
-
-@MODES
-def test_a_loss_scale_of_the_users_own_may_limit_skipped_steps_too(
-    mode: str, four_variables: Make, good: Feeds, bad: Feeds
-) -> None:
-    step = amp.build_step(op_of(four_variables(), Quartered(16.0, 2), mode))
-    with amp.TrainingSession(step) as session:
-        scales = [session.run(f, "loss_scale")["loss_scale"].item() for f in (bad, good, bad, bad)]
-        assert scales == [16, 4, 4, 1]
-        with pytest.raises(amp.LossScaleError, match=r"2 steps in a row .* lowest loss scale, 1;"):
-            session.run(bad)
-
-
-def test_a_step_that_is_applied_starts_the_count_again(
-    four_variables: Make, good: Feeds, bad: Feeds
-) -> None:
-    scale = DynamicLossScale(0.5, floor=0.25, max_consecutive_skips=2)
-    with amp.TrainingSession(op_of(four_variables(), scale)) as session:
-        for feeds in (bad, bad, good, bad, good, bad):
-            session.run(feeds)
-        with pytest.raises(amp.LossScaleError, match=r"lowest loss scale, 0\.25"):
-            session.run(bad)
-
-
-def test_without_a_limit_training_goes_on(four_variables: Make, good: Feeds, bad: Feeds) -> None:
-    with amp.TrainingSession(op_of(four_variables(), DynamicLossScale(2.0))) as session:
-        for _ in range(20):
-            assert not session.run(bad)["grads_finite"]
-        assert session.run(good, "skipped_steps")["skipped_steps"] == 20
 
 
 def test_a_step_file_remembers_the_limit(four_variables: Make, bad: Feeds, tmp_path: Path) -> None:
@@ -272,49 +163,3 @@ def test_training_resumed_from_a_checkpoint_is_bit_equal(
     assert whole.keys() == resumed.keys()
     assert all(whole[k].tobytes() == resumed[k].tobytes() for k in whole)
     assert whole["loss_scale/skipped_steps"] == 2
-
-
-def test_checkpoints_with_and_without_a_loss_scale_restore_each_other(
-    four_variables: Make, good: Feeds, bad: Feeds, tmp_path: Path
-) -> None:
-    scaled = op_of(four_variables(), DynamicLossScale(8.0))
-    plain = optimizers.Adam(0.01).minimize(amp.value(four_variables(), "loss"))
-    with_scale, without = tmp_path / "scaled.safetensors", tmp_path / "plain.safetensors"
-    with amp.TrainingSession(scaled) as session:
-        session.run(good)
-        session.save(with_scale)
-        state = session.state_dict()
-    with amp.TrainingSession(plain) as session:
-        assert set(state) - set(session.state_dict()) == set(STATES)
-        session.restore(with_scale)  # silently: nothing is missing
-        restored = session.state_dict()
-        assert all(restored[name].tobytes() == state[name].tobytes() for name in restored)
-        session.run(good)
-        session.save(without)
-        state = session.state_dict()
-    with amp.TrainingSession(scaled) as session:
-        for _ in range(3):
-            session.run(bad)
-        with pytest.warns(amp.AmpWarning, match=r"restores with the initial one, 8") as found:
-            session.restore(without)
-        assert str(without) in str(found[0].message)
-        restored = session.state_dict()
-        assert all(restored[name].tobytes() == state[name].tobytes() for name in state)
-        assert [restored[name].item() for name in STATES] == [8, 0, 0, 0]
-        with pytest.warns(amp.AmpWarning, match="state dict: it has no loss scale"):
-            session.load_state_dict(state)
-
-
-def test_a_checkpoint_of_another_optimizer_is_refused(
-    four_variables: Make, good: Feeds, tmp_path: Path
-) -> None:
-    path = tmp_path / "momentum.safetensors"
-    op = optimizers.Momentum(0.1, 0.5).minimize(amp.value(four_variables(), "loss"))
-    with amp.TrainingSession(op) as session:
-        session.save(path)
-    with amp.TrainingSession(op_of(four_variables())) as session:
-        before = session.state_dict()
-        with pytest.raises(CheckpointError, match="another model or optimizer"):
-            session.restore(path)  # without a warning
-        session.run(good)
-        assert before.keys() == session.state_dict().keys()

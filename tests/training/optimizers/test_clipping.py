@@ -10,15 +10,8 @@ import pytest
 
 from amp_rewrite import LossScaleOptimizer, optimizers
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.graph.step_part import Part
 from amp_rewrite.optimizers import GradientDescent
-from amp_rewrite.training.graph.training_graph import GraphValue, value
-from amp_rewrite.training.optimizers.clipping import (
-    global_norm_of,
-    known_norm,
-    remember_norm,
-    unclipped,
-)
+from amp_rewrite.training.graph.training_graph import value
 from amp_rewrite.training.session.training_session import TrainingSession
 
 G = np.array([[3.0, -4.0], [0.0, 12.0]], np.float32)  # its norm is 13
@@ -48,18 +41,6 @@ def test_a_global_norm_is_limited_and_returned(
     assert out[norm.name] == 13.0
     assert out[norm.name].shape == ()
     assert out["gradient_norm"] == 13.0  # the one before clipping
-
-
-def test_the_norm_of_multiplied_gradients_is_that_without_the_factor(dense_model: Make) -> None:
-    pairs = pairs_of(dense_model(np.zeros_like(G)))
-    gradient, graph = pairs[0][0], pairs[0][0].graph
-    b = graph.scoped("norms", Part.CLIP)
-    norms = [GraphValue(graph, global_norm_of(b, [gradient.value], by)) for by in (1.0, 4.0, 0.5)]
-    root = norms[0].value.producer()
-    assert root.op_type == "Sqrt"
-    assert root.inputs[0].producer().op_type == "ReduceSumSquare"  # nothing else is summed
-    _, out = run(pairs, {"g": G}, *(norm.name for norm in norms))
-    assert [out[norm.name] for norm in norms] == [13.0, 3.25, 26.0]
 
 
 def test_a_global_norm_that_is_not_finite_makes_gradients_nan(dense_model: Make) -> None:
@@ -133,23 +114,6 @@ def test_each_norm_is_limited_along_axes(dense_model: Make) -> None:
     assert optimizers.clip_by_norm(None, 1.0) is None
 
 
-def test_the_norm_of_one_gradient_can_be_had(dense_model: Make) -> None:
-    pairs = pairs_of(dense_model(np.zeros_like(G)))
-    clipped, norm = optimizers.clip_with_norm(pairs[0][0], 6.5)
-    assert norm is not None
-    applied, out = run([(clipped, pairs[0][1])], {"g": G}, norm.name)
-    assert out[norm.name] == 13.0
-    assert out[norm.name].shape == ()
-    np.testing.assert_allclose(applied, G / 2, rtol=1e-6)
-    assert optimizers.clip_with_norm(None, 1.0) == (None, None)
-
-
-def test_a_sparse_gradient_has_one_norm(sparse_model: Callable[..., ir.Model]) -> None:
-    pairs = pairs_of(sparse_model(np.zeros((3, 2), np.float32)))
-    with pytest.raises(ValueError, match="a sparse gradient has one norm"):
-        optimizers.clip_by_norm(pairs[0][0], 1.0, axes=[0])
-
-
 def test_values_are_limited_after_equal_indices_are_summed(
     sparse_model: Callable[..., ir.Model],
 ) -> None:
@@ -180,25 +144,13 @@ def test_an_optimizer_clips_by_itself(dense_model: Make, name: str) -> None:
 
 IMPOSSIBLE: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no norm": (lambda g: optimizers.clip_by_global_norm([g], 0.0), "impossible clip_norm"),
-    "NaN": (lambda g: optimizers.clip_by_norm(g, float("nan")), "impossible clip_norm"),
     "interval": (lambda g: optimizers.clip_by_value(g, 1.0, -1.0), "empty interval"),
     "an optimizer's norm": (lambda _: GradientDescent(1.0, clipnorm=0.0), "impossible clipnorm"),
     "two ways": (
         lambda _: GradientDescent(1.0, clipnorm=1.0, clipvalue=None, global_clipnorm=1.0),
         "clips in one way",
     ),
-    "no norm of one": (lambda g: optimizers.clip_by_norm(g, 0.0), "impossible clip_norm"),
-    "an optimizer's value": (lambda _: GradientDescent(1.0, clipvalue=-1.0), "impossible clipval"),
-    "an interval to NaN": (
-        lambda g: optimizers.clip_by_value(g, 0.0, float("nan")),
-        "impossible clip_value_max",
-    ),
-    "the last two ways": (
-        lambda _: GradientDescent(1.0, global_clipnorm=1.0, clipvalue=1.0),
-        "in one way.*clipvalue and global_clipnorm",
-    ),
     "no gradient": (lambda _: optimizers.global_norm([None, None]), "no gradients to clip"),
-    "nothing": (lambda _: optimizers.clip_by_global_norm([None], 1.0), "no gradients to clip"),
 }
 
 
@@ -215,34 +167,6 @@ def test_an_argument_of_other_libraries_is_told_its_name_here() -> None:
         GradientDescent(1.0, max_grad_norm=1.0)
 
 
-def test_an_argument_that_nothing_is_called_is_told_what_there_is() -> None:
-    with pytest.raises(TypeError, match=r"found \['clip', 'norm'\].*expected.*clipnorm") as caught:
-        GradientDescent(1.0, norm=1.0, clip=2.0)
-    assert "is called" not in str(caught.value)
-
-
-@pytest.mark.parametrize("axes", [1, [0.5], ["first"]])
-def test_axes_are_integers(dense_model: Make, axes: Any) -> None:
-    gradient = pairs_of(dense_model(np.zeros_like(G)))[0][0]
-    with pytest.raises(TypeError, match="axes must be a list of integers"):
-        optimizers.clip_by_norm(gradient, 1.0, axes=axes)
-
-
-def test_a_known_norm_is_a_value(dense_model: Make) -> None:
-    call: Any = optimizers.clip_by_global_norm
-    gradient = pairs_of(dense_model(np.zeros_like(G)))[0][0]
-    with pytest.raises(TypeError, match=r"use_norm must be a value.*found an object of type float"):
-        call([gradient], 1.0, use_norm=13.0)
-
-
-@pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (-3.0, np.inf), (-np.inf, 0.0)])
-def test_an_interval_may_be_a_point_or_open(dense_model: Make, low: float, high: float) -> None:
-    pairs = pairs_of(dense_model(np.zeros_like(G)))
-    clipped = optimizers.clip_by_value(pairs[0][0], low, high)
-    applied, _ = run([(clipped, pairs[0][1])], {"g": G})
-    np.testing.assert_array_equal(applied, np.clip(G, low, high))
-
-
 @pytest.mark.parametrize(
     "clip",
     [
@@ -257,61 +181,3 @@ def test_squares_of_low_gradients_do_not_overflow(dense_model: Make, clip: Any) 
     assert clipped.value.dtype is ir.DataType.FLOAT16
     applied, _ = run([(clipped, pairs[0][1])], {"g": big})
     np.testing.assert_allclose(applied, big / 2, rtol=1e-3)
-
-
-def test_what_clips_is_looked_past_however_often_it_does(dense_model: Make) -> None:
-    pairs = pairs_of(dense_model(np.zeros_like(G)))
-    gradient = pairs[0][0]
-    twice = optimizers.clip_by_value(optimizers.clip_by_value(gradient, -5.0, 5.0), -1.0, 2.0)
-    assert unclipped(twice.value) is gradient.value
-    applied, out = run([(twice, pairs[0][1])], {"g": G})
-    np.testing.assert_array_equal(applied, [[2, -1], [0, 2]])
-    assert out["gradient_norm"] == 13.0
-
-
-@pytest.mark.parametrize("part", [Part.ARITHMETIC, Part.GRADIENT, Part.UPDATE, Part.CLIP])
-def test_only_what_clips_gradients_is_looked_past(dense_model: Make, part: Part) -> None:
-    gradient = pairs_of(dense_model(np.zeros_like(G)))[0][0]
-    b = gradient.graph.scoped("limits", part)
-    node = b.op("Clip", gradient.value, b.operand(0.0, gradient.value), None)
-    assert (unclipped(node) is gradient.value) is (part is Part.CLIP)
-    negative = gradient.graph.scoped("limits", Part.CLIP).neg(gradient.value)
-    assert unclipped(negative) is negative
-    alone = ir.Value(name="alone")
-    assert unclipped(alone) is alone
-
-
-def test_the_norm_of_gradients_is_known_if_exactly_they_were_clipped_by_it() -> None:
-    pairs = pairs_of(load(onnx.parser.parse_model(TWO_VARIABLES)))
-    given = [g for g, _ in pairs]
-    clip: Any = optimizers.clip_by_global_norm
-    clipped, norm = clip(given, 1.0)
-    values = [g.value for g in clipped]
-    assert known_norm(values) is norm.value
-    assert known_norm(values[::-1]) is norm.value
-    assert known_norm(values[:1]) is None
-    assert known_norm([values[0], given[1].value]) is None
-    assert known_norm([g.value for g in given]) is None
-    assert known_norm([]) is None
-    alone = [clip([g], 1.0)[0][0].value for g in given]
-    assert known_norm(alone) is None
-    both = optimizers.global_norm(given)
-    by_both = [clip([g], 1.0, use_norm=both)[0][0].value for g in given]
-    assert known_norm(by_both) is both.value
-
-
-def test_a_norm_that_is_remembered_is_known() -> None:
-    pairs = pairs_of(load(onnx.parser.parse_model(TWO_VARIABLES)))
-    given = [g.value for g, _ in pairs]
-    norm = global_norm_of(pairs[0][0].graph.scoped("norms", Part.CLIP), given)
-    remember_norm(norm, given)
-    assert known_norm(given) is norm
-    assert known_norm(given[1:]) is None
-
-
-def test_the_norm_of_gradients_of_two_types_is_of_the_wider() -> None:
-    text = TWO_VARIABLES.replace("float[2] h", "double[2] h").replace("float[2] v", "double[2] v")
-    text = text.replace("vh = Mul(v, h)", "vd = Mul(v, h)  vh = Cast<to = 1>(vd)")
-    pairs = pairs_of(load(onnx.parser.parse_model(text)))
-    for gradients in ([g for g, _ in pairs], [g for g, _ in pairs[::-1]]):
-        assert optimizers.global_norm(gradients).value.dtype is ir.DataType.DOUBLE

@@ -63,16 +63,6 @@ def results(model: ir.Model, ok: bool) -> list[np.ndarray]:
     return session.run(None, {k: v for k, v in feeds.items() if k in names})
 
 
-def kinds(graph: ir.Graph) -> list[str]:
-    return [node.op_type for node in graph]
-
-
-def branches(model: ir.Model) -> list[list[str]]:
-    node = next(node for node in model.graph if node.op_type == "If")
-    names = ("then_branch", "else_branch")
-    return [kinds(node.attributes[name].as_graph()) for name in names]
-
-
 @MODES
 def test_states_change_only_if_the_step_is_finite(mode: str) -> None:
     model = updated({"w": "next", "v": "other"}, mode)
@@ -83,30 +73,14 @@ def test_states_change_only_if_the_step_is_finite(mode: str) -> None:
         np.testing.assert_array_equal(new_v, v)
 
 
-def test_what_others_use_stays_outside() -> None:
-    model = updated({"w": "next"})
-    assert kinds(model.graph) == ["Mul", "Neg", "Exp", "If"]
-    assert branches(model) == [["Add", "Sub"], ["Identity"]]
-
-
-def test_a_value_that_is_computed_outside_is_copied() -> None:
-    model = updated({"w": "next", "v": "other"})
-    assert branches(model) == [["Add", "Sub", "Identity"], ["Identity", "Identity"]]
+def kinds(graph: ir.Graph) -> list[str]:
+    return [node.op_type for node in graph]
 
 
 def test_a_value_for_two_states_is_two_outputs() -> None:
     model = updated({"w": "next", "v": "next"})
-    assert branches(model) == [["Add", "Sub", "Identity"], ["Identity", "Identity"]]
     _, new_w, new_v = results(model, ok=True)
     np.testing.assert_array_equal(new_w, new_v)
-
-
-def test_kept_values_and_other_nodes_stay_outside() -> None:
-    model = updated({"w": "next"}, keep=["inner"])
-    assert branches(model) == [["Sub"], ["Identity"]]
-    model = updated({"w": "next"}, only="Sub")
-    assert branches(model) == [["Sub"], ["Identity"]]
-    np.testing.assert_array_equal(results(model, ok=False)[1], W)
 
 
 @MODES
@@ -115,11 +89,6 @@ def test_states_that_keep_their_value_need_no_condition(mode: str) -> None:
     assert kinds(model.graph) == ["Mul", "Add", "Sub", "Neg", "Exp"]
     model = updated({"w": "next", "v": "v"}, mode)
     assert kinds(model.graph).count("If" if mode == "if" else "Where") == 1
-
-
-def test_selection_holds_no_control_flow_and_no_multiplication() -> None:
-    model = updated({"w": "next", "v": "other"}, "select")
-    assert kinds(model.graph) == ["Mul", "Add", "Sub", "Neg", "Exp", "Where", "Where"]
 
 
 def test_another_mode_is_refused() -> None:
@@ -162,11 +131,6 @@ def test_gradients_are_finite_if_their_norm_is(gradients: list[list[float]], fin
             np.concatenate([np.array(g, np.float32) for g in gradients]).astype(float)
         )
         np.testing.assert_allclose(norm, exact, rtol=1e-6, atol=1e-30)
-
-
-def test_gradients_in_float64_are_checked_in_float64() -> None:
-    assert checked(np.array([1e100]), np.array([1.0], np.float32)) == (True, 1e100)
-    assert not checked(np.array([1e200]))[0]
 
 
 WRAP = {

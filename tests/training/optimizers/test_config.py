@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pytest
 
 import amp_rewrite as amp
@@ -21,13 +20,9 @@ STEPS = {"class_name": "StepSchedule", "learning_rate": 0.1}
     ("kind", "config", "message"),
     [
         (DynamicLossScale, None, "DynamicLossScale: a configuration must be a mapping; found an"),
-        (DynamicLossScale, [("floor", 1.0)], "must be a mapping; found an object of type list"),
         (DynamicLossScale, {"grow": 3}, "DynamicLossScale: .* has an unknown key 'grow'"),
-        (DynamicLossScale, {3: 4}, "unknown key 3; expected initial_loss_scale, increment_period"),
         (FixedLossScale, {}, "FixedLossScale: the configuration has no key 'loss_scale_value'"),
-        (LossScaleOptimizer, None, "LossScaleOptimizer: a configuration must be a mapping"),
         (LossScaleOptimizer, {}, "has no key 'optimizer'; found no key"),
-        (LossScaleOptimizer, {"optimizer": INNER}, "has no key 'loss_scale'; found optimizer"),
         (LossScaleOptimizer, {**WRAPPED, "when": "if"}, "has an unknown key 'when'; expected opt"),
         (
             LossScaleOptimizer,
@@ -35,13 +30,10 @@ STEPS = {"class_name": "StepSchedule", "learning_rate": 0.1}
             "FixedLossScale: the configuration has an unknown key 'value'",
         ),
         (optimizers.Adam, 3, "Adam: a configuration must be a mapping; found .* of type int"),
-        (optimizers.Adam, {3: 4}, "Adam: the configuration has an unknown key 3"),
         (optimizers.Adam, {"speed": 4}, r"Adam: unknown argument; found \['speed'\]"),
         (amp.CrossShardOptimizer, {}, "CrossShardOptimizer: the configuration has no key 'opt'"),
-        (amp.CrossShardOptimizer, {"opt": INNER, "speed": 4}, "has an unknown key 'speed'"),
         (schedules, None, "schedule: a configuration must be a mapping"),
         (schedules, {**STEPS, "speed": 4}, "StepSchedule: the configuration has an unknown key"),
-        (schedules, STEPS, "StepSchedule: the configuration has no key"),
     ],
 )
 def test_a_wrong_configuration_names_the_class_and_the_key(
@@ -56,10 +48,8 @@ def test_a_wrong_configuration_names_the_class_and_the_key(
     ("config", "message"),
     [
         ({**WRAPPED, "optimizer": None}, "Could not interpret optimizer identifier; found None"),
-        ({**WRAPPED, "optimizer": {}}, "Could not interpret optimizer identifier; found None"),
         ({**WRAPPED, "optimizer": {**INNER, "config": 3}}, "Could not interpret optimizer"),
         ({**WRAPPED, "loss_scale": {}}, "Could not interpret loss scale identifier; found {}"),
-        ({**WRAPPED, "loss_scale": {**SCALE, "class_name": []}}, "interpret loss scale identifier"),
     ],
 )
 @pytest.mark.parametrize("custom_objects", [None, {"Own": optimizers.Adam}])
@@ -83,32 +73,14 @@ def test_custom_objects_are_classes_by_name(custom_objects: Any, message: str) -
         LossScaleOptimizer.from_config(WRAPPED, custom_objects)
 
 
-def test_a_configuration_may_leave_out_what_has_a_default() -> None:
-    assert DynamicLossScale.from_config({"floor": 0.5}) == DynamicLossScale(floor=0.5)
-    assert LossScaleOptimizer.from_config(WRAPPED).conditional == "if"
-
-
-def test_an_array_denotes_no_loss_scale() -> None:
-    with pytest.raises(ValueError, match="Could not interpret loss scale identifier"):
-        amp.get_loss_scale(np.ones(3))
-
-
 @pytest.mark.parametrize("wrap", [lambda o: o, LossScaleOptimizer, amp.CrossShardOptimizer])
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
         (3, r"\(gradient, variable\) pairs must come in a list; found an object of type int"),
-        (None, "must come in a list; found an object of type NoneType"),
         ([3], r"not a \(gradient, variable\) pair; found an object of type int"),
-        ([(None,)], r"not a \(gradient, variable\) pair; found an object of type tuple"),
-        ("ab", r"not a \(gradient, variable\) pair; found an object of type str"),
     ],
 )
 def test_gradients_are_applied_in_pairs_with_variables(wrap: Any, pairs: Any, message: str) -> None:
     with pytest.raises(optimizers.OptimizerTypeError, match=message):
         wrap(optimizers.Adam()).apply_gradients(pairs)
-
-
-def test_gradients_to_unscale_come_in_a_list() -> None:
-    with pytest.raises(TypeError, match="gradients must come in a list; found an object of type"):
-        LossScaleOptimizer(optimizers.Adam()).get_unscaled_gradients(3)  # pyright: ignore[reportArgumentType]

@@ -259,19 +259,6 @@ def test_a_checkpoint_in_the_middle_goes_on_bit_for_bit(tmp_path: Any) -> None:
             np.testing.assert_array_equal(array, other.state_dict()[name])
 
 
-@pytest.mark.parametrize("in_file", [False, True])
-def test_skips_in_a_row_are_counted_per_update(in_file: bool) -> None:
-    scale = amp.DynamicLossScale(1.0, max_consecutive_skips=2)
-    optimizer = amp.LossScaleOptimizer(GradientDescent(0.1), scale)
-    step = optimizer.minimize(loss_of(network()), accumulate=2)
-    feeds = {**batch(0, 0), "t": np.full((ROWS, 2), np.inf, np.float32)}
-    with amp.TrainingSession(amp.build_step(step) if in_file else step) as session:
-        for _ in range(3):
-            session.run(feeds)
-        with pytest.raises(amp.LossScaleError):
-            session.run(feeds)
-
-
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 def test_gradients_in_low_precision_are_accumulated_in_float32(precision: str) -> None:
     step = scaled(Adam(0.1), "if").minimize(loss_of(network()), accumulate=BATCHES)
@@ -287,24 +274,6 @@ def test_gradients_in_low_precision_are_accumulated_in_float32(precision: str) -
     for name, array in expected.items():
         scale = np.abs(array).max()
         assert np.abs(found[f"{name}/Adam"] - array).max() < 0.05 * scale
-
-
-def test_a_step_in_another_runtime_accumulates() -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    step = amp.build_step(Adam(0.1).minimize(loss_of(network()), accumulate=2))
-    session = onnxruntime.InferenceSession(amp.to_proto(step).SerializeToString())
-    names = [o.name for o in session.get_outputs()]
-    found = [dict(zip(names, session.run(None, batch(0, 0)), strict=True))]
-    state = {n.removesuffix(":next"): v for n, v in found[0].items() if n.endswith(":next")}
-    second = dict(zip(names, session.run(None, {**batch(0, 1), **state}), strict=True))
-    assert (found[0]["accumulated:next"], second["accumulated:next"]) == (1, 0)
-    assert (found[0]["global_step:next"], second["global_step:next"]) == (0, 1)
-
-
-def test_one_batch_is_no_accumulation() -> None:
-    op = Adam(0.1).minimize(loss_of(network()), accumulate=1)
-    assert op.accumulated is None
-    assert not any("accumulated" in name for name in op.updates)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import onnx_ir as ir
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.distributed import shard_context
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.loss_scaling import DynamicLossScale, LossScaleOptimizer
 from amp_rewrite.optimizers import Adam, GradientDescent, Momentum, TrainOp, group
@@ -70,9 +69,6 @@ def test_steps_that_do_not_go_together_are_refused() -> None:
     scaled = LossScaleOptimizer(Adam(), "dynamic").minimize(loss, var_list=["b"])
     with pytest.raises(ValueError, match=r"different loss scales.*found None and .*; expected one"):
         group(first, scaled)
-    other = LossScaleOptimizer(GradientDescent(), "dynamic").minimize(loss, var_list=["w"])
-    with pytest.raises(ValueError, match=r"steps with different loss scales .*give it to each"):
-        group(scaled, other)
     with pytest.raises(ValueError, match="no steps to group"):
         group()
     with pytest.raises(TypeError, match="not a training step; found int"):
@@ -93,19 +89,19 @@ def loss_of() -> amp.GraphValue:
     return amp.value(amp.load(onnx.parser.parse_model(JOINT)), "loss")
 
 
-def two(mode: str, scale: Any) -> tuple[TrainOp, TrainOp]:
-    loss = loss_of()
-    slow = LossScaleOptimizer(Momentum(0.5), scale, conditional=mode)
-    fast = LossScaleOptimizer(Adam(0.25), scale, conditional=mode)
-    return slow.minimize(loss, var_list="a"), fast.minimize(loss, var_list="b")
-
-
 def feeds(p: float = 1.0, q: float = 1.0) -> dict[str, np.ndarray]:
     return {"p": np.full(2, p, np.float32), "q": np.full(3, q, np.float32)}
 
 
 def scale() -> DynamicLossScale:
     return DynamicLossScale(8.0, increment_period=2)
+
+
+def two(mode: str, scale: Any) -> tuple[TrainOp, TrainOp]:
+    loss = loss_of()
+    slow = LossScaleOptimizer(Momentum(0.5), scale, conditional=mode)
+    fast = LossScaleOptimizer(Adam(0.25), scale, conditional=mode)
+    return slow.minimize(loss, var_list="a"), fast.minimize(loss, var_list="b")
 
 
 STEPS = [(1, 1), (np.inf, 1), (1, 1), (1, np.nan), (2, 3), (1, 1), (np.nan, np.inf), (1, 2)]
@@ -136,39 +132,6 @@ def test_gradients_of_either_that_are_not_finite_skip_both(mode: str, fetches: l
                 assert session.state_dict()[name] == array, name
 
 
-@pytest.mark.parametrize("mode", ["if", "select"])
-def test_the_steps_that_were_grouped_stay_as_they_are(mode: str) -> None:
-    slow, fast = two(mode, scale())
-    both = group(slow, fast)
-    for op, given, name in ((slow, feeds(q=np.inf), "a"), (fast, feeds(p=np.inf), "b")):
-        with amp.TrainingSession(op) as session:
-            before = session.state_dict()[name]
-            assert session.run(given, "grads_finite")["grads_finite"]
-            assert (session.state_dict()[name] != before).all()
-    with amp.TrainingSession(group(fast, slow)) as session, amp.TrainingSession(both) as other:
-        for run in (session, other):
-            assert not run.run(feeds(q=np.inf))["grads_finite"]
-            assert run.run(feeds())["grads_finite"]
-            assert run.global_step == 1
-
-
-@pytest.mark.parametrize("mode", ["if", "select"])
-def test_a_group_is_a_step_file_and_runs_in_low_precision(mode: str, tmp_path: Any) -> None:
-    made = amp.build_step(group(*two(mode, scale())), precision="float16")
-    onnx.checker.check_model(ir.to_proto(made), full_check=True)
-    amp.save(made, tmp_path / "step.onnx")
-    with amp.TrainingSession(tmp_path / "step.onnx", emulate=True) as session:
-        assert not session.run(feeds(p=np.inf))["grads_finite"]
-        assert session.run(feeds())["grads_finite"]
-        session.save(tmp_path / "c.safetensors")
-        state = session.state_dict()
-        session.restore(tmp_path / "c.safetensors")
-    assert {n for n in state if n.startswith("loss_scale/")} == {
-        f"loss_scale/{name}"
-        for name in ("current_loss_scale", "good_steps", "skipped_steps", "consecutive_skips")
-    }
-
-
 def test_three_optimizers_share_a_loss_scale() -> None:
     text = JOINT.replace("float[3] b = {3, 4, 5}>", "float[3] b = {3, 4, 5}, float c = {1}>")
     text = text.replace("loss = Add(s, t)", "u = Add(s, t) loss = Mul(u, c)")
@@ -182,13 +145,6 @@ def test_three_optimizers_share_a_loss_scale() -> None:
         assert session.run(feeds(), "grads_finite")["grads_finite"]
         assert not session.run(feeds(p=np.nan), "grads_finite")["grads_finite"]
         assert session.state_dict()["loss_scale/skipped_steps"] == 1
-
-
-def test_a_fixed_loss_scale_is_shared_too() -> None:
-    with amp.TrainingSession(group(*two("if", amp.FixedLossScale(8.0)))) as session:
-        out = session.run(feeds(), ["loss_scale", "grads_finite"])
-        assert (out["loss_scale"], out["grads_finite"]) == (8.0, True)
-        np.testing.assert_allclose(session.state_dict()["a"], [0.5, 1.5])
 
 
 def test_one_loss_scale_has_one_state_in_a_model() -> None:
@@ -211,18 +167,3 @@ def test_each_of_two_models_has_a_state_of_its_own() -> None:
         session.run(feeds(p=np.inf))
         assert session.state_dict()["loss_scale/current_loss_scale"] == 4.0
         assert second.state_dict()["loss_scale/current_loss_scale"] == 8.0
-
-
-def test_groups_of_optimizers_over_shards() -> None:
-    shared, loss = scale(), loss_of()
-    with shard_context():
-        ops = [
-            LossScaleOptimizer(amp.CrossShardOptimizer(GradientDescent(0.5)), shared).minimize(
-                loss, var_list=name
-            )
-            for name in "ab"
-        ]
-    with amp.TrainingSession(group(*ops)) as session:
-        assert session.run(feeds())["grads_finite"]
-        assert not session.run(feeds(q=np.nan))["grads_finite"]
-        np.testing.assert_array_equal(session.state_dict()["a"], [0.5, 1.5])

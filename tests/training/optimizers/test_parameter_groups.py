@@ -24,7 +24,6 @@ from amp_rewrite.optimizers import (
     ParameterGroups,
     get,
 )
-from amp_rewrite.training.graph.training_graph import training_graph
 
 Arrays = dict[str, np.ndarray]
 
@@ -224,26 +223,6 @@ def test_a_configuration_makes_the_same_groups() -> None:
     expected = trained(other)
     for name, array in trained(optimizer).items():
         np.testing.assert_array_equal(expected[name], array)
-
-
-def test_weights_and_iterations_are_those_of_all_members() -> None:
-    groups = [ParameterGroup(variables="head.*", optimizer=Momentum(0.05))]
-    optimizer = ParameterGroups(GradientDescent(0.1), groups)
-    assert optimizer.iterations is None
-    optimizer.minimize(amp.losses.mean_squared_error(network(), "y", "t"))
-    assert [s.name for s in optimizer.weights] == [
-        "global_step", "head.weight/Momentum", "head.bias/Momentum"
-    ]  # fmt: skip
-    optimizer.set_weights([np.array(7), np.ones((4, 2)), np.ones(2)])
-    assert [w.sum() for w in optimizer.get_weights()] == [7, 8, 2]
-
-
-def test_the_counter_can_be_chosen() -> None:
-    model = network()
-    optimizer = ParameterGroups(GradientDescent(0.1, weight_decay=0.1), no_decay="bias")
-    optimizer.iterations = training_graph(model).state("steps", np.array(5), "global_step")
-    op = optimizer.minimize(amp.losses.mean_squared_error(model, "y", "t"))
-    assert op.global_step == "steps"
 
 
 def build(*groups: Any, base: Any = None, **arguments: Any) -> None:

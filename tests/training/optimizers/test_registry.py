@@ -68,27 +68,6 @@ def test_a_class_that_is_not_known_is_refused(missing: str, text: str) -> None:
         amp.LossScaleOptimizer.from_config(nested().get_config(), custom)
 
 
-def test_optimizers_and_wrappers_take_custom_objects() -> None:
-    config = Own(OwnSchedule(0.5)).get_config()
-    assert Own.from_config(config, CUSTOM).get_config() == config
-    sums = amp.CrossShardOptimizer(Own(OwnSchedule(0.5)), "sum")
-    again = amp.CrossShardOptimizer.from_config(sums.get_config(), CUSTOM)
-    assert again.get_config() == sums.get_config()
-    known = {"class_name": "Adam", "config": Adam(OwnSchedule(0.5)).get_config()}
-    assert optimizers.get(known, custom_objects=CUSTOM).learning_rate == OwnSchedule(0.5)
-
-
-def test_a_from_config_that_takes_no_custom_objects_is_called_without() -> None:
-    class Strict(Adam):
-        @classmethod
-        def from_config(cls, config):  # pyright: ignore[reportIncompatibleMethodOverride]
-            return cls(**config)
-
-    config = amp.LossScaleOptimizer(Strict(0.5), 2).get_config()
-    again = amp.LossScaleOptimizer.from_config(config, {"Strict": Strict})
-    assert type(again.inner_optimizer) is Strict
-
-
 def test_a_registered_class_needs_no_custom_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_REGISTERED", dict(vars(registry)["_REGISTERED"]))
     optimizers.register(Own)

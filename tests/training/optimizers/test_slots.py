@@ -36,27 +36,6 @@ def test_a_weight_that_is_added_is_saved_and_updated_with_the_step(
 
 
 @pytest.mark.parametrize(
-    ("initializer", "expected"),
-    [
-        ("zeros", np.zeros((2, 3))),
-        ("ones", np.ones((2, 3))),
-        (0.5, np.full((2, 3), 0.5)),
-        ([1, 2, 3], [[1, 2, 3], [1, 2, 3]]),
-        (lambda shape, dtype: np.eye(*shape, dtype=dtype), np.eye(2, 3)),
-    ],
-)
-def test_a_weight_begins_as_its_initializer_says(
-    initializer: Any, expected: Any, dense_model: Any
-) -> None:
-    optimizer = GradientDescent()
-    optimizer.compute_gradients(loss_of(dense_model))
-    weight = optimizer.add_weight("extra", (2, 3), initializer=initializer)
-    np.testing.assert_array_equal(weight.read(), expected)
-    assert weight.read().dtype == np.float32
-    assert optimizer.add_weight("extra").name == "extra_1"
-
-
-@pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
         ({"name": 3}, TypeError, "a weight needs a name; found 3"),
@@ -77,8 +56,3 @@ def test_an_impossible_weight_is_refused(
     with pytest.raises(kind, match=message) as raised:
         optimizer.add_weight(**{"name": "extra", **arguments})
     assert isinstance(raised.value, AmpError)
-
-
-def test_a_weight_needs_a_model() -> None:
-    with pytest.raises(ValueError, match="GradientDescent: no model is known"):
-        GradientDescent().add_weight("extra")

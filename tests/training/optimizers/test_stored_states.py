@@ -1,4 +1,4 @@
-"""Variables and slots in low types: what is kept of small updates, and how training ends."""
+"""Variables in low types: what is kept of small updates, and how training ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.loop.epoch_loop import train
 from amp_rewrite.loop.evaluation import evaluate
 from amp_rewrite.loop.plan_and_progress import Plan
-from amp_rewrite.optimizers import Adam, GradientDescent, Momentum, ParameterGroups, Storage
+from amp_rewrite.optimizers import Adam, GradientDescent, ParameterGroups
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.random_numbers import RandomNumbers
 from amp_rewrite.training.optimizers.stored_states import stochastic, uniform
@@ -67,48 +67,11 @@ def test_a_sparse_gradient_changes_its_rows_alone(sparse_model: Any, rounding: s
         np.testing.assert_allclose(rows[[1, 3]], [1.2, 1.4], rtol=0, atol=0.01)
 
 
-@pytest.mark.share(2)
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("size", [1e-6, 1.0, 1e4])
-def test_moments_of_half_the_size_follow_those_of_float32(
-    dense_model: Any, dtype: str, size: float
-) -> None:
-    random = np.random.default_rng(2)
-    gradients = (random.normal(size=(100, 32, 8)) * size).astype(np.float32)
-    found: dict[str, dict[str, np.ndarray]] = {}
-    for slot_dtype in ("float32", dtype):
-        optimizer = Adam(0.01, beta2=0.99, epsilon=1e-12, slot_dtype=slot_dtype)
-        op = optimizer.minimize(amp.value(dense_model(np.zeros((32, 8), np.float32)), "loss"))
-        with amp.TrainingSession(op) as session:
-            for gradient in gradients:
-                session.run({"g": gradient})
-            found[slot_dtype] = session.state_dict()
-    low, wide = found[dtype], found["float32"]
-    scales = {name: low.get(f"{name}/scale", np.float32(1)) for name in ("w/Adam", "w/Adam_1")}
-    assert {low[name].dtype.name for name in scales} == {dtype}
-    moment = low["w/Adam_1"].astype(np.float64) * scales["w/Adam_1"]
-    assert moment.mean() == pytest.approx(wide["w/Adam_1"].mean(), rel=0.01)
-    assert np.corrcoef(low["w"].ravel(), wide["w"].ravel())[0, 1] > 0.99
-
-
-def test_slots_of_float64_and_of_nothing_stay_as_they_are(dense_model: Any) -> None:
-    for shape, dtype in (((2, 3), np.float64), ((0, 3), np.float32)):
-        model = dense_model(np.ones(shape, dtype))
-        op = Momentum(0.1, 0.9, slot_dtype="float16").minimize(amp.value(model, "loss"))
-        with amp.TrainingSession(op) as session:
-            session.run({"g": np.ones(shape, dtype)})
-            assert session.state_dict()["w/Momentum"].dtype == dtype
-
-
-@pytest.mark.share(2)
-@pytest.mark.parametrize("slot_dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("conditional", ["if", "select"])
-def test_a_skipped_step_changes_no_low_state(
-    conditional: str, slot_dtype: str, dense_model: Any
-) -> None:
+def test_a_skipped_step_changes_no_low_state(conditional: str, dense_model: Any) -> None:
     model = dense_model(np.ones((8, 8), np.float32))
     amp.store_weights(model, "w", "bfloat16")
-    inner = Adam(0.01, rounding="stochastic", slot_dtype=slot_dtype)
+    inner = Adam(0.01, rounding="stochastic")
     scaled = amp.LossScaleOptimizer(inner, "dynamic", conditional=conditional)
     op = scaled.minimize(amp.value(model, "loss"))
     with amp.TrainingSession(op) as session:
@@ -121,36 +84,34 @@ def test_a_skipped_step_changes_no_low_state(
             np.testing.assert_array_equal(after[name], before[name])
 
 
-def test_groups_and_configurations_know_the_options() -> None:
-    optimizer = Adam(0.1, rounding="stochastic", slot_dtype="bfloat16")
+def test_groups_and_configurations_know_the_option() -> None:
+    optimizer = Adam(0.1, rounding="stochastic")
     config = json.loads(json.dumps(optimizer.get_config()))
-    assert (config["rounding"], config["slot_dtype"]) == ("stochastic", "bfloat16")
+    assert config["rounding"] == "stochastic"
     assert Adam.from_config(config).get_config() == optimizer.get_config()
     groups = ParameterGroups(optimizer, [{"variables": "w", "rate_multiplier": 0.1}])
     assert groups.members["group_1"].rounding == "stochastic"
 
 
-@pytest.mark.parametrize("option", ["rounding", "slot_dtype"])
-def test_an_unknown_word_is_refused(option: str) -> None:
-    with pytest.raises(OptimizerValueError, match=f"unknown {option}; found 'up'; expected"):
-        Storage(**{option: "up"})
+def test_an_unknown_word_is_refused() -> None:
+    with pytest.raises(OptimizerValueError, match="unknown rounding; found 'up'; expected"):
+        Adam(rounding="up")
 
 
 WAYS = {
-    "masters": (None, "nearest", "float32"),
-    "nearest": ("bfloat16", "nearest", "float32"),
-    "stochastic": ("bfloat16", "stochastic", "bfloat16"),
-    "compensated": ("bfloat16", "compensated", "float16"),
+    "masters": (None, "nearest"),
+    "stochastic": ("bfloat16", "stochastic"),
+    "compensated": ("bfloat16", "compensated"),
 }
 
 
 def accuracy_on_digits(way: str) -> float:
-    dtype, rounding, slots = WAYS[way]
+    dtype, rounding = WAYS[way]
     data, held = digits()
     model = load(train_models.digits_cnn())
     if dtype:
         amp.store_weights(model, "*", dtype)
-    optimizer = Adam(1e-3, rounding=rounding, slot_dtype=slots)
+    optimizer = Adam(1e-3, rounding=rounding)
     op = optimizer.minimize(amp.value(model, "loss"))
     step = amp.build_step(op, targets={"logits": "logits", "labels": "t"})
     with amp.TrainingSession(step, threads=1) as session:
@@ -165,12 +126,12 @@ def test_digits_are_recognised_as_with_masters(way: str) -> None:
 
 
 def loss_on_text(way: str) -> float:
-    dtype, rounding, slots = WAYS[way]
+    dtype, rounding = WAYS[way]
     numbers, vocabulary = train_models.text()
     model = load(train_models.transformer(len(vocabulary), 64))
     if dtype:
         amp.store_weights(model, "*", dtype)
-    optimizer = Adam(1e-3, rounding=rounding, slot_dtype=slots)
+    optimizer = Adam(1e-3, rounding=rounding)
     with amp.TrainingSession(optimizer.minimize(amp.value(model, "loss"))) as session:
         losses = [
             float(session.run(train_models.text_batch(numbers, i, 8, 64))["loss"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.errors import AmpError, OptimizerTypeError, OptimizerValueError, OptionError
+from amp_rewrite.errors import AmpError, OptimizerTypeError, OptimizerValueError
 from amp_rewrite.optimizers import (
     Adam,
     AdamW,
@@ -19,7 +18,6 @@ from amp_rewrite.optimizers import (
     Optimizer,
     ParameterGroups,
     WeightAverage,
-    get,
 )
 
 Arrays = dict[str, np.ndarray]
@@ -164,20 +162,6 @@ def test_a_checkpoint_holds_the_averages(tmp_path: Any) -> None:
             np.testing.assert_array_equal(array, other.state_dict()[name])
 
 
-def test_a_configuration_makes_the_same_averages() -> None:
-    optimizer = WeightAverage(Adam(0.1), 0.75, warm_up=False, start=2, every=3)
-    config = json.loads(json.dumps(optimizer.get_config()))
-    assert get({"class_name": "WeightAverage", "config": config}).get_config() == config
-
-
-def test_a_step_without_averages_has_none() -> None:
-    with opened(Adam(0.1)) as session:
-        with pytest.raises(OptionError, match="keeps no averages of its weights"):
-            session.export(averaged=True)
-        with pytest.raises(OptionError, match="keeps no averages of its weights"):
-            session.evaluate(batch(0), averaged=True)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -219,34 +203,3 @@ def test_averages_that_a_checkpoint_lacks_begin_at_its_weights(tmp_path: Any, tr
         share = 1 - 1 / 10  # that of the first step of a warm-up
         expected = weights["w"] + share * (after["w"] - weights["w"])
         np.testing.assert_allclose(after["w/average"], expected, rtol=1e-5)
-
-
-def normalized() -> ir.Model:
-    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
-    g (float[n, 3] x) => (float[n, 2] y)
-    <float[2] scale = {1, 1}, float[2] shift = {0, 0},
-     float[2] mean = {0, 0}, float[2] var = {1, 1}> {
-        p = MatMul(x, w)
-        y = BatchNormalization(p, scale, shift, mean, var)
-    }""")
-    array = np.random.default_rng(1).normal(size=(3, 2)).astype(np.float32)
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(array, "w"))
-    return amp.load(proto)
-
-
-def test_a_rate_of_0_fits_running_statistics_to_exported_averages() -> None:
-    def step(model: ir.Model, optimizer: Optimizer) -> Any:
-        return optimizer.minimize(amp.losses.mean_squared_error(model, "y", "t"))
-
-    with amp.TrainingSession(step(normalized(), WeightAverage(Adam(0.5), None))) as session:
-        for k in range(STEPS):
-            session.run(batch(k))
-        averaged = session.export(averaged=True)
-    with amp.TrainingSession(step(averaged, GradientDescent(0.0))) as session:
-        weights = session.state_dict()["w"]
-        for _ in range(200):  # an exponential average of one batch
-            session.run(batch(1))
-        fitted = session.state_dict()
-    np.testing.assert_array_equal(fitted["w"], weights)
-    expected = (batch(1)["x"] @ weights).mean(0)
-    np.testing.assert_allclose(fitted["mean"], expected, rtol=1e-4, atol=1e-5)

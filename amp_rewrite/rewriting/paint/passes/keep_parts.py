@@ -21,7 +21,7 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.graph.step_part import Part, part_in, source_in
-from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.graph.traits import Trait
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
@@ -82,8 +82,6 @@ class _Search:
                 self._mark(vertices, f"part {self._parts[node]} of the training step")
             elif is_gradient and self._source(node) in sources:
                 self._mark(vertices, "the gradient of the loss")
-            elif is_gradient and has(self._flat.called(node), Trait.SEQUENCE):
-                self._mark(vertices, "gradients of any type pass here (GATE_GRAPH)")
         self._gradients = [v for v, n in enumerate(self._graph.nodes) if self._is_gradient(n)]
         self._reductions()
         self._counts()

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.checked_fields import checked
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import (
-    Hyperparameter,
     UpdateInput,
     UpdateRule,
-    checked,
 )
 
 
@@ -65,9 +64,6 @@ class Adadelta(Optimizer):
         rho: Decay of both means: at least 0, below 1.
         epsilon: Added below both roots; above 0.
     """
-
-    rho = Hyperparameter[float]()
-    epsilon = Hyperparameter[float]()
 
     def __init__(
         self,

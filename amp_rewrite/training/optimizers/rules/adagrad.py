@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.checked_fields import checked
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import (
-    Hyperparameter,
     UpdateInput,
     UpdateRule,
-    checked,
 )
 
 
@@ -75,9 +74,6 @@ class Adagrad(Optimizer):
         initial_accumulator_value: What the accumulator starts at; at least 0.
         epsilon: Added to the root; at least 0, and above 0 if the accumulator starts at 0.
     """
-
-    initial_accumulator_value = Hyperparameter[float]()
-    epsilon = Hyperparameter[float]()
 
     def __init__(
         self,

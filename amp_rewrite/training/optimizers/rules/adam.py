@@ -1,29 +1,25 @@
-"""Adam, and what those that decay weights as well make of it."""
+"""Adam."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.checked_fields import checked
 from amp_rewrite.training.optimizers.config import flat
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import (
-    Hyperparameter,
     SharedInput,
     UpdateInput,
     UpdateRule,
-    checked,
 )
 
 BETA1_POWER, BETA2_POWER = "beta1_power", "beta2_power"
@@ -43,7 +39,7 @@ class AdamScalars(NamedTuple):
     """What the updates of all variables share: shape (), the type that updates have."""
 
     rate: ir.Value  # learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t)
-    epsilon: ir.Value  # epsilon * sqrt(1 - beta2^t)
+    epsilon: ir.Value  # see AdamRule.scaled_epsilon
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +57,12 @@ class AdamRule(UpdateRule):
     The moments of rows without a gradient decay and move these rows, so that a sparse gradient
     changes all rows, exactly as the dense one would. With lazy=True only the touched rows of w, m
     and v change, as in PyTorch's SparseAdam.
+
+    With epsilon_hat=True epsilon is not multiplied by sqrt(1 - beta2^t): the formula of the paper's
+    section 2, as TensorFlow and Keras compute it
+    (https://www.tensorflow.org/api_docs/python/tf/raw_ops/ApplyAdam),
+
+        w -= learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)
     """
 
     slots = AdamSlots
@@ -69,16 +71,12 @@ class AdamRule(UpdateRule):
     beta2: float = checked(check.number, high=1)
     epsilon: float = checked(check.number, above=True)
     lazy: bool = checked(check.flag)
+    epsilon_hat: bool = checked(check.flag, default=False)
 
     @property
     def touches_rows_only(self) -> bool:
         """Whether it is lazy."""
         return self.lazy
-
-    @property
-    def gradient_factor(self) -> float:
-        """The root of what g^2 is multiplied by before v is added."""
-        return math.sqrt((1 - self.beta2) / _taken_out(self.beta2))
 
     def initial_others(self) -> dict[str, np.ndarray]:
         """Return the powers of both betas in the first step: float64."""
@@ -102,7 +100,9 @@ class AdamRule(UpdateRule):
         return AdamScalars(b.cast(rate, given.dtype), b.cast(epsilon, given.dtype))
 
     def scaled_epsilon(self, b: Builder, second: ir.Value) -> ir.Value:
-        """Return what is added to sqrt(v): epsilon * sqrt(1 - beta2^t), float64, shape ()."""
+        """Return what is added to sqrt(v): float64, shape (); `second` is sqrt(1 - beta2^t)."""
+        if self.epsilon_hat:
+            return b.constant(np.array(self.epsilon))
         return b.mul(second, self.epsilon)
 
     def direction(
@@ -114,12 +114,12 @@ class AdamRule(UpdateRule):
         be made in place of its first term; and ONNX Runtime, which orders nodes from the results
         backwards, is done with m before it begins with v if the nodes of m come last.
         """
-        b, factor = given.b, self.gradient_factor
-        gradient = given.gradient_times(factor)
-        v = _decayed(b, slots.v, self.beta2, b.square(gradient))
+        b = given.b
+        share = math.sqrt((1 - self.beta2) / _taken_out(self.beta2))
+        v = _decayed(b, slots.v, self.beta2, b.square(b.mul(given.gradient, share)))
         root = b.add(b.sqrt(v), epsilon)
-        share = (1 - self.beta1) / _taken_out(self.beta1) / factor
-        m = _decayed(b, slots.m, self.beta1, b.mul(gradient, share))
+        share = (1 - self.beta1) / _taken_out(self.beta1)
+        m = _decayed(b, slots.m, self.beta1, b.mul(given.gradient, share))
         return b.div(m, root), AdamSlots(m, v)
 
     def update(
@@ -130,22 +130,6 @@ class AdamRule(UpdateRule):
         return b.sub(given.value, b.mul(direction, shared.rate)), new
 
 
-@dataclass(frozen=True, kw_only=True)
-class EpsilonHatAdamRule(AdamRule):
-    """Adam with the epsilon hat of the paper's section 2, as TensorFlow and Keras compute it.
-
-        w -= learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)
-
-    The same as `AdamRule` but for epsilon, which is not multiplied by sqrt(1 - beta2^t)
-    (https://www.tensorflow.org/api_docs/python/tf/raw_ops/ApplyAdam).
-    """
-
-    def scaled_epsilon(self, b: Builder, second: ir.Value) -> ir.Value:
-        """Return epsilon as it is: float64, shape ()."""
-        del second
-        return b.constant(np.array(self.epsilon))
-
-
 class Adam(Optimizer):
     """Adaptive moment estimation; see `AdamRule`.
 
@@ -154,7 +138,7 @@ class Adam(Optimizer):
         beta2: Decay of the second moment: at least 0, below 1.
         epsilon: Added to the root of the second moment; above 0.
         lazy: Let a sparse gradient change the touched rows only.
-        epsilon_hat: Use TensorFlow's and Keras's formula, see `EpsilonHatAdamRule`.
+        epsilon_hat: Use TensorFlow's and Keras's formula.
 
     Examples:
         >>> model = amp.load("model.onnx")
@@ -162,10 +146,8 @@ class Adam(Optimizer):
         >>> train_op = amp.optimizers.Adam(0.001).minimize(loss)
     """
 
-    beta1 = Hyperparameter[float]()
-    beta2 = Hyperparameter[float]()
-    epsilon = Hyperparameter[float]()
-    lazy = Hyperparameter[bool]()
+    _rule: ClassVar[type[AdamRule]] = AdamRule
+    """What says how a step changes a variable."""
 
     def __init__(
         self,
@@ -181,19 +163,10 @@ class Adam(Optimizer):
         **clipping: Any,
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
-        kind = _kind(epsilon_hat)
-        rule = kind(beta1=beta1, beta2=beta2, epsilon=epsilon, lazy=lazy)
+        rule = self._rule(
+            beta1=beta1, beta2=beta2, epsilon=epsilon, lazy=lazy, epsilon_hat=epsilon_hat
+        )
         super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)
-
-    @property
-    def epsilon_hat(self) -> bool:
-        """Whether epsilon is added to sqrt(v) as it is."""
-        return isinstance(self.rule, EpsilonHatAdamRule)
-
-    @epsilon_hat.setter
-    def epsilon_hat(self, value: bool) -> None:
-        kind = _kind(value)
-        self.rule = kind(beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon, lazy=self.lazy)
 
     @classmethod
     def from_config(
@@ -209,10 +182,6 @@ class Adam(Optimizer):
         return super().from_config(settings, custom_objects)
 
 
-def _kind(epsilon_hat: object) -> type[AdamRule]:
-    return EpsilonHatAdamRule if check.flag("epsilon_hat", epsilon_hat) else AdamRule
-
-
 def _taken_out(decay: float) -> float:
     """Return the factor that a moment is computed without at first."""
     return 1.0 if decay < _HALF else decay
@@ -223,105 +192,3 @@ def _decayed(b: Builder, moment: ir.Value, decay: float, added: ir.Value) -> ir.
     if decay < _HALF:
         return b.add(b.mul(moment, decay), added)
     return b.mul(b.add(added, moment), decay)
-
-
-def _patterns(name: str, expressions: Iterable[str]) -> tuple[str, ...]:
-    """Return regular expressions for variable names, checked.
-
-    Raises:
-        OptimizerTypeError: They are not a list of texts; a single text is none.
-        OptimizerValueError: One is not a regular expression.
-    """
-    listed = isinstance(expressions, Iterable) and not isinstance(expressions, str)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
-    patterns = tuple(expressions) if listed else ()
-    if not listed or not all(isinstance(entry, str) for entry in patterns):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptimizerTypeError(
-            f"{name} must be a list of regular expressions",
-            found=repr(expressions),
-        )
-    for expression in patterns:
-        try:
-            re.compile(expression)
-        except re.error as error:
-            raise OptimizerValueError(
-                "not a regular expression", where=repr(expression), found=error
-            ) from error
-    return patterns
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecayingAdamRule(AdamRule):
-    """A rule with Adam's moments and a weight decay that is not a part of the gradient."""
-
-    weight_decay: float = checked(check.number)
-    exclude_from_weight_decay: Iterable[str] = checked(_patterns)
-
-    def variant(self, variable: State) -> bool:
-        """Return whether a variable decays."""
-        excluded = (re.search(e, variable.name) for e in self.exclude_from_weight_decay)
-        return bool(self.weight_decay) and not any(excluded)
-
-
-class ExcludedNames(tuple[str, ...]):  # noqa: SLOT001 a tuple can have no slots
-    """Regular expressions for names of variables whose weights do not decay."""
-
-    optimizer: DecayingAdam
-
-    @classmethod
-    def of(cls, optimizer: DecayingAdam, expressions: Iterable[str]) -> Self:
-        """Return the expressions of an optimizer."""
-        patterns = cls(expressions)
-        patterns.optimizer = optimizer
-        return patterns
-
-    def __call__(
-        self, var_list: Iterable[Any] | None = None, var_names: Iterable[str] | None = None
-    ) -> None:
-        """Add variables: Keras's `exclude_from_weight_decay`.
-
-        Args:
-            var_list: Variables: states, values or names.
-            var_names: Regular expressions; a variable in whose name one occurs does not decay.
-
-        Raises:
-            OptimizerTypeError: They are not lists.
-            OptimizerValueError: One is not a regular expression, or a step is built.
-        """
-        variables = () if var_list is None else check.listed(var_list, "variables")
-        names = [v if isinstance(v, str) else str(v.name) for v in variables]
-        exact = [f"^{re.escape(name)}$" for name in names]
-        added = _patterns("var_names", () if var_names is None else var_names)
-        self.optimizer.exclude_from_weight_decay = (*self, *exact, *added)
-
-
-def decaying(
-    adam: Adam, kind: type[DecayingAdamRule], weight_decay: float, excluded: Iterable[str]
-) -> DecayingAdamRule:
-    """Return a rule with weight decay and the hyperparameters of an optimizer's.
-
-    Raises:
-        OptimizerTypeError: The optimizer has the epsilon hat, which these rules have not.
-        OptimizerValueError: A hyperparameter is impossible.
-    """
-    if adam.epsilon_hat:
-        raise OptimizerTypeError(
-            "unknown argument", where=type(adam).__name__, found="epsilon_hat=True"
-        )
-    return kind(**vars(adam.rule), weight_decay=weight_decay, exclude_from_weight_decay=excluded)
-
-
-class DecayingAdam(Adam):
-    """An optimizer with such a rule."""
-
-    weight_decay = Hyperparameter[float]()
-
-    @property
-    def exclude_from_weight_decay(self) -> ExcludedNames:
-        """The regular expressions; a call adds to them, as Keras's method does."""
-        assert isinstance(self.rule, DecayingAdamRule), "children are made with one"
-        return ExcludedNames.of(self, self.rule.exclude_from_weight_decay)
-
-    @exclude_from_weight_decay.setter
-    def exclude_from_weight_decay(self, value: Iterable[str]) -> None:
-        assert isinstance(self.rule, DecayingAdamRule), "children are made with one"
-        self.rule = replace(self.rule, exclude_from_weight_decay=value)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.training.graph.training_graph import State
+from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.checked_fields import checked
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.rules.adam import (
-    AdamSlots,
-    DecayingAdam,
-    DecayingAdamRule,
-    decaying,
-)
+from amp_rewrite.training.optimizers.rules.adam import Adam, AdamRule, AdamSlots
 from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput
 
 
@@ -24,6 +24,42 @@ class AdamWScalars(NamedTuple):
     rate: ir.Value
     epsilon: ir.Value
     decay: ir.Value  # learning_rate * weight_decay
+
+
+def _patterns(name: str, expressions: Iterable[str]) -> tuple[str, ...]:
+    """Return regular expressions for variable names, checked.
+
+    Raises:
+        OptimizerTypeError: They are not a list of texts; a single text is none.
+        OptimizerValueError: One is not a regular expression.
+    """
+    listed = isinstance(expressions, Iterable) and not isinstance(expressions, str)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    patterns = tuple(expressions) if listed else ()
+    if not listed or not all(isinstance(entry, str) for entry in patterns):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptimizerTypeError(
+            f"{name} must be a list of regular expressions", found=repr(expressions)
+        )
+    for expression in patterns:
+        try:
+            re.compile(expression)
+        except re.error as error:
+            raise OptimizerValueError(
+                "not a regular expression", where=repr(expression), found=error
+            ) from error
+    return patterns
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecayingAdamRule(AdamRule):
+    """A rule with Adam's moments and a weight decay that is not a part of the gradient."""
+
+    weight_decay: float = checked(check.number, default=0.0)
+    exclude_from_weight_decay: Iterable[str] = checked(_patterns, default=())
+
+    def variant(self, variable: State) -> bool:
+        """Return whether a variable decays."""
+        excluded = (re.search(e, variable.name) for e in self.exclude_from_weight_decay)
+        return bool(self.weight_decay) and not any(excluded)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +89,7 @@ class AdamWRule(DecayingAdamRule):
         return b.sub(value, b.mul(given.value, shared.decay)), new
 
 
-class AdamW(DecayingAdam):
+class AdamW(Adam):
     """Adam with decoupled weight decay; see `AdamWRule`, and `Adam` for its hyperparameters.
 
     Attributes:
@@ -66,6 +102,8 @@ class AdamW(DecayingAdam):
         >>> rate = amp.optimizers.CosineSchedule(0.001, decay_steps=1000)
         >>> optimizer = amp.optimizers.AdamW(rate, weight_decay=0.01)
     """
+
+    _rule = AdamWRule
 
     def __init__(
         self,
@@ -81,4 +119,8 @@ class AdamW(DecayingAdam):
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name, **clipping)
-        self.rule = decaying(self, AdamWRule, weight_decay, exclude_from_weight_decay)
+        self.rule = replace(
+            self.rule,
+            weight_decay=weight_decay,  # pyright: ignore[reportCallIssue] the rule of `_rule` has both
+            exclude_from_weight_decay=exclude_from_weight_decay,
+        )

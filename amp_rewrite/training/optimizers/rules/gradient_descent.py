@@ -8,14 +8,13 @@ from typing import Any
 import onnx_ir as ir
 
 from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.checked_fields import checked
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import (
-    Hyperparameter,
     NoSlots,
     UpdateInput,
     UpdateRule,
-    checked,
 )
 
 
@@ -64,8 +63,6 @@ class GradientDescent(Optimizer):
     Attributes:
         weight_decay: What of the variable is added to its gradient; at least 0.
     """
-
-    weight_decay = Hyperparameter[float]()
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.rules.gradient_descent import GradientDescent
 from amp_rewrite.training.optimizers.rules.lamb import LAMB
 from amp_rewrite.training.optimizers.rules.momentum import Momentum, MomentumRule, MomentumSlots
-from amp_rewrite.training.optimizers.rules.rmsprop import TensorFlowRMSProp
+from amp_rewrite.training.optimizers.rules.rmsprop import RMSProp, TensorFlowRMSPropRule
 from amp_rewrite.training.optimizers.update_rule import UpdateInput
 
 
@@ -98,11 +98,13 @@ def SGD(  # noqa: N802 Keras's name, whose class is two classes here
     return kind(learning_rate, momentum, nesterov, **options)
 
 
-class RMSprop(TensorFlowRMSProp):
+class RMSprop(RMSProp):
     """Keras's RMSprop, whose mean square starts at 0; see `TensorFlowRMSPropRule`.
 
     `rho` is `decay`.
     """
+
+    _rule = TensorFlowRMSPropRule
 
     def __init__(
         self,

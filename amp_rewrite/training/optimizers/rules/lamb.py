@@ -10,14 +10,8 @@ import onnx_ir as ir
 
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.rules.adam import (
-    BETA1_POWER,
-    BETA2_POWER,
-    AdamSlots,
-    DecayingAdam,
-    DecayingAdamRule,
-    decaying,
-)
+from amp_rewrite.training.optimizers.rules.adam import BETA1_POWER, BETA2_POWER, AdamSlots
+from amp_rewrite.training.optimizers.rules.adamw import AdamW, DecayingAdamRule
 from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput
 
 
@@ -26,7 +20,7 @@ class LAMBScalars(NamedTuple):
 
     learning_rate: ir.Value
     first: ir.Value  # sqrt(1 - beta2^t) / (1 - beta1^t)
-    epsilon: ir.Value  # epsilon * sqrt(1 - beta2^t)
+    epsilon: ir.Value  # see AdamRule.scaled_epsilon
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +37,10 @@ class LAMBRule(DecayingAdamRule):
 
     def shared(self, given: SharedInput) -> LAMBScalars:
         """Return LAMBScalars."""
-        b, others = given.b, given.others
+        b, others, dtype = given.b, given.others, given.dtype
         second = b.sqrt(b.sub(1.0, others[BETA2_POWER]))
         first = b.div(second, b.sub(1.0, others[BETA1_POWER]))
-        epsilon = b.mul(second, self.epsilon)
-        dtype = given.dtype
+        epsilon = self.scaled_epsilon(b, second)
         return LAMBScalars(given.rate, b.cast(first, dtype), b.cast(epsilon, dtype))
 
     def update(
@@ -62,8 +55,10 @@ class LAMBRule(DecayingAdamRule):
         return b.sub(given.value, b.mul(direction, scale)), new
 
 
-class LAMB(DecayingAdam):
+class LAMB(AdamW):
     """Adam's direction, scaled to the norm of the variable; see `LAMBRule` and `AdamW`."""
+
+    _rule = LAMBRule
 
     def __init__(
         self,
@@ -77,9 +72,11 @@ class LAMB(DecayingAdam):
         name: str = "LAMB",
         **clipping: Any,
     ) -> None:
-        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
-        super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name, **clipping)
-        self.rule = decaying(self, LAMBRule, weight_decay, exclude_from_weight_decay)
+        """Make the rule; `AdamW` says what the arguments are."""
+        decay = weight_decay, exclude_from_weight_decay
+        super().__init__(
+            learning_rate, beta1, beta2, epsilon, *decay, use_locking, name, **clipping
+        )
 
 
 def _ratio(b: Builder, value: ir.Value, direction: ir.Value) -> ir.Value:

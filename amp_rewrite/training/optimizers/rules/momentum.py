@@ -8,10 +8,11 @@ from typing import Any, ClassVar, NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.checked_fields import checked
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.rules.gradient_descent import PenalizedRule
-from amp_rewrite.training.optimizers.update_rule import Hyperparameter, UpdateInput, checked
+from amp_rewrite.training.optimizers.update_rule import UpdateInput
 
 
 class MomentumSlots(NamedTuple):
@@ -66,10 +67,6 @@ class Momentum(Optimizer):
 
     _rule: ClassVar[type[MomentumRule]] = MomentumRule
     """What says how a step changes a variable."""
-
-    momentum = Hyperparameter[float]()
-    use_nesterov = Hyperparameter[bool]()
-    weight_decay = Hyperparameter[float]()
 
     def __init__(
         self,

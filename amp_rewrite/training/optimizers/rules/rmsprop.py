@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import onnx_ir as ir
 
 from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers.checked_fields import checked
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import (
-    Hyperparameter,
     UpdateInput,
     UpdateRule,
-    checked,
 )
 
 
@@ -45,52 +45,45 @@ class RMSPropRule(UpdateRule):
     https://www.cs.toronto.edu/~tijmen/csc321/slides/lecture_slides_lec6.pdf. s and v start at 0 and
     epsilon stands outside of the root, as in PyTorch. A sparse gradient changes the touched rows
     only.
-    """
 
-    slots = RMSPropSlots
+    Centered, with the variance s - m^2 in place of s, where m starts at 0:
+
+        m = decay * m + (1 - decay) * g
+
+    A. Graves, "Generating Sequences With Recurrent Neural Networks", 2013,
+    https://arxiv.org/abs/1308.0850.
+    """
 
     decay: float = checked(check.number, high=1)
     momentum: float = checked(check.number)
     epsilon: float = checked(check.number, above=True)
+    centered: bool = checked(check.flag, default=False)
+
+    @property
+    def slots(self) -> type[Any]:  # pyright: ignore[reportIncompatibleVariableOverride] it depends
+        """The slots, which a centered rule has more of."""
+        return CenteredRMSPropSlots if self.centered else RMSPropSlots
 
     def update(self, given: UpdateInput, shared: ir.Value, slots: Any) -> tuple[ir.Value, Any]:
         """Return the new value, and the new means and velocity."""
-        b, gradient = given.b, given.gradient
-        decay, rest = self.decay, 1 - self.decay
-        rms = b.add(b.mul(slots.rms, decay), b.mul(b.square(gradient), rest))
-        variance, slots = self.variance(given, slots._replace(rms=rms))
-        step = b.div(gradient, b.add(b.sqrt(variance), self.epsilon))
+        b = given.b
+        variance, slots = self.variance(given, slots)
+        step = b.div(given.gradient, b.add(b.sqrt(variance), self.epsilon))
         velocity = b.add(b.mul(slots.momentum, self.momentum), step)
         value = b.sub(given.value, b.mul(velocity, shared))
         return value, slots._replace(momentum=velocity)
 
     def variance(self, given: UpdateInput, slots: Any) -> tuple[ir.Value, Any]:
-        """Return what the gradient is divided by the root of, and the slots that this changes."""
-        del given
-        return slots.rms, slots
-
-
-class CenteredRMSPropRule(RMSPropRule):
-    """RMSProp with the variance in place of the mean square.
-
-        m = decay * m + (1 - decay) * g
-        v = momentum * v + g / (sqrt(s - m^2) + epsilon)
-
-    A. Graves, "Generating Sequences With Recurrent Neural Networks", 2013,
-    https://arxiv.org/abs/1308.0850. m starts at 0.
-    """
-
-    slots = CenteredRMSPropSlots
-
-    def variance(
-        self, given: UpdateInput, slots: CenteredRMSPropSlots
-    ) -> tuple[ir.Value, CenteredRMSPropSlots]:
-        """Return s - m^2, at least 0, and the slots with the new m."""
-        b = given.b
-        mean = b.add(b.mul(slots.mg, self.decay), b.mul(given.gradient, 1 - self.decay))
+        """Return s, or s - m^2 of at least 0, and the slots with new means."""
+        b, gradient = given.b, given.gradient
+        decay, rest = self.decay, 1 - self.decay
+        rms = b.add(b.mul(slots.rms, decay), b.mul(b.square(gradient), rest))
+        if not self.centered:
+            return rms, slots._replace(rms=rms)
+        mean = b.add(b.mul(slots.mg, decay), b.mul(gradient, rest))
         # Rounding can take the difference below 0, of which the root is NaN.
-        variance = b.maximum(b.sub(slots.rms, b.square(mean)), 0.0)
-        return variance, slots._replace(mg=mean)
+        variance = b.maximum(b.sub(rms, b.square(mean)), 0.0)
+        return variance, slots._replace(rms=rms, mg=mean)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,22 +108,16 @@ class TensorFlowRMSPropRule(RMSPropRule):
 
     def update(self, given: UpdateInput, shared: ir.Value, slots: Any) -> tuple[ir.Value, Any]:
         """Return the new value, and the new means and velocity."""
-        b, gradient = given.b, given.gradient
-        decay, rest = self.decay, 1 - self.decay
-        rms = b.add(b.mul(slots.rms, decay), b.mul(b.square(gradient), rest))
-        variance, slots = self.variance(given, slots._replace(rms=rms))
+        b = given.b
+        variance, slots = self.variance(given, slots)
         root = b.sqrt(b.add(variance, self.epsilon))
-        step = b.div(b.mul(gradient, shared), root)
+        step = b.div(b.mul(given.gradient, shared), root)
         velocity = b.add(b.mul(slots.momentum, self.momentum), step)
         return b.sub(given.value, velocity), slots._replace(momentum=velocity)
 
 
-class TensorFlowCenteredRMSPropRule(CenteredRMSPropRule, TensorFlowRMSPropRule):
-    """`TensorFlowRMSPropRule` with the variance in place of the mean square."""
-
-
 class RMSProp(Optimizer):
-    """Gradients in units of their size; see `RMSPropRule` and `CenteredRMSPropRule`.
+    """Gradients in units of their size; see `RMSPropRule`.
 
     Attributes:
         decay: Decay of the means: at least 0, below 1.
@@ -139,9 +126,8 @@ class RMSProp(Optimizer):
         centered: Divide by the root of the variance instead of that of the mean square.
     """
 
-    decay = Hyperparameter[float]()
-    momentum = Hyperparameter[float]()
-    epsilon = Hyperparameter[float]()
+    _rule: ClassVar[Callable[..., RMSPropRule]] = RMSPropRule
+    """What says how a step changes a variable."""
 
     def __init__(
         self,
@@ -155,33 +141,5 @@ class RMSProp(Optimizer):
         **clipping: Any,
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
-        rule = self._rule(centered, decay=decay, momentum=momentum, epsilon=epsilon)
+        rule = self._rule(decay=decay, momentum=momentum, epsilon=epsilon, centered=centered)
         super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)
-
-    @property
-    def centered(self) -> bool:
-        """Whether the gradient is divided by the root of its variance."""
-        return isinstance(self.rule, CenteredRMSPropRule)
-
-    @centered.setter
-    def centered(self, value: bool) -> None:
-        self.rule = self._rule(value, **vars(self.rule))
-
-    @classmethod
-    def _rule(cls, centered: object, **hyperparameters: float) -> RMSPropRule:
-        """Return the rule with or without the mean taken out."""
-        kind = CenteredRMSPropRule if check.flag("centered", centered) else RMSPropRule
-        return kind(**hyperparameters)
-
-
-class TensorFlowRMSProp(RMSProp):
-    """RMSProp with TensorFlow's numbers; see `TensorFlowRMSPropRule`."""
-
-    _initial_rms: ClassVar[float] = 0.0
-    """What the mean square starts at."""
-
-    @classmethod
-    def _rule(cls, centered: object, **hyperparameters: float) -> RMSPropRule:
-        is_centered = check.flag("centered", centered)
-        kind = TensorFlowCenteredRMSPropRule if is_centered else TensorFlowRMSPropRule
-        return kind(**{"initial_rms": cls._initial_rms, **hyperparameters})

@@ -7,6 +7,7 @@ optimizer takes besides what `Optimizer` takes by keyword.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from amp_rewrite.training.optimizers.learning_rate import Rate
@@ -15,7 +16,7 @@ from amp_rewrite.training.optimizers.rules.adagrad import Adagrad
 from amp_rewrite.training.optimizers.rules.adam import Adam
 from amp_rewrite.training.optimizers.rules.gradient_descent import GradientDescent
 from amp_rewrite.training.optimizers.rules.momentum import Momentum
-from amp_rewrite.training.optimizers.rules.rmsprop import TensorFlowRMSProp
+from amp_rewrite.training.optimizers.rules.rmsprop import RMSProp, TensorFlowRMSPropRule
 
 GradientDescentOptimizer = GradientDescent
 """w -= learning_rate * g. The order of its arguments and its numbers are TensorFlow 1's."""
@@ -101,10 +102,10 @@ class AdadeltaOptimizer(Adadelta):
         super().__init__(learning_rate, rho, epsilon, use_locking, name, **options)
 
 
-class RMSPropOptimizer(TensorFlowRMSProp):
+class RMSPropOptimizer(RMSProp):
     """RMSProp whose mean square starts at 1; see `TensorFlowRMSPropRule`."""
 
-    _initial_rms = 1.0
+    _rule = staticmethod(partial(TensorFlowRMSPropRule, initial_rms=1.0))
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class RMSPropOptimizer(TensorFlowRMSProp):
 
 
 class AdamOptimizer(Adam):
-    """Adam with the epsilon hat; see `EpsilonHatAdamRule`."""
+    """Adam with the epsilon hat; see `AdamRule`."""
 
     def __init__(
         self,

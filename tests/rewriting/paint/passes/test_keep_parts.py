@@ -146,31 +146,6 @@ def test_the_sum_of_the_gradients_of_a_variable_stays_float32() -> None:
     )
 
 
-def test_sequences_of_gradients_stay_float32() -> None:
-    before = step(
-        """g (float[4,4] x, int64 k) => (float[4,4] y) {
-            [f] h = MatMul(x, x)
-            [a] s = SequenceConstruct(h, h)
-            [b] a = SequenceAt(s, k)
-            y = MatMul(a, a)
-        }""",
-        {"a": "gradient of f", "b": "gradient of f"},
-    )
-    assert_rewrites(
-        before,
-        """g (float[4,4] x, int64 k) => (float[4,4] y) {
-            x_fp16 = Cast<to = 10>(x)
-            [f] h = MatMul(x_fp16, x_fp16)
-            h_fp32 = Cast<to = 1>(h)
-            [a] s = SequenceConstruct(h_fp32, h_fp32)
-            [b] a = SequenceAt(s, k)
-            a_fp16 = Cast<to = 10>(a)
-            y_fp16 = MatMul(a_fp16, a_fp16)
-            y = Cast<to = 1>(y_fp16)
-        }""",
-    )
-
-
 LOSS, GRADIENT = "the loss", "the gradient of the loss"
 SUM_OVER_AXES = "a sum over axes in a gradient"
 COUNT = "it computes with a number of elements"
@@ -270,13 +245,6 @@ def test_gradients_of_the_loss_and_of_float32_parts_stay() -> None:
         "b": GRADIENT,
         "y": "part update of the training step",
     }
-
-
-def test_only_sequences_of_gradients_stay() -> None:
-    body = "[a] s = SequenceConstruct(x, x) [b] p = SequenceAt(s, n) [e] y = Exp(p)"
-    why = "gradients of any type pass here (GATE_GRAPH)"
-    assert marks(body, "a=gradient/f e=gradient/f") == {"s": why}
-    assert not marks(body, "a=random e=gradient/f")
 
 
 # Sums over axes.

@@ -5,24 +5,19 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from gradient_nodes import check_opened, check_vjp, counts, differentiated, operators
+from gradient_nodes import check_vjp, differentiated, operators
 from gradient_table import (
     NEWEST,
     Constant,
     Row,
     check_difference,
     check_float32,
-    forward,
     normal,
     positive,
-    runner,
     second_views,
 )
 from loop_models import differentiated as differentiated_text
 from loop_models import model_of
-
-from amp_rewrite.training.grad import Builder, gradients
-from amp_rewrite.training.graph.prepare import prepare
 
 Array = np.ndarray[Any, Any]
 
@@ -142,107 +137,6 @@ def _layer(axis: int | None = None, outputs: int = 1, **attributes: Any) -> Row:
     return Row("LayerNormalization", inputs, given, opset=17, outputs=outputs, differentiable=1)
 
 
-TRAINING: list[tuple[tuple[int, ...], dict[str, float]]] = [
-    ((), {}),
-    ((4,), {"epsilon": 0.1}),
-    ((2, 3), {}),
-]
-FAST = [
-    _layer(),
-    _layer(0),
-    _layer(1, epsilon=0.1),
-    _layer(-2),
-    Row("LayerNormalization", (SHAPE, (4,)), opset=17),
-    Row("LayerNormalization", (SHAPE, (1,), (3, 4)), {"axis": 1}, opset=17),
-    Row("RMSNormalization", (SHAPE, (4,)), opset=24),
-    Row("RMSNormalization", (SHAPE, (3, 4)), {"axis": 1, "epsilon": 0.1}, opset=24),
-    Row("RMSNormalization", (SHAPE, (1,)), {"axis": -1}, opset=24),
-    Row("InstanceNormalization", (SHAPE, (3,), (3,))),
-    Row("InstanceNormalization", ((2, 3, 4, 2), (3,), (3,)), {"epsilon": 0.1}),
-    Row("BatchNormalization", ((3, 2, 4), *[(2,)] * 4), generate=BATCH),
-    Row("BatchNormalization", ((3, 2), *[(2,)] * 4), {"epsilon": 0.1}, generate=BATCH),
-    Row("BatchNormalization", ((3, 2, 2, 3), *[(2,)] * 4), opset=13, generate=BATCH),
-    *(
-        Row(
-            *("BatchNormalization", ((3, 2, *space), (2,), (2,), *[Constant([1.0, 2.0])] * 2)),
-            {"training_mode": 1, **attributes},
-            outputs=3,
-            differentiable=1,
-        )
-        for space, attributes in TRAINING
-    ),
-    Row("MeanVarianceNormalization", ((2, 3, 4, 2),), reference=True),
-    Row("MeanVarianceNormalization", (SHAPE,), {"axes": [0, 2]}, reference=True),
-    *(Row("LpNormalization", (SHAPE,), {"p": p}) for p in (1, 2)),
-    *(Row("LpNormalization", (SHAPE,), {"axis": 1, "p": p}) for p in (1, 2)),
-    Row("LpNormalization", (SHAPE,)),
-    Row("LRN", ((2, 5, 2, 1),), {"size": 3}),
-    Row("LRN", ((2, 5, 2, 1),), {"size": 1, "alpha": 0.5}),
-    Row("LRN", ((2, 3, 2, 1),), {"size": 7, "alpha": 0.5, "beta": 0.5, "bias": 2.0}),
-    Row("LRN", ((2, 5, 2),), {"size": 4, "alpha": 0.5}, kernel=False),
-    Row("LRN", ((1, 4, 2, 1, 2),), {"size": 3, "alpha": 0.5}, kernel=False),
-]
-
-
-@pytest.mark.parametrize("row", FAST, ids=str)
-def test_a_normalization_has_the_gradient_of_the_difference_quotient(row: Row) -> None:
-    check_difference(row, static=True)
-    if row.kernel:
-        check_opened(row, "x0")
-
-
-def _by_output(axis: int, arriving: dict[int, Array]) -> tuple[list[str], Array, Array]:
-    """Return operators, x and its gradient if gradients arrive at some of the three outputs."""
-    row = _layer(axis, 3)
-    model = forward(row, ir.DataType.FLOAT, static=True)
-    prepare(model)
-    b, graph = Builder(model), model.graph
-    seeds: dict[ir.Value, ir.Value] = {}
-    for k in arriving:
-        output = graph.outputs[k]
-        seeds[output] = ir.Value(name=f"u{k}", type=output.type, shape=output.shape)
-        graph.inputs.append(seeds[output])
-    [found] = gradients(b, seeds, [graph.inputs[0]])
-    assert isinstance(found, ir.Value)
-    made = [n.op_type for n in graph if (n.name or "").startswith("gradient/")]
-    found.name = "g"
-    graph.outputs.append(found)
-    feeds = {name: x.astype(np.float32) for name, x in row.floats().items()}
-    feeds |= {f"u{k}": u.astype(np.float32) for k, u in arriving.items()}
-    return made, row.floats()["x0"], runner(model, row, ir.DataType.FLOAT)(["g"], feeds)[0]
-
-
-@pytest.mark.parametrize(("axis", "axes"), [(-1, (2,)), (1, (1, 2)), (0, (0, 1, 2))])
-@pytest.mark.parametrize("outputs", [(1,), (2,), (1, 2)])
-def test_mean_and_deviation_pass_back_what_arrives_at_them(
-    axis: int, axes: tuple[int, ...], outputs: tuple[int, ...]
-) -> None:
-    kept = [1 if k in axes else n for k, n in enumerate(SHAPE)]
-    u = np.arange(1.0, 1 + np.prod(kept)).reshape(kept)
-    made, x, found = _by_output(axis, dict.fromkeys(outputs, u))
-    r = 1 / np.sqrt(x.var(axes, keepdims=True) + 1e-5)
-    h, number = (x - x.mean(axes, keepdims=True)) * r, np.prod([SHAPE[k] for k in axes])
-    expected = np.zeros(SHAPE)
-    if 1 in outputs:
-        expected = expected + u / number
-    if 2 in outputs:
-        expected = expected - u * r**2 * h / number
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    assert "Sum" not in made or len(outputs) == 2
-
-
-def test_a_layer_normalization_gives_out_its_statistics_once() -> None:
-    model = differentiated(_layer(1))
-    [forward_node] = [node for node in model.graph if node.op_type == "LayerNormalization"]
-    assert [v.name for v in forward_node.outputs] == ["y0", "y0:1", "y0:2"]
-    for value in forward_node.outputs[1:]:
-        assert value.dtype is ir.DataType.FLOAT
-        assert value.shape is not None
-        assert list(value.shape) == [2, 1, 1]
-    assert "Sqrt" not in operators(_layer(1))
-    assert "Sum" not in operators(_layer(1))
-
-
 @pytest.mark.parametrize(
     ("dtype", "stash", "computes"),
     [
@@ -306,8 +200,3 @@ def test_where_a_norm_is_0_the_gradient_is(p: int) -> None:
     x = np.array([[0.0, 0], [0.25, 0]])
     row = Row("LpNormalization", ((2, 2),), {"p": p}, generate=lambda r, s: x)
     check_vjp(row, [[[1, 2], [3, 5]]], [[[0, 0], [0, 20]]])
-
-
-def test_a_window_of_one_channel_adds_no_others() -> None:
-    assert "Sum" not in operators(Row("LRN", ((2, 5, 2, 1),), {"size": 1}))
-    assert counts(Row("LRN", ((2, 5, 2, 1),), {"size": 3}))["Sum"] == 2

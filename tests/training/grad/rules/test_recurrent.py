@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
@@ -135,29 +134,6 @@ def test_a_recurrent_operator_takes_a_batch_of_any_size(row: Row, steps: int | N
         assert np.abs(gradient - exact[name]).max() <= 32 * FLOAT32.rtol * scale, name
 
 
-def test_an_unrolled_model_consists_of_operators_of_the_standard() -> None:
-    model = forward(_row("LSTM"), ir.DataType.FLOAT, static=True)
-    differentiate(model, ["x0"])
-    assert set(model.graph.opset_imports) == {""}
-    assert not model.functions
-    assert {node.domain for node in model.graph} == {""}
-    onnx.checker.check_model(to_proto(model), full_check=True)
-
-
-@pytest.mark.share(9, each="row.op")
-@pytest.mark.parametrize(("row", "steps"), [f for f in FORMS if f[0].kernel][::4], ids=str)
-def test_the_plain_form_computes_what_the_kernel_computes(row: Row, steps: int | None) -> None:
-    at = _differentiated(row, ir.DataType.FLOAT, steps=steps)
-    model = forward(row, ir.DataType.FLOAT, static=True)
-    session: Any = onnxruntime.InferenceSession(
-        to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    feeds = {**at.floats, **at.others}
-    expected = session.run(at.outputs, feeds)
-    for found, kernel in zip(at.run(at.outputs, {**feeds, **at.seeds}), expected, strict=True):
-        np.testing.assert_allclose(found, kernel, rtol=FLOAT32.rtol, atol=FLOAT32.atol)
-
-
 # The order of the gates in PyTorch, as places in that of ONNX.
 ORDER = {"RNN": [0], "GRU": [1, 0, 2], "LSTM": [0, 2, 3, 1]}
 
@@ -265,19 +241,6 @@ def test_one_model_trains_on_sequences_of_any_length(op: str) -> None:
             assert (y.shape, y.dtype) == (exact.shape, exact.dtype)
             np.testing.assert_allclose(y, exact, rtol=FLOAT32.rtol, atol=FLOAT32.atol)
         assert gradient.any() == (steps > 0)
-
-
-def test_a_node_that_gives_out_its_last_state_alone_is_differentiated() -> None:
-    text = """<ir_version: 8, opset_import: ["": 18]>
-    g (float[T,2,2] x, float[1,6,2] w, float[1,6,2] r, float[1,2,2] h) => (float[1,2,2] y) {
-        [gru] skipped, y = GRU<hidden_size = 2, linear_before_reset = 1>(x, w, r, , , h)
-    }"""
-    for unused in ("skipped", ""):
-        proto = onnx.parser.parse_model(text)
-        proto.graph.node[0].output[0] = unused
-        model = ir.from_proto(proto)
-        differentiate(model, ["x", "w", "r", "h"])
-        onnx.checker.check_model(to_proto(model), full_check=True)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import pytest
-from gradient_nodes import check_opened, check_vjp, nodes
+from gradient_nodes import check_opened, check_vjp
 from gradient_table import Constant, Fed, Row, check_difference, forward
 
 from amp_rewrite.training.grad import Builder, GradientError, gradients
@@ -70,16 +70,6 @@ def test_rows_are_written(opset: int) -> None:
 
 
 @pytest.mark.parametrize("op", ["ScatterElements", "ScatterND"])
-@pytest.mark.parametrize(("reduction", "added"), [("none", [""]), ("add", [])])
-def test_nothing_is_reduced_where_places_are_written_once(
-    op: str, reduction: str, added: list[str]
-) -> None:
-    made = nodes(scatter(op, [1, 2, 3], [4, 5], [2, 0], reduction))
-    scatters = [node for node in made if node.op_type == op]
-    assert [node.attributes.get_string("reduction", "") for node in scatters] == added
-
-
-@pytest.mark.parametrize("op", ["ScatterElements", "ScatterND"])
 def test_another_reduction_is_refused_by_name(op: str) -> None:
     model = forward(
         scatter(op, [1, 2, 3], [4, 5], [2, 0], "average"), ir.DataType.FLOAT, static=True
@@ -89,9 +79,3 @@ def test_another_reduction_is_refused_by_name(op: str) -> None:
     y.type, y.shape = x.type, x.shape
     with pytest.raises(GradientError, match=r"'node'.*without a gradient.*found average; expected"):
         gradients(b, {y: b.ones_like(y)}, [x])
-
-
-@pytest.mark.parametrize("at", [[0, 2], [-3, -1]])
-def test_places_are_the_same_however_they_are_named(at: list[int]) -> None:
-    row = scatter("ScatterElements", [2, 3, 5], [4, 7], at, "mul")
-    check_vjp(row, [G], [[24, 1, 28], [12, 20]])

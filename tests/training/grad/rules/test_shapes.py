@@ -3,15 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 from gradient_nodes import (
-    check_opened,
     check_vjp,
-    counts,
     differentiated,
-    nodes,
-    operators,
     vjp,
 )
 from gradient_table import (
@@ -225,73 +220,6 @@ def test_the_gradient_of_a_copy_runs_in_float32(row: Row):
     check_float32(row)
 
 
-@pytest.mark.parametrize("shape", ["2,3,4", "N,M,K"])
-@pytest.mark.parametrize(("axis", "index"), [(0, 1), (1, -1), (1, 0), (2, -3), (-1, 2)])
-def test_the_gradient_of_one_slice_is_padded(shape: str, axis: int, index: int):
-    text = (
-        f"(float[{shape}] x) => (float[a,b] y) <int64 i = {{{index}}}> "
-        f"{{ h = Sin(x) y = Gather<axis = {axis}>(h, i) }}"
-    )
-    model = check(text, {"x": spread(np.random.default_rng(0), (2, 3, 4))})
-    assert "Pad" in {node.op_type for node in model.graph}
-
-
-COPIES = [
-    Row("Transpose", ((2, 3, 4),)),
-    Row("Transpose", ((2, 3, 4),), {"perm": [1, 2, 0]}),
-    Row("Transpose", ((2, 3, 4, 2),), {"perm": [3, 0, 2, 1]}),
-    Row("Tile", ((2, 3), Constant([2, 3]))),
-    Row("Tile", ((2, 1, 3), Fed([3, 2, 1]))),
-    Row("Concat", ((2, 3), (2, 1), (2, 2)), {"axis": 1}),
-    Row("Concat", ((2, 3), (1, 3)), {"axis": -2}),
-    Row("Split", ((2, 6), Constant([1, 2, 3])), {"axis": 1}, outputs=3),
-    Row("Split", ((5, 3),), {"num_outputs": 2}, outputs=2),
-    Row("DepthToSpace", ((2, 8, 3, 2),), {"blocksize": 2}),
-    Row("DepthToSpace", ((2, 18, 1, 2),), {"blocksize": 3, "mode": "CRD"}),
-    Row("SpaceToDepth", ((2, 3, 4, 6),), {"blocksize": 2}),
-    Row("Trilu", ((3, 4),)),
-    Row("Trilu", ((2, 3, 3), Constant(-1)), {"upper": 0}),
-    Row("ReverseSequence", ((4, 3), Constant([1, 4, 2]))),
-    Row("ReverseSequence", ((3, 4), Constant([1, 4, 2])), {"batch_axis": 0, "time_axis": 1}),
-]
-
-
-@pytest.mark.parametrize("row", COPIES, ids=str)
-def test_what_is_copied_goes_back_to_its_place(row: Row) -> None:
-    check_difference(row, static=True)
-    check_opened(row, *row.floats())
-
-
-@pytest.mark.parametrize(
-    ("row", "added"),
-    [
-        (Row("Identity", ((2, 3),)), []),
-        (Row("Concat", ((2, 3),), {"axis": 0}), []),
-        (Row("Concat", ((2, 3), (2, 1)), {"axis": 1}), ["Split"]),
-        (Row("Transpose", ((2, 3),)), ["Transpose"]),
-        (Row("Transpose", ((2, 3),), {"perm": [0, 1]}), []),
-        (Row("Split", ((2, 6), Constant([2, 4])), {"axis": 1}, outputs=2), ["Concat"]),
-        (Row("Dropout", ((2, 3),)), []),
-        (Row("Dropout", ((2, 3), Constant(0.5), Constant(False))), []),
-        (Row("Dropout", ((2, 3), None, Constant(True))), ["Mul", "Where"]),
-        (Row("Dropout", ((2, 3), Constant(0.25), Constant(True))), ["Mul", "Where"]),
-        (Row("DepthToSpace", ((1, 4, 2, 2),), {"blocksize": 2}), ["SpaceToDepth"]),
-        (Row("Tile", ((2, 3), Constant([2, 3]))), ["Reshape", "ReduceSum"]),
-    ],
-    ids=str,
-)
-def test_a_copy_takes_the_fewest_nodes_back(row: Row, added: list[str]) -> None:
-    found = operators(row)
-    assert (found[-2:] if row.op == "Tile" else found) == added
-
-
-def test_tile_needs_no_rank() -> None:
-    row = Row("Tile", ((2, 3), Fed([3, 2])))
-    expected = vjp(row)["x0"]
-    np.testing.assert_array_equal(vjp(row, rankless=["x0"])["x0"], expected)
-    assert "Range" not in operators(row)
-
-
 def test_pieces_that_nothing_reads_count_as_zeros() -> None:
     row = Row("Split", ((2, 4), Constant([1, 3])), {"axis": 1}, outputs=2, differentiable=1)
     model = differentiated(row)
@@ -323,32 +251,6 @@ def test_dropout_that_is_off_passes_everything() -> None:
     for training in (Constant(False), Fed(False), None):
         row = Row("Dropout", ((2, 3), Constant(0.75), training))
         check_vjp(row, [np.full((2, 3), 3.0)], [np.full((2, 3), 3.0)])
-
-
-def test_dropout_that_keeps_nothing_passes_nothing() -> None:
-    row = Row("Dropout", ((2, 3), Constant(1.0), Constant(True)))
-    scale = next(n for n in nodes(row) if n.op_type == "Mul").inputs[1]
-    assert scale is not None
-    assert scale.const_value is not None
-    assert scale.const_value.numpy() == 0
-
-
-@pytest.mark.parametrize("outputs", [1, 2])
-def test_dropout_gives_out_its_mask(outputs: int) -> None:
-    row = Row("Dropout", ((2, 3), None, Constant(True)), outputs=outputs, differentiable=1)
-    [dropout] = [node for node in differentiated(row).graph if node.op_type == "Dropout"]
-    y, mask = dropout.outputs
-    assert (y.name, mask.name) == ("y0", "y0:mask" if outputs == 1 else "y1")
-    assert mask.dtype is ir.DataType.BOOL
-    assert mask.shape == y.shape
-
-
-@pytest.mark.parametrize("kind", ["known", "open", "none"])
-def test_lengths_of_pieces_are_known_only_if_all_are(kind: str) -> None:
-    row = Row("Concat", ((2, 3), (2, 1)), {"axis": 1})
-    opened = {"known": [], "open": ["x1"], "none": ["x0", "x1"]}[kind]
-    assert ("Concat" in counts(row, opened=opened)) is (kind != "known")
-    check_opened(row, *opened)
 
 
 def test_a_sequence_of_tensors_is_refused_by_name() -> None:
