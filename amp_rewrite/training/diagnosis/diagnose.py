@@ -16,7 +16,7 @@ from amp_rewrite.graph import elements
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import inputs_of
 from amp_rewrite.numerics.emulate.low_sums import Sums
-from amp_rewrite.rewriting.widen import widen
+from amp_rewrite.numerics.emulate.widened import widened
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis, LayerUnderflow, NonFinite
 from amp_rewrite.training.diagnosis.step_values import BACKWARD, StepValues, layer_of, part_word
 from amp_rewrite.training.loss_scaling.gradients import is_check
@@ -67,7 +67,7 @@ def underflows(run: StepValues, low: DType, scale: float) -> tuple[LayerUnderflo
     """Return what every layer loses whose gradients are computed in a low precision."""
     layers = {str(value.name): source for value, source in _gradients(run, low)}
     worst_of: dict[str, LayerUnderflow] = {}
-    for rounded, exact in run.read(list(layers), widen(run.model, keep_io_types=False).model):
+    for rounded, exact in run.read(list(layers), widened(run.model)):
         for name, array in rounded.items():
             layer = _underflow(layers[name], name, array, exact[name], low, scale)
             if layer is not None:
