@@ -1,4 +1,8 @@
-"""C, before the first pass: sequences that the painting cannot follow are left alone."""
+"""C, before the first pass: sequences that the painting cannot follow are left alone.
+
+Evidence: the case SequenceGraphOutputDeniesCluster (a sequence that is a graph output): without the
+pass its Cast is missing.
+"""
 
 from __future__ import annotations
 

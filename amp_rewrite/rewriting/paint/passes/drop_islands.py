@@ -1,4 +1,8 @@
-"""P7: a painted region without an accelerated operator costs casts and gains nothing."""
+"""P7: a painted region without an accelerated operator costs casts and gains nothing.
+
+Evidence: basic_pitch in bfloat16 for cuda, where no Conv has a kernel: 89 low nodes and 29 casts
+without the pass, none with it.
+"""
 
 from __future__ import annotations
 

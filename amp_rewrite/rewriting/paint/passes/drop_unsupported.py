@@ -1,4 +1,8 @@
-"""P6: allow-list operators that the target cannot run in the low type leave the painting."""
+"""P6: allow-list operators that the target cannot run in the low type leave the painting.
+
+Evidence: silero_v6 in bfloat16 for cuda, whose opset has no bfloat16 Conv: 153 low nodes and 22
+casts without the pass, none with it.
+"""
 
 from __future__ import annotations
 

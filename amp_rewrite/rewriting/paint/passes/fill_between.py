@@ -1,4 +1,7 @@
-"""P3: what lies between two allow operators joins them."""
+"""P3: what lies between two allow operators joins them.
+
+Evidence: light_densenet121 in float16: 120 casts without the pass, 2 with it.
+"""
 
 from __future__ import annotations
 

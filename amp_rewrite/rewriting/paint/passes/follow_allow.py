@@ -1,4 +1,7 @@
-"""P4: an infer operator right behind an allow one joins it."""
+"""P4: an infer operator right behind an allow one joins it.
+
+Evidence: minilm_l3 in float16: 114 low nodes without the pass, 124 with it.
+"""
 
 from __future__ import annotations
 

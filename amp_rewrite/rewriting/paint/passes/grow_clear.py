@@ -1,4 +1,7 @@
-"""P5: operators without numerical effect join the allow operators next to them."""
+"""P5: operators without numerical effect join the allow operators next to them.
+
+Evidence: minilm_l3 in float16: 24 casts without the pass, 12 with it.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,9 @@ that it selects and the bias of an attention score depend on the last digit. So
   float32 of it, and of what computes it, matrix products included, back to where a layer begins
   or, for angles, to what is so small that rounding does no harm;
 - what makes a frequency of what a layer gives is float32 where time makes an angle of it.
+
+Evidence: a grid of pixels in front of GridSample in float16: error 70 % of the output's size
+without the pass, 0.14 % with it.
 """
 
 from __future__ import annotations

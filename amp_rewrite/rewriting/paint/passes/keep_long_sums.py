@@ -13,6 +13,9 @@ partial sums walk about zero whatever sign the data have, and the error grows wi
 number of terms: 0.4 % of the size of a result for 1,008 terms, 0.7 % for 2,304 and 0.9 % for 4,608.
 The same holds for each column of a constant matrix, which is asked where a kernel rounds a product
 and the sum that it joins once (docs/arm.md).
+
+Evidence: minilm_l3 in float16 for webgpu: error 0.54 % of the output's peak without the pass, 0.35
+% with it.
 """
 
 from __future__ import annotations

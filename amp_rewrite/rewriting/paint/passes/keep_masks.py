@@ -11,6 +11,9 @@ What is right stays low: a fill that Where puts in place of scores; masks of whi
 element that is not masked; and, in bfloat16, fills that swallow every score in both types. Masks
 that were added to each other tell what both mask, which is minus infinity, from what one does. In
 bfloat16 constants that end at half the range keep that; what the caller gives cannot.
+
+Evidence: scores of which a row is masked as a whole, float16: error 2.2 of outputs of size 3
+without the pass (tests/conformance/test_masks.py), below 0.04 with it.
 """
 
 from __future__ import annotations

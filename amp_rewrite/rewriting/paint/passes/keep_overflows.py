@@ -5,6 +5,8 @@ Clip may become infinite, which bounds nothing either. Any other constant with e
 keeps its consumer in float32: clamping a BatchNormalization variance of 9.8e7 (ppocrv4_det) or a
 scale of 2^20 (silero_v4) changes the output beyond recognition. A constant reaches its consumer
 through operators that only move elements (Reshape, If) as well.
+
+Evidence: ppocrv4_det in float16: error over 1,000 % without the pass, passed with it.
 """
 
 from __future__ import annotations

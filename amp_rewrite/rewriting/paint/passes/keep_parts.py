@@ -10,6 +10,9 @@
 - What divides by a number of elements, which may be more than float16 holds.
 - Sums of gradients that arrive at one variable, so that they accumulate in float32; the terms are
   results of allow-list operators and are cast one by one.
+
+Evidence: training steps: without the pass losses, clipping and updates compute in float16
+(tests/training/test_mixed_training.py).
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ quotient behind an inverse of sine, cosine or tangent, what computes it, the tra
 what compares its operands with zero is float32. The noise of a rounded signal is louder than its
 silence, so that short sums and functions that make a signal (the harmonic source of a vocoder: nine
 sines, weighted, and a Tanh) are float32 as well; layers of more terms are not.
+
+Evidence: the phase of a spectrum in float16: of silence 1,000 of 1,000 elements are not finite
+without the pass, of a tone the error is 0.59; 0 and 0 with it.
 """
 
 from __future__ import annotations

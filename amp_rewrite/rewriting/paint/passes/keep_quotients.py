@@ -7,6 +7,9 @@ products leave float16 on ordinary images, and its authors compute them in float
 (Cai et al., "EfficientViT", 2023, https://arxiv.org/abs/2205.14756, in whose code they are cast).
 An estimate, which starts from weights, cannot see that. One product over its
 own norm is another matter. In bfloat16 nothing leaves the range.
+
+Evidence: linear attention with activations of 100 in float16: NaN without the pass, right with it
+(tests/conformance/test_linear_attention.py).
 """
 
 from __future__ import annotations

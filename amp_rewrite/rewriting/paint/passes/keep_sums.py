@@ -4,6 +4,9 @@ Operators that add up many elements stay float32, for the sum may be larger than
 a Cast straight behind it would still make it infinite. A node of a graph network with 30,000
 edges sums up 30,000 messages; a spectrum of 16-bit samples reaches millions. So what follows is
 float32, too, up to where something normalises the sum: a quotient, a norm, a bounded function.
+
+Evidence: a graph node with 30,000 edges in float16: NaN without the pass, right with it
+(tests/conformance/test_demands_and_sums.py).
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 TensorRT makes a loop of a recurrent operator. It moves a Cast of the sequence into the loop, past
 operators that only move elements, and then finds that the shapes do not fit.
+
+Evidence: a recurrent operator behind a Cast for tensorrt: without the pass TensorRT-RTX 1.7 does
+not parse the file (docs/tensorrt.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""K: an existing Cast to float32 is retargeted if all its consumers are low."""
+"""K: an existing Cast to float32 is retargeted if all its consumers are low.
+
+Evidence: magika in float16: 6 casts without the pass, 5 with it.
+"""
 
 from __future__ import annotations
 

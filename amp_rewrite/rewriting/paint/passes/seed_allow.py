@@ -1,4 +1,7 @@
-"""P1: the allow list's operators start the painting."""
+"""P1: the allow list's operators start the painting.
+
+Evidence: every model: nothing is painted without the pass.
+"""
 
 from __future__ import annotations
 

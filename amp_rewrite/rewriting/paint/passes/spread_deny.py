@@ -1,4 +1,8 @@
-"""P2: what follows a numerically dangerous operator stays float32 as well."""
+"""P2: what follows a numerically dangerous operator stays float32 as well.
+
+Evidence: magika in float16: 48 low nodes without the pass, among them what follows Exp and Softmax;
+26 with it.
+"""
 
 from __future__ import annotations
 
