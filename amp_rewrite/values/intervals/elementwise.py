@@ -82,43 +82,6 @@ def _clip(op: Operation) -> Interval:
     return result if high is None else i.smallest(result, high)
 
 
-def _modulo(op: Operation) -> Interval:
-    """Bound a remainder by the divisor: its sign is that of the divisor, or of the dividend."""
-    a, b = op.of(0), op.of(1)
-    if op.attribute("fmod", 0):
-        bound = min(a.magnitude, b.magnitude)
-        return i.between(0.0 if a.low >= 0 else -bound, 0.0 if a.high <= 0 else bound)
-    return i.between(min(b.low, 0.0), max(b.high, 0.0))
-
-
-def _compare(decide: Callable[[Interval, Interval], bool | None]) -> Rule:
-    def rule(op: Operation) -> Interval:
-        decided = decide(op.of(0), op.of(1))
-        return i.UNIT if decided is None else i.point(float(decided))
-
-    return rule
-
-
-def _less(a: Interval, b: Interval) -> bool | None:
-    return True if a.high < b.low else False if a.low >= b.high else None
-
-
-def _less_or_equal(a: Interval, b: Interval) -> bool | None:
-    return True if a.high <= b.low else False if a.low > b.high else None
-
-
-def _equal(a: Interval, b: Interval) -> bool | None:
-    if a.is_point and b.is_point:
-        return a.low == b.low
-    return False if a.high < b.low or b.high < a.low else None
-
-
-def _turned(
-    decide: Callable[[Interval, Interval], bool | None],
-) -> Callable[[Interval, Interval], bool | None]:
-    return lambda a, b: decide(b, a)
-
-
 def _where(op: Operation) -> Interval:
     condition, a, b = op.of(0), op.of(1), op.of(2)
     if condition.is_point:
@@ -131,15 +94,9 @@ RULES: Mapping[str, Rule] = {
     "Add": _folded(i.add),
     "Clip": _clip,
     "Div": _divide,
-    "Equal": _compare(_equal),
-    "Greater": _compare(_turned(_less)),
-    "GreaterOrEqual": _compare(_turned(_less_or_equal)),
-    "Less": _compare(_less),
-    "LessOrEqual": _compare(_less_or_equal),
     "Max": _folded(i.largest),
     "Mean": _mean,
     "Min": _folded(i.smallest),
-    "Mod": _modulo,
     "Mul": _multiply,
     "Neg": _first(i.negate),
     "Pow": _pow,

@@ -21,10 +21,6 @@ def _some(op: Operation) -> Interval:
     return op.of(0).scattered()
 
 
-def _some_or_zero(op: Operation) -> Interval:
-    return (op.of(0) | i.ZERO).scattered()
-
-
 def _pad(op: Operation) -> Interval:
     """Add the padding, which is an input since opset 11; some elements may be cut off."""
     filled = i.point(op.attribute("value", 0.0)) if op.opset < 11 else i.ZERO
@@ -68,27 +64,12 @@ def _dropout(op: Operation) -> Interval:
 
 
 def _resize(op: Operation) -> Interval:
-    """Select or average neighbours; a region may be left, and cubic weights have both signs."""
+    """Select or average neighbours; a region may be left."""
     if op.attribute("coordinate_transformation_mode") == "tf_crop_and_resize":
         return i.ANY
     if op.attribute("mode", "nearest") == "cubic":
-        return _overshooting(op)
+        return i.ANY  # weights have both signs
     return op.of(0).scattered()
-
-
-def _overshooting(op: Operation) -> Interval:
-    """Bound a cubic interpolation (R. Keys, 1981): weights add up to 1, some are negative.
-
-    Along an axis those below zero add up to a / 4 at most, half way between two elements.
-    """
-    x, a = op.of(0), op.attribute("cubic_coeff_a", -0.75)
-    axes = op.attribute("axes") or op.shape(0)
-    changed = op.attribute("exclude_outside", 0) or op.attribute("antialias", 0)
-    if axes is None or changed or not -1 <= a <= 0 or not x.is_bounded:
-        return i.ANY
-    below = ((1 - a / 2) ** len(axes) - 1) / 2
-    beyond = below * (x.high - x.low)
-    return i.between(x.low - beyond, x.high + beyond)
 
 
 def _filled(op: Operation) -> Interval:
@@ -129,39 +110,29 @@ def _dequantized(op: Operation) -> Interval:
 RULES: Mapping[str, Rule] = {
     "Cast": _cast,
     "CastLike": _cast,
-    "CenterCropPad": _some_or_zero,
-    "Compress": _some,
     "Concat": lambda op: i.union(*op.of_all()),
     "ConstantOfShape": _filled,
     "DepthToSpace": _rearranged,
     "DequantizeLinear": _dequantized,
     "Dropout": _dropout,
-    "EyeLike": lambda op: i.UNIT,
     "Expand": _rearranged,
     "Flatten": _rearranged,
     "Gather": _some,
     "GatherElements": _some,
     "GatherND": _some,
     "Identity": _rearranged,
-    "MaxUnpool": _some_or_zero,
-    "OneHot": lambda op: op.of(2).scattered(),
     "Pad": _pad,
     "Reshape": _rearranged,
     "Resize": _resize,
-    "ReverseSequence": _rearranged,
-    "Scatter": _scattered(2),
     "ScatterElements": _scattered(2),
     "ScatterND": _scattered(2),
     "Slice": _some,
     "SpaceToDepth": _rearranged,
     "Split": lambda op: [op.of(0).scattered()] * op.n_outputs,
     "Squeeze": _rearranged,
-    "TensorScatter": _scattered(1),
     "Tile": _rearranged,
     "TopK": lambda op: [op.of(0).scattered(), i.NOT_NEGATIVE][: op.n_outputs],
     "Transpose": _rearranged,
-    "Trilu": _some_or_zero,
-    "Unique": _some,
     "Unsqueeze": _rearranged,
     "Upsample": _some,
 }

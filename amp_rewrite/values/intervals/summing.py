@@ -62,22 +62,6 @@ def _sum_of_squares(op: Operation) -> Interval:
     return _summed(op, i.multiply(magnitude, magnitude))
 
 
-def _log_sum(op: Operation) -> Interval:
-    total = _sum(op)
-    return i.between(_log(total.low), _log(total.high))
-
-
-def _log(x: float) -> float:
-    return math.log(x) if x > 0 else -math.inf
-
-
-def _log_sum_exp(op: Operation) -> Interval:
-    """Bound log(sum(exp(x))), which exceeds the largest element by log(n) at most."""
-    count, x = reduced_length(op), op.of(0)
-    room = math.inf if count is None else math.log(max(count, 1.0))
-    return i.ANY if _may_be_empty(op) else i.between(x.low, x.high + room)
-
-
 def _averaged(x: Interval, count: float | None, share: float) -> Interval:
     """Bound a mean: between the extremes, but for the rounding of a sum of N terms."""
     return i.total(x, 1.0, 1.0 if count is None else min(count * share, 1.0))
@@ -123,10 +107,7 @@ RULES: Mapping[str, Rule] = {
     "GlobalAveragePool": _mean_of_channel,
     "GlobalMaxPool": _extreme,
     "MaxPool": lambda op: [_extreme(op), i.NOT_NEGATIVE][: op.n_outputs],
-    "ReduceL1": lambda op: _summed(op, i.absolute(op.of(0))),
     "ReduceL2": lambda op: i.increasing(math.sqrt, _sum_of_squares(op)),
-    "ReduceLogSum": _log_sum,
-    "ReduceLogSumExp": _log_sum_exp,
     "ReduceMax": _extreme,
     "ReduceMean": lambda op: _averaged(op.of(0), reduced_length(op), op.share),
     "ReduceMin": _extreme,
