@@ -184,11 +184,6 @@ def test_of_what_topk_chooses_the_last_length_alone_is_known(body: str, terms: i
     assert terms_in(f"r = Relu(x) {body}", inputs, constants) == terms
 
 
-def test_an_old_topk_says_nothing() -> None:
-    body = "r = Relu(x) t, i = TopK<k = 2>(r) y = ReduceSum<axes = [-1]>(t)"
-    assert terms_in(body, "float[a,b] x", opset=9) is None
-
-
 @pytest.mark.parametrize(
     ("equation", "shapes", "terms"),
     [

@@ -280,15 +280,6 @@ def test_what_a_branch_counts_is_counted(
     assert known(body, inputs) == expected
 
 
-def test_an_integer_from_a_branch_is_a_count() -> None:
-    body = (
-        "i = If(c) <then_branch = t () => (int64[8] p) { p = Cast<to = 7>(b) }, "
-        "else_branch = e () => (int64[8] q) { q = Cast<to = 7>(b) }> y = Cast<to = 1>(i)"
-    )
-    model = counted(body, "bool c, bool[8] b")
-    assert (kind(model), model.origin()) == (Kind.COUNT, "i")
-
-
 CHAIN = """t = Cast<to = 9>(k) d = Tanh(x) f = Cast<to = 1>(n)
     u, v, w = Loop(k, t, d, d, d) <body = b (int64 i, bool on, float[8] p, float[8] q, float[8] r)
         => (bool go, float[8] s, float[8] a, float[8] c) {
@@ -303,31 +294,12 @@ def test_a_loop_is_followed_until_nothing_is_added(given: str, expected: Kind | 
     assert [kind(model, name) for name in "pqr"] == [expected] * 3
 
 
-def test_the_number_of_a_turn_is_a_count_and_data_that_loops_carry_none() -> None:
-    body = """t = Cast<to = 9>(k) d = Tanh(x)
-        u, v = Loop(k, t, d) <body = b (int64 i, bool on, float[8] p)
-            => (bool go, float[8] s, float e) {
-            go = Identity(on) s = Neg(p) e = Cast<to = 1>(i) }> y = Add(u, v)"""
-    model = counted(body, "int64 k, float[8] x")
-    assert (kind(model, "u"), kind(model, "v"), kind(model)) == (None, Kind.COUNT, Kind.COUNT)
-
-
 @pytest.mark.parametrize(("length", "expected"), [(256, None), (257, Kind.COUNT)])
 def test_next_to_data_a_count_that_every_type_holds_is_data(
     length: int, expected: Kind | None
 ) -> None:
     body = "s = Size(x) f = Cast<to = 1>(s) d = Tanh(x) y = Add(d, f)"
     assert kind(counted(body, f"float[{length}] x")) is expected
-
-
-@pytest.mark.parametrize(
-    "body",
-    ["h = Mul(f, half) y = Add(d, h)", "y = Add(f, half)", "h = Sqrt(f) y = Add(d, h)"],
-)
-def test_a_small_count_is_one_alone_or_if_it_is_no_whole_number(body: str) -> None:
-    front = "s = Size(x) f = Cast<to = 1>(s) d = Tanh(x)"
-    model = counted(f"{front} {body}", "float[16] x", half=np.array(0.5, np.float32))
-    assert kind(model) in (Kind.COUNT, Kind.COORDINATE)
 
 
 def test_a_long_constant_is_no_data() -> None:
@@ -389,17 +361,6 @@ def test_flags_are_what_masks_are_made_of(used: str, flags: str) -> None:
     assert {name for name in names if kind(model, name) is Kind.FLAG} == {*flags}
 
 
-def test_vertices_are_told_of_what_they_compute() -> None:
-    """Of vertices alone: integers, constants and inputs have none, and data no fact."""
-    body = "f = Cast<to = 1>(n) d = Tanh(x) h = Mul(f, x) k = Constant<value_floats = [%s]>() "
-    ramp = ", ".join(map(str, np.arange(8.0)))
-    model = counted(f"{body % ramp} m = Add(k, d) e = Exp(d) y = Sum(h, m, e)",
-                    "int64[8] n, float[8] x", **NUMBERS)  # fmt: skip
-    facts = model.counts.by_vertex
-    assert {model.maker(vertex) for vertex in facts} == {"f", "h", "m", "y"}
-    assert all(facts[model.vertex(name)] == model.fact(name) for name in "fhmy")
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [("f", None), ("h", "f"), ("i", "h"), ("j", "h"), ("r", None), ("s", "r"), ("t", "f"),
@@ -417,13 +378,6 @@ def test_a_count_spread_from_the_operand_in_which_it_began(
     )
     because = model.counts.because(model.vertex(value))
     assert model.maker(because) == expected
-
-
-def test_a_model_of_layers_has_no_counts() -> None:
-    graph = counted("h = MatMul(x, x) y = Softmax(h)", "float[8,8] x").graph
-    found = Counts(graph, lambda value: 0.0, Functions().results, {})
-    assert dict(found.by_vertex) == {}
-    assert found[graph.flat.value_names.index("y")] is None
 
 
 def test_what_is_said_to_be_data_is_data() -> None:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
-from interval_models import NOTHING, bounds_of, ends, known_of, model_of, named, near
+from interval_models import NOTHING, ends, known_of, model_of, named, near
 from rewrite_text import needs_opset
 
-from amp_rewrite.values.intervals.attention import averaged, rotated
+from amp_rewrite.values.intervals.attention import rotated
 from amp_rewrite.values.intervals.interval import Interval, between
 
-INF = math.inf
 ROOM = 1.001
-
-
-def test_a_mean_with_weights_lies_between_its_values_and_zero() -> None:
-    assert averaged(between(2, 5)) == near((0, 5 * ROOM))
-    assert averaged(between(-5, -2)) == near((-5 * ROOM, 0))
-    assert averaged(between(2, 5), between(-3, 1)) == near((-3 * ROOM, 5 * ROOM))
 
 
 def test_a_turned_pair_is_no_longer_than_before_or_its_turning_makes_it() -> None:
@@ -45,19 +36,3 @@ def test_attention_averages_values_and_keeps_what_it_read() -> None:
     assert named(found, "k2") == near(Interval(-2, 3, 1, 1))
     assert named(found, "v2") == near(Interval(2, 5, 2, 2))
     assert tuple(named(found, "z")) == NOTHING
-
-
-@needs_opset(23)
-def test_what_a_cache_held_before_counts_too() -> None:
-    found = known_of(model_of("y, k2, v2 = Attention(q, k, v, m, p, s)", INPUTS, opset=23), GIVEN)
-    assert named(found)[:2] == ends(-1 * ROOM, 9 * ROOM)
-    assert named(found, "k2") == near((-7, 3))
-    assert named(found, "v2") == near((-1, 9))
-
-
-@needs_opset(23)
-def test_a_rotary_embedding_reads_cosines_and_sines() -> None:
-    inputs = "float[1,2,3,4] x, float[1,3,2] c, float[1,3,2] s"
-    given = {"x": (-4, 3), "c": (0, 0.5), "s": (-1, 0)}
-    found = bounds_of("y = RotaryEmbedding(x, c, s)", inputs, given, opset=23)
-    assert found == near((-6 * ROOM, 6 * ROOM))

@@ -237,9 +237,7 @@ ENDS: dict[str, tuple[str, str, dict[str, Any], list[tuple[float, float] | None]
     ),
     "a dent": ("Gelu(x)", ROWS, {"x": (-5, 3)}, [(-0.17005, 3)]),
     "a dent behind a bias": ("BiasGelu(x, b)", ROWS, {"x": (-5, 3), "b": 7}, [(0, 10)]),
-    "a fast dent behind a bias": ("FastGelu(x, b)", ROWS, {"x": (-5, 3), "b": 4}, [(-0.17005, 7)]),
     "a quick dent": ("QuickGelu(x)", ROWS, {"x": (-5, 3)}, [(-0.27847 / 1.702, 3)]),
-    "a quicker dent": ("QuickGelu<alpha = 2.0>(x)", ROWS, {"x": (-5, 3)}, [(-0.27847 / 2, 3)]),
     "shares": ("BiasSoftmax(x, s)", ROWS, {}, [(0, 1)]),
     "a normal and its sum": (
         "SkipLayerNormalization(x, s, g, b, c)",
@@ -247,21 +245,9 @@ ENDS: dict[str, tuple[str, str, dict[str, Any], list[tuple[float, float] | None]
         SKIPPED,
         [(5 - 3 * ROOT, 6 + 3 * ROOT), ALL, (0, INF), (111, 122)],
     ),
-    "a normal without bias": (
-        "SkipLayerNormalization(x, s, g)",
-        ROWS,
-        SKIPPED,
-        [(-3 * ROOT, 3 * ROOT), ALL, (0, INF), (11, 22)],
-    ),
     "a normal whose scale tells its length": (
         "SkipLayerNormalization(x, s, g)",
         "float[2,5,N] x, float[2,5,N] s, float[8] g",
-        {"g": 1},
-        [(-ROOT, ROOT)],
-    ),
-    "a normal whose input tells its length": (
-        "SkipLayerNormalization(x, s, g)",
-        "float[2,N,8] x, float[2,N,8] s, float[M] g",
         {"g": 1},
         [(-ROOT, ROOT)],
     ),
@@ -278,25 +264,6 @@ ENDS: dict[str, tuple[str, str, dict[str, Any], list[tuple[float, float] | None]
         {"t": (1, 2), "u": (10, 20), "v": (100, 200), "g": (1, 3), "b": (5, 6)},
         [(5 - 3 * ROOT, 6 + 3 * ROOT), None, (111, 222)],
     ),
-    "a normal of rows of two tables": (
-        "EmbedLayerNormalization(i, , t, u, , g, b)",
-        "int32[1,3] i, float[6,8] t, float[4,8] u, float[8] g, float[8] b",
-        {"t": (1, 2), "u": (10, 20), "g": 1, "b": 0},
-        [(-ROOT, ROOT), None, (11, 22)],
-    ),
-    "a normal of rows whose scale tells their length": (
-        "EmbedLayerNormalization(i, j, t, u, v, g, b)",
-        "int32[1,3] i, int32[1,3] j, float[6,N] t, float[4,N] u, float[2,N] v, float[8] g,"
-        " float[8] b",
-        {"g": (1, 3), "b": (5, 6)},
-        [(5 - 3 * ROOT, 6 + 3 * ROOT), None, ALL],
-    ),
-    "one group": (
-        "GroupNorm<activation = 0>(x, g, b)",
-        "float[1,2,2,2] x, float[2] g, float[2] b",
-        {"g": (1, 3), "b": (5, 6)},
-        [(5 - 3 * ROOT, 6 + 3 * ROOT)],
-    ),
     "groups with an activation": (
         "GroupNorm<groups = 2>(x, g, b)",
         "float[1,4,2,2] x, float[4] g, float[4] b",
@@ -309,23 +276,11 @@ ENDS: dict[str, tuple[str, str, dict[str, Any], list[tuple[float, float] | None]
         {"x": (1, 2), "z": (-1, 4)},
         [(-4, 16)],
     ),
-    "a left operand": (
-        "FusedMatMul<alpha = -2.0>(x, z)",
-        "float[2,3] x, float[3,5] z",
-        {"x": (1, 2), "z": (-1, 4)},
-        [(-48, 12)],
-    ),
     "a vector that cannot be turned": (
         "FusedMatMul<transA = 1>(x, z)",
         "float[3] x, float[3] z",
         {"x": (1, 2), "z": (1, 4)},
         [(0, INF)],
-    ),
-    "a vector": (
-        "FusedMatMul(x, z)",
-        "float[3] x, float[3] z",
-        {"x": (1, 2), "z": (1, 4)},
-        [(3, 24)],
     ),
     "constant columns": ("FusedMatMul(x, w)", "float[5,2] x", {"x": (1, 2)}, [(-6, 8)]),
     "constant rows": ("FusedMatMul<transB = 1>(x, w)", "float[5,2] x", {"x": (1, 2)}, [(-5, 6)]),
@@ -337,18 +292,6 @@ ENDS: dict[str, tuple[str, str, dict[str, Any], list[tuple[float, float] | None]
         "float[5,2] x",
         {"x": (1, 2)},
         [(0, 8)],
-    ),
-    "a Gemm and Sigmoid": (
-        'FusedGemm<activation = "Sigmoid">(x, w)',
-        "float[5,2] x",
-        {"x": (1, 2)},
-        [(0, 1)],
-    ),
-    "a Gemm and HardSigmoid": (
-        'FusedGemm<activation = "HardSigmoid">(x, w)',
-        "float[5,2] x",
-        {"x": (1, 2)},
-        [(0, 1)],
     ),
     "a Gemm and Tanh": (
         'FusedGemm<activation = "Tanh">(x, w)',
@@ -364,12 +307,6 @@ ENDS: dict[str, tuple[str, str, dict[str, Any], list[tuple[float, float] | None]
         [(2, 26)],
     ),
     "a packed product": ("Attention(x, w)", "float[1,5,2] x", {"x": (1, 2)}, [(-6, 8)] * 2),
-    "a packed product and its bias": (
-        "Attention(x, w, b)",
-        "float[1,5,2] x, float[2] b",
-        {"x": (1, 2), "b": (10, 20)},
-        [(0, 28), (4, 28)],
-    ),
     "a packed product and its cache": (
         "Attention(x, w, , , p)",
         "float[1,5,2] x, float[2,1,1,3,1] p",
@@ -382,26 +319,13 @@ ENDS: dict[str, tuple[str, str, dict[str, Any], list[tuple[float, float] | None]
         {"x": (1, 2)},
         [(-6, 8), ALL],
     ),
-    "a packed product with computed weights": (
-        "Attention(x, z)",
-        "float[1,5,2] x, float[2,6] z",
-        {"x": (1, 2), "z": (1, 2)},
-        [ALL, ALL],
-    ),
     "values of their own": (
         "MultiHeadAttention(q, k, v)",
         QUERIES,
         HELD,
         [(-4, 8), ALL, (-4, 8), ALL],
     ),
-    "values with a bias": (
-        "MultiHeadAttention(q, k, v, b)",
-        QUERIES,
-        HELD,
-        [(-5, 11), ALL, (-5, 11), ALL],
-    ),
     "values among keys": ("MultiHeadAttention(q, k)", QUERIES, HELD, [(0, 20), ALL, (10, 20), ALL]),
-    "values among queries": ("MultiHeadAttention(q)", QUERIES, HELD, [(0, 2), ALL, (1, 2), ALL]),
     "values and a cache": (
         "MultiHeadAttention(q, k, v, , , , k, p)",
         QUERIES,
@@ -409,29 +333,11 @@ ENDS: dict[str, tuple[str, str, dict[str, Any], list[tuple[float, float] | None]
         [(-9, 30), ALL, (-9, 30), ALL],
     ),
     "grouped values": ("GroupQueryAttention(q, k, v)", QUERIES, HELD, [(-4, 8), ALL, (-4, 8), ALL]),
-    "grouped values among queries": (
-        "GroupQueryAttention(q)",
-        QUERIES,
-        HELD,
-        [(0, 2), ALL, (1, 2), ALL],
-    ),
-    "grouped values without keys": (
-        "GroupQueryAttention(q, , v)",
-        QUERIES,
-        HELD,
-        [(-4, 8), ALL, (-4, 8), ALL],
-    ),
     "grouped values and a cache": (
         "GroupQueryAttention(q, k, v, k, p)",
         QUERIES,
         HELD,
         [(-9, 30), ALL, (-9, 30), ALL],
-    ),
-    "quantised keys": (
-        f"GroupQueryAttention(q, k, v{', ' * 10}b)",
-        QUERIES,
-        HELD,
-        [ALL, ALL, ALL, ALL],
     ),
     "quantised values": (
         f"GroupQueryAttention(q, k, v{', ' * 11}b)",

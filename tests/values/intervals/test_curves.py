@@ -11,8 +11,7 @@ import pytest
 from interval_models import bounds_of, near
 from rewrite_text import needs_opset
 
-from amp_rewrite.values.intervals import curves
-from amp_rewrite.values.intervals.interval import Interval, between
+from amp_rewrite.values.intervals.interval import Interval
 
 INF = math.inf
 GRID = np.linspace(-20, 20, 400_001)
@@ -112,11 +111,6 @@ def test_what_is_bent(node: str, x: Any, expected: Any) -> None:
     assert bounds_of(f"y = {node}", given={"x": x}) == near(expected)
 
 
-def test_a_slope_may_be_an_input() -> None:
-    given = {"x": (-4, 3), "s": (0.5, 2)}
-    assert bounds_of("y = PRelu(x, s)", "float[2] x, float[2] s", given) == near((-8, 3))
-
-
 @pytest.mark.parametrize(
     ("operator", "function"),
     [
@@ -145,19 +139,6 @@ def test_a_dent_is_as_deep_as_the_function_has_it(
         assert found(low, high).high == pytest.approx(max(high, 0), rel=1e-5)
     assert found(0, 3) == near((0, 3))
     assert found(0.5, 3) == near((0, 3))
-
-
-@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0])
-def test_a_swish_has_a_dent_that_its_slope_makes_shallow(alpha: float) -> None:
-    found = curves.swish(between(-5, 3), alpha)
-    least = float((GRID * sigmoid(alpha * GRID)).min())
-    assert least - 1e-4 < found.low <= least
-    assert found.high == 3
-
-
-@pytest.mark.parametrize("alpha", [0.0, -1.0])
-def test_a_swish_without_slope_is_no_larger_than_what_it_is_given(alpha: float) -> None:
-    assert curves.swish(between(-5, 3), alpha) == between(-5, 5)
 
 
 @needs_opset(24)

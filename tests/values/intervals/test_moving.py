@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interval_models import NOTHING, bounds_of, known_of, model_of, named, near
+from interval_models import NOTHING, bounds_of, near
 from rewrite_text import needs_opset
 
 from amp_rewrite.values.intervals import interval as i
@@ -61,23 +61,6 @@ def test_what_is_left_of_one_value(node: str, expected: Interval) -> None:
     constants = "bool off = {0}, bool on = {1}"
     found = bounds_of(f"y = {node}", inputs, {"x": X}, constants=constants)
     assert found == near(expected)
-
-
-def test_elements_of_several_values() -> None:
-    given = {"x": (1, 2), "z": (-5, -3)}
-    found = bounds_of("y = Concat<axis = 0>(x, z)", "float[2] x, float[2] z", given)
-    assert found == near(Interval(-5, 2, 1, 3))
-
-
-def test_every_part_of_a_split_has_some_of_the_elements() -> None:
-    found = known_of(model_of("w, y = Split<axis = 1, num_outputs = 2>(x)"), {"x": X})
-    assert named(found, "w") == named(found, "y") == near(SOME)
-
-
-def test_what_is_chosen_comes_with_its_places() -> None:
-    found = known_of(model_of("y, i = TopK(x, k)", constants="int64[1] k = {2}"), {"x": X})
-    assert named(found) == near(SOME)
-    assert named(found, "i").magnitude > 2.0**30
 
 
 @pytest.mark.parametrize(
@@ -156,22 +139,6 @@ def test_a_cast_keeps_what_its_type_holds(
 
 
 @pytest.mark.parametrize(
-    ("node", "opset", "is_kept"),
-    [
-        ("Dropout(x)", 6, False),
-        ("Dropout<is_test = 1>(x)", 6, True),
-        ("Dropout(x)", 7, True),
-        ("Dropout(x)", 10, True),
-    ],
-)
-def test_what_was_dropped_before_training_was_an_input(
-    node: str, opset: int, is_kept: bool
-) -> None:
-    found = bounds_of(f"y = {node}", given={"x": X}, opset=opset)
-    assert found == near(X if is_kept else i.ANY)
-
-
-@pytest.mark.parametrize(
     ("attributes", "x", "beyond"),
     [
         ("", (1, 3), 1.375**4 - 1),
@@ -203,14 +170,6 @@ def test_a_cubic_interpolation_along_axes_of_which_none_is_known_is_not_bounded(
 
 
 @pytest.mark.parametrize(
-    ("attribute", "expected"),
-    [("<value = float[1] {-3.0}>", -3), ("", 0)],
-)
-def test_a_repeated_number_is_that_of_the_attribute(attribute: str, expected: float) -> None:
-    assert bounds_of(f"y = ConstantOfShape{attribute}(s)", "int64[1] s") == near(expected)
-
-
-@pytest.mark.parametrize(
     ("array", "expected"),
     [
         (np.array([-3, -1, 2], np.float32), (-3, 2, 1, 3)),
@@ -233,13 +192,3 @@ def test_a_repeated_number_is_that_of_the_attribute(attribute: str, expected: fl
 )
 def test_the_elements_of_an_array_tell_all(array: np.ndarray, expected: tuple[float, ...]) -> None:
     assert numbers(array) == expected
-
-
-@pytest.mark.parametrize(
-    ("node", "expected"),
-    [("DequantizeLinear(n, s)", (1.5, 4.5)), ("DequantizeLinear(n, s, z)", (1, 4))],
-)
-def test_levels_stand_for_numbers(node: str, expected: Any) -> None:
-    given = {"n": (3, 9), "s": Interval(0.5, 0.5, 0.5, 0.5), "z": 1}
-    found = bounds_of(f"y = {node}", "uint8[3] n, float s, uint8 z", given)
-    assert found == near(expected)

@@ -6,29 +6,11 @@ import math
 from typing import Any
 
 import pytest
-from interval_models import NOTHING, bounds_of, ends, known_of, model_of, named, near
+from interval_models import bounds_of, ends, known_of, model_of, named, near
 from rewrite_text import needs_opset
-
-from amp_rewrite.values.intervals.normalizing import count, lengths_from
 
 INF = math.inf
 ROOM = 1.001
-
-
-def test_the_number_of_what_is_normalised_together_is_infinite_where_it_is_not_known() -> None:
-    assert count([2, 3]) == 6
-    assert count([]) == 1
-    assert count([2, None]) == INF
-    assert count(None) == INF
-
-
-@pytest.mark.parametrize(
-    ("axis", "lengths"),
-    [(0, [2, 3, 4]), (1, [3, 4]), (2, [4]), (-1, [4]), (-3, [2, 3, 4]), (3, None), (-4, None)],
-)
-def test_the_lengths_from_an_axis_on(axis: int, lengths: list[int] | None) -> None:
-    assert lengths_from([2, 3, 4], axis) == lengths
-    assert lengths_from(None, axis) is None
 
 
 @pytest.mark.parametrize(
@@ -84,14 +66,6 @@ def test_a_bias_moves_what_is_normalised() -> None:
     assert found[:2] == ends(5 - 2 * ROOM, 6 + 2 * ROOM)
 
 
-def test_of_mean_and_deviation_only_the_sign_of_the_latter_is_known() -> None:
-    model = model_of("y, m, d = LayerNormalization(x, s)", "float[2,4] x, float[4] s")
-    found = known_of(model, {"s": 1})
-    assert named(found)[:2] == ends(-2 * ROOM, 2 * ROOM)
-    assert tuple(named(found, "m")) == NOTHING
-    assert named(found, "d")[:2] == (0, INF)
-
-
 @pytest.mark.parametrize(
     ("attributes", "given", "expected"),
     [
@@ -116,13 +90,6 @@ def test_with_fixed_statistics_a_batch_is_scaled_and_moved(
     inputs = "float[1,1,2] x, float[1] s, float[1] b, float[1] m, float[1] v"
     found = bounds_of(f"y = BatchNormalization<{attributes}>(x, s, b, m, v)", inputs, said)
     assert found[:2] == ends(*expected)
-
-
-def test_nothing_is_known_of_a_batch_whose_statistics_are_outputs() -> None:
-    body = "y, a, c, d, e = BatchNormalization(x, s, b, m, v)"
-    inputs = "float[1,1,2] x, float[1] s, float[1] b, float[1] m, float[1] v"
-    said = {"x": (1, 3), "s": 2, "b": 10, "m": -1, "v": 4}
-    assert tuple(bounds_of(body, inputs, said, opset=8)) == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -164,11 +131,6 @@ def test_a_spread_is_bounded_by_the_axes_of_the_mean(
     assert found[:2] == ends(-bound, bound)
 
 
-def test_a_spread_of_what_has_no_shape_is_not_bounded() -> None:
-    body = "a = custom.F(x) b = Abs(a) y = MeanVarianceNormalization(b)"
-    assert tuple(bounds_of(body)) == NOTHING
-
-
 @pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
 def test_states_are_bounded_by_those_that_they_begin_with(operator: str) -> None:
     gates = {"LSTM": 8, "GRU": 6, "RNN": 2}[operator]
@@ -187,7 +149,3 @@ def test_states_are_bounded_by_those_that_they_begin_with(operator: str) -> None
     names = ", ".join(number * ['"Relu"'])
     activations = f", activations = [{names}]"
     assert states(activations, "") == [(-INF, INF)] * len(outputs.split(", "))
-
-
-def test_a_norm_is_one() -> None:
-    assert bounds_of("y = LpNormalization(x)") == near((-1, 1))

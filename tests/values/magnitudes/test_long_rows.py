@@ -51,26 +51,6 @@ def test_a_weight_of_more_axes_and_one_of_unknown_length_are_left_to_a_sample():
     assert long_rows(sampled, None, (600, 600), row_sums.rows) is sampled
 
 
-def test_a_weight_of_which_a_length_is_unknown_is_left_to_a_sample():
-    sampled = WeightRows(0.0, 0.0, 1e6)
-    weight = fourier(600).reshape(-1)
-    stream = Stream(weight.size, weight.dtype, weight)
-    for layout in (row_sums.filters, row_sums.rows, row_sums.columns):
-        assert long_rows(sampled, stream, (None, weight.size), layout) is sampled
-        assert long_rows(sampled, stream, (weight.size,), layout) is sampled
-        assert long_rows(sampled, stream, (600, 601), layout) is sampled
-
-
-@pytest.mark.parametrize(
-    ("count", "is_read"), [(1 << 24, True), ((1 << 24) + 4096, False), (0, False)]
-)
-def test_a_weight_of_more_than_16_million_elements_is_left_to_a_sample(count, is_read):
-    sampled = WeightRows(0.0, 0.0, 1e6)
-    stream = Stream(count, np.dtype(np.float32), np.broadcast_to(np.float32(1), (count,)))
-    found = long_rows(sampled, stream, (count // 4096, 4096), row_sums.rows)
-    assert (found is not sampled) is is_read
-
-
 @pytest.mark.parametrize(("norm", "is_read"), [(109.0, False), (110.0, True)])
 def test_a_weight_is_read_if_a_row_may_exceed_256(norm, is_read):
     """By Cauchy and Schwarz: 600 elements with a sum of squares of 109.2 at most."""
@@ -98,13 +78,3 @@ def test_terms_are_the_rows_for_columns_and_all_other_axes_for_filters():
     assert long_rows(sampled, stream, (1000, 360), row_sums.rows) is sampled
     assert long_rows(sampled, stream, (1000, 36, 10), row_sums.rows) is sampled
     assert long_rows(sampled, stream, (10, 100, 360), row_sums.rows) is sampled
-
-
-@pytest.mark.parametrize("length", [3, 65535, 65536, 65537, 100_000])
-def test_blocks_end_where_lines_do(length):
-    weight = np.arange(1, 4 * length + 1, dtype=np.float32).reshape(4, length) % 5
-    stream = Stream(weight.size, weight.dtype, weight.reshape(-1))
-    sampled = WeightRows(0.0, 0.0, 1e6)
-    for layout in (row_sums.columns, row_sums.rows):
-        found = long_rows(sampled, stream, weight.shape, layout)
-        np.testing.assert_allclose(found, WeightRows.of(layout(weight)), rtol=1e-9)

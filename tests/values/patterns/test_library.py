@@ -61,32 +61,6 @@ def test_a_reduction_over_the_last_axis(
 
 
 @pytest.mark.parametrize(
-    ("name", "is_vector", "is_constant", "is_single"),
-    [
-        ("v", True, True, False),
-        ("one", True, True, True),
-        ("scalar", False, True, True),
-        ("m", False, True, False),
-        ("column", False, True, False),
-        ("x", False, False, False),
-        ("z", True, False, False),
-        ("u", True, False, False),
-    ],
-)
-def test_vectors_and_numbers(
-    name: str, is_vector: bool, is_constant: bool, is_single: bool
-) -> None:
-    constants = """float[3] v = {1, 2, 3}, float[1] one = {1}, float scalar = {1},
-        float[2,2] m = {1, 2, 3, 4}, float[1,2] column = {1, 2}"""
-    body = "y = Sum(v, one, scalar, m, column, x, z, u)"
-    view, _ = last_node(body, "float[2,2] x, float[3] z, float[] u", constants=constants)
-    value = view.type_graph.flat.value_names.index(name)
-    assert library.is_vector(view, value) is is_vector
-    assert library.is_constant_vector(view, value) is (is_vector and is_constant)
-    assert library.is_single(view, value) is is_single
-
-
-@pytest.mark.parametrize(
     ("body", "made", "stays"),
     [
         ("p = MatMul(x, w) y = Add(p, b)", "float[N,4] y", False),
@@ -139,19 +113,3 @@ def test_scales_and_biases_are_vectors(name: str, old: str, new: str, found: lis
     assert old in form.body
     body = form.body.replace(old, new) if old else form.body
     assert names_of(form._replace(body=body)) == found
-
-
-@pytest.mark.parametrize(
-    ("name", "length"),
-    [
-        ("layer-normalization", 2),
-        ("layer-normalization-one-over", 2),
-        ("rms-normalization", 1),
-        ("rms-normalization-one-over", 1),
-        ("gelu", 0),
-    ],
-)
-def test_scale_and_bias_are_the_tail_of_a_normalization(name: str, length: int) -> None:
-    (group,) = find_groups(build_type_graph(load(model_around(FORMS[name]))), PATTERNS)
-    assert len(group.tail) == length
-    assert group.tail == {*group.nodes[len(group.nodes) - length :]}

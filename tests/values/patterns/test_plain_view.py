@@ -53,11 +53,3 @@ def test_one_value_has_many_names() -> None:
     assert not view.leaves(h)
     dropped = {flat.value_names[flat.outputs_of(node)[0]] for node in view.dropped}
     assert dropped == {"b", "c", "d", "e"}
-
-
-def test_where_nothing_is_dropped_every_value_is_itself() -> None:
-    for type_, to in (("float16", 10), ("bfloat16", 16), ("double", 11)):
-        text = f"g (float[2] x) => ({type_}[2] y) {{ a = Abs(x) y = Cast<to = {to}>(a) }}"
-        view = view_of(text)
-        assert view.dropped == frozenset()
-        assert [view.source(value) for value in range(3)] == [0, 1, 2]
