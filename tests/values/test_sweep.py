@@ -17,10 +17,9 @@ from interval_models import (
 )
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.values.intervals.interval import Interval
-from amp_rewrite.values.sweep import LoopEnds, loop_ends, rules_of, table_of
+from amp_rewrite.values.sweep import rules_of, table_of
 
 CHOOSING = """k = Neg(x)
     y = If(b) <then_branch = t () => (float[2] ty) { ty = Abs(k) },
@@ -28,40 +27,9 @@ CHOOSING = """k = Neg(x)
     w = Cos(y)"""
 
 
-def ends_by_name(body: str, inputs: str, opset: int = 21) -> tuple[object, ...]:
-    flat = build_type_graph(load(model_of(body, inputs, opset=opset))).flat
-
-    def name(value: int) -> str:
-        return "" if value == ABSENT else flat.value_names[value]
-
-    node = flat.nodes_of("Loop", "Scan")[0]
-    found: LoopEnds = loop_ends(flat, node, flat.bodies_in(node)[0])
-    return (
-        [tuple(map(name, row)) for row in found.states],
-        [tuple(map(name, row)) for row in found.elements],
-        [name(value) for value in found.stacked],
-        None if found.limit is None else name(found.limit),
-    )
-
-
-def test_the_ends_of_a_loop() -> None:
-    body = loop("s1 = Abs(t) t1 = Exp(s) u = Sin(s) v = Cos(s)", states="s, t", more="u v")
-    states = [("s", "x", "s1"), ("t", "x", "t1")]
-    assert ends_by_name(body, LOOPED) == (states, [], ["u", "v"], "n")
-    endless = body.replace("Loop(n, ,", "Loop(, c0,")
-    assert ends_by_name(endless, f"{LOOPED}, bool c0") == (states, [], ["u", "v"], "")
-
-
 SCAN = """y, u2 = Scan({lengths}x, z, w) <num_scan_inputs = 2, body = b
     (float[2] s, float[2] e, float[2] f) => (float[2] s1, float[2] u) {{
         s1 = Tanh(s) u = Add(e, f) }}>"""
-
-
-@pytest.mark.parametrize(("lengths", "opset"), [("", 21), ("n, ", 8), (", ", 8)])
-def test_the_ends_of_a_scan(lengths: str, opset: int) -> None:
-    inputs = "float[2] x, float[3,2] z, float[3,2] w, int64[1] n"
-    found = ends_by_name(SCAN.format(lengths=lengths), inputs, opset)
-    assert found == ([("s", "x", "s1")], [("e", "z"), ("f", "w")], ["u"], None)
 
 
 def test_slices_of_a_scan_are_some_of_the_elements() -> None:

@@ -259,27 +259,6 @@ def test_integers_and_doubles_are_followed(body: str, expected: Kind | None) -> 
     assert kind(counted(body, inputs)) is expected
 
 
-@pytest.mark.parametrize(
-    ("then", "other", "expected"),
-    [
-        ("Neg(f)", "Abs(f)", (Kind.COUNT, "n", False, False, False)),
-        ("Neg(f)", "Tanh(f)", (Kind.COUNT, "n", False, False, False)),
-        ("Tanh(f)", "Neg(f)", (Kind.COUNT, "n", False, False, False)),
-        ("Tanh(f)", "Tanh(f)", None),
-        ("Cast<to = 1>(b)", "Cast<to = 1>(b)", None),
-    ],
-)
-def test_what_a_branch_counts_is_counted(
-    then: str, other: str, expected: tuple[object, ...] | None
-) -> None:
-    body = (
-        f"y = If(c) <then_branch = t () => (float[8] p) {{ p = {then} }}, "
-        f"else_branch = e () => (float[8] q) {{ q = {other} }}>"
-    )
-    inputs = "int64[8] n, float[8] x, bool c, bool[8] b"
-    assert known(body, inputs) == expected
-
-
 CHAIN = """t = Cast<to = 9>(k) d = Tanh(x) f = Cast<to = 1>(n)
     u, v, w = Loop(k, t, d, d, d) <body = b (int64 i, bool on, float[8] p, float[8] q, float[8] r)
         => (bool go, float[8] s, float[8] a, float[8] c) {

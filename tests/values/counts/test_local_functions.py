@@ -39,16 +39,6 @@ def test_a_function_makes_of_counts_what_its_nodes_make(call: str, expected: Kin
     assert kind(model.fact()) is expected
 
 
-def test_each_result_has_its_own_fact() -> None:
-    model = counted(
-        "c = Cast<to = 1>(n) u, v, w = my.f(c, x) y = Sum(u, v, w)",
-        "int64[a] n, float[a] x",
-        functions("f (p, q) => (r, s, t) { r = Tanh(p) s = Add(p, p) t = Neg(q) }"),
-    )
-    assert [kind(model.fact(name)) for name in "uvw"] == [None, Kind.COUNT, Kind.INPUT]
-    assert (model.origin("v"), model.origin("w")) == ("n", "x")
-
-
 def test_calls_are_told_apart_by_what_they_are_given() -> None:
     model = counted(
         "c = Cast<to = 1>(n) e = Cast<to = 1>(m) u = my.f(c) v = my.f(x) w = my.f(e) d = Tanh(x) "

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from interval_models import bounds_of, near
 
-from amp_rewrite.values.intervals.interval import Interval
-
 INF = math.inf
 MILLION = 1e6 * 4 * 2.0**-23
 """The largest relative error of the mean of a million terms."""
@@ -90,13 +88,6 @@ def test_reductions_of_three_elements(operator: str, x: Any, expected: Any) -> N
     body, constants = f"y = {operator}(x, n)", "int64[1] n = {1}"
     found = bounds_of(body, "float[2,3] x", {"x": x}, constants=constants)
     assert found[:2] == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.parametrize("operator", ["ReduceMax", "ReduceMin"])
-def test_an_extreme_is_one_of_the_elements(operator: str) -> None:
-    body, constants = f"y = {operator}(x, n)", "int64[1] n = {1}"
-    found = bounds_of(body, given={"x": Interval(-3, 2, 1, 3)}, constants=constants)
-    assert found == near(Interval(-3, 2, 1, 1))
 
 
 @pytest.mark.parametrize(

@@ -49,32 +49,3 @@ def test_a_weight_of_more_axes_and_one_of_unknown_length_are_left_to_a_sample():
     assert long_rows(sampled, stream, (2, 300, 600), row_sums.columns) is sampled
     assert long_rows(sampled, stream, (None, 600), row_sums.rows) is sampled
     assert long_rows(sampled, None, (600, 600), row_sums.rows) is sampled
-
-
-@pytest.mark.parametrize(("norm", "is_read"), [(109.0, False), (110.0, True)])
-def test_a_weight_is_read_if_a_row_may_exceed_256(norm, is_read):
-    """By Cauchy and Schwarz: 600 elements with a sum of squares of 109.2 at most."""
-    weight = fourier(600)
-    stream = Stream(weight.size, weight.dtype, weight.reshape(-1))
-    sampled = WeightRows(0.0, 0.0, norm)
-    for layout, shape in (
-        (row_sums.rows, (600, 600)),
-        (row_sums.columns, (600, 600)),
-        (row_sums.filters, (600, 30, 20)),
-    ):
-        assert (long_rows(sampled, stream, shape, layout) is not sampled) is is_read
-
-
-def test_terms_are_the_rows_for_columns_and_all_other_axes_for_filters():
-    """A row of 1,000 elements may exceed 256 where one of 360 may not."""
-    weight = np.ones((360, 1000), np.float32)
-    stream = Stream(weight.size, weight.dtype, weight.reshape(-1))
-    sampled = WeightRows(0.0, 0.0, 100.0)
-    assert long_rows(sampled, stream, (360, 1000), row_sums.columns) is sampled
-    found = long_rows(sampled, stream, (360, 1000), row_sums.rows)
-    assert found == WeightRows(1000.0, 0.0, 1000.0, 1000.0)
-    found = long_rows(sampled, stream, (1000, 360), row_sums.columns)
-    assert found == WeightRows(1000.0, 0.0, 1000.0, 1000.0)
-    assert long_rows(sampled, stream, (1000, 360), row_sums.rows) is sampled
-    assert long_rows(sampled, stream, (1000, 36, 10), row_sums.rows) is sampled
-    assert long_rows(sampled, stream, (10, 100, 360), row_sums.rows) is sampled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pass_marks import context_of, made, marks_of, model_of, vertices_of
+from pass_marks import context_of, made, model_of, vertices_of
 from rewrite_text import assert_rewrites
 
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
@@ -81,24 +81,3 @@ def left(low: str, seeds: str, reason: Reason = Reason.ALLOW_LIST) -> set[str]:
 )
 def test_a_region_stays_with_a_seed_anywhere_in_it(low: str, seeds: str, expected: str) -> None:
     assert left(low, seeds) == {*expected}
-
-
-@pytest.mark.parametrize(
-    ("reason", "is_seed"),
-    [
-        (Reason.ALLOW_LIST, True),
-        (Reason.FORCED, True),
-        (Reason.FUSED, True),
-        (Reason.RETARGETED, False),
-    ],
-)
-def test_what_is_a_seed(reason: Reason, is_seed: bool) -> None:
-    assert left("ab", "a", reason) == (set() if is_seed else {"a", "b"})
-
-
-def test_a_seed_that_is_not_low_holds_nothing() -> None:
-    context = context_of(model_of(CHAIN))
-    (a,), (b,) = vertices_of(context, "a"), vertices_of(context, "b")
-    low, lost = Mark(Color.ALLOW, Reason.GIVEN), Mark(Color.NONE, Reason.ALLOW_LIST)
-    painting = Painting.blank(context.type_graph).with_marks({a: lost, b: low})
-    assert set(marks_of(DropIslands(), context, painting)) == {"b"}

@@ -8,8 +8,7 @@ import pytest
 from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import assert_rewrites
 
-from amp_rewrite.dtypes import BFLOAT16, FLOAT16
-from amp_rewrite.rewriting.paint.node_rules import NodeRules
+from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.rewriting.paint.passes.fill_between import BETWEEN, FillBetween
 
 
@@ -125,25 +124,3 @@ HEAD, TAIL = "a = MatMul(x, x)", "y = MatMul(e, x)"
 )
 def test_what_lies_on_a_path_becomes_low(body: str, expected: dict[str, str]) -> None:
     assert filled(f"{HEAD} {body} {TAIL}", "ay") == expected
-
-
-def test_only_paths_between_low_products_count() -> None:
-    body = f"{HEAD} e = Sigmoid(a) {TAIL}"
-    assert filled(body, "a") == filled(body, "y") == {}
-    assert filled(body, "ay", denied="e") == {}
-    assert filled(body, "aey") == {}
-    behind = f"{HEAD} n = Neg(a) e = Sigmoid(n) {TAIL}"
-    assert filled(behind, "any") == {"e": "n"}
-    assert filled(behind, "ny") == {}  # n is no product
-
-
-def test_what_may_not_be_touched_is_on_no_path() -> None:
-    body = "[a] a = MatMul(x, x) [e] e = Sigmoid(a) [y] y = MatMul(e, x)"
-    for name in "aey":
-        assert filled(body, "ay", rules=NodeRules(preserve=frozenset({name}))) == {}
-    assert filled(body, "ay") == {"e": "a"}
-
-
-def test_what_the_type_forbids_is_on_no_path() -> None:
-    assert filled(f"{HEAD} e = Sigmoid(a) {TAIL}", "ay", type=BFLOAT16) == {"e": "a"}
-    assert filled(f"{HEAD} e = Celu(a) {TAIL}", "ay", type=BFLOAT16) == {}

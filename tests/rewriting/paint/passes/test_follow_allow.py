@@ -9,7 +9,6 @@ import pytest
 from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import assert_rewrites, step
 
-from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.paint.passes.follow_allow import FollowAllow
 
 
@@ -178,13 +177,3 @@ HEAD = "a = MatMul(x, x) b = Exp(x)"
 )
 def test_who_follows_whom(body: str, expected: dict[str, str]) -> None:
     assert followers(f"{HEAD} {body}") == expected
-
-
-def test_who_may_not_be_touched_neither_follows_nor_hands_on() -> None:
-    body = f"{HEAD} [same] i = Identity(a) [next] c = Sigmoid(i) y = Neg(c)"
-    assert followers(body) == {"c": "a"}
-    for name in ("same", "next"):
-        assert not followers(body, rules=NodeRules(preserve=frozenset({name})))
-    assert not followers(body, infer_after_allow=False)
-    assert not followers(body, denied="i")
-    assert not followers(body, denied="c")

@@ -9,7 +9,7 @@ import pytest
 from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import rewritten
 
-from amp_rewrite.dtypes import BFLOAT16, FLOAT16
+from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.kernels.rounding_table import FACTOR, RECIPROCAL
 from amp_rewrite.rewriting.paint.passes.keep_cut import KeepCut
 
@@ -131,17 +131,3 @@ def test_what_the_target_cuts_off_is_named(body: str, lost: str) -> None:
 )
 def test_what_loses_nothing_stays_low(body: str) -> None:
     assert not details(body)
-
-
-def test_only_what_is_low_is_kept() -> None:
-    model = model_of("g (float[4] x) => (float[4] y) { a = Div(x, six) y = Div(x, six) }", six=6.0)
-    context = context_of(model, BFLOAT16, cut=CUT)
-    assert set(marks_of(KeepCut(), context, painting_of(context, ["y"]))) == {"y"}
-
-
-def test_what_the_low_type_holds_is_exact() -> None:
-    number = 1 + 2.0**-9  # one digit more than bfloat16 has
-    model = model_of(f"g (float[4] x) => (float[4] y) {{ y = LeakyRelu<alpha = {number}>(x) }}")
-    for low, is_kept in ((BFLOAT16, True), (FLOAT16, False)):
-        context = context_of(model, low, cut=CUT)
-        assert bool(marks_of(KeepCut(), context, painting_of(context))) is is_kept

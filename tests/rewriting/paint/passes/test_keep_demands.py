@@ -545,12 +545,6 @@ def test_small_and_whole_counts_are_harmless(largest: float, factor: str, is_kep
     assert ("k" in found) is is_kept
 
 
-def test_training_variables_are_no_places() -> None:
-    graph = context_of(model_of(f"{GRAPH} {{ y = Floor(x) }}", **NUMBERS)).type_graph
-    variables = frozenset({graph.flat.value_names.index("x")})
-    assert not details("a = Mul(x, two) y = Floor(a)", variables=variables)
-
-
 @pytest.mark.parametrize(
     ("places", "is_kept"),
     [

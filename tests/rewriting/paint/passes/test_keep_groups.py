@@ -15,10 +15,8 @@ from pass_marks import context_of, marks_of, model_of, painting_of, vertices_of
 from rewrite_text import assert_close, lists_of, parse, rewritten
 
 import amp_rewrite as amp
-from amp_rewrite.base.name_patterns import NamePattern
 from amp_rewrite.dtypes import DType
 from amp_rewrite.rewriting.paint.groups import FusedGroup
-from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.paint.painting import Color
 from amp_rewrite.rewriting.paint.passes.keep_groups import KeepGroups
 
@@ -316,103 +314,11 @@ def types(
     return "".join(sorted(became, key=str.lower))
 
 
-ALL = "ll lf fl ff"
-
-
-@pytest.mark.parametrize(
-    ("low", "pairs", "expected"),
-    [
-        ("habtu", ALL, ""),
-        ("abtu", ALL, "ab"),
-        ("hatu", ALL, "ab"),
-        ("habt", ALL, "ab"),
-        ("hab", ALL, "ab"),
-        ("", ALL, ""),
-        ("tu", "fl", ""),
-        ("tu", "ll lf ff", "tu"),
-        ("t", "ll lf ff", "tu"),
-        ("", "ll lf fl", ""),
-        ("htu", "ll", ""),
-        ("htu", "lf fl ff", "tu"),
-        ("h", "lf", ""),
-        ("h", "lf ll", ""),
-        ("h", "ll", "TU"),
-        ("ht", "ll", "TU"),
-        ("ht", "lf", "tu"),
-        ("h", "fl ff", "h"),
-    ],
-)
-def test_a_group_with_a_tail_has_types_that_the_target_fuses(
-    low: str, pairs: str, expected: str
-) -> None:
-    assert types(low, pairs) == expected
-
-
-def test_a_tail_may_be_one_node() -> None:
-    assert types("habtu", ALL, tail="u") == ""
-    assert types("habt", ALL, tail="u") == "abt"
-    assert types("h", "ll", tail="u") == "U"
-
-
-@pytest.mark.parametrize(
-    ("low", "pairs", "expected"),
-    [
-        ("habtu", "ll", ""),
-        ("abtu", "ll", ""),
-        ("habt", "ll", "ABTU"),
-        ("a", "ll", "ABTU"),
-        ("hy", "ll", "ABTU"),
-        ("h", "ll", "h"),
-        ("y", "ll", ""),
-        ("", "ll", ""),
-        ("habtu", "lf fl ff", "abhtu"),
-        ("a", "lf fl ff", "abhtu"),
-        ("h", "lf fl ff", "h"),
-        ("hy", "lf fl ff", "h"),
-    ],
-)
-def test_a_group_without_a_tail_has_one_type(low: str, pairs: str, expected: str) -> None:
-    assert types(low, pairs, tail="") == expected
-
-
-def test_a_cast_may_stand_in_front_of_some_groups() -> None:
-    assert types("h", "ff", tail="", behind_cast=True) == ""
-    assert types("ha", "ff", tail="", behind_cast=True) == "abtu"
-
-
-def test_a_layer_in_front_of_a_group_stays_low() -> None:
-    rules = NodeRules(allow=(NamePattern.of("Relu_0", "here"),))
-    assert types("ha", "ff", tail="", rules=rules) == "abtu"
-
-
-@pytest.mark.parametrize(
-    ("changes", "is_low"),
-    [
-        ({}, True),
-        ({"is_local": False}, False),
-        ({"rivals": "k"}, False),
-        ({"ends": "h"}, False),
-        ({"ends": "h", "low_ends": "h"}, True),
-        ({"low_ends": "y"}, True),
-    ],
-)
-def test_an_input_is_low_where_nothing_reads_it_as_float32(
-    changes: dict[str, Any], is_low: bool
-) -> None:
-    assert types("h", "ll", **changes) == ("TU" if is_low else "")
-
-
 def test_an_input_that_others_read_low_is_low() -> None:
     assert types("hk", "ll", rivals="k") == "TU"
     assert types("k", "ll", rivals="k", low_ends="h") == "TU"
     assert types("k", "ll", rivals="k") == ""
     assert types("", "ll", low_ends="h") == "TU"
-
-
-def test_what_makes_the_input_of_a_float32_group_in_a_function_is_float32() -> None:
-    assert types("h", "ff", is_called=True) == "h"
-    assert types("h", "lf", is_called=True) == ""
-    assert types("", "ff", is_called=True) == ""
 
 
 def test_where_nothing_may_be_float32_groups_are_as_they_are() -> None:
@@ -422,23 +328,6 @@ def test_where_nothing_may_be_float32_groups_are_as_they_are() -> None:
     unsafe = replace(lists_of("float16"), level="UNSAFE_FORCE_ALL")
     assert types("ht", "lf", lists=unsafe) == "tu"
     assert types("a", "ff", tail="", lists=unsafe) == ""
-
-
-@pytest.mark.parametrize(
-    ("low", "given", "expected"),
-    [
-        ("a", "a", ""),
-        ("ha", "hab", "abhtu"),
-        ("hatu", "habtu", "ABTU"),
-        ("ha", "hatu", "abhtu"),
-        ("h", "habtu", "h"),
-        ("", "", ""),
-    ],
-)
-def test_a_group_that_was_given_is_looked_at_where_it_lost_something(
-    low: str, given: str, expected: str
-) -> None:
-    assert types(low, "ll", tail="", given=given) == expected
 
 
 def test_the_tail_of_a_group_that_was_given_counts_as_well() -> None:

@@ -276,22 +276,6 @@ def test_what_a_constant_out_of_range_reaches_is_kept(name: str) -> None:
     assert not details(body, low=BFLOAT16)
 
 
-@pytest.mark.parametrize(
-    ("number", "is_kept"), [(65519.0, False), (65520.0, True), (-65520.0, True)]
-)
-def test_a_constant_is_out_of_range_where_it_rounds_to_infinity(
-    number: float, is_kept: bool
-) -> None:
-    assert bool(details("y = Mul(x, huge)", huge=number)) is is_kept
-    assert not details("y = Mul(x, huge)", huge=np.inf)
-
-
-def test_what_is_float32_is_not_marked_and_hands_a_constant_on() -> None:
-    assert not details("y = Mul(x, huge)", high="y")
-    assert set(details("a = Identity(huge) y = Mul(x, a)", high="a")) == {"y"}
-    assert set(details("a = Mul(huge, one) y = Mul(x, a)", high="a")) == set()
-
-
 def test_numbers_that_are_taken_to_fit_keep_nothing() -> None:
     context = context_of(model_of(f"{GRAPH} {{ y = Mul(x, huge) }}", huge=1e6))
     context = replace(context, values=context.values.fitting())
@@ -328,17 +312,6 @@ def test_a_mask_only_has_to_be_lower_than_everything(name: str) -> None:
     assert all("reaches 1e+09" in why for why in above.values())
 
 
-def test_a_mask_that_is_cast_at_run_time_becomes_infinite() -> None:
-    body = f"{MASKED} y = Softmax(s)"
-    assert set(details(body, converts_weights=False)) == {"s"}
-    assert not details(body, converts_weights=True)
-
-
-def test_a_mask_that_is_cast_in_front_of_what_moves_it_becomes_infinite() -> None:
-    body = "i = Identity(least) s = Where(keep, x, i) y = Softmax(s)"
-    assert set(details(body, converts_weights=False)) == {"i", "s"}
-
-
 ATTENTION = "com.microsoft.MultiHeadAttention<num_heads = 1>"
 
 
@@ -370,19 +343,3 @@ def test_a_mask_that_float32_arithmetic_made_becomes_infinite_in_its_cast() -> N
     assert set(details(SUM, high="k m", low=BFLOAT16, least=-3.4e38, converts_weights=False)) == {
         "s"
     }
-
-
-def test_a_mask_ends_at_the_edge_of_a_type_as_wide_as_float32() -> None:
-    assert not details(SUM, high="k m", low=BFLOAT16)  # in range
-    assert not details(SUM, high="k m", low=BFLOAT16, least=-3.4e38)
-
-
-def test_a_mask_ends_in_front_of_its_cast_where_arithmetic_alone_made_it() -> None:
-    assert not details(SUM.replace("Exp", "Abs"), high="k m")
-    assert not details(SUM.replace("Exp", "Abs"))
-
-
-def test_other_arithmetic_in_float32_hands_nothing_on() -> None:
-    assert not details(SUM, high="k m", least=1e9)
-    assert not details(SUM.replace("Mul", "Div"), high="k m")
-    assert not details(SUM.replace("Softmax", "Exp"), high="k m")

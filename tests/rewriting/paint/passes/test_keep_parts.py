@@ -194,49 +194,6 @@ def marks(body: str, parts: str = "", loss: str = "") -> dict[str, str]:
     return {value: str(mark.detail) for value, mark in found.items()}
 
 
-def test_a_model_without_parts_has_none() -> None:
-    assert not marks("[a] y = Exp(x)")
-    assert not marks("[a] y = Exp(x)", loss="y")
-    assert marks("[a] l = Exp(x) [b] y = Exp(x)", "b=update", "l") == {
-        "l": LOSS,
-        "y": "part update of the training step",
-    }
-
-
-@pytest.mark.parametrize(
-    ("part", "stays"),
-    [
-        ("update", True),
-        ("loss", True),
-        ("sum", True),
-        ("clip", True),
-        ("loss-scale", True),
-        ("random", False),
-        ("gradient/f", False),
-    ],
-)
-def test_what_parts_stay_float32(part: str, stays: bool) -> None:
-    words = f"part {part} of the training step"
-    assert marks("[a] y = Exp(x)", f"a={part}") == ({"y": words} if stays else {})
-
-
-BRANCHES = """[if] y = If(c) <then_branch = t () => (float[4,4] p) { [in] p = Exp(x) },
-    else_branch = e () => (float[4,4] q) { [other] q = Exp(z) }>"""
-
-
-@pytest.mark.parametrize(
-    ("parts", "kept"),
-    [
-        ("if=update", "ypq"),
-        ("if=update in=gradient/f", "yq"),
-        ("in=update", "p"),
-        ("other=update", "q"),
-    ],
-)
-def test_what_is_inside_a_node_has_its_part_unless_it_says_otherwise(parts: str, kept: str) -> None:
-    assert set(marks(f"{BRANCHES} [k] k = Exp(y)", parts)) == {*kept}
-
-
 @pytest.mark.parametrize(
     ("body", "kept"),
     [
@@ -252,31 +209,6 @@ def test_the_loss_is_what_follows_the_last_products(body: str, kept: str) -> Non
     found = marks(body, "u=update", "l")
     assert found.pop("y") == "part update of the training step"
     assert found == dict.fromkeys(kept, LOSS)
-
-
-def test_products_of_gradients_are_no_products_of_the_model() -> None:
-    body = "[a] a = Exp(x) [g] k = MatMul(a, a) [l] l = Add(a, k) [u] y = Exp(z)"
-    assert set(marks(body, "g=gradient/f u=update", "l")) == {"a", "l", "y"}
-    assert set(marks(body, "g=random u=update", "l")) == {"l", "y"}
-
-
-def test_gradients_of_the_loss_and_of_float32_parts_stay() -> None:
-    body = """[f] h = MatMul(x, x) [s] l = Sigmoid(h) [a] a = Exp(l) [b] b = Mul(a, a)
-        [c] d = Mul(b, b) [u] y = Exp(d)"""
-    parts = "a=gradient/s b=gradient/u c=gradient/f u=update"
-    assert marks(body, parts, "l") == {
-        "l": LOSS,
-        "a": GRADIENT,
-        "b": GRADIENT,
-        "y": "part update of the training step",
-    }
-
-
-def test_only_sequences_of_gradients_stay() -> None:
-    body = "[a] s = SequenceConstruct(x, x) [b] p = SequenceAt(s, n) [e] y = Exp(p)"
-    why = "gradients of any type pass here (GATE_GRAPH)"
-    assert marks(body, "a=gradient/f e=gradient/f") == {"s": why}
-    assert not marks(body, "a=random e=gradient/f")
 
 
 # Sums over axes.

@@ -280,27 +280,6 @@ def test_a_faint_factor_is_named_with_its_part(body: str, role: str) -> None:
     assert found == {"y": f"constant {name} = {ZERO_IS_NEAR} {role}"}
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "y = Gemm(x, z, tiny)",
-        "y = Add(x, tiny)",
-        "y = Mul(x, nil)",
-        "y = Mul(x, z)",
-        'y = Einsum<equation = "ij->i">(x)',
-        'k = Einsum<equation = "ij->i">(x) y = Max(tiny, k)',
-        'k = Einsum<equation = "ij->i">(x) y = Add(tiny, k)',
-    ],
-)
-def test_what_is_no_faint_factor_is_left_alone(body: str) -> None:
-    assert not found_in(body)
-
-
-def test_a_product_in_float32_is_left_alone() -> None:
-    assert not found_in("y = Mul(x, tiny)", high=["y"])
-    assert not found_in("y = Div(x, small)", high=["y"], small=[1.0, 1e-7])
-
-
 def test_what_computes_a_faint_factor_is_kept_with_it() -> None:
     found = found_in("t = Tanh(x) p = Mul(t, tiny) n = Neg(p) y = Mul(n, z)")
     fact = f"constant tiny = {ZERO_IS_NEAR} multiplies"
@@ -316,16 +295,6 @@ def test_what_computes_a_faint_factor_is_kept_with_it() -> None:
     }
     constants = {v: mark.constant and names[mark.constant] for v, mark in found.items()}
     assert constants == {"p": "tiny", "n": None, "y": None}
-
-
-def test_a_factor_that_a_range_makes_faint_has_no_constant() -> None:
-    found = told("n = Neg(x) y = Mul(n, z)", ranges={"x": (0.0, TINY)})
-    assert found == dict.fromkeys("ny", f"{ZERO_IS_NEAR} multiplies")
-
-
-def test_a_constant_beside_a_faint_value_does_not_hide_it() -> None:
-    found = told("n = Neg(x) p = Mul(n, tiny) y = Mul(p, z)", ranges={"x": (0.0, 1e-9)})
-    assert set(found) == {"n", "p", "y"}
 
 
 # Normalizations.
@@ -371,11 +340,6 @@ def test_a_variance_that_its_epsilon_does_not_outweigh_is_kept(
     assert found == ({"y": fact} if is_kept else {})
 
 
-def test_other_normalizations_have_no_variances() -> None:
-    body = "y = LayerNormalization(x, scale, bias)"
-    assert not found_in(body, scale=np.ones(4), bias=np.full(4, 1e-6))
-
-
 def test_the_scales_of_all_experts_are_looked_at() -> None:
     text = """g (float[2,32] x, float[2,2] routes, float[2,64] s1) => (float[2,32] y) {
         y = com.microsoft.QMoE<k = 1, expert_weight_bits = 8>(x, routes, w1, s1, "", w2, s2) }"""
@@ -414,11 +378,6 @@ def test_each_element_that_divides_counts(numbers: list[float], fact: str) -> No
     assert not fact or told("y = Reciprocal(c)", c=np.array(numbers)) == expected
 
 
-@pytest.mark.parametrize("function", ["Sqrt(c)", "Log(c)", "Pow(c, one)", "Mul(x, c)", "Div(c, x)"])
-def test_single_elements_of_what_does_not_divide_do_not_count(function: str) -> None:
-    assert not found_in(f"y = {function}", c=np.array([1, 1e-6]))
-
-
 # Reciprocals that stay float32.
 
 
@@ -439,10 +398,6 @@ def test_what_reads_a_float32_reciprocal_out_of_range_is_kept(
     found = told(body, high=["i"], c=np.array(numbers))
     detail = "Reciprocal_0 reaches 6.554e+04 where it divides by 1.53e-05"
     assert found == (dict.fromkeys("itny", detail) if is_kept else {})
-
-
-def test_a_reciprocal_of_data_is_not_known() -> None:
-    assert not found_in("i = Reciprocal(x) y = Mul(i, z)", high=["i"])
 
 
 def test_what_is_float32_already_is_not_marked_again() -> None:
@@ -468,25 +423,6 @@ def test_what_is_float32_already_is_not_marked_again() -> None:
 )
 def test_a_guard_that_vanishes_is_kept_where_zero_would_upset(body: str, kept: str) -> None:
     assert set(found_in(body)) == {*kept}
-
-
-def test_a_guard_is_named_with_whom_it_keeps_away_from_zero() -> None:
-    found = told("a = Abs(x) d = Add(a, tiny) [quotient] y = Div(z, d)")
-    fact = f"constant tiny = {ZERO_IS_NEAR} keeps quotient away from zero"
-    assert found == dict.fromkeys("dy", fact)
-
-
-def test_a_range_may_be_a_guard() -> None:
-    found = told("y = Div(z, x)", ranges={"x": (1e-9, 1.0)})
-    assert found == {"y": "1e-09 rounds to zero in float16, and keeps Div_0 away from zero"}
-    assert not found_in("y = Div(z, x)", ranges={"x": (1e-6, 1.0)})
-    assert not found_in("y = Div(z, x)", ranges={"x": (0.0, 1.0)})
-
-
-@pytest.mark.parametrize(("guard", "is_kept"), [(2.0**-25, True), (2.0**-24, False)])
-def test_half_the_smallest_number_rounds_to_zero(guard: float, is_kept: bool) -> None:
-    found = found_in("d = Max(x, g) y = Div(z, d)", g=np.float32(guard))
-    assert set(found) == ({"d", "y"} if is_kept else set())
 
 
 # What a quotient reaches at its guard; d is at least 0.001.
@@ -531,11 +467,6 @@ def test_a_quotient_out_of_range_at_its_guard_is_kept(name: str) -> None:
     assert all("where it divides by" in detail for detail in found.values())
 
 
-def test_the_quotient_and_its_guard_are_named() -> None:
-    (detail,) = told("a = Abs(x) d = Add(a, bit) [inverse] y = Reciprocal(d)").values()
-    assert detail == "inverse reaches 1e+06 where it divides by 1e-06"
-
-
 @pytest.mark.parametrize(
     ("divisor", "is_part"),
     [
@@ -554,9 +485,3 @@ def test_what_is_divided_by_its_own_norm_is_small(
 ) -> None:
     body = f"s = Sigmoid(x) i = Neg(s) {divisor} d = Add(n, bit) y = Div({dividend}, d)"
     assert ("y" in found_in(body)) is not is_part
-
-
-def test_bfloat16_loses_nothing_small() -> None:
-    for body in ("y = Mul(x, tiny)", "a = Abs(x) d = Add(a, tiny) y = Div(z, d)"):
-        assert found_in(body)
-        assert not found_in(body, low_type=BFLOAT16)
