@@ -56,36 +56,10 @@ PLACE, MOVED = Made(Kind.COORDINATE, ramp=True), Made(Kind.COORDINATE, ramp=True
 @pytest.mark.parametrize(
     ("operands", "expected"),
     [
-        ("count one", WHOLE),
-        ("count half", COUNT),
-        ("count count", WHOLE),
-        ("count flag", WHOLE),
-        ("count data", None),
-        ("place data", MOVED),
-        ("data place", MOVED),
-        ("range data", MOVED),
-        ("moved data", None),
-        ("moved half", MOVED),
-        ("flag half", None),
-        ("flag flag", FLAG),
-        ("half half", None),
-        ("input half", INPUT),
-        ("pixels one", Made(Kind.INPUT, True)),
-    ],
-)
-def test_products(operands: str, expected: Made | None) -> None:
-    assert made("Mul", operands) == expected
-
-
-@pytest.mark.parametrize(
-    ("operands", "expected"),
-    [
         ("count half", COUNT),
         ("half count", COUNT),
         ("count count", COORDINATE),
         ("input count", COORDINATE),
-        ("count input", COUNT),
-        ("count flag", COUNT),
         ("flag count", None),
         ("flag one", None),
         ("one flag", None),
@@ -94,7 +68,6 @@ def test_products(operands: str, expected: Made | None) -> None:
         ("data place", None),
         ("data count", None),
         ("count data", None),
-        ("input half", INPUT),
         ("count", None),
         ("count half half", None),
     ],
@@ -115,8 +88,6 @@ def test_quotients(operands: str, expected: Made | None) -> None:
         ("half flag", None),
         ("count data", None),
         ("data count", None),
-        ("input half", INPUT),
-        ("place count", PLACE),
     ],
 )
 def test_powers(operands: str, expected: Made | None) -> None:

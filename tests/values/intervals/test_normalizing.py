@@ -19,11 +19,9 @@ ROOM = 1.001
         ("LayerNormalization(x, s)", "2,3,4", "4", 4),
         ("LayerNormalization<axis = 1>(x, s)", "2,3,4", "3,4", 12),
         ("LayerNormalization<axis = -2>(x, s)", "2,3,4", "4", 12),
-        ("LayerNormalization<axis = 0>(x, s)", "2,3,4", "4", 24),
         ("LayerNormalization(x, s)", "2,3,N", "4", 4),
         ("LayerNormalization(x, s)", "2,3,4", "1", 4),
         ("LayerNormalization(x, s)", "2,3,4", "N", 4),
-        ("LayerNormalization(x, s)", "2,3,N", "2", 2),
         ("LayerNormalization(x, s)", "2,3,N", "1", INF),
         ("LayerNormalization<axis = 1>(x, s)", "2,N,4", "4", INF),
         ("SimplifiedLayerNormalization(x, s)", "2,3,4", "4", 4),
@@ -53,30 +51,12 @@ def test_a_normalised_number_is_no_larger_than_the_root_of_their_number(
     assert found[:2] == ends(-bound, bound)
 
 
-def test_a_bias_moves_what_is_normalised() -> None:
-    inputs = "float[2,4] x, float[4] s, float[4] b"
-    found = bounds_of("y = LayerNormalization(x, s, b)", inputs, {"s": 1, "b": (5, 6)})
-    assert found[:2] == ends(5 - 2 * ROOM, 6 + 2 * ROOM)
-    inputs = "float[2,2,4] x, float[2] s, float[2] b"
-    found = bounds_of("y = InstanceNormalization(x, s, b)", inputs, {"s": 1, "b": (5, 6)})
-    assert found[:2] == ends(5 - 2 * ROOM, 6 + 2 * ROOM)
-    found = bounds_of(
-        "y = GroupNormalization<num_groups = 2>(x, s, b)", inputs, {"s": 1, "b": (5, 6)}
-    )
-    assert found[:2] == ends(5 - 2 * ROOM, 6 + 2 * ROOM)
-
-
 @pytest.mark.parametrize(
     ("attributes", "given", "expected"),
     [
         ("epsilon = 0.0", {}, (12, 14)),
         ("epsilon = 12.0", {}, (11, 12)),
-        ("epsilon = 0.0", {"v": (4, 16)}, (11, 14)),
-        ("epsilon = 0.0", {"m": (-1, 0)}, (11, 14)),
-        ("epsilon = 0.0", {"s": (1, 2)}, (11, 14)),
-        ("epsilon = 0.0", {"b": (0, 10)}, (2, 14)),
         ("epsilon = 0.0", {"v": (0, 4)}, (-INF, INF)),
-        ("epsilon = 0.25", {"v": (0, 0)}, (18, 26)),
         ("epsilon = 0.0", {"v": (-1, 4)}, (-INF, INF)),
         ("epsilon = 0.0", {"x": (1, INF)}, (-INF, INF)),
         ("epsilon = 0.0, training_mode = 1", {}, (-INF, INF)),
@@ -98,13 +78,9 @@ def test_with_fixed_statistics_a_batch_is_scaled_and_moved(
         ("", (0, 6)),
         (", bias = 16.0", (0, 6 / 8)),
         (", bias = 4.0, beta = 0.5", (0, 3)),
-        (", bias = 0.25, beta = 0.5", (0, 12)),
-        (", bias = 4.0, beta = 0.0", (0, 6)),
         (", bias = 4.0, beta = 0.5, alpha = 0.0", (0, 3)),
         (", bias = 0.0", (-INF, INF)),
         (", bias = -1.0", (-INF, INF)),
-        (", beta = -0.5", (-INF, INF)),
-        (", alpha = -0.5", (-INF, INF)),
     ],
 )
 def test_neighbouring_channels_make_a_response_smaller(attributes: str, expected: Any) -> None:
@@ -119,8 +95,6 @@ def test_neighbouring_channels_make_a_response_smaller(attributes: str, expected
         ("<axes = [1]>", "2,3,4,5", 3),
         ("<axes = [-1, -4]>", "2,3,4,5", 10),
         ("<axes = [1]>", "2,N,4,5", INF),
-        ("<axes = [4]>", "2,3,4,5", INF),
-        ("<axes = [-5]>", "2,3,4,5", INF),
     ],
 )
 def test_a_spread_is_bounded_by_the_axes_of_the_mean(

@@ -41,38 +41,6 @@ def test_weights_that_are_not_finite_bound_nothing(number: float) -> None:
 
 MIXED = [[1, 2, -3], [4, -1, -1]]
 POSITIVE = [[1, 2], [3, 4]]
-NEGATIVE = [[-1, -2], [-3, -4]]
-
-
-@pytest.mark.parametrize(
-    ("matrix", "x", "expected"),
-    [
-        (MIXED, (1, 2), (-3, 6)),
-        (MIXED, (-1, 2), (-10, 11)),
-        (MIXED, (-2, 1), (-11, 10)),
-        (MIXED, (-2, -1), (-6, 3)),
-        (MIXED, (0, 2), (-6, 8)),
-        (MIXED, (-2, 0), (-8, 6)),
-        (POSITIVE, (1, 2), (3, 14)),
-        (POSITIVE, (-2, -1), (-14, -3)),
-        (POSITIVE, (-1, 2), (-7, 14)),
-        (POSITIVE, (0, 2), (0, 14)),
-        (NEGATIVE, (1, 2), (-14, -3)),
-        (NEGATIVE, (-2, -1), (3, 14)),
-        # no row has both what is positive and what is negative
-        ([[4, 0], [0, -4]], (-1, 1), (-4, 4)),
-        ([[4, 0], [0, -4]], (-3, 2), (-12, 12)),
-        ([[4, 0], [0, -4]], (-2, 3), (-12, 12)),
-        (POSITIVE, (0, INF), (0, INF)),
-        (MIXED, (-INF, INF), (-INF, INF)),
-        ([[0, 0]], (-INF, INF), (0, 0)),
-    ],
-)
-def test_positive_weights_meet_one_end_and_negative_ones_the_other(
-    matrix: list[list[float]], x: tuple[float, float], expected: tuple[float, float]
-) -> None:
-    found = RowSums.of(np.array(matrix, np.float64)).times(between(*x), 1e-300)
-    assert found == between(*expected)
 
 
 @pytest.mark.parametrize(

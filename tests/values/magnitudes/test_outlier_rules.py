@@ -77,8 +77,6 @@ RELU = H.estimate.rectified()
         ("y = Add(m, h)", H.plus(N)),
         ("y = Add(h, u)", H),
         ("y = Add(u, h)", H),
-        ("y = Add(h, b)", H.plus(B)),
-        ("y = Sum(h, m, b, u)", H.plus(N).plus(B)),
         ("y = Sub(h, m)", H.plus(N)),
         ("y = Sub(m, h)", NEGATED.plus(N)),
         ("y = Sub(u, h)", NEGATED),
@@ -87,7 +85,6 @@ RELU = H.estimate.rectified()
         ("y = Mul(h, h)", square(H)),
         ("y = Mul(h, m)", H.times(N)),
         ("y = Mul(m, h)", H.times(N)),
-        ("y = Mul(h, s)", H.times(S)),
         ("y = Mul(h, u)", None),
         ("y = Div(h, two)", divided(H, 2)),
         ("y = Div(h, m)", H),
@@ -144,7 +141,6 @@ def test_a_product_with_a_vector_is_no_larger_than_numbers_are() -> None:
         ("s1 = Constant<value_ints = [-1, 16]>() y = Reshape(h, s1)", True),
         ("y = Flatten(h)", False),
         ("y = Flatten<axis = 2>(h)", True),
-        ("a = Constant<value_ints = [0]>() y = Unsqueeze(h, a)", True),
         ("a = Constant<value_ints = [-1]>() y = Unsqueeze(h, a)", False),
         ("a = Constant<value_ints = [2]>() f = Constant<value_ints = [0]>() "
          "l = Constant<value_ints = [5]>() y = Slice(h, f, l, a)", False),
@@ -192,23 +188,6 @@ def of_x(body: str, inputs: str = "float[4,8] n", **arrays: np.ndarray | float) 
     large = outliers_of(graph)[graph.flat.value_names.index("y")]
     assert large is not None
     return large
-
-
-@pytest.mark.parametrize(
-    ("body", "inputs"),
-    [
-        ("y = MatMul(x, w)", "float[4,8] n"),
-        ("y = MatMul(x, w)", "float[2,4,8] n"),
-        ("y = MatMul(x, w)", "float[A,B] n"),
-        ("y = Gemm(x, w)", "float[4,8] n"),
-        ("y = Gemm(x, w)", "float[A,B] n"),
-        ("y = Gemm<transB = 1>(x, wt)", "float[4,8] n"),
-    ],
-)
-def test_a_large_column_makes_a_large_channel_of_typical_numbers(body: str, inputs: str) -> None:
-    found = of_x(body, inputs)
-    assert found.length == LENGTH
-    assert found.channels == near({3: product(X, COLUMN, 8)})
 
 
 def test_a_bias_adds_its_own_outliers() -> None:
@@ -267,17 +246,6 @@ def test_blocks_that_do_not_fit_have_no_outliers(sizes: str) -> None:
     body = f"y = com.microsoft.MatMulNBits<{sizes}, block_size: int = 16>(n, q, k)"
     packed = np.zeros((16, 2, 8), np.uint8)
     assert channels(body, "float[4,32] n", q=packed, k=scales.reshape(-1)) == {}
-
-
-@pytest.mark.parametrize("axis", ["<axis: int = 1>", "", "<axis: int = -1>"])
-@pytest.mark.parametrize("domain", ["", "com.microsoft."])
-def test_a_scale_of_each_channel_makes_the_large_ones(axis: str, domain: str) -> None:
-    q = np.tile(np.array([[-2], [4]], np.int8), (1, LENGTH))
-    body = f"d = {domain}DequantizeLinear{axis}(q, s) y = Add(d, n)"
-    large = found(body, "float[2,16] n", "d", q=q)
-    assert large is not None
-    expected = Channel.like(Estimate(1.0, 3.0)).times(S)
-    assert large.channels == near({3: expected.below(large.peak)})
 
 
 def test_a_scale_along_another_axis_makes_none() -> None:

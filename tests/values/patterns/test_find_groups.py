@@ -167,10 +167,6 @@ _OTHERS = {
         "m = ReduceMax<axes = [-1]>(h)\nd = Sub(h, m)\ne = Exp(d)\nt = ReduceSum(e, axes)\n"
         "o = Div(e, t)"
     ),
-    "RotaryEmbedding": (
-        "a = Slice(h, starts, ends, axes)\nb = Neg(a)\nc = Slice(h, starts, ends, axes)\n"
-        "d = Concat<axis = -1>(b, c)\ne = Mul(h, scale)\nf = Mul(d, bias)\no = Add(e, f)"
-    ),
 }
 
 
@@ -205,7 +201,6 @@ def test_attention_is_found_with_and_without_scale_and_mask(scale: str, mask: st
     [
         ("layer-normalization", ["t", "o"]),
         ("layer-normalization-one-over", ["t", "o"]),
-        ("rms-normalization", ["o"]),
         ("rms-normalization-one-over", ["o"]),
         ("gelu", []),
         ("silu", []),
@@ -242,20 +237,3 @@ def test_a_group_is_called_by_its_first_and_last_node() -> None:
 )
 def test_a_group_is_of_operators_of_the_standard_in_float32(body: str, count: int) -> None:
     assert len(groups_of(FORMS["silu"]._replace(body=body))) == count
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "is_found"),
-    [
-        ("root = {1.41421354}", "root = {1.4142}", True),
-        ("root = {1.41421354}", "root = {1.4143}", True),
-        ("root = {1.41421354}", "root = {1.4144}", False),
-        ("root = {1.41421354}", "root = {1.4140}", False),
-        ("root = {1.41421354}", "root = {-1.41421354}", False),
-        ("float half = {0.5}", "float[1] half = {0.5}", True),
-        ("float half = {0.5}", "float[1,1,1] half = {0.5}", True),
-        ("float half = {0.5}", "float[4] half = {0.5, 0.5, 0.5, 0.5}", False),
-    ],
-)
-def test_a_number_is_as_exact_as_exporters_are(old: str, new: str, is_found: bool) -> None:
-    assert len(groups_of(changed("gelu", old, new))) == is_found

@@ -10,37 +10,12 @@ import pytest
 from amp_rewrite.values.scales.exponents import Exponents
 
 
-def test_elements_are_free_at_first():
-    exponents = Exponents(3)
-    assert [exponents.find(e) for e in range(3)] == [(0, 1), (1, 1), (2, 1)]
-    assert exponents.find(0)[0] not in exponents.pinned
-
-
-def test_ratios_multiply_along_a_chain():
-    exponents = Exponents(4)
-    exponents.unite(1, 0, 2)  # a square
-    exponents.unite(2, 1, -1)  # a reciprocal
-    exponents.unite(3, 2, Fraction(1, 2))  # a root
-    root, of_first = exponents.find(0)
-    ratios = [exponents.find(e) for e in range(4)]
-    assert {r for r, _ in ratios} == {root}
-    assert [Fraction(ratio) / Fraction(of_first) for _, ratio in ratios] == [1, 2, -2, -1]
-
-
 def test_a_circle_with_another_ratio_leaves_zero_alone():
     exponents = Exponents(2)
     exponents.unite(1, 0, 2)
     exponents.unite(1, 0, 3)
     assert exponents.find(0)[0] in exponents.pinned
     assert exponents.find(1)[0] in exponents.pinned
-
-
-def test_a_circle_with_the_same_ratio_stays_free():
-    exponents = Exponents(3)
-    exponents.unite(1, 0, 2)
-    exponents.unite(2, 1, Fraction(1, 2))
-    exponents.unite(2, 0)
-    assert exponents.find(2)[0] not in exponents.pinned
 
 
 @pytest.mark.parametrize("first", [True, False])

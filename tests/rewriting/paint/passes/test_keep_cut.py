@@ -106,28 +106,3 @@ def details(body: str, **options: Any) -> dict[str, str | None]:
 )
 def test_what_the_target_cuts_off_is_named(body: str, lost: str) -> None:
     assert [*details(body).values()] == [f"the target cuts {lost} off"]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "y = Div(x, four)",
-        "y = Div(x, powers)",
-        "y = Div(x, nil)",
-        "y = Div(x, z)",
-        "y = Div(six, x)",
-        "q = Div(x, six) y = Erf(q)",
-        "m = MatMul(x, z) y = Div(m, six)",
-        "y = HardSigmoid<alpha = 0.25>(x)",
-        "m = MatMul(x, w) y = Mul(m, powers)",
-        "m = MatMul(x, w) y = Mul(m, minus)",
-        "m = MatMul(x, w) y = Mul(m, x)",
-        "m = MatMul(w, x) y = Mul(m, third)",
-        "m = Add(x, w) y = Mul(m, third)",
-        "y = Mul(third, six)",
-        "y = Mul(x, third)",
-        "q = Mul(x, third) y = MatMul(q, w)",
-    ],
-)
-def test_what_loses_nothing_stays_low(body: str) -> None:
-    assert not details(body)

@@ -501,21 +501,6 @@ def details(body: str, given: bool = False, **options: Any) -> dict[str, str]:
     return {value: str(mark.detail) for value, mark in found.items()}
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("a = Mul(x, two) [f] y = Floor(a)", {"a": "jump of f", "y": "jump of f"}),
-        ("a = Mul(x, two) b = Neg(a) [f] y = Floor(b)", dict.fromkeys("aby", "jump of f")),
-        ("a = Mul(x, two) [f] y = Cos(a)", {"a": "angle of f"}),
-        ("[f] y = Floor(x)", {}),
-        ("y = GridSample(m, grid)", {}),
-        ("h = MatMul(x, w) a = Mul(h, two) [f] y = Floor(a)", {}),
-    ],
-)
-def test_who_demands_is_kept_with_what_it_reads(body: str, expected: dict[str, str]) -> None:
-    assert details(body) == expected
-
-
 def test_everyone_who_demands_is_kept_where_all_was_low() -> None:
     assert details("b = Mul(x, two) [f] y = Cos(b)", True) == dict.fromkeys("by", "angle of f")
 
@@ -571,21 +556,6 @@ def test_places_that_would_move_are_compared_in_float32(places: list[float], is_
 def test_what_makes_a_frequency_is_kept(body: str, expected: str) -> None:
     found = {v for v, detail in details(body).items() if detail == "frequency of f"}
     assert found == {*expected}
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("h = MatMul(x, w) k = Add(p, h) [f] y = Sub(k, p)", "ky"),
-        ("h = MatMul(x, w) k = Add(p, h) [f] y = Sub(p, k)", "ky"),
-        ("h = MatMul(x, w) k = Add(p, h) [f] y = Add(p, k)", ""),
-        ("h = MatMul(x, w) k = Add(two, h) [f] y = Sub(k, two)", ""),
-        ("h = MatMul(x, w) [f] y = Sub(h, p)", ""),
-        ("h = MatMul(x, w) [f] y = Sub(h, d)", ""),
-    ],
-)
-def test_how_far_places_were_moved_is_a_small_difference(body: str, expected: str) -> None:
-    assert details(body) == dict.fromkeys(expected, "place of f")
 
 
 def test_a_run_of_places_has_four_elements() -> None:

@@ -15,7 +15,6 @@ from rewrite_text import lists_of
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
 from amp_rewrite.oplists import load_lists
-from amp_rewrite.rewriting.paint.passes import keep_long_sums
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import KeepLongSums
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
@@ -234,67 +233,6 @@ def details(model: onnx.ModelProto, **fields: Any) -> dict[str, str]:
     context = context_of(model, **{"adds_low": ADDS_LOW, "adds_fused": ADDS_LOW, **fields})
     found = marks_of(KeepLongSums(), context)
     return {value: str(mark.detail) for value, mark in found.items()}
-
-
-SIGNS = {
-    "one after the other": ([1, -1] * 4, True),
-    "no more than the limit of one sign": ([1, 1, -1, -1, 1, 1, -1, -1], True),
-    "negative first": ([-1, -1, -1, 1, 1, 1, 0, 0], False),
-    "positive first": ([1, 1, 1, -1, -1, -1, 0, 0], False),
-    "all of one sign": ([1] * 8, False),
-    "small and large": ([1, -0.5, -0.5, 0.5, 0.5, -1, 0.5, -0.5], True),
-    "too many": ([1, -1] * 4 + [1], False),
-    "few": ([1, 1], True),
-}
-
-
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let limits be so low that few terms show them."""
-    monkeypatch.setattr(keep_long_sums, "LONGEST_PRODUCT", 2)
-    monkeypatch.setattr(keep_long_sums, "LONGEST_BALANCED", 8)
-
-
-PLACES = {
-    "MatMul": ("y = MatMul(x, w)", False),
-    "Gemm": ("y = Gemm(x, w)", False),
-    "Gemm<transB = 0>": ("y = Gemm<transB = 0>(x, w)", False),
-    "Gemm<transB = 1>": ("y = Gemm<transB = 1>(x, w)", True),
-    "behind an Identity": ("i = Identity(w) y = MatMul(x, i)", False),
-    "behind Casts": ("c = Cast<to = 10>(w) d = Cast<to = 1>(c) y = MatMul(x, d)", False),
-}
-
-
-@pytest.mark.usefixtures("short")
-@pytest.mark.parametrize("name", SIGNS)
-@pytest.mark.parametrize("place", PLACES)
-def test_columns_may_be_longer_where_they_nearly_cancel(place: str, name: str) -> None:
-    (nodes, is_turned), (column, is_balanced) = PLACES[place], SIGNS[name]
-    calm = np.resize([1.0, -1], len(column))
-    weights = np.array([calm, column, calm]).T
-    text = f"g (float[2,{len(column)}] x) => (float[N] y) {{ {nodes} }}"
-    found = details(model_of(text, w=weights.T if is_turned else weights))
-    assert (not found) is is_balanced
-
-
-@pytest.mark.usefixtures("short")
-@pytest.mark.parametrize(
-    ("window", "is_balanced"),
-    [
-        ([[1, 1, 1], [-1, -1, -1]], True),  # channels after each other at each place
-        ([[1, -1], [1, -1], [1, -1]], False),
-        ([[1, -1], [-1, 1], [1, -1]], True),
-    ],
-)
-def test_a_window_is_gone_through_place_by_place(
-    window: list[list[float]], is_balanced: bool
-) -> None:
-    calm = 1 - 2.0 * (np.indices(np.shape(window)).sum(0) % 2)
-    for windows in ([window], [window, window], [window, calm]):
-        weights = np.array(windows, np.float32)
-        count, channels = weights.shape[:2]
-        text = f"g (float[1,{channels},9] x) => (float[1,{count},N] y) {{ y = Conv(x, w) }}"
-        assert (not details(model_of(text, w=weights))) is is_balanced
 
 
 def test_where_nothing_may_be_float32_a_mean_has_an_end_too() -> None:

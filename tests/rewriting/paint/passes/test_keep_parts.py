@@ -59,66 +59,6 @@ def test_the_loss_and_its_gradient_stay_float32() -> None:
     )
 
 
-def test_what_a_gradient_sums_over_axes_stays_float32_with_what_reads_the_sum() -> None:
-    before = step(
-        """g (float[4,4] x) => (float[4,4] y) {
-            h = MatMul(x, x)
-            [f] p = Softmax(h)
-            d = MatMul(p, p)
-            [a] t = Mul(d, p)
-            [b] s = ReduceSum(t)
-            [c] u = Sub(d, s)
-            [m] y = MatMul(u, t)
-        }""",
-        {"a": "gradient of f", "b": "gradient of f", "c": "gradient of f", "m": "gradient of f"},
-    )
-    assert_rewrites(
-        before,
-        """g (float[4,4] x) => (float[4,4] y) {
-            x_fp16 = Cast<to = 10>(x)
-            h = MatMul(x_fp16, x_fp16)
-            [f] p = Softmax(h)
-            p_fp32 = Cast<to = 1>(p)
-            d = MatMul(p, p)
-            d_fp32 = Cast<to = 1>(d)
-            [a] t = Mul(d_fp32, p_fp32)
-            t_fp16 = Cast<to = 10>(t)
-            [b] s = ReduceSum(t)
-            [c] u = Sub(d_fp32, s)
-            u_fp16 = Cast<to = 10>(u)
-            [m] y_fp16 = MatMul(u_fp16, t_fp16)
-            y = Cast<to = 1>(y_fp16)
-        }""",
-    )
-
-
-def test_what_divides_by_a_number_of_elements_stays_float32() -> None:
-    before = step(
-        """g (float[4,4] x, int64[1] n) => (float[4,4] y) {
-            h = MatMul(x, x)
-            [f] p = Sigmoid(h)
-            [c] k = Cast<to = 1>(n)
-            [d] q = Div(p, k)
-            [e] y = MatMul(q, q)
-        }""",
-        {"c": "gradient of f", "d": "gradient of f", "e": "gradient of f"},
-    )
-    assert_rewrites(
-        before,
-        """g (float[4,4] x, int64[1] n) => (float[4,4] y) {
-            x_fp16 = Cast<to = 10>(x)
-            h = MatMul(x_fp16, x_fp16)
-            [f] p = Sigmoid(h)
-            p_fp32 = Cast<to = 1>(p)
-            [c] k = Cast<to = 1>(n)
-            [d] q = Div(p_fp32, k)
-            q_fp16 = Cast<to = 10>(q)
-            [e] y_fp16 = MatMul(q_fp16, q_fp16)
-            y = Cast<to = 1>(y_fp16)
-        }""",
-    )
-
-
 def test_the_sum_of_the_gradients_of_a_variable_stays_float32() -> None:
     before = step(
         """g (float[4,4] x) => (float[4,4] y) {
