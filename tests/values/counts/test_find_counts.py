@@ -93,22 +93,6 @@ def test_a_count_without_a_bound_is_not_a_small_one() -> None:
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        ("y = ReduceSum(f)", Kind.COUNT),
-        ("y = CumSum(f, zero)", Kind.COUNT),
-        ("y = ReduceMean(f)", None),
-        ("g = Sub(two, f) y = ReduceSum(g)", None),
-        ("y = Mul(f, f)", Kind.FLAG),
-        ("y = Mul(f, low)", None),
-        ("y = Transpose(f)", Kind.FLAG),
-    ],
-)
-def test_flags_are_counted_by_sums(body: str, kind: Kind | None) -> None:
-    assert kind_of(f"f = Cast<to = 1>(n) {body}", "bool[a] n") is kind
-
-
-@pytest.mark.parametrize(
-    ("body", "kind"),
-    [
         ("f = Cast<to = 1>(n) y = MatMul(f, row)", Kind.COUNT),
         ('f = Cast<to = 1>(n) y = Einsum<equation = "ab,cd->abcd">(f, row)', Kind.COUNT),
         ("r = Reshape(n, four) f = Cast<to = 1>(r) y = MatMul(f, layer)", None),
@@ -166,13 +150,6 @@ def test_where_counts_begin(body: str, kind: Kind | None) -> None:
 )
 def test_integers_are_flags_where_the_model_uses_them_so(used: str, kind: Kind) -> None:
     assert kind_of(f"f = Cast<to = 1>(n) {used} y = Identity(f)", "int64[a] n") is kind
-
-
-def test_a_loop_counts_in_what_it_carries() -> None:
-    body = """t = Cast<to = 9>(one) m = Size(x) y = Loop(m, t, half) <
-        body = b (int64 i, bool on, float c) => (bool go, float d) {
-            go = Identity(on) f = Cast<to = 1>(i) d = Add(c, f) }>"""
-    assert kind_of(body, "float[a] x") is Kind.COUNT
 
 
 @pytest.mark.parametrize("between", ["t = Identity(s)", "r = Identity(s) t = Identity(r)"])

@@ -127,15 +127,6 @@ def test_an_einsum_adds_up_what_the_result_lacks(equation: str, terms: int) -> N
 
 
 KERNEL = np.arange(1, 25, dtype=np.float32).reshape(2, 3, 2, 2)
-IMAGE = "float[1,3,8,8] x"
-
-
-def test_a_convolution_adds_up_a_window_of_all_channels() -> None:
-    rows = WeightRows.of(KERNEL.reshape(2, 12))
-    assert found("y = Conv(x, k)", IMAGE, k=KERNEL) == pytest.approx(rows.applied(X), rel=1e-5)
-    biased = found("y = Conv(x, k, d)", IMAGE, k=KERNEL, d=BIAS[:2])
-    expected = e.add(rows.applied(X), Estimate(1.5, 0.5))
-    assert biased == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -205,24 +205,6 @@ def test_a_rule_follows_independent_numbers(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("perm", "is_turned"), [("[0, 2, 1]", True), ("[1, 0, 2]", False), ("[2, 1, 0]", False)]
-)
-def test_the_largest_row_is_a_column_where_the_last_axes_change_places(
-    perm: str, is_turned: bool
-) -> None:
-    found = estimates(
-        "g (float[2,3,2] x) => (float[a,b,c] y) <float[2,2] w = {1, 1, 5, 5}> "
-        f"{{ s = MatMul(x, w) y = Transpose<perm = {perm}>(s) }}",
-        x=(0, 2),
-    )
-    before, behind = found["s"], found["y"]
-    assert before is not None
-    assert behind is not None
-    assert (before.row, before.column) == (0, 6)
-    assert (behind.row, behind.column) == ((6, 0) if is_turned else (0, 6))
-
-
-@pytest.mark.parametrize(
     ("ends", "expected"),
     [((4, 4.04), (16.08, 4.02 * (10 / 3) ** 0.5 / 2, 0)), ((1, 2), (6, 0.928, 0))],
 )

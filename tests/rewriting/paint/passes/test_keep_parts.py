@@ -59,33 +59,6 @@ def test_the_loss_and_its_gradient_stay_float32() -> None:
     )
 
 
-def test_the_sum_of_the_gradients_of_a_variable_stays_float32() -> None:
-    before = step(
-        """g (float[4,4] x) => (float[4,4] y) {
-            [f] h = MatMul(x, x)
-            [a] a = MatMul(h, h)
-            [b] b = MatMul(h, x)
-            [c] s = Add(a, b)
-            [u] y = Sub(x, s)
-        }""",
-        {"a": "gradient of f", "b": "gradient of f", "c": "gradient of f", "u": "update"},
-    )
-    assert_rewrites(
-        before,
-        """g (float[4,4] x) => (float[4,4] y) {
-            x_fp16 = Cast<to = 10>(x)
-            [f] h = MatMul(x_fp16, x_fp16)
-            [a] a = MatMul(h, h)
-            a_fp32 = Cast<to = 1>(a)
-            [b] b = MatMul(h, x_fp16)
-            b_fp32 = Cast<to = 1>(b)
-            [c] s = Add(a_fp32, b_fp32)
-            [u] y = Sub(x, s)
-        }""",
-        level="UNSAFE_FORCE_ALL",
-    )
-
-
 def test_sequences_of_gradients_stay_float32() -> None:
     before = step(
         """g (float[4,4] x, int64 k) => (float[4,4] y) {
