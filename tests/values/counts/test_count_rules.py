@@ -56,29 +56,6 @@ PLACE, MOVED = Made(Kind.COORDINATE, ramp=True), Made(Kind.COORDINATE, ramp=True
 @pytest.mark.parametrize(
     ("operands", "expected"),
     [
-        ("count half", COUNT),
-        ("half count", COUNT),
-        ("count count", COORDINATE),
-        ("input count", COORDINATE),
-        ("flag count", None),
-        ("flag one", None),
-        ("one flag", None),
-        ("half half", None),
-        ("place data", MOVED),
-        ("data place", None),
-        ("data count", None),
-        ("count data", None),
-        ("count", None),
-        ("count half half", None),
-    ],
-)
-def test_quotients(operands: str, expected: Made | None) -> None:
-    assert made("Div", operands) == expected
-
-
-@pytest.mark.parametrize(
-    ("operands", "expected"),
-    [
         ("count", COUNT),
         ("count half", COUNT),
         ("half count", COORDINATE),

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from amp_rewrite.values.intervals import interval as i
-from amp_rewrite.values.intervals.interval import Interval, between
+from amp_rewrite.values.intervals.interval import Interval
 
 INF = math.inf
 
@@ -33,19 +33,6 @@ def test_rounding_moves_the_ends_outward(
     interval: Interval, tiny: float, rounded: tuple[float, ...]
 ) -> None:
     assert interval.rounded(0.25, tiny) == rounded
-
-
-@pytest.mark.parametrize(
-    ("term", "low", "high"),
-    [
-        (between(1, 2), 3.5, 9),
-        (between(-2, -1), -9, -3.5),
-    ],
-)
-def test_a_sum_of_four_terms_with_an_error_of_an_eighth(
-    term: Interval, low: float, high: float
-) -> None:
-    assert i.total(term, 4, 1 / 32) == between(low, high)
 
 
 def test_powers_keep_the_sign_of_the_number_and_overflow_to_infinity() -> None:

@@ -102,9 +102,3 @@ def test_the_largest_number_has_room_above_mean_deviation_and_largest_row() -> N
     assert Estimate(0.0, 1.0, 0.5).largest == 6
     assert Estimate(0.0, 1.0, 2.0, row=5.0).largest == 255 * 20
     assert Estimate(0.0, 1.0, 1e9).largest == pytest.approx(6 * 255.0**100)
-
-
-def test_half_of_the_variance_of_the_terms_is_common() -> None:
-    rows, x = WeightRows(3.0, 7.0, 10.0, 9.0), Estimate(2.0, 1.0, 1.5, 5.0, 6.0)
-    spread = math.sqrt(0.5 * 10 + 0.5 * 16 + 4 * 7) / DOUBT
-    assert rows.applied(x) == pytest.approx(Estimate(6.0, spread, 1.5))

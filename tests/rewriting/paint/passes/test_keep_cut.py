@@ -97,7 +97,6 @@ def details(body: str, **options: Any) -> dict[str, str | None]:
         ("y = LeakyRelu<alpha = 0.7>(x)", "alpha 0.7"),
         ("m = MatMul(x, w) y = Mul(m, third)", "weights times a constant"),
         ("m = MatMul(x, w) y = Mul(third, m)", "weights times a constant"),
-        ("m = MatMul(x, w) y = Mul(m, mixed)", "weights times a constant"),
         ("m = MatMul(x, w) y = Div(m, six)", "1 / 6"),
         ("m = MatMul(w, x) y = Div(m, six)", "1 / 6"),
         ("m = Add(x, x) y = Div(m, six)", "1 / 6"),

@@ -229,29 +229,6 @@ def test_the_buckets_of_relative_positions_are_those_of_float32() -> None:
         assert error(result, source, {"positions": feeds(start)["positions"]}) <= 2e-3
 
 
-@pytest.mark.parametrize("precision", LOW)
-def test_places_between_pixels_keep_float32(precision: str) -> None:
-    source = model(
-        f"""g (float[1,4,1,t] image, int64 n) => (float[1,4,1,u] y)
-        <int64 zero = {{0}}, int64 one = {{1}}, float half = {{0.5}}, float two = {{2}},
-         float unit = {{1}}, int64[4] to = {{1, 1, -1, 1}},
-         {constant("float[4,4,1,1] w", np.random.default_rng(0).standard_normal(16) / 2)}>
-        {{ h = Conv(image, w) r = Range(zero, n, one) f = Cast<to = 1>(r) s = Add(f, half)
-           c = Cast<to = 1>(n) q = Div(s, c) m = Mul(q, two) [x] x = Sub(m, unit)
-           v = Reshape(x, to) z = Mul(v, zerof) [grid] g = Concat<axis = 3>(v, z)
-           [sample] k = GridSample(h, g) [last] y = Conv(k, w) }}""".replace(
-            "float unit", "float zerof = {0}, float unit"
-        )
-    )
-    result = rewritten(source, precision=precision)
-    assert {"x", "grid"} <= kept(result)
-    given = {
-        "image": np.random.default_rng(1).standard_normal((1, 4, 1, 4000)).astype(np.float32),
-        "n": np.array(4000),
-    }
-    assert error(result, source, given) <= LOW[precision].rtol
-
-
 UNCHANGED = {
     "a mask of truth values": (
         "bool[1,8] m",
@@ -464,21 +441,6 @@ def test_everyone_who_demands_is_kept_where_all_was_low() -> None:
 def test_small_angles_are_harmless(largest: float, function: str, is_kept: bool) -> None:
     found = details(f"a = Neg(x) y = {function}(a)", ranges={"x": (0.0, largest)})
     assert ("a" in found) is is_kept
-
-
-@pytest.mark.parametrize(
-    ("places", "is_kept"),
-    [
-        ([0.1, 0.2, 0.3, 0.4], True),
-        ([0.0, 1, 2, 3], False),
-        ([2045.0, 2046, 2047, 2048], False),
-        ([2046.0, 2047, 2048, 2049], True),
-        ([0.3, 0.1, 0.7, 0.2], False),
-    ],
-)
-def test_places_that_would_move_are_compared_in_float32(places: list[float], is_kept: bool) -> None:
-    body = "h = MatMul(x, w) [compare] y0 = Less(h, p) y = Cast<to = 1>(y0)"
-    assert details(body, p=np.array(places)) == ({"y0": "jump of compare"} if is_kept else {})
 
 
 @pytest.mark.parametrize(

@@ -150,8 +150,6 @@ def beyond(body: str, low: str | None = None, **options: Any) -> dict[str, str]:
         ("n = Neg(e) y = Clip(z, n)", "n"),
         ("n = Abs(e) y = Clip(z, one, n)", "n"),
         ("n = Neg(e) y = Clip(n, one)", "ny"),
-        ("n = Neg(e) y = Max(n, one)", "ny"),
-        ("n = Neg(x) c = Less(n, z) y = Where(c, z, z)", "n"),
         ("m = Mul(z, least) s = Add(r, m) y = Softmax(s)", "ms"),
         ("m = Mul(z, least) y = com.microsoft.MultiHeadAttention<num_heads = 1>(r, m, r)", "my"),
         (

@@ -64,7 +64,6 @@ WHERE = "where nothing is to be seen; in float16 rows without anything else woul
 MASKS = {
     "added": ("s = Add(h, m)", "msy"),
     "added first": ("s = Add(m, h)", "msy"),
-    "one of several": ("s = Sum(h, h, m)", "msy"),
     "taken away": ("n = Neg(m) s = Sub(h, n)", "mnsy"),
     "in front of moves": ("a = Add(h, m) s = Transpose(a)", "masy"),
     "in front of a factor": ("a = Add(h, m) s = Mul(a, two)", "masy"),
@@ -105,8 +104,6 @@ def test_what_shares_scores_out_is_kept_with_them(tail: str, nodes: str) -> None
     [
         (FLOAT16, -1e4, True),
         (FLOAT16, -3.4e38, True),
-        (BFLOAT16, -1e4, True),
-        (BFLOAT16, -(2.0**39), True),
         (BFLOAT16, -(2.0**40), False),
         (BFLOAT16, -3.4e38, False),
         (FLOAT16, -10.0, False),

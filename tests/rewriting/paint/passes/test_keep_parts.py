@@ -114,7 +114,6 @@ def marks(body: str, parts: str = "", loss: str = "") -> dict[str, str]:
         ("[h] h = MatMul(x, x) [a] a = Sigmoid(h) [l] l = MatMul(a, a) [u] y = Exp(z)", "al"),
         ("[l] l = MatMul(x, x) [u] y = Exp(z)", "l"),
         ("[a] a = Exp(x) [l] l = Sigmoid(a) [k] k = MatMul(l, l) [u] y = Exp(k)", "l"),
-        ("[a] a = Exp(z) [h] h = MatMul(x, x) [l] l = Add(a, h) [u] y = Exp(z)", "al"),
         ("[a] a = Exp(x) [h] h = MatMul(a, z) [l] l = Add(a, h) [u] y = Exp(z)", "l"),
     ],
 )
@@ -163,7 +162,6 @@ def test_a_rule_that_goes_on_with_a_sum_stays_as_a_whole(body: str, parts: str, 
         ("[a] k = Cast<to = 1>(c) [b] y = Div(x, k)", ""),
         ("[a] i = Cast<to = 6>(n) [b] k = Cast<to = 1>(i) [c] y = Div(x, k)", "y"),
         ("[a] i = Cast<to = 3>(n) [b] k = Cast<to = 1>(i) [c] y = Div(x, k)", ""),
-        ("[a] k = Cast<to = 11>(x) [b] l = Cast<to = 1>(k) [c] y = Div(x, l)", ""),
         ("[a] k = Exp(x) [b] y = Div(x, k)", ""),
         (
             "e = Constant<value_int = 4>() v = Constant<value_floats = [0.0, 1.0]>() "
@@ -189,7 +187,6 @@ def test_what_computes_with_a_number_of_elements_stays(body: str, kept: str) -> 
         ("[a] s = Sum(x, z, x) [u] y = Exp(s)", True),
         ("[a] s = Add(x, z) [b] t = Transpose(s) [c] r = Neg(t) [u] y = Exp(r)", True),
         ("[a] s = Add(x, z) [b] t = Transpose(s) [u] y = Exp(t) [u] k = Exp(s)", True),
-        ("[a] s = Add(x, z) [u] y = Exp(s) [b] t = Transpose(s)", True),
         ("[a] s = Mul(x, z) [u] y = Exp(s)", False),
         ("[a] s = Add(x, z) [b] y = Exp(s)", False),
         ("[a] s = Add(x, z) [u] y = Exp(s) [b] t = Exp(s)", False),

@@ -96,7 +96,6 @@ def kept(model: onnx.ModelProto, high: str = "s", **options: Any) -> set[str]:
 LENGTHS = {
     "ReduceSum": ("s = ReduceSum(x, axis)", "float[2,{},3] x", 1024),
     "ReduceL1": ("s = ReduceL1(x, axis)", "float[2,{},3] x", 1024),
-    "ReduceSumSquare": ("s = ReduceSumSquare(x, axis)", "float[2,{},3] x", 1024),
     "CumSum": ("s = CumSum(x, along)", "float[2,{},3] x", 1024),
     "ScatterElements": (
         'k = Exp(x) s = ScatterElements<reduction = "add">(k, i, u)',
@@ -110,7 +109,6 @@ LENGTHS = {
     ),
     "DFT": ("s = DFT(x)", "float[99,{},1] x", 64),
     "DFT along an axis": ('s = DFT(x, "", along)', "float[99,{},1] x", 64),
-    "DFT of two axes": ("s = DFT(x)", "float[99,2,{},1] x", 64),
     "STFT": ('s = STFT(x, step, f, "")', "float[1,900,1] x, float[{}] f", 64),
 }
 
@@ -128,7 +126,6 @@ def test_a_sum_is_open_from_some_length_on(name: str) -> None:
     [
         "s = ReduceMean(x, axis)",
         "s = ReduceMax(x, axis)",
-        "s = Exp(x)",
         's = ScatterElements<reduction = "max">(x, i, x)',
         "s = ScatterElements(x, i, x)",
         's = ScatterND<reduction = "mul">(x, i, x)',
@@ -142,14 +139,11 @@ BEHIND = {
     "moved": ("a = Transpose(s) y = Exp(a)", "ay"),
     "scaled": ("a = Mul(s, one) y = Exp(a)", "a"),
     "added": ("a = Add(s, s) y = Exp(a)", "ay"),
-    "the largest": ("a = ReduceMax(s) y = Exp(a)", "ay"),
     "the largest few": ("a, i = TopK(s, axis) y = Exp(a)", "a"),
     "a product with weights": ("a = MatMul(s, w) y = Exp(a)", "ay"),
     "a product with weights first": ("a = MatMul(w, s) y = Exp(a)", "ay"),
     "a product with data": ("a = MatMul(s, s) y = Exp(a)", "a"),
     "a product with data and a constant bias": ("a = Gemm(s, s, w) y = Exp(a)", "a"),
-    "a function": ("a = Tanh(s) y = Exp(a)", "a"),
-    "clipped": ("a = Clip(s, one, one) b = Relu(a) y = Exp(b)", "a"),
     "compared": ("c = Less(s, one) a = Where(c, one, one) y = Exp(a)", ""),
     "compared first": ("c = Less(s, one) y = Exp(s)", "y"),
     "read twice": ("a = Neg(s) b = Neg(s) c = Add(a, b) y = Exp(c)", "abcy"),
