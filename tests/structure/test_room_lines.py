@@ -18,8 +18,7 @@ ROW = re.compile(r"^\| `([a-z]+)/?` \| ([0-9,]+) \|", re.MULTILINE)
 SLACK = 1.03
 """By how much a room's number may exceed its lines: a room that shrinks lowers its number."""
 
-FIRST = {
-}
+FIRST = {}
 """The numbers with which the promise began, after what did not pay was taken out."""
 
 
