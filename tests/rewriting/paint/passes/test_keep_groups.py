@@ -238,3 +238,14 @@ def test_a_bias_stays_with_a_matrix_product_that_becomes_a_gemm(
 def test_the_input_of_a_normalization_that_something_else_reads_low_leaves_the_tail_low() -> None:
     model = model_around(NORM, behind="k = MatMul(h, w)\nz = Add(k, o)\ny = MatMul(z, w)")
     assert is_low(rewrite(model), "h", "k", "t", "o") == {True}
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_a_check_finds_the_groups_of_a_rewritten_model_whole(precision: str) -> None:
+    made = rewrite(model_around(NORM), precision)
+    assert amp.check(made.model, target="cuda", run=False).ok
+
+
+def test_where_nothing_may_be_float32_a_group_with_a_tail_is_low() -> None:
+    result = amp.rewrite(model_around(NORM), target="cuda", only="float16")
+    assert is_low(result, *members(NORM)) == {True}
