@@ -72,11 +72,11 @@ class Counted:
         return flat.value_names[flat.outputs_of(self.graph.nodes[vertex])[0]]
 
 
-def counted(
-    body: str, inputs: str, functions: str = "", made: str = "float[] y", **constants: np.ndarray
-) -> Counted:
+def counted(body: str, inputs: str, functions: str = "", **constants: np.ndarray) -> Counted:
     """Return a model by its nodes."""
-    source = onnx.parser.parse_model(f"{HEADER} g ({inputs}) => ({made}) {{ {body} }} {functions}")
+    source = onnx.parser.parse_model(
+        f"{HEADER} g ({inputs}) => (float[] y) {{ {body} }} {functions}"
+    )
     for name, array in constants.items():
         source.graph.initializer.append(numpy_helper.from_array(array, name))
     return Counted(build_type_graph(read_source(source, inline_functions=False)))

@@ -87,13 +87,9 @@ NOTHING = tuple(ANY)
 LOOPED = "float[2] x, float[2] z, int64 n"
 
 
-def loop(nodes: str, states: str = "s", more: str = "", begin: str = "x") -> str:
-    """Return a Loop whose states begin with x, and that gives what else its body does; then y."""
-    names = states.split(", ")
-    inner = ", ".join(f"float[2] {name}" for name in names)
-    ends_of = ", ".join(f"float[2] {name}1" for name in names)
+def loop(nodes: str, more: str = "") -> str:
+    """Return a Loop whose state s begins with x, and that gives what else its body does; then y."""
     stacked = "".join(f", float[2] {name}" for name in more.split())
-    outer = ", ".join([*(f"{name}2" for name in names), *(f"{name}2" for name in more.split())])
-    return f"""{outer} = Loop(n, , {", ".join([begin] * len(names))}) <body = b
-        (int64 i, bool c, {inner}) => (bool o, {ends_of}{stacked}) {{ o = Identity(c) {nodes} }}>
-        y = Cos(s2)"""
+    outer = ", ".join(["s2", *(f"{name}2" for name in more.split())])
+    return f"""{outer} = Loop(n, , x) <body = b (int64 i, bool c, float[2] s)
+        => (bool o, float[2] s1{stacked}) {{ o = Identity(c) {nodes} }}> y = Cos(s2)"""

@@ -26,7 +26,6 @@ def added(call: str) -> tuple[list[str], int] | None:
         ("com.microsoft.SkipGroupNorm(a, b, c, d)", (["a", "d"], 1)),
         ("com.microsoft.SkipLayerNormalization(a, b, c, d, e, f)", (["a", "b", "e"], 3)),
         ("com.microsoft.SkipLayerNormalization(a, b, c)", (["a", "b"], 3)),
-        ("com.microsoft.SkipLayerNormalization(a, b, c, , e)", (["a", "b", "e"], 3)),
         ("com.microsoft.SkipSimplifiedLayerNormalization(a, b, c, d, e)", (["a", "b", "d"], 3)),
         ("com.microsoft.SkipSimplifiedLayerNormalization(a, b, c, , e)", (["a", "b"], 3)),
         ("com.microsoft.LayerNormalization(a, b)", None),

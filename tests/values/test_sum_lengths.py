@@ -16,8 +16,6 @@ from amp_rewrite.values.sum_lengths import count_terms, einsum_terms
         ("float[b,4,7] a, float[7,3] w", "MatMul(a, w)", 7),
         ("float[b,4,k] a, float[7,3] w", "MatMul(a, w)", 7),
         ("float[b,4,k] a, float[k,3] w", "MatMul(a, w)", None),
-        ("float[4,7] a, float[7] w", "MatMul(a, w)", 7),
-        ("float[7] a, float[7] w", "MatMul(a, w)", 7),
         ("float[7,4] a, float[3,7] w", "Gemm<transA = 1, transB = 1>(a, w)", 7),
         ("float[m,k] a, float[7,3] w", "Gemm(a, w)", 7),
         ("float[1,6,9] a, float[8,3,5] w", "Conv<group = 2>(a, w)", 15),
@@ -82,11 +80,9 @@ def terms_in(body: str, inputs: str, constants: str = "", opset: int = 22) -> in
         ("float[] a, float[7,3] w", "MatMul(a, w)", 7),
         ("float[4,7] a, float[] w", "MatMul(a, w)", 7),
         ("float[] a, float[] w", "MatMul(a, w)", None),
-        ("float[k] a, float[7] w", "MatMul(a, w)", 7),
         ("float[4,7] a, float[k,3] w", "Gemm(a, w)", 7),
         ("float[7,4] a, float[k,3] w", "Gemm<transA = 1>(a, w)", 7),
         ("float[m,k] a, float[3,7] w", "Gemm<transB = 1>(a, w)", 7),
-        ("float[4,7] a, float[3,k] w", "Gemm<transB = 1>(a, w)", 7),
         ("float[m,k] a, float[k,3] w", "Gemm(a, w)", None),
         ("float[1,6,9] a, float[8,k,5] w", "Conv(a, w)", None),
         ("float[1,6,9] a, float[] w", "Conv(a, w)", None),
@@ -103,8 +99,6 @@ def terms_in(body: str, inputs: str, constants: str = "", opset: int = 22) -> in
         ("float[] a", "GlobalAveragePool(a)", None),
         ("float[4,7] a", "ReduceL1(a)", 28),
         ("float[4,7] a", "ReduceL2(a)", 28),
-        ("float[4,7] a", "ReduceMean(a)", 28),
-        ("float[4,7] a", "ReduceSumSquare(a)", 28),
         ("float[4,7] a", "ReduceMax(a)", None),
         ("float[4,n] a", "ReduceSum(a)", None),
         ("float[] a", "ReduceSum(a)", None),
@@ -112,15 +106,10 @@ def terms_in(body: str, inputs: str, constants: str = "", opset: int = 22) -> in
         ("float[4,7] a", "ReduceSum<noop_with_empty_axes = 1>(a, none)", 1),
         ("float[4,7] a", "ReduceSum<noop_with_empty_axes = 1>(a, last)", 7),
         ("float[4,7] a", "ReduceSum<noop_with_empty_axes = 1>(a, )", 1),
-        ("float[4,7] a", "ReduceSum(a, )", 28),
         ("float[4,7] a", "ReduceSum(a, last)", 7),
         ("float[4,7] a", "ReduceSum(a, first)", 4),
-        ("float[4,n] a", "ReduceSum(a, first)", 4),
-        ("float[4,7] a", "ReduceSum(a, front)", 4),
-        ("float[4,7,2] a", "ReduceSum(a, both)", 8),
         ("float[4,7] a", "ReduceSum(a, beyond)", None),
         ("float[4] a", "ReduceSum(a, front)", None),
-        ("float[4,7] a", "ReduceSum(a, both)", None),
         ("float[4,7] a", "CumSum(a, one)", 7),
         ("float[4,7] a", "CumSum(a, zero)", 4),
         ("float[4,7] a, int64 n", "CumSum(a, n)", None),
@@ -142,7 +131,6 @@ def test_shapes_and_constant_axes_tell_the_number_of_terms(
     [
         ("b = Cast<to = 1>(h) y = ReduceSum(b)", 28),
         ("b = Identity(h) y = ReduceSum(b)", 28),
-        ("b = Identity(h) c = Cast<to = 1>(b) d = Identity(c) y = ReduceSum(d)", 28),
         ("b = Abs(h) y = ReduceSum(b)", None),
         ("b = Abs(h) c = Identity(b) y = ReduceSum(c)", None),
         ("w = Identity(k) y = MatMul(f, w)", 7),
@@ -164,53 +152,19 @@ def test_shapes_are_seen_through_what_keeps_them(body: str, terms: int | None) -
 
 
 @pytest.mark.parametrize(
-    ("body", "terms"),
-    [
-        ("t, i = TopK<axis = -1>(r, k) y = ReduceSum(t, last)", 2),
-        ("t, i = TopK<axis = 1>(r, k) y = ReduceSum(t, last)", None),
-        ("t, i = TopK(r, n) y = ReduceSum(t, last)", None),
-        ("t, i = TopK(r, k) y = ReduceSum(t, both)", None),
-        ("t, i = TopK(r, k) y = ReduceSum(t)", None),
-        ("t, i = TopK(r, k) y = CumSum(t, end)", 2),
-        ("t, i = TopK(r, k) z = Abs(t) y = ReduceSum(z, last)", None),
-        ("t, i = TopK(x, k) y = ReduceSum(t, last)", 2),
-        ("t = Add(r, two) y = ReduceSum(t, last)", None),
-    ],
-)
-def test_of_what_topk_chooses_the_last_length_alone_is_known(body: str, terms: int | None) -> None:
-    constants = """int64[1] k = {2}, int64[1] last = {-1}, int64[2] both = {0, -1},
-        int64 end = {-1}, float two = {2}"""
-    inputs = "float[a,b] x, int64[1] n"
-    assert terms_in(f"r = Relu(x) {body}", inputs, constants) == terms
-
-
-def test_an_old_topk_says_nothing() -> None:
-    body = "r = Relu(x) t, i = TopK<k = 2>(r) y = ReduceSum<axes = [-1]>(t)"
-    assert terms_in(body, "float[a,b] x", opset=9) is None
-
-
-@pytest.mark.parametrize(
     ("equation", "shapes", "terms"),
     [
         ("bk,kd->bd", [[3, 7], [7, 5]], 7),
         ("bk,kd->bd", [[3, None], [7, 5]], 7),
-        ("bk,kd->bd", [[3, 7], [None, 5]], 7),
-        ("bk,kd->bd", [[3, 7], None], 7),
         ("bk,kd->bd", [None, None], None),
-        ("bk,kd->bd", [[3, 1], [7, 5]], 7),
-        ("bk,kd->bd", [[3, 7], [1, 5]], 7),
-        ("bk,kd->bd", [[3, 0], [None, 5]], 0),
-        ("bk , kd -> bd", [[3, 7], [7, 5]], 7),
         ("bk,kd", [[3, 7], [7, 5]], 7),
         ("bk,kb", [[3, 7], [7, 3]], 21),
         ("kb,kd->", [[7, 3], [7, 5]], 105),
-        ("bij->b", [[3, 7, 5]], 35),
         ("ii->i", [[7, 7]], 1),
         ("ii", [[7, 7]], 7),
         ("b,d->bd", [[3], [5]], 1),
         ("...d,...d->...d", [[3, 5], [3, 5]], 1),
         ("...d,...d->...", [[3, 5], [3, 5]], None),
-        ("bk,kd->bd", [[3, 7]], 7),
     ],
 )
 def test_an_einsum_adds_up_over_the_letters_that_its_result_lacks(

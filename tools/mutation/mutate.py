@@ -40,7 +40,6 @@ from trials import (  # noqa: E402 from the folder above
 
 PARTS = (
     "amp_rewrite/rewriting/paint/passes",
-    "amp_rewrite/rewriting/paint/running_time.py",
     "amp_rewrite/values",
     "amp_rewrite/training/grad/rules",
     "amp_rewrite/training/optimizers/clipping.py",

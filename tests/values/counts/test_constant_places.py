@@ -38,36 +38,19 @@ def after(*steps: float) -> list[float]:
     [
         ([0, 1, 2, 3], True),
         ([3, 2, 1, 0], True),
-        ([-1.5, -0.5, 0.5, 1.5], True),
         ([0, 1, 2], False),
         ([], False),
         ([0, 1, 0, 1, 0, 1], False),
         ([5, 5, 5, 5, 5, 5], False),
-        ([0, 0, 0, 1, 1, 1, 2, 2, 2, 3], True),
         ([0, 0, 0, 1, 2, 2], False),
-        (after(64, 48, 36, 27), True),
         (after(64, 47, 35, 26), False),
-        (after(27, 36, 48, 64), True),
-        (after(-64, -48, -36, -27), True),
-        (after(1, 1, 1, 1, 5), True),
-        (after(1, 1, 1, 5), False),
-        (after(1, 1, 5), False),
-        ([0, 1, 2, 3, 4, 5, INF], False),
-        ([0, 1, 2, 3, 4, 5, NAN], False),
-        ([-INF, -INF, 0, 1, 2, 3, 4, 5], False),
         ([0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3], False),
-        ([*range(8), *range(8)], True),
     ],
 )
 def test_a_line_runs_through_places_if_most_steps_are_like_the_next(
     line: list[float], expected: bool
 ) -> None:
     assert runs_through_places(np.array(line, np.float32)) is expected
-
-
-@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float16, np.float64])
-def test_places_are_numbers_of_any_type(dtype: type) -> None:
-    assert runs_through_places(np.arange(6, 0, -1).astype(dtype))
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.complex64])
@@ -88,11 +71,6 @@ def test_nothing_else_is_needed_than_one_smooth_line_at_an_end_of_an_axis() -> N
     assert not runs_through_places(inner)
 
 
-def test_an_axis_has_to_be_long_enough() -> None:
-    assert not runs_through_places(np.arange(9.0).reshape(3, 3))
-    assert runs_through_places(np.arange(12.0).reshape(3, 4))
-
-
 def test_pairs_of_places_may_take_turns_along_the_last_axis_alone() -> None:
     pairs = RNG.standard_normal((3, 12))
     assert not runs_through_places(pairs)
@@ -101,17 +79,7 @@ def test_pairs_of_places_may_take_turns_along_the_last_axis_alone() -> None:
     assert not runs_through_places(pairs.T)
 
 
-def test_the_beginning_of_a_long_line_tells_what_it_is() -> None:
-    line = RNG.standard_normal(20_000)
-    line[:4096] = np.arange(4096)
-    assert runs_through_places(line)
-    assert not runs_through_places(line[::-1])
-
-
 RAMP = np.arange(8, dtype=np.float32)
-HALVES = RAMP + np.float32(0.5)
-TABLE = np.tile(RAMP[:, None], 8)
-NOISE = RNG.standard_normal(8).astype(np.float32)
 
 
 @pytest.mark.parametrize(
@@ -158,27 +126,3 @@ def test_what_a_layer_alone_reads_is_a_weight(body: str) -> None:
 def test_a_factor_of_a_long_product_is_a_weight(rows: int, columns: int, found: bool) -> None:
     k = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
     assert ("k" in places_in("y = MatMul(x, k)", f"float[8,{rows}] x", k=k)) is found
-
-
-def test_places_are_told_by_value_and_whether_they_are_whole() -> None:
-    found = places_in(
-        "a = Add(x, noise) b = Add(a, ramp) c = Add(b, short) y = Add(c, halves)",
-        noise=NOISE, ramp=RAMP, short=RAMP[:1], halves=HALVES,
-    )  # fmt: skip
-    assert {name: (fact.whole, fact.ramp, fact.mixed) for name, fact in found.items()} == {
-        "ramp": (True, True, False),
-        "halves": (False, True, False),
-    }
-    assert {fact.kind for fact in found.values()} == {Kind.COORDINATE}
-    assert len({fact.origin for fact in found.values()}) == 2
-
-
-def test_constants_of_four_places_are_the_shortest() -> None:
-    short = np.arange(3, dtype=np.float32)[:, None]
-    assert places_in("y = Add(x, k)", "float[3,8] x", k=short) == {}
-    assert "k" in places_in("y = Add(x, k)", "float[4,8] x", k=RAMP[:4, None])
-
-
-def test_integers_are_no_constants_that_are_retyped() -> None:
-    body = "i = Add(k, k) f = Cast<to = 1>(i) y = Add(x, f)"
-    assert places_in(body, k=np.arange(8)) == {}

@@ -93,22 +93,6 @@ def test_a_count_without_a_bound_is_not_a_small_one() -> None:
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        ("y = ReduceSum(f)", Kind.COUNT),
-        ("y = CumSum(f, zero)", Kind.COUNT),
-        ("y = ReduceMean(f)", None),
-        ("g = Sub(two, f) y = ReduceSum(g)", None),
-        ("y = Mul(f, f)", Kind.FLAG),
-        ("y = Mul(f, low)", None),
-        ("y = Transpose(f)", Kind.FLAG),
-    ],
-)
-def test_flags_are_counted_by_sums(body: str, kind: Kind | None) -> None:
-    assert kind_of(f"f = Cast<to = 1>(n) {body}", "bool[a] n") is kind
-
-
-@pytest.mark.parametrize(
-    ("body", "kind"),
-    [
         ("f = Cast<to = 1>(n) y = MatMul(f, row)", Kind.COUNT),
         ('f = Cast<to = 1>(n) y = Einsum<equation = "ab,cd->abcd">(f, row)', Kind.COUNT),
         ("r = Reshape(n, four) f = Cast<to = 1>(r) y = MatMul(f, layer)", None),
@@ -166,13 +150,6 @@ def test_where_counts_begin(body: str, kind: Kind | None) -> None:
 )
 def test_integers_are_flags_where_the_model_uses_them_so(used: str, kind: Kind) -> None:
     assert kind_of(f"f = Cast<to = 1>(n) {used} y = Identity(f)", "int64[a] n") is kind
-
-
-def test_a_loop_counts_in_what_it_carries() -> None:
-    body = """t = Cast<to = 9>(one) m = Size(x) y = Loop(m, t, half) <
-        body = b (int64 i, bool on, float c) => (bool go, float d) {
-            go = Identity(on) f = Cast<to = 1>(i) d = Add(c, f) }>"""
-    assert kind_of(body, "float[a] x") is Kind.COUNT
 
 
 @pytest.mark.parametrize("between", ["t = Identity(s)", "r = Identity(s) t = Identity(r)"])
@@ -259,36 +236,6 @@ def test_integers_and_doubles_are_followed(body: str, expected: Kind | None) -> 
     assert kind(counted(body, inputs)) is expected
 
 
-@pytest.mark.parametrize(
-    ("then", "other", "expected"),
-    [
-        ("Neg(f)", "Abs(f)", (Kind.COUNT, "n", False, False, False)),
-        ("Neg(f)", "Tanh(f)", (Kind.COUNT, "n", False, False, False)),
-        ("Tanh(f)", "Neg(f)", (Kind.COUNT, "n", False, False, False)),
-        ("Tanh(f)", "Tanh(f)", None),
-        ("Cast<to = 1>(b)", "Cast<to = 1>(b)", None),
-    ],
-)
-def test_what_a_branch_counts_is_counted(
-    then: str, other: str, expected: tuple[object, ...] | None
-) -> None:
-    body = (
-        f"y = If(c) <then_branch = t () => (float[8] p) {{ p = {then} }}, "
-        f"else_branch = e () => (float[8] q) {{ q = {other} }}>"
-    )
-    inputs = "int64[8] n, float[8] x, bool c, bool[8] b"
-    assert known(body, inputs) == expected
-
-
-def test_an_integer_from_a_branch_is_a_count() -> None:
-    body = (
-        "i = If(c) <then_branch = t () => (int64[8] p) { p = Cast<to = 7>(b) }, "
-        "else_branch = e () => (int64[8] q) { q = Cast<to = 7>(b) }> y = Cast<to = 1>(i)"
-    )
-    model = counted(body, "bool c, bool[8] b")
-    assert (kind(model), model.origin()) == (Kind.COUNT, "i")
-
-
 CHAIN = """t = Cast<to = 9>(k) d = Tanh(x) f = Cast<to = 1>(n)
     u, v, w = Loop(k, t, d, d, d) <body = b (int64 i, bool on, float[8] p, float[8] q, float[8] r)
         => (bool go, float[8] s, float[8] a, float[8] c) {
@@ -303,31 +250,12 @@ def test_a_loop_is_followed_until_nothing_is_added(given: str, expected: Kind | 
     assert [kind(model, name) for name in "pqr"] == [expected] * 3
 
 
-def test_the_number_of_a_turn_is_a_count_and_data_that_loops_carry_none() -> None:
-    body = """t = Cast<to = 9>(k) d = Tanh(x)
-        u, v = Loop(k, t, d) <body = b (int64 i, bool on, float[8] p)
-            => (bool go, float[8] s, float e) {
-            go = Identity(on) s = Neg(p) e = Cast<to = 1>(i) }> y = Add(u, v)"""
-    model = counted(body, "int64 k, float[8] x")
-    assert (kind(model, "u"), kind(model, "v"), kind(model)) == (None, Kind.COUNT, Kind.COUNT)
-
-
 @pytest.mark.parametrize(("length", "expected"), [(256, None), (257, Kind.COUNT)])
 def test_next_to_data_a_count_that_every_type_holds_is_data(
     length: int, expected: Kind | None
 ) -> None:
     body = "s = Size(x) f = Cast<to = 1>(s) d = Tanh(x) y = Add(d, f)"
     assert kind(counted(body, f"float[{length}] x")) is expected
-
-
-@pytest.mark.parametrize(
-    "body",
-    ["h = Mul(f, half) y = Add(d, h)", "y = Add(f, half)", "h = Sqrt(f) y = Add(d, h)"],
-)
-def test_a_small_count_is_one_alone_or_if_it_is_no_whole_number(body: str) -> None:
-    front = "s = Size(x) f = Cast<to = 1>(s) d = Tanh(x)"
-    model = counted(f"{front} {body}", "float[16] x", half=np.array(0.5, np.float32))
-    assert kind(model) in (Kind.COUNT, Kind.COORDINATE)
 
 
 def test_a_long_constant_is_no_data() -> None:
@@ -389,17 +317,6 @@ def test_flags_are_what_masks_are_made_of(used: str, flags: str) -> None:
     assert {name for name in names if kind(model, name) is Kind.FLAG} == {*flags}
 
 
-def test_vertices_are_told_of_what_they_compute() -> None:
-    """Of vertices alone: integers, constants and inputs have none, and data no fact."""
-    body = "f = Cast<to = 1>(n) d = Tanh(x) h = Mul(f, x) k = Constant<value_floats = [%s]>() "
-    ramp = ", ".join(map(str, np.arange(8.0)))
-    model = counted(f"{body % ramp} m = Add(k, d) e = Exp(d) y = Sum(h, m, e)",
-                    "int64[8] n, float[8] x", **NUMBERS)  # fmt: skip
-    facts = model.counts.by_vertex
-    assert {model.maker(vertex) for vertex in facts} == {"f", "h", "m", "y"}
-    assert all(facts[model.vertex(name)] == model.fact(name) for name in "fhmy")
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [("f", None), ("h", "f"), ("i", "h"), ("j", "h"), ("r", None), ("s", "r"), ("t", "f"),
@@ -417,13 +334,6 @@ def test_a_count_spread_from_the_operand_in_which_it_began(
     )
     because = model.counts.because(model.vertex(value))
     assert model.maker(because) == expected
-
-
-def test_a_model_of_layers_has_no_counts() -> None:
-    graph = counted("h = MatMul(x, x) y = Softmax(h)", "float[8,8] x").graph
-    found = Counts(graph, lambda value: 0.0, Functions().results, {})
-    assert dict(found.by_vertex) == {}
-    assert found[graph.flat.value_names.index("y")] is None
 
 
 def test_what_is_said_to_be_data_is_data() -> None:

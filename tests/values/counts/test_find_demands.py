@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from count_models import Counted, counted
 
-from amp_rewrite.values.counts.fact import Fact, Kind
+from amp_rewrite.values.counts.fact import Fact
 from amp_rewrite.values.counts.find_demands import (
     ANGLE,
     COORDINATES,
@@ -77,11 +77,6 @@ def test_which_inputs_must_have_a_small_absolute_error(
     assert demanded(model) == expected
 
 
-def test_who_demands_is_called_by_its_name() -> None:
-    model = counted("[turn] c = Cos(x) [step] y = Floor(c)", "float[a] x")
-    assert [demand.name for demand in model.demands] == ["turn", "step"]
-
-
 WITHIN = '<domain: "my", opset_import: ["" : 22, "my" : 1]>'
 
 
@@ -125,13 +120,6 @@ def test_every_difference_is_told() -> None:
     ]  # fmt: skip
 
 
-def test_what_computes_a_count_is_followed_to_where_it_becomes_a_float() -> None:
-    model = counted("f = Cast<to = 1>(i) h = Mul(f, x) y = Cos(h)", "int64[a] i, float[a] x")
-    steps, inputs = followed(model)
-    assert steps == {"h": ("y", "y"), "f": ("y", "h")}
-    assert inputs == {"x": "y", "i": "y"}
-
-
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -157,33 +145,6 @@ def test_demands_end_where_rounding_does_no_harm() -> None:
     assert followed(model, "g")[0].keys() == set()
 
 
-@pytest.mark.parametrize(
-    ("op", "small"), [("Cos(h)", True), ("Floor(h)", False), ("GridSample(x, h)", False)]
-)
-def test_an_angle_may_be_so_small_that_rounding_does_no_harm(op: str, small: bool) -> None:
-    model = counted(f"f = Cast<to = 1>(i) h = Mul(f, f) y = {op}", "int64[a] i, float[a] x")
-    asked: list[tuple[str | None, Kind, bool]] = []
-
-    def is_harmless(vertex: int, fact: Fact, is_small_enough: bool) -> bool:
-        asked.append((model.maker(vertex), fact.kind, is_small_enough))
-        return False
-
-    follow_demands(model.graph, model.demands, model.counts, is_harmless)
-    assert asked == [("h", Kind.COUNT, small), ("f", Kind.COUNT, small)]
-
-
-def test_of_two_who_demand_one_value_the_first_is_told() -> None:
-    model = counted("h = Mul(x, x) c = Cos(h) s = Sin(h) y = Add(c, s)", "float[a] x")
-    steps, inputs = followed(model)
-    assert steps == {"h": ("c", "c")}
-    assert inputs == {"x": "c"}
-
-
-def test_an_input_that_is_demanded_itself_has_no_steps() -> None:
-    model = counted("c = Cos(x) s = Floor(x) y = Add(c, s)", "float[a] x")
-    assert followed(model) == ({}, {"x": "c"})
-
-
 def test_a_value_of_a_loop_is_demanded_of_the_node_that_holds_it() -> None:
     body = """f = Cast<to = 1>(n) k = Constant<value_int = 2>() t = Cast<to = 9>(k)
         e, c = Loop(k, t, f) <body = b (int64 i, bool on, float[a] s)
@@ -193,15 +154,3 @@ def test_a_value_of_a_loop_is_demanded_of_the_node_that_holds_it() -> None:
     assert steps["e"] == ("v", "v")
     assert steps["f"] == ("v", "e")
     assert steps["u"] == ("v", "e")
-
-
-@pytest.mark.parametrize("harmless", ["a", "b"])
-def test_where_one_operand_does_no_harm_the_other_one_is_followed(harmless: str) -> None:
-    body = "f = Cast<to = 1>(i) a = Neg(f) b = Abs(f) h = Mul(a, b) y = Cos(h)"
-    steps, _ = followed(counted(body, "int64[a] i"), harmless)
-    assert steps.keys() == {"h", "f", "a", "b"} - {harmless}
-
-
-def test_a_constant_that_is_demanded_is_no_input() -> None:
-    model = counted("c = Cos(k) y = Add(c, x)", "float[8] x", k=RAMP)
-    assert followed(model) == ({}, {})

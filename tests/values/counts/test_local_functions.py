@@ -39,47 +39,6 @@ def test_a_function_makes_of_counts_what_its_nodes_make(call: str, expected: Kin
     assert kind(model.fact()) is expected
 
 
-@pytest.mark.parametrize(
-    ("call", "origin"),
-    [("my.f(c, d)", "n"), ("my.f(d, c)", "n"), ("my.f(c, e)", "n"), ("my.f(e, c)", "m")],
-)
-def test_what_enters_a_function_began_where_it_began_outside(call: str, origin: str) -> None:
-    model = counted(
-        f"c = Cast<to = 1>(n) e = Cast<to = 1>(m) d = Tanh(x) y = {call}",
-        "int64[a] n, int64[a] m, float[a] x",
-        functions("f (p, q) => (r) { r = Add(p, q) }"),
-    )
-    assert model.origin() == origin
-
-
-def test_what_begins_inside_begins_at_the_result() -> None:
-    model = counted(
-        "u, v = my.f(x) y = Add(u, v)",
-        "float[a] x",
-        functions("f (p) => (r, s) { z = Size(p) r = Cast<to = 1>(z) t = Tanh(p) s = Neg(t) }"),
-    )
-    assert kind(model.fact("u")) is Kind.COUNT
-    assert model.origin("u") == "u"
-    assert model.fact("v") is None
-
-
-def test_each_result_has_its_own_fact() -> None:
-    model = counted(
-        "c = Cast<to = 1>(n) u, v, w = my.f(c, x) y = Sum(u, v, w)",
-        "int64[a] n, float[a] x",
-        functions("f (p, q) => (r, s, t) { r = Tanh(p) s = Add(p, p) t = Neg(q) }"),
-    )
-    assert [kind(model.fact(name)) for name in "uvw"] == [None, Kind.COUNT, Kind.INPUT]
-    assert (model.origin("v"), model.origin("w")) == ("n", "x")
-
-
-def test_results_that_nobody_takes_and_inputs_that_are_left_out_do_no_harm() -> None:
-    text = functions("f (p, q) => (r, s) { r = Add(p, p) s = Tanh(p) }")
-    model = counted("c = Cast<to = 1>(n) y = my.f(c, )", "int64[a] n", text)
-    assert kind(model.fact()) is Kind.COUNT
-    assert model.origin() == "n"
-
-
 def test_calls_are_told_apart_by_what_they_are_given() -> None:
     model = counted(
         "c = Cast<to = 1>(n) e = Cast<to = 1>(m) u = my.f(c) v = my.f(x) w = my.f(e) d = Tanh(x) "
@@ -100,14 +59,6 @@ def test_a_function_may_call_another_one() -> None:
                     "int64[a] n, float[a] x", text)  # fmt: skip
     assert (model.origin("u"), model.origin("v")) == ("n", "x")
     assert kind(model.fact("u")) is Kind.COUNT
-
-
-def test_integers_enter_a_function_as_counts_and_flags() -> None:
-    text = functions("f (p) => (r) { r = Cast<to = 1>(p) }")
-    model = counted("t = Cast<to = 9>(m) u = my.f(n) v = my.f(t) y = Add(u, v)",
-                    "int64[a] n, int64[a] m", text)  # fmt: skip
-    assert kind(model.fact("u")) is Kind.COUNT
-    assert kind(model.fact("v")) is Kind.FLAG
 
 
 def test_a_count_in_a_function_has_no_bound() -> None:

@@ -11,8 +11,7 @@ import pytest
 from interval_models import bounds_of, near
 from rewrite_text import needs_opset
 
-from amp_rewrite.values.intervals import curves
-from amp_rewrite.values.intervals.interval import Interval, between
+from amp_rewrite.values.intervals.interval import Interval
 
 INF = math.inf
 GRID = np.linspace(-20, 20, 400_001)
@@ -27,44 +26,22 @@ def sigmoid(x: Any) -> Any:
     [
         ("Asinh(x)", (-1, 2), (math.asinh(-1), math.asinh(2))),
         ("Atan(x)", (-1, 2), (math.atan(-1), math.atan(2))),
-        ("Erf(x)", (-1, 2), (math.erf(-1), math.erf(2))),
         ("Exp(x)", (-1, 2), (math.exp(-1), math.exp(2))),
         ("Exp(x)", (-INF, 1e6), (0, INF)),
         ("Log(x)", (0.5, 2), (math.log(0.5), math.log(2))),
         ("Log(x)", (0, 2), (-INF, math.log(2))),
-        ("Log(x)", (-1, 2), (-INF, math.log(2))),
         ("Sigmoid(x)", (-1, 2), (sigmoid(-1), sigmoid(2))),
         ("Sigmoid(x)", (-800, 0), (0, 0.5)),
-        ("Sigmoid(x)", (-INF, INF), (0, 1)),
-        ("Sinh(x)", (-1, 2), (math.sinh(-1), math.sinh(2))),
         ("Softplus(x)", (-1, 2), (math.log1p(math.exp(-1)), 2 + math.log1p(math.exp(-2)))),
         ("Softplus(x)", (-INF, INF), (0, INF)),
         ("Softsign(x)", (-1, 3), (-0.5, 0.75)),
         ("Softsign(x)", (-INF, INF), (-1, 1)),
-        ("Tanh(x)", (-1, 2), (math.tanh(-1), math.tanh(2))),
     ],
 )
 def test_what_only_grows_is_bounded_by_its_values_at_the_ends(
     node: str, x: Any, expected: Any
 ) -> None:
     assert bounds_of(f"y = {node}", given={"x": x}) == near(expected)
-
-
-@pytest.mark.parametrize(
-    ("node", "expected"),
-    [
-        ("Acos(x)", (0, math.pi)),
-        ("Acosh(x)", (0, INF)),
-        ("Asin(x)", (-math.pi / 2, math.pi / 2)),
-        ("Cos(x)", (-1, 1)),
-        ("Cosh(x)", (1, INF)),
-        ("LogSoftmax(x)", (-INF, 0)),
-        ("Sin(x)", (-1, 1)),
-        ("Softmax(x)", (0, 1)),
-    ],
-)
-def test_what_is_bounded_whatever_it_is_given(node: str, expected: Any) -> None:
-    assert bounds_of(f"t = Tanh(x) y = {node}") == near(expected)
 
 
 @pytest.mark.parametrize(
@@ -76,14 +53,9 @@ def test_what_is_bounded_whatever_it_is_given(node: str, expected: Any) -> None:
         ("LeakyRelu<alpha = 0.5>(x)", (1, 3), (1, 3)),
         ("LeakyRelu<alpha = 0.5>(x)", (-4, -2), (-2, -1)),
         ("LeakyRelu<alpha = 0.5>(x)", (-4, -0.5), (-2, -0.25)),
-        ("LeakyRelu<alpha = 2.0>(x)", (-4, -0.5), (-8, -1)),
-        ("LeakyRelu<alpha = 2.0>(x)", (-4, -2), (-8, -4)),
-        ("LeakyRelu<alpha = 0.5>(x)", (-4, 0), (-2, 0)),
         ("LeakyRelu<alpha = 0.5>(x)", (-0.5, 3), (-0.25, 3)),
         ("LeakyRelu<alpha = 0.5>(x)", Interval(0, 3, 0, 3), Interval(0, 3, 0, 3)),
         ("LeakyRelu<alpha = 0.5>(x)", Interval(-4, 3, 2, 4), (-2, 3)),
-        ("LeakyRelu<alpha = -2.0>(x)", (-4, 0.5), (0, 8)),
-        ("LeakyRelu<alpha = -2.0>(x)", (-4, 3), (0, 8)),
         ("ThresholdedRelu(x)", (2, 5), (0, 5)),
         ("ThresholdedRelu(x)", (-2, 5), (-2, 5)),
         ("Celu(x)", (-5, 3), (-1, 3)),
@@ -94,9 +66,6 @@ def test_what_is_bounded_whatever_it_is_given(node: str, expected: Any) -> None:
         ("Elu(x)", (-5, 3), (-1, 3)),
         ("Elu<alpha = 2.0>(x)", (-5, 3), (-2, 3)),
         ("Elu<alpha = 2.0>(x)", (-0.5, 3), (-2, 3)),
-        ("Elu<alpha = 2.0>(x)", (-5, -3), (-2, 0)),
-        ("Elu<alpha = 2.0>(x)", (0, 3), (0, 3)),
-        ("Elu<alpha = 2.0>(x)", (0.5, 3), Interval(0, 3, 0, 0.5)),
         ("Selu(x)", (-5, 3), (-1.67326319217681884765625 * 1.0507010221481323, 3.1521030664443970)),
         ("Selu<alpha = 2.0, gamma = 3.0>(x)", (-5, 3), (-6, 9)),
         ("HardSigmoid(x)", (-5, 1), (0, 0.7)),
@@ -110,11 +79,6 @@ def test_what_is_bounded_whatever_it_is_given(node: str, expected: Any) -> None:
 )
 def test_what_is_bent(node: str, x: Any, expected: Any) -> None:
     assert bounds_of(f"y = {node}", given={"x": x}) == near(expected)
-
-
-def test_a_slope_may_be_an_input() -> None:
-    given = {"x": (-4, 3), "s": (0.5, 2)}
-    assert bounds_of("y = PRelu(x, s)", "float[2] x, float[2] s", given) == near((-8, 3))
 
 
 @pytest.mark.parametrize(
@@ -145,19 +109,6 @@ def test_a_dent_is_as_deep_as_the_function_has_it(
         assert found(low, high).high == pytest.approx(max(high, 0), rel=1e-5)
     assert found(0, 3) == near((0, 3))
     assert found(0.5, 3) == near((0, 3))
-
-
-@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0])
-def test_a_swish_has_a_dent_that_its_slope_makes_shallow(alpha: float) -> None:
-    found = curves.swish(between(-5, 3), alpha)
-    least = float((GRID * sigmoid(alpha * GRID)).min())
-    assert least - 1e-4 < found.low <= least
-    assert found.high == 3
-
-
-@pytest.mark.parametrize("alpha", [0.0, -1.0])
-def test_a_swish_without_slope_is_no_larger_than_what_it_is_given(alpha: float) -> None:
-    assert curves.swish(between(-5, 3), alpha) == between(-5, 5)
 
 
 @needs_opset(24)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from interval_models import NOTHING, bounds_of, ends, near
+from interval_models import bounds_of, near
 
 from amp_rewrite.values.intervals.interval import Interval
 
@@ -56,39 +56,16 @@ def test_functions_of_two_values(node: str, x: Any, z: Any, expected: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("x", "z", "low", "high"),
-    [((7, 8), (2, 3), 2, 4), ((-7, -5), (2, 2), -3, -2), ((5, 7), (-2, -2), -3, -2)],
-)
-def test_a_quotient_of_integers_loses_its_fraction(x: Any, z: Any, low: int, high: int) -> None:
-    found = bounds_of(
-        "y = Div(x, z)", "int32[2] x, int32[2] z", {"x": x, "z": z}, made="int32[2] y"
-    )
-    assert found[:2] == (low, high)
-
-
-def test_a_quotient_of_integers_by_what_may_be_zero_is_bounded_by_its_type_alone() -> None:
-    given = {"x": (7, 8), "z": (-1, 1)}
-    found = bounds_of("y = Div(x, z)", "int8[2] x, int8[2] z", given, made="int8[2] y")
-    assert found[:2] == (-128, 127)
-
-
-@pytest.mark.parametrize(
     ("exponent", "x", "expected"),
     [
         (2, (-3, 2), (0, 9)),
         (2, Interval(-5, 5, 2, 4), Interval(4, 25, 4, 16)),
         (3, (-3, 2), (-27, 8)),
         (3, Interval(-5, 5, 2, 4), Interval(-125, 125, 8, 64)),
-        (4, (-3, 2), (0, 81)),
-        (1, (-3, 2), (-3, 2)),
         (0, (-3, 2), 1),
-        (0.5, (4, 9), (2, 3)),
-        (0.5, Interval(0.25, 9, 0.25, 9), Interval(0.5, 3, 0.5, 3)),
-        (0.5, Interval(0, 9, 0, 9), Interval(0, 3, 0, 3)),
         (0.5, Interval(-4, 9, 1, 9), (0, 3)),
         (0.5, Interval(-0.5, 9, 0, 9), (0, 3)),
         (0.5, (-4, -1), 0),
-        (1.5, (4, 9), (8, 27)),
         (-1, (2, 4), (0.25, 0.5)),
         (-2, (-4, -2), (1 / 16, 0.25)),
         (-0.5, (4, 16), (0.25, 0.5)),
@@ -98,59 +75,6 @@ def test_a_quotient_of_integers_by_what_may_be_zero_is_bounded_by_its_type_alone
 def test_powers_with_one_exponent(exponent: float, x: Any, expected: Any) -> None:
     constants = f"float n = {{{float(exponent)}}}"
     assert bounds_of("y = Pow(x, n)", given={"x": x}, constants=constants) == near(expected)
-
-
-@pytest.mark.parametrize(
-    ("x", "expected"),
-    [((0, 4), (0, INF)), ((0.5, 4), (0, INF)), ((-1, 4), (-INF, INF)), ((-0.5, 4), (-INF, INF))],
-)
-def test_of_powers_with_any_exponent_only_the_sign_is_known(x: Any, expected: Any) -> None:
-    found = bounds_of("y = Pow(x, n)", "float[2] x, float[2] n", {"x": x, "n": (1, 2)})
-    assert found == near(expected)
-
-
-@pytest.mark.parametrize(
-    ("node", "opset", "expected"),
-    [
-        ("Clip<min = -1.0, max = 2.0>(x)", 10, (-1, 2)),
-        ("Clip<min = -1.0>(x)", 10, (-1, 5)),
-        ("Clip<max = 2.0>(x)", 10, (-5, 2)),
-        ("Clip(x)", 10, (-5, 5)),
-        ("Clip(x, l, h)", 11, (-1, 2)),
-        ("Clip(x, l)", 11, (-1, 5)),
-        ("Clip(x, , h)", 11, (-5, 2)),
-        ("Clip(x)", 21, (-5, 5)),
-    ],
-)
-def test_a_clip_takes_its_bounds_where_the_opset_has_them(
-    node: str, opset: int, expected: Any
-) -> None:
-    constants = "float l = {-1}, float h = {2}"
-    found = bounds_of(f"y = {node}", given={"x": (-5, 5)}, opset=opset, constants=constants)
-    assert found[:2] == ends(*expected)
-
-
-@pytest.mark.parametrize(
-    ("node", "x", "z", "expected"),
-    [
-        ("Mod(x, z)", (-9, 9), (3, 5), (0, 5)),
-        ("Mod(x, z)", (-9, 9), (-5, -3), (-5, 0)),
-        ("Mod(x, z)", (-9, 9), (-5, 4), (-5, 4)),
-        ("Mod<fmod = 1>(x, z)", (-7, 9), (3, 5), (-5, 5)),
-        ("Mod<fmod = 1>(x, z)", (-2, 1), (3, 5), (-2, 2)),
-        ("Mod<fmod = 1>(x, z)", (0, 2), (3, 5), (0, 2)),
-        ("Mod<fmod = 1>(x, z)", (1, 2), (3, 5), (0, 2)),
-        ("Mod<fmod = 1>(x, z)", (-2, 0), (3, 5), (-2, 0)),
-        ("Mod<fmod = 1>(x, z)", (-2, -1), (-5, 3), (-2, 0)),
-        ("Mod<fmod = 1>(x, z)", (-1, 1), (3, 5), (-1, 1)),
-    ],
-)
-def test_a_remainder_has_the_sign_of_the_divisor_or_of_the_dividend(
-    node: str, x: Any, z: Any, expected: Any
-) -> None:
-    given = {"x": x, "z": z}
-    found = bounds_of(f"y = {node}", "int32[2] x, int32[2] z", given, made="int32[2] y")
-    assert found == near(expected)
 
 
 def test_a_remainder_of_a_small_float_keeps_its_sign_and_is_no_larger() -> None:
@@ -185,9 +109,6 @@ def test_a_remainder_of_a_small_float_keeps_its_sign_and_is_no_larger() -> None:
         ("Equal", (3, 4), (1, 2), 0),
         ("Equal", (1, 2), (2, 3), None),
         ("Equal", (2, 3), (1, 2), None),
-        ("Equal", (2, 2), (2, 3), None),
-        ("Equal", (2, 3), (2, 2), None),
-        ("Equal", (1, 3), (1, 3), None),
     ],
 )
 def test_comparisons_are_decided_by_the_ends(
@@ -210,7 +131,3 @@ def test_a_choice_is_that_of_its_condition(condition: Any, expected: Interval) -
     given = {"c": condition, "x": Interval(-2, 3, 1, 3), "z": Interval(-4, 9, 2, 9)}
     found = bounds_of("y = Where(c, x, z)", "bool[2] c, float[2] x, float[2] z", given)
     assert found == near(expected)
-
-
-def test_nothing_is_known_of_a_product_of_inputs_of_which_nothing_is_said() -> None:
-    assert tuple(bounds_of("y = Mul(x, z)", "float[2] x, float[2] z")) == NOTHING

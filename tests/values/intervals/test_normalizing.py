@@ -6,29 +6,11 @@ import math
 from typing import Any
 
 import pytest
-from interval_models import NOTHING, bounds_of, ends, known_of, model_of, named, near
+from interval_models import bounds_of, ends, known_of, model_of, named, near
 from rewrite_text import needs_opset
-
-from amp_rewrite.values.intervals.normalizing import count, lengths_from
 
 INF = math.inf
 ROOM = 1.001
-
-
-def test_the_number_of_what_is_normalised_together_is_infinite_where_it_is_not_known() -> None:
-    assert count([2, 3]) == 6
-    assert count([]) == 1
-    assert count([2, None]) == INF
-    assert count(None) == INF
-
-
-@pytest.mark.parametrize(
-    ("axis", "lengths"),
-    [(0, [2, 3, 4]), (1, [3, 4]), (2, [4]), (-1, [4]), (-3, [2, 3, 4]), (3, None), (-4, None)],
-)
-def test_the_lengths_from_an_axis_on(axis: int, lengths: list[int] | None) -> None:
-    assert lengths_from([2, 3, 4], axis) == lengths
-    assert lengths_from(None, axis) is None
 
 
 @pytest.mark.parametrize(
@@ -37,11 +19,9 @@ def test_the_lengths_from_an_axis_on(axis: int, lengths: list[int] | None) -> No
         ("LayerNormalization(x, s)", "2,3,4", "4", 4),
         ("LayerNormalization<axis = 1>(x, s)", "2,3,4", "3,4", 12),
         ("LayerNormalization<axis = -2>(x, s)", "2,3,4", "4", 12),
-        ("LayerNormalization<axis = 0>(x, s)", "2,3,4", "4", 24),
         ("LayerNormalization(x, s)", "2,3,N", "4", 4),
         ("LayerNormalization(x, s)", "2,3,4", "1", 4),
         ("LayerNormalization(x, s)", "2,3,4", "N", 4),
-        ("LayerNormalization(x, s)", "2,3,N", "2", 2),
         ("LayerNormalization(x, s)", "2,3,N", "1", INF),
         ("LayerNormalization<axis = 1>(x, s)", "2,N,4", "4", INF),
         ("SimplifiedLayerNormalization(x, s)", "2,3,4", "4", 4),
@@ -71,38 +51,12 @@ def test_a_normalised_number_is_no_larger_than_the_root_of_their_number(
     assert found[:2] == ends(-bound, bound)
 
 
-def test_a_bias_moves_what_is_normalised() -> None:
-    inputs = "float[2,4] x, float[4] s, float[4] b"
-    found = bounds_of("y = LayerNormalization(x, s, b)", inputs, {"s": 1, "b": (5, 6)})
-    assert found[:2] == ends(5 - 2 * ROOM, 6 + 2 * ROOM)
-    inputs = "float[2,2,4] x, float[2] s, float[2] b"
-    found = bounds_of("y = InstanceNormalization(x, s, b)", inputs, {"s": 1, "b": (5, 6)})
-    assert found[:2] == ends(5 - 2 * ROOM, 6 + 2 * ROOM)
-    found = bounds_of(
-        "y = GroupNormalization<num_groups = 2>(x, s, b)", inputs, {"s": 1, "b": (5, 6)}
-    )
-    assert found[:2] == ends(5 - 2 * ROOM, 6 + 2 * ROOM)
-
-
-def test_of_mean_and_deviation_only_the_sign_of_the_latter_is_known() -> None:
-    model = model_of("y, m, d = LayerNormalization(x, s)", "float[2,4] x, float[4] s")
-    found = known_of(model, {"s": 1})
-    assert named(found)[:2] == ends(-2 * ROOM, 2 * ROOM)
-    assert tuple(named(found, "m")) == NOTHING
-    assert named(found, "d")[:2] == (0, INF)
-
-
 @pytest.mark.parametrize(
     ("attributes", "given", "expected"),
     [
         ("epsilon = 0.0", {}, (12, 14)),
         ("epsilon = 12.0", {}, (11, 12)),
-        ("epsilon = 0.0", {"v": (4, 16)}, (11, 14)),
-        ("epsilon = 0.0", {"m": (-1, 0)}, (11, 14)),
-        ("epsilon = 0.0", {"s": (1, 2)}, (11, 14)),
-        ("epsilon = 0.0", {"b": (0, 10)}, (2, 14)),
         ("epsilon = 0.0", {"v": (0, 4)}, (-INF, INF)),
-        ("epsilon = 0.25", {"v": (0, 0)}, (18, 26)),
         ("epsilon = 0.0", {"v": (-1, 4)}, (-INF, INF)),
         ("epsilon = 0.0", {"x": (1, INF)}, (-INF, INF)),
         ("epsilon = 0.0, training_mode = 1", {}, (-INF, INF)),
@@ -118,26 +72,15 @@ def test_with_fixed_statistics_a_batch_is_scaled_and_moved(
     assert found[:2] == ends(*expected)
 
 
-def test_nothing_is_known_of_a_batch_whose_statistics_are_outputs() -> None:
-    body = "y, a, c, d, e = BatchNormalization(x, s, b, m, v)"
-    inputs = "float[1,1,2] x, float[1] s, float[1] b, float[1] m, float[1] v"
-    said = {"x": (1, 3), "s": 2, "b": 10, "m": -1, "v": 4}
-    assert tuple(bounds_of(body, inputs, said, opset=8)) == NOTHING
-
-
 @pytest.mark.parametrize(
     ("attributes", "expected"),
     [
         ("", (0, 6)),
         (", bias = 16.0", (0, 6 / 8)),
         (", bias = 4.0, beta = 0.5", (0, 3)),
-        (", bias = 0.25, beta = 0.5", (0, 12)),
-        (", bias = 4.0, beta = 0.0", (0, 6)),
         (", bias = 4.0, beta = 0.5, alpha = 0.0", (0, 3)),
         (", bias = 0.0", (-INF, INF)),
         (", bias = -1.0", (-INF, INF)),
-        (", beta = -0.5", (-INF, INF)),
-        (", alpha = -0.5", (-INF, INF)),
     ],
 )
 def test_neighbouring_channels_make_a_response_smaller(attributes: str, expected: Any) -> None:
@@ -152,8 +95,6 @@ def test_neighbouring_channels_make_a_response_smaller(attributes: str, expected
         ("<axes = [1]>", "2,3,4,5", 3),
         ("<axes = [-1, -4]>", "2,3,4,5", 10),
         ("<axes = [1]>", "2,N,4,5", INF),
-        ("<axes = [4]>", "2,3,4,5", INF),
-        ("<axes = [-5]>", "2,3,4,5", INF),
     ],
 )
 def test_a_spread_is_bounded_by_the_axes_of_the_mean(
@@ -162,11 +103,6 @@ def test_a_spread_is_bounded_by_the_axes_of_the_mean(
     found = bounds_of(f"y = MeanVarianceNormalization{attribute}(x)", f"float[{shape}] x")
     bound = math.sqrt(together) * ROOM
     assert found[:2] == ends(-bound, bound)
-
-
-def test_a_spread_of_what_has_no_shape_is_not_bounded() -> None:
-    body = "a = custom.F(x) b = Abs(a) y = MeanVarianceNormalization(b)"
-    assert tuple(bounds_of(body)) == NOTHING
 
 
 @pytest.mark.parametrize("operator", ["LSTM", "GRU", "RNN"])
@@ -187,7 +123,3 @@ def test_states_are_bounded_by_those_that_they_begin_with(operator: str) -> None
     names = ", ".join(number * ['"Relu"'])
     activations = f", activations = [{names}]"
     assert states(activations, "") == [(-INF, INF)] * len(outputs.split(", "))
-
-
-def test_a_norm_is_one() -> None:
-    assert bounds_of("y = LpNormalization(x)") == near((-1, 1))

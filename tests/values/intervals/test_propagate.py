@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Sequence
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
@@ -18,7 +17,6 @@ from interval_models import (
     LOOPED,
     NOTHING,
     bounds_of,
-    ends,
     known_of,
     loop,
     model_of,
@@ -33,12 +31,10 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.missing_shapes import missing_shapes
-from amp_rewrite.graph.streams import Stream
 from amp_rewrite.values.intervals import propagate
 from amp_rewrite.values.intervals.interval import Interval, between
 from amp_rewrite.values.intervals.moving import numbers
 from amp_rewrite.values.intervals.propagate import Intervals, intervals_of
-from amp_rewrite.values.weight_stats import MeasuredConstants
 
 SHARES = 6
 INF = math.inf
@@ -270,48 +266,6 @@ def known_early(
 SUMMED = "e = Tanh(x) m = ReduceSum(e) n = Neg(m) w = Tanh(x) y = LayerNormalization(w, g)"
 
 
-@pytest.mark.parametrize(("body", "most", "is_early"), [
-    (SUMMED, 5, True),
-    (SUMMED, 4, True),
-    (SUMMED, 6, False),
-    (f"{SUMMED} i = If(b) <then_branch = t () => (float[4,3] p) {{ p = Identity(x) }},"
-     " else_branch = f () => (float[4,3] q) { q = Identity(w) }>", 0, False),
-])  # fmt: skip
-def test_shapes_are_inferred_late_in_large_models_of_one_graph(
-    monkeypatch: pytest.MonkeyPatch, body: str, most: int, is_early: bool
-) -> None:
-    found, names, inferred = known_early(monkeypatch, body, most)
-    assert (inferred == []) is is_early
-    assert found[names["m"]].high == pytest.approx(12, rel=1e-4)
-    assert len(inferred) == 1
-
-
-@pytest.mark.parametrize("name", ["m", "n"])
-def test_what_a_shape_could_narrow_is_known_with_it(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    found, names, inferred = known_early(monkeypatch, SUMMED, 0)
-    before = {found.case(node) for node in range(5)}
-    assert found[names["e"]].high == found[names["w"]].high < 1.01
-    assert found[names["y"]].high < 4
-    assert inferred == []
-    assert found[names[name]].magnitude == pytest.approx(12, rel=1e-4)
-    assert inferred == [5]
-    assert found[names["m"]].magnitude == found[names["n"]].magnitude
-    assert before.isdisjoint(found.case(node) for node in range(5))
-    assert inferred == [5]
-
-
-def test_whether_a_value_may_reach_a_magnitude_is_told_with_shapes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found, names, inferred = known_early(monkeypatch, SUMMED, 0)
-    reached = found.may_reach(11.0)
-    assert inferred == [5]
-    assert [name for name, v in names.items() if reached[v]] == ["x", "b", "m", "n"]
-    assert not found.may_reach(13.0)[[names["m"], names["n"]]].any()
-
-
 def test_a_shape_that_is_asked_for_is_inferred(monkeypatch: pytest.MonkeyPatch) -> None:
     found, names, inferred = known_early(monkeypatch, SUMMED, 0)
     assert found.shape(names["x"]) == [4, 3]
@@ -320,51 +274,6 @@ def test_a_shape_that_is_asked_for_is_inferred(monkeypatch: pytest.MonkeyPatch) 
     assert inferred == [5]
     assert found.shape(names["e"]) == [4, 3]
     assert inferred == [5]
-
-
-def test_values_may_reach_what_nothing_known_keeps_them_below() -> None:
-    text = """g (float[2] x) => (float[2] y) <float[2] k = {1, -7}> {
-        a = Tanh(x) b = Mul(a, k) y = Add(b, x) }"""
-    found = intervals_of(build_type_graph(load(parse(text))))
-    names = found.flat.value_names
-    assert dict(zip(names, found.may_reach(7.5).tolist(), strict=True)) == {
-        "x": True, "k": False, "a": False, "b": False, "y": True
-    }  # fmt: skip
-    assert found.may_reach(7.0)[names.index("k")]
-    assert not found.may_reach(7.001)[names.index("k")]
-
-
-@pytest.mark.parametrize(
-    ("body", "shape"),
-    [
-        ("y = ConstantOfShape(s)", (2, 3)),
-        ("i = Identity(s) y = ConstantOfShape(i)", (2, 3)),
-        ("c = ConstantOfShape(s) y = Cast<to = 10>(c)", (2, 3)),
-        ("c = ConstantOfShape(s) i = Identity(c) y = Identity(i)", (2, 3)),
-        ("y = Constant<value = float[3] {1, 2, 3}>()", (3,)),
-        ("y = Identity(k)", (1, 2)),
-        ("y = Identity(u)", (None, 3)),
-        ("y = Identity(v)", None),
-        ("y = Abs(v)", None),
-        ("y = custom.Identity(k)", None),
-        ("y = custom.ConstantOfShape(s)", None),
-    ],
-)
-def test_shapes_are_recorded_or_computed(body: str, shape: tuple[int | None, ...] | None) -> None:
-    constants = "int64[2] s = {2, 3}, float[1,2] k = {1, 2}"
-    model = model_of(body, "float[N,3] u, float[] v", constants=constants, made="float[] y")
-    found = known_of(model)
-    lengths = found.shape(found.flat.value_names.index("y"))
-    assert lengths == shape if lengths is None or shape is None else tuple(lengths) == shape
-
-
-def test_constants_are_seen_behind_identities() -> None:
-    body = "i = Identity(k) j = Identity(i) c = custom.Identity(k) y = Identity(x)"
-    found = known_of(model_of(body, "float[2] x", constants="float[2] k = {1, 2}"))
-    arrays = {name: found.array(v) for v, name in enumerate(found.flat.value_names)}
-    held = {name for name, array in arrays.items() if array is not None}
-    assert held == {"k", "i", "j"}
-    assert all(np.asarray(arrays[name]).tolist() == [1, 2] for name in held)
 
 
 LONG = (1 << 18) + 1
@@ -386,21 +295,11 @@ def test_of_long_constants_the_largest_magnitude_is_known(
     assert named(found, "k") == expected
 
 
-def test_what_was_measured_is_not_measured_again() -> None:
-    array = np.linspace(-3, 2, LONG, dtype=np.float32)
-    graph = build_type_graph(load(model_of("y = Abs(x)", arrays={"k": array})))
-    value, measured = graph.flat.value_names.index("k"), MeasuredConstants()
-    elements = Stream(1, np.dtype(np.float32), np.ones(1, np.float32))
-    measured.stats(value, lambda: elements)
-    assert intervals_of(graph, measured)[value] == (-1, 1, 0, 1)
-
-
 @pytest.mark.parametrize(
     ("source", "target", "is_exact"),
     [
         ("float16", "FLOAT", True),
         ("bfloat16", "FLOAT", True),
-        ("float", "DOUBLE", True),
         ("double", "FLOAT", False),
         ("float", "BFLOAT16", False),
         ("float16", "BFLOAT16", False),
@@ -435,23 +334,6 @@ def test_arithmetic_in_floats_rounds(node: str, type_: str, is_exact: bool) -> N
         assert found.high / found.low == pytest.approx(1 + 2 * 2.0**-21, rel=1e-9)
 
 
-def test_values_of_which_the_same_is_known_may_have_other_shapes() -> None:
-    body = "a = Tanh(x) b = Tanh(z) c = ReduceSum<keepdims = 0>(a) y = ReduceSum<keepdims = 0>(b)"
-    shapes, inputs = "float[2] a, float[3] b", "float[2] x, float[3] z"
-    found = known_of(model_of(body, inputs, constants=shapes, made="float y"))
-    assert named(found, "a") == named(found, "b")
-    assert named(found, "c").high == pytest.approx(2, rel=1e-4)
-    assert named(found, "y").high == pytest.approx(3, rel=1e-4)
-
-
-def test_nodes_behind_those_without_a_rule_are_known() -> None:
-    body = """k = Constant<value = float[2] {1, 2}>() a, b = custom.F(k) c = Tanh(b)
-        y = Add(c, k)"""
-    found = known_of(model_of(body))
-    assert tuple(named(found, "a")) == tuple(named(found, "b")) == (-INF, INF, 0, 0)
-    assert named(found)[:2] == pytest.approx((0, 3), abs=1e-5)
-
-
 @pytest.mark.parametrize(
     ("nodes", "expected"),
     [
@@ -466,28 +348,6 @@ def test_a_state_keeps_its_interval_where_a_turn_stays_within_it(
 ) -> None:
     found = bounds_of(loop(nodes), LOOPED, {"x": Interval(-0.5, 0.75, 0, 0.75)}, value="s2")
     assert found == near((-INF, INF) if expected is None else expected)
-
-
-def test_a_state_that_leaves_half_of_all_numbers_may_be_any() -> None:
-    found = bounds_of(loop("s1 = Exp(s)"), LOOPED, {"x": (-INF, 0)}, value="s2")
-    assert tuple(found) == NOTHING
-
-
-def chain(length: int) -> str:
-    """Return a loop with a bounded state, and others that leave their interval one by one."""
-    states = [f"a{k}" for k in range(length)]
-    moves = " ".join(f"{one}1 = Identity({other})" for one, other in pairwise(states))
-    nodes = f"s1 = Tanh(s) {moves} {states[-1]}1 = Exp({states[-1]})"
-    return loop(nodes, ", ".join(("s", *states)))
-
-
-@pytest.mark.parametrize(("length", "is_kept"), [(1, True), (2, True), (3, False)])
-def test_a_state_is_kept_for_two_turns_in_which_others_leave_their_interval(
-    length: int, is_kept: bool
-) -> None:
-    found = known_of(model_of(chain(length), LOOPED), {"x": (-0.5, 0.75)})
-    assert tuple(named(found, "a02")) == NOTHING
-    assert named(found, "s2").is_bounded is is_kept
 
 
 def test_in_a_loop_inside_a_loop_a_state_may_begin_with_anything() -> None:
@@ -507,9 +367,3 @@ def test_turns_are_counted_up_to_their_limit(limit: object, high: float) -> None
     body = loop("s1 = Identity(s) u = Cast<to = 1>(i)", more="u")
     found = bounds_of(body, LOOPED, {} if limit is None else {"n": limit}, value="u2")
     assert found[:2] == pytest.approx((0, high - (limit is None)), rel=1e-5)
-
-
-def test_without_limit_the_number_of_turns_is_not_negative() -> None:
-    body = loop("s1 = Identity(s) u = Cast<to = 1>(i)", more="u")
-    found = bounds_of(body.replace("Loop(n, ,", "Loop(, c0,"), f"{LOOPED}, bool c0", value="u2")
-    assert found[:2] == ends(0, INF)

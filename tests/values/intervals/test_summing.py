@@ -6,9 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from interval_models import NOTHING, bounds_of, ends, known_of, model_of, named, near
-
-from amp_rewrite.values.intervals.interval import Interval
+from interval_models import bounds_of, near
 
 INF = math.inf
 MILLION = 1e6 * 4 * 2.0**-23
@@ -22,14 +20,11 @@ MILLION = 1e6 * 4 * 2.0**-23
         ("ReduceSum(x, none)", 21, 30),
         ("ReduceSum(x, first)", 21, 2),
         ("ReduceSum(x, last)", 21, 5),
-        ("ReduceSum(x, both)", 21, 10),
-        ("ReduceSum(x, front)", 21, 2),
         ("ReduceSum(x, beyond)", 21, None),
         ("ReduceSum(x, before)", 21, None),
         ("ReduceSum(x, a)", 21, None),
         ("ReduceSum<noop_with_empty_axes = 1>(x)", 21, 1),
         ("ReduceSum<noop_with_empty_axes = 1>(x, none)", 21, 1),
-        ("ReduceSum<noop_with_empty_axes = 1>(x, last)", 21, 5),
         ("ReduceSum(x)", 11, 30),
         ("ReduceSum<axes = [1]>(x)", 11, 3),
         ("ReduceSum<axes = [-1, 0]>(x)", 11, 10),
@@ -52,18 +47,6 @@ def test_a_sum_has_as_many_terms_as_its_axes_are_long(
     assert found[:2] == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("lengths", ["N,3", "N,M"])
-def test_a_sum_over_axes_of_unknown_length_has_unknown_many_terms(lengths: str) -> None:
-    found = bounds_of("y = ReduceSum(x)", f"float[{lengths}] x", {"x": (1, 2)})
-    assert found == near((0, INF))
-
-
-def test_a_sum_of_what_has_no_shape_has_unknown_many_terms() -> None:
-    body = "a = custom.F(x) b = Clip(a, l, h) y = ReduceSum(b, n)"
-    constants = "float l = {1}, float h = {2}, int64[1] n = {0}"
-    assert bounds_of(body, constants=constants) == near((0, INF))
-
-
 @pytest.mark.parametrize(
     ("x", "expected"),
     [
@@ -73,8 +56,6 @@ def test_a_sum_of_what_has_no_shape_has_unknown_many_terms() -> None:
         ((-2, 0), (-INF, 0)),
         ((-0.5, 2), (-INF, INF)),
         ((-2, 0.5), (-INF, INF)),
-        ((0.25, 0.5), (0, INF)),
-        ((-0.5, -0.25), (-INF, 0)),
     ],
 )
 def test_without_their_number_the_terms_have_a_sign_alone(x: Any, expected: Any) -> None:
@@ -92,8 +73,6 @@ def test_without_their_number_the_terms_have_a_sign_alone(x: Any, expected: Any)
         ("ReduceSumSquare", (1, 2), (3, 12)),
         ("ReduceLogSum", (1, 2), (math.log(3), math.log(6))),
         ("ReduceLogSum", (0, 2), (-INF, math.log(6))),
-        ("ReduceLogSum", (0.125, 0.25), (math.log(0.375), math.log(0.75))),
-        ("ReduceLogSum", (-0.25, 2), (-INF, math.log(6))),
         ("ReduceLogSumExp", (1, 2), (1, 2 + math.log(3))),
         ("ReduceMean", (1, 2), (1, 2)),
     ],
@@ -102,29 +81,6 @@ def test_reductions_of_three_elements(operator: str, x: Any, expected: Any) -> N
     body, constants = f"y = {operator}(x, n)", "int64[1] n = {1}"
     found = bounds_of(body, "float[2,3] x", {"x": x}, constants=constants)
     assert found[:2] == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.parametrize("operator", ["ReduceMax", "ReduceMin"])
-def test_an_extreme_is_one_of_the_elements(operator: str) -> None:
-    body, constants = f"y = {operator}(x, n)", "int64[1] n = {1}"
-    found = bounds_of(body, given={"x": Interval(-3, 2, 1, 3)}, constants=constants)
-    assert found == near(Interval(-3, 2, 1, 1))
-
-
-@pytest.mark.parametrize(
-    ("node", "shape", "high"),
-    [
-        ("ReduceLogSumExp(x, n)", "2,N", INF),
-        ("ReduceLogSumExp<noop_with_empty_axes = 1>(x)", "2,3", 2),
-        ("ReduceLogSumExp(x)", "0,3", INF),
-    ],
-)
-def test_a_logarithm_of_a_sum_exceeds_the_largest_by_that_of_their_number(
-    node: str, shape: str, high: float
-) -> None:
-    constants = "int64[1] n = {1}"
-    found = bounds_of(f"y = {node}", f"float[{shape}] x", {"x": (1, 2)}, constants=constants)
-    assert found[:2] == ends(-INF if shape[0] == "0" else 1, high)
 
 
 @pytest.mark.parametrize(
@@ -147,49 +103,11 @@ def test_a_mean_leaves_its_extremes_by_the_rounding_of_its_sum(
     assert found[:2] == pytest.approx((1 - error, 2 + 2 * error), rel=3e-6)
 
 
-@pytest.mark.parametrize(("attribute", "low"), [("", 1), (", count_include_pad = 1", 0)])
-def test_padding_counts_where_a_mean_says_so(attribute: str, low: float) -> None:
-    node = f"AveragePool<kernel_shape = [2, 2], pads = [1, 1, 1, 1]{attribute}>(x)"
-    found = bounds_of(f"y = {node}", "float[1,1,4,4] x", {"x": (1, 2)})
-    assert found[:2] == pytest.approx((low, 2), rel=1e-5, abs=1e-5)
-
-
-@pytest.mark.parametrize("node", ["MaxPool<kernel_shape = [2]>(x)", "GlobalMaxPool(x)"])
-def test_the_largest_of_some_is_one_of_them(node: str) -> None:
-    found = bounds_of(f"y = {node}", "float[1,1,4] x", {"x": Interval(-3, 2, 1, 3)})
-    assert found == near(Interval(-3, 2, 1, 1))
-
-
-@pytest.mark.parametrize("shape", ["1,0,4", "0,1,4", "1,1,0"])
-def test_the_largest_of_none_is_not_bounded(shape: str) -> None:
-    for node in ("GlobalMaxPool(x)", "ReduceMax(x, n)", "ReduceMin(x)"):
-        inputs = f"float[{shape}] x, int64[1] n"
-        assert tuple(bounds_of(f"y = {node}", inputs, {"x": 1})) == NOTHING
-
-
-def test_the_largest_of_what_has_no_shape_is_one_of_them() -> None:
-    body = "a = custom.F(x) b = Clip(a, l, h) y = ReduceMax(b, n)"
-    constants = "float l = {1}, float h = {2}, int64[1] n = {0}"
-    assert bounds_of(body, constants=constants)[:2] == ends(1, 2)
-
-
-def test_a_pool_counts_the_places_of_what_it_took() -> None:
-    model = model_of("y, p = MaxPool<kernel_shape = [2]>(x)", "float[1,1,4] x")
-    found = known_of(model, {"x": (-3, -2)})
-    assert named(found) == near((-3, -2))
-    assert named(found, "p").magnitude > 2.0**30
-
-
 @pytest.mark.parametrize(
     ("axis", "x", "expected"),
     [
         ("last", (1, 2), (0, 6)),
         ("first", (1, 2), (0, 4)),
-        ("back", (1, 2), (0, 6)),
-        ("front", (1, 2), (0, 4)),
-        ("last", (-1, 2), (-3, 6)),
-        ("last", (-2, -1), (-6, 0)),
-        ("single", (1, 2), (0, 6)),
         ("two", (1, 2), (0, INF)),
         ("beyond", (1, 2), (0, INF)),
         ("before", (1, 2), (0, INF)),
@@ -204,9 +122,3 @@ def test_sums_of_up_to_all_elements_along_an_axis(axis: str, x: Any, expected: A
     inputs = "float[2,3] x, int64 a"
     found = bounds_of(f"y = CumSum(x, {axis})", inputs, {"x": x}, constants=constants)
     assert found == pytest.approx((*expected, 0, 0), rel=1e-4)
-
-
-def test_sums_along_an_axis_of_what_has_no_shape_have_a_sign_alone() -> None:
-    body = "a = custom.F(x) b = Clip(a, l, h) y = CumSum(b, n)"
-    constants = "float l = {1}, float h = {2}, int64 n = {0}"
-    assert bounds_of(body, constants=constants) == near((0, INF))

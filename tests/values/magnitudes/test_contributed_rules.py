@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from magnitude_models import estimate_of, graph_of
 from onnx import numpy_helper
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.values.intervals.propagate import intervals_of
-from amp_rewrite.values.magnitudes.estimate import Estimate, WeightRows
+from amp_rewrite.values.magnitudes.estimate import Estimate
 from amp_rewrite.values.magnitudes.estimates import Estimates
 
 WEIGHTS = {
@@ -145,15 +144,3 @@ def test_an_einsum_is_estimated_like_the_product_that_it_is() -> None:
     found = estimates('a = Einsum<equation = "bij,bkj->bik">(x, z) t = Transpose(z) '
                       "b = MatMul(x, t)")  # fmt: skip
     assert found["a"] == pytest.approx(found["b"])
-
-
-@pytest.mark.parametrize("turned", [0, 1])
-def test_a_long_weight_that_may_be_turned_is_like_a_sample_of_it(turned: int) -> None:
-    """Its elements differ in the same way in each row, which a sample does not know."""
-    steps = np.array([0.5, -0.25, -0.25], np.float32)
-    body = f"y = com.microsoft.FusedMatMul<transB: int = {turned}>(x, k)"
-    weight = np.resize(steps, (1024, 300) if turned else (300, 1024))
-    graph = graph_of(body, "float[4,300] x", k=weight)
-    sampled = WeightRows.sampled(steps.astype(np.float64), 300.0)
-    expected = sampled.applied(Estimate(1.0, 3**-0.5))
-    assert estimate_of(graph, {"x": (0.0, 2.0)}) == pytest.approx(expected, rel=1e-3, abs=0.05)

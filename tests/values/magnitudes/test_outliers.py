@@ -215,49 +215,6 @@ def of_constant(array: np.ndarray) -> LargeChannels | None:
     return found[names["k"]]
 
 
-@pytest.mark.parametrize(
-    ("length", "found"), [(8, True), (7, False), (16384, True), (16385, False)]
-)
-def test_neither_few_nor_very_many_channels_have_outliers(length: int, found: bool) -> None:
-    row = np.ones(length)
-    row[3] = 500
-    assert (of_constant(row) is not None) is found
-
-
-@pytest.mark.parametrize(
-    ("number", "found"), [(65519, True), (65520, False), (-65520, False), (np.nan, False)]
-)
-def test_what_reaches_the_end_of_the_range_is_a_mask(number: float, found: bool) -> None:
-    row = np.ones(N)
-    row[3] = number
-    assert (of_constant(row) is not None) is found
-
-
-@pytest.mark.parametrize(
-    ("first", "share"), [(0, 16), (284, 16), (40, 16), (41, 15), (20, 0), (283, 15), (268, 0)]
-)
-def test_eight_runs_of_the_rows_of_a_long_constant_are_read(first: int, share: int) -> None:
-    """Of 300 rows of 512, those are 8 times 16, the first and the last among them."""
-    rows = np.ones((300, 512), np.float32)
-    rows[first : first + 16, 77] = 1000
-    found = of_constant(rows)
-    if not share:
-        assert found is None
-    else:
-        assert found is not None
-        assert found.channels[77].mean == pytest.approx((share * 1000 + 128 - share) / 128)
-
-
-def test_all_rows_of_a_shorter_constant_are_read() -> None:
-    for count in (1, 127, 128):
-        rows = np.ones((count, 512), np.float32)
-        rows[:, 77] = np.linspace(1000, 2000, count)
-        found = of_constant(rows)
-        assert found is not None
-        assert found.channels[77].peak == (2000 if count > 1 else 1000)
-        assert found.channels[77].mean == pytest.approx(rows[:, 77].mean())
-
-
 def test_a_constant_of_long_rows_is_read_in_some_of_them() -> None:
     rows = np.ones((20, 16384), np.float32)
     rows[:, 77] = np.arange(1000, 1020)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import onnx
 import pytest
 from group_models import FORMS, Form, members, model_around
 
@@ -10,7 +9,7 @@ from amp_rewrite.dtypes import BFLOAT16, FLOAT16, DType
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.values.patterns.find_groups import Group, find_groups
-from amp_rewrite.values.patterns.library import GELU, PATTERNS, SILU
+from amp_rewrite.values.patterns.library import PATTERNS
 
 
 def groups_of(
@@ -168,10 +167,6 @@ _OTHERS = {
         "m = ReduceMax<axes = [-1]>(h)\nd = Sub(h, m)\ne = Exp(d)\nt = ReduceSum(e, axes)\n"
         "o = Div(e, t)"
     ),
-    "RotaryEmbedding": (
-        "a = Slice(h, starts, ends, axes)\nb = Neg(a)\nc = Slice(h, starts, ends, axes)\n"
-        "d = Concat<axis = -1>(b, c)\ne = Mul(h, scale)\nf = Mul(d, bias)\no = Add(e, f)"
-    ),
 }
 
 
@@ -201,18 +196,11 @@ def test_attention_is_found_with_and_without_scale_and_mask(scale: str, mask: st
     assert len(group.nodes) == 3 + bool(scale) + bool(mask)
 
 
-def test_a_product_from_the_other_side_is_no_attention() -> None:
-    lines = ["t = Transpose(h)", "a = MatMul(h, t)", "p = Softmax(a)", "o = MatMul(x, p)"]
-    form = Form("\n".join(lines), _CONSTANTS, "")
-    assert "Attention" not in {group.name for group in groups_of(form, behind="y = Identity(o)")}
-
-
 @pytest.mark.parametrize(
     ("name", "tail"),
     [
         ("layer-normalization", ["t", "o"]),
         ("layer-normalization-one-over", ["t", "o"]),
-        ("rms-normalization", ["o"]),
         ("rms-normalization-one-over", ["o"]),
         ("gelu", []),
         ("silu", []),
@@ -235,23 +223,6 @@ def test_a_group_is_called_by_its_first_and_last_node() -> None:
     assert group._replace(nodes=group.nodes[1:]).words(graph.flat.node_names) == "SiLU in o"
 
 
-def test_every_place_is_a_group() -> None:
-    body = """a = Sigmoid(h)
-    b = Mul(h, a)
-    c = Sigmoid(b)
-    o = Mul(b, c)"""
-    first, second = groups_of(FORMS["silu"]._replace(body=body))
-    assert first.name == second.name == "SiLU"
-    assert first.nodes[-1] < second.nodes[0]
-
-
-def test_an_inner_value_that_is_an_output_keeps_nodes_from_being_a_group() -> None:
-    for output, found in (("a", 0), ("o", 1), ("h", 1)):
-        model = model_around(FORMS["silu"])
-        model.graph.output.append(onnx.helper.make_tensor_value_info(output, 1, None))
-        assert len(find_groups(build_type_graph(load(model)), PATTERNS)) == found
-
-
 @pytest.mark.parametrize(
     ("body", "count"),
     [
@@ -266,47 +237,3 @@ def test_an_inner_value_that_is_an_output_keeps_nodes_from_being_a_group() -> No
 )
 def test_a_group_is_of_operators_of_the_standard_in_float32(body: str, count: int) -> None:
     assert len(groups_of(FORMS["silu"]._replace(body=body))) == count
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "is_found"),
-    [
-        ("root = {1.41421354}", "root = {1.4142}", True),
-        ("root = {1.41421354}", "root = {1.4143}", True),
-        ("root = {1.41421354}", "root = {1.4144}", False),
-        ("root = {1.41421354}", "root = {1.4140}", False),
-        ("root = {1.41421354}", "root = {-1.41421354}", False),
-        ("float half = {0.5}", "float[1] half = {0.5}", True),
-        ("float half = {0.5}", "float[1,1,1] half = {0.5}", True),
-        ("float half = {0.5}", "float[4] half = {0.5, 0.5, 0.5, 0.5}", False),
-    ],
-)
-def test_a_number_is_as_exact_as_exporters_are(old: str, new: str, is_found: bool) -> None:
-    assert len(groups_of(changed("gelu", old, new))) == is_found
-
-
-@pytest.mark.parametrize(("number", "is_found"), [("1.4144", True), ("1.4149", False)])
-def test_a_number_near_one_may_round_to_another(number: str, is_found: bool) -> None:
-    form = changed("gelu", "root = {1.41421354}", f"root = {{{number}}}")
-    assert len(groups_of(form, low=FLOAT16)) == is_found
-
-
-def test_a_number_may_be_a_constant_node() -> None:
-    form = changed("gelu", "float half = {0.5}", "float other = {0.5}")
-    body = f"half = Constant<value = float {{0.5}}>()\n{form.body}"
-    (group,) = groups_of(form._replace(body=body))
-    assert group.name == "Gelu"
-
-
-def test_a_name_that_stands_for_one_value_stands_for_no_other() -> None:
-    body = "z = Abs(h)\na = Sigmoid(h)\no = Mul(z, a)"
-    assert groups_of(FORMS["silu"]._replace(body=body)) == []
-    body = FORMS["gelu"].body.replace("b = Mul(h, half)", "z = Abs(h)\nb = Mul(z, half)")
-    assert groups_of(FORMS["gelu"]._replace(body=body)) == []
-
-
-def test_a_pattern_that_is_not_asked_for_is_not_found() -> None:
-    graph = build_type_graph(load(model_around(FORMS["gelu"])))
-    assert find_groups(graph, [SILU]) == []
-    assert find_groups(graph, []) == []
-    assert [group.name for group in find_groups(graph, [SILU, *GELU])] == ["Gelu"]

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from group_models import FORMS, Form, model_around
 from interval_models import model_of
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.values.patterns import library
-from amp_rewrite.values.patterns.find_groups import find_groups
-from amp_rewrite.values.patterns.library import PATTERNS
 from amp_rewrite.values.patterns.plain_view import PlainView
 
 
@@ -61,32 +58,6 @@ def test_a_reduction_over_the_last_axis(
 
 
 @pytest.mark.parametrize(
-    ("name", "is_vector", "is_constant", "is_single"),
-    [
-        ("v", True, True, False),
-        ("one", True, True, True),
-        ("scalar", False, True, True),
-        ("m", False, True, False),
-        ("column", False, True, False),
-        ("x", False, False, False),
-        ("z", True, False, False),
-        ("u", True, False, False),
-    ],
-)
-def test_vectors_and_numbers(
-    name: str, is_vector: bool, is_constant: bool, is_single: bool
-) -> None:
-    constants = """float[3] v = {1, 2, 3}, float[1] one = {1}, float scalar = {1},
-        float[2,2] m = {1, 2, 3, 4}, float[1,2] column = {1, 2}"""
-    body = "y = Sum(v, one, scalar, m, column, x, z, u)"
-    view, _ = last_node(body, "float[2,2] x, float[3] z, float[] u", constants=constants)
-    value = view.type_graph.flat.value_names.index(name)
-    assert library.is_vector(view, value) is is_vector
-    assert library.is_constant_vector(view, value) is (is_vector and is_constant)
-    assert library.is_single(view, value) is is_single
-
-
-@pytest.mark.parametrize(
     ("body", "made", "stays"),
     [
         ("p = MatMul(x, w) y = Add(p, b)", "float[N,4] y", False),
@@ -104,54 +75,3 @@ def test_an_add_behind_a_product_of_matrices_is_part_of_it(
 ) -> None:
     view, node = last_node(body, "float[] x, float[] w, float[4] b", made=made)
     assert library.stays_an_add(view, node) is stays
-
-
-def names_of(form: Form, opset: int = 17) -> list[str]:
-    model = model_around(form, opset)
-    return [group.name for group in find_groups(build_type_graph(load(model)), PATTERNS)]
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new", "found"),
-    [
-        (
-            "rms-normalization",
-            "o = Mul(n, scale)",
-            "o = Mul(n, w)",
-            ["RMSNormalization without scale"],
-        ),
-        ("layer-normalization", "o = Add(t, bias)", "o = Add(t, w)", ["RMSNormalization"]),
-        ("gelu", "", "", ["Gelu"]),
-        ("gelu-halved-last", "", "", ["Gelu"]),
-        ("biased-gelu", "", "", ["BiasGelu"]),
-        ("biased-gelu-halved-last", "", "", ["BiasGelu"]),
-        ("biased-gelu", "Add(h, bias)", "Add(h, x)", ["Gelu"]),
-        ("biased-gelu", "Add(h, bias)", "Add(h, w)", ["Gelu"]),
-        ("biased-fast-gelu", "", "", ["BiasFastGelu"]),
-        ("biased-fast-gelu-power", "", "", ["BiasFastGelu by Pow"]),
-        ("fast-gelu", "", "", ["FastGelu"]),
-        ("fast-gelu-power", "", "", ["FastGelu by Pow"]),
-        ("quick-gelu", "", "", ["QuickGelu"]),
-    ],
-)
-def test_scales_and_biases_are_vectors(name: str, old: str, new: str, found: list[str]) -> None:
-    form = FORMS[name]
-    assert old in form.body
-    body = form.body.replace(old, new) if old else form.body
-    assert names_of(form._replace(body=body)) == found
-
-
-@pytest.mark.parametrize(
-    ("name", "length"),
-    [
-        ("layer-normalization", 2),
-        ("layer-normalization-one-over", 2),
-        ("rms-normalization", 1),
-        ("rms-normalization-one-over", 1),
-        ("gelu", 0),
-    ],
-)
-def test_scale_and_bias_are_the_tail_of_a_normalization(name: str, length: int) -> None:
-    (group,) = find_groups(build_type_graph(load(model_around(FORMS[name]))), PATTERNS)
-    assert len(group.tail) == length
-    assert group.tail == {*group.nodes[len(group.nodes) - length :]}

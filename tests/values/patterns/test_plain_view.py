@@ -30,34 +30,3 @@ def test_a_value_is_what_it_is_made_of() -> None:
     assert view.readers(c) == [Reader(flat.producer[z], 0)]
     assert view.leaves(c)
     assert not view.leaves(x)
-
-
-def view_of(text: str) -> PlainView:
-    return PlainView(build_type_graph(load(parse(text))))
-
-
-def test_one_value_has_many_names() -> None:
-    view = view_of("""g (float[2] x) => (float[2] e, float[2] y) {
-        a = Abs(x) b = Identity(a) c = Identity(b) d = Identity(a) e = Cast<to = 1>(c)
-        h = Exp(d) y = Add(c, h) }""")
-    flat = view.type_graph.flat
-    a, c, d, e, h, y = (next(flat.values_called(name)) for name in "acdehy")
-    assert {view.source(value) for value in (a, c, d, e)} == {a}
-    assert [flat.value_names[value] for value in view.names_of(a)] == ["a", "b", "d", "c", "e"]
-    assert view.names_of(h) == [h]
-    assert view.maker(e) == flat.producer[a]
-    assert set(view.readers(a)) == {Reader(flat.producer[h], 0), Reader(flat.producer[y], 0)}
-    assert view.readers(h) == [Reader(flat.producer[y], 1)]
-    assert view.leaves(a)
-    assert view.leaves(y)
-    assert not view.leaves(h)
-    dropped = {flat.value_names[flat.outputs_of(node)[0]] for node in view.dropped}
-    assert dropped == {"b", "c", "d", "e"}
-
-
-def test_where_nothing_is_dropped_every_value_is_itself() -> None:
-    for type_, to in (("float16", 10), ("bfloat16", 16), ("double", 11)):
-        text = f"g (float[2] x) => ({type_}[2] y) {{ a = Abs(x) y = Cast<to = {to}>(a) }}"
-        view = view_of(text)
-        assert view.dropped == frozenset()
-        assert [view.source(value) for value in range(3)] == [0, 1, 2]

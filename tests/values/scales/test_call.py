@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
 
 import onnx.parser
@@ -11,7 +10,7 @@ import pytest
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.infer import infer
 from amp_rewrite.rewriting.read_source import read_source
-from amp_rewrite.values.scales.call import Call, Product, ScaledAttribute, System
+from amp_rewrite.values.scales.call import Call, ScaledAttribute, System
 from amp_rewrite.values.scales.exponents import Exponents
 
 HEAD = '<ir_version: 9, opset_import: ["" : 18]>'
@@ -50,66 +49,6 @@ class Seen:
         return {frozenset(held) for held in sets.values() if len(held) > 1}
 
 
-def test_inputs_and_outputs_that_are_not_there_are_absent() -> None:
-    call = Seen("y = Clip(x, , two)").call
-    assert [call.input(k) for k in range(4)] == [*call.inputs, ABSENT]
-    assert call.input(1) == ABSENT
-    assert call.input(2) != ABSENT
-    assert [call.output(k) for k in range(3)] == [*call.outputs, ABSENT, ABSENT]
-    assert call.output(0) != ABSENT
-
-
-def test_an_attribute_has_a_default() -> None:
-    call = Seen("y = Elu<alpha = 0.5>(x)").call
-    assert call.attribute("alpha", 1.0) == pytest.approx(0.5)
-    assert call.attribute("beta", 2.0) == pytest.approx(2.0)
-    assert set(call.attributes) == {"alpha"}
-
-
-def test_an_attribute_that_a_function_hands_on_has_its_default() -> None:
-    text = f"""{HEAD.replace("]", ', "my" : 1]')} m (float[2] x) => (float[2] y)
-        {{ y = my.f<a = 0.5>(x) }} <domain: "my", opset_import: ["" : 18]> f <a> (p) => (q)
-        {{ q = Elu<alpha : float = @a>(p) }}"""
-    flat = read_source(onnx.parser.parse_model(text), inline_functions=False)
-    (function,) = flat.functions.values()
-    inside = function.graph
-    system = System(inside, [None] * inside.n_values, Exponents(4))
-    assert Call(system, 0, [0], [1]).attribute("alpha", 3.0) == pytest.approx(3.0)
-
-
-@pytest.mark.parametrize(
-    ("body", "index", "expected"),
-    [
-        ("y = Pow(x, two)", 1, 2.0),
-        ("y = Pow(x, few)", 1, -3.0),
-        ("y = Pow(two, x)", 0, 2.0),
-        ("y = Pow(x, whole)", 1, 5.0),
-        ("y = Pow(x, more)", 1, None),
-        ("y = Pow(x, z)", 1, None),
-        ("y = Pow(x, two)", 0, None),
-        ("y = Pow(x, two)", 2, None),
-        ("y = Clip(x, , two)", 1, None),
-        ("y = Clip(x, , two)", 2, 2.0),
-        ("c = Constant<value_float = 0.5>() y = Pow(x, c)", 1, 0.5),
-    ],
-)
-def test_an_input_is_a_number_if_it_is_a_constant_of_one_element(
-    body: str, index: int, expected: float | None
-) -> None:
-    assert Seen(body).call.number(index) == expected
-
-
-def test_elements_that_are_the_same_have_one_exponent() -> None:
-    seen = Seen("y = Sum(x, z, x)")
-    seen.call.same(ABSENT, seen.element("x"), ABSENT, seen.element("y"))
-    assert seen.sets() == {frozenset("xy")}
-    seen.call.same(*seen.call.inputs, *seen.call.outputs)
-    assert seen.sets() == {frozenset("xyz")}
-    seen.call.same()
-    seen.call.same(ABSENT)
-    assert seen.pinned() == set()
-
-
 def test_a_ratio_ties_two_elements_and_pins_one_that_is_alone() -> None:
     seen = Seen("y = Sqrt(x)")
     x, y = seen.element("x"), seen.element("y")
@@ -124,15 +63,6 @@ def test_a_ratio_ties_two_elements_and_pins_one_that_is_alone() -> None:
         assert seen.pinned() == {expected}
 
 
-def test_a_product_has_a_power_of_each_factor_and_1_if_nothing_is_said() -> None:
-    seen = Seen("y = Mul(x, z)")
-    x, y, z = map(seen.element, "xyz")
-    seen.call.product(y, x, z)
-    seen.call.product(y, x, z, powers=(1, -1))
-    assert seen.system.products == [Product(y, ((x, 1), (z, 1))), Product(y, ((x, 1), (z, -1)))]
-    assert seen.pinned() == set()
-
-
 @pytest.mark.parametrize("absent", [0, 1, 2])
 def test_of_a_product_that_is_incomplete_nothing_is_scaled(absent: int) -> None:
     seen = Seen("y = Mul(x, z)")
@@ -141,17 +71,6 @@ def test_of_a_product_that_is_incomplete_nothing_is_scaled(absent: int) -> None:
     seen.call.product(*elements)
     assert seen.system.products == []
     assert seen.pinned() == {*"yxz"} - {"yxz"[absent]}
-
-
-def test_what_is_pinned_says_which_node_reads_or_makes_it() -> None:
-    seen = Seen("h = Neg(x) [wave] y = Sin(h)")
-    seen.call.pin(ABSENT, seen.element("h"))
-    assert [*seen.system.exponents.pinned.values()] == ["wave (Sin) reads or makes it"]
-    assert seen.pinned() == {"h"}
-    seen.call.pin(ABSENT)
-    seen.call.pin()
-    seen.call.pin_all()
-    assert seen.pinned() == {"h", "y"}
 
 
 def test_an_attribute_is_scaled_with_an_element_that_is_there() -> None:
@@ -165,19 +84,3 @@ def test_an_attribute_is_scaled_with_an_element_that_is_there() -> None:
         ScaledAttribute(node, "alpha", 1.0, 0, 1),
         ScaledAttribute(node, "alpha", 0.5, 1, 2),
     ]
-
-
-def test_elements_are_the_values_and_the_places_that_have_an_exponent_of_their_own() -> None:
-    seen = Seen("y = Sum(x, two, z)")
-    system, flat = seen.system, seen.system.flat
-    n_values = flat.n_values
-    assert system.elements() == [*range(n_values)]
-    slots: Mapping[str, int] = {flat.value_names[v]: k for k, v in enumerate(flat.inputs)}
-    at = {name: n_values + slot for name, slot in slots.items()}
-    system.constants.update({at["two"], seen.element("two")})
-    system.links += [(seen.element("z"), at["z"]), (seen.element("x"), at["x"])]
-    assert system.elements() == [*range(n_values), at["x"], at["two"], at["z"]]
-    for name in ("x", "two", "z"):
-        assert system.value_of(at[name]) == seen.element(name)
-        assert system.value_of(seen.element(name)) == seen.element(name)
-    assert system.value_of(n_values - 1) == n_values - 1

@@ -13,13 +13,11 @@ from amp_rewrite.graph.infer import infer
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.values.scales.call import Product, System
 from amp_rewrite.values.scales.exponents import Exponents, Ratio
-from amp_rewrite.values.scales.solve import Room, Solution, is_solution, smallest_number, solve
+from amp_rewrite.values.scales.solve import Solution, is_solution, solve
 
 INF = math.inf
-HALF = Fraction(1, 2)
 GIVEN_UP = "it is a factor of a product of which another one is scaled"
 HELD = "it is multiplied with what is not scaled"
-NO_ROOM = "no exponent lets all of it fit"
 
 MODEL = """<ir_version: 9, opset_import: ["" : 18]> m (float x) => (float y)
     <float k = {1.0}, float l = {2.0}> {
@@ -76,105 +74,15 @@ class Ties:
 
 
 @pytest.mark.parametrize(
-    ("other", "ratio", "expected"),
-    [
-        (Room(), 1, Room(-1, 5)),
-        (Room(high=3), 1, Room(-1, 3)),
-        (Room(high=7), 1, Room(-1, 5)),
-        (Room(low=2), 1, Room(2, 5)),
-        (Room(low=-2), 1, Room(-1, 5)),
-        (Room(high=4), 2, Room(-1, 2)),
-        (Room(high=2), HALF, Room(-1, 4)),
-        (Room(high=-2), -1, Room(2, 5)),
-        (Room(0, 2), -2, Room(-1, 0)),
-    ],
-)
-def test_a_set_has_the_room_that_both_of_its_parts_have(
-    other: Room, ratio: Ratio, expected: Room
-) -> None:
-    assert Room(-1, 5).joined(other, ratio) == expected
-
-
-@pytest.mark.parametrize(
-    ("room", "is_needed", "sign"),
-    [
-        (Room(), False, 1),
-        (Room(0, 0), False, 1),
-        (Room(-1, 1), False, 1),
-        (Room(high=0), False, 1),
-        (Room(high=-0.5), True, -1),
-        (Room(low=0.5), True, 1),
-        (Room(-3, -2), True, -1),
-        (Room(3, -2), True, -1),
-    ],
-)
-def test_an_exponent_is_needed_where_zero_does_not_fit(
-    room: Room, is_needed: bool, sign: int
-) -> None:
-    assert (room.is_needed, room.sign) == (is_needed, sign)
-
-
-@pytest.mark.parametrize(
-    ("room", "ratios", "expected"),
-    [
-        (Room(high=-2), [1], -2),
-        (Room(high=-2.1), [1], -3),
-        (Room(high=-0.1), [], -1),
-        (Room(-3, -2.5), [1, -1, 2], -3),
-        (Room(-2.9, -2.5), [1], None),
-        (Room(high=-1), [HALF], -2),
-        (Room(high=-3), [1, HALF], -4),
-        (Room(-4, -3), [HALF], -4),
-        (Room(-3.9, -3), [HALF], None),
-        (Room(low=2), [1], 2),
-        (Room(low=2.1), [1], 3),
-        (Room(2.5, 3), [1], 3),
-        (Room(2.5, 2.9), [1], None),
-        (Room(low=3), [HALF, 1], 4),
-        (Room(3, 3.9), [HALF], None),
-        (Room(low=1), [HALF, Fraction(2, 3)], 6),
-    ],
-)
-def test_the_smallest_number_makes_every_ratio_whole(
-    room: Room, ratios: list[Ratio], expected: int | None
-) -> None:
-    assert smallest_number(room, ratios) == expected
-
-
-@pytest.mark.parametrize(
-    ("limit", "expected"), [(-2.0, {"a": -2}), (-2.5, {"a": -3}), (0.0, {}), (3.0, {})]
-)
-def test_one_element_has_the_largest_exponent_with_which_it_fits(
-    limit: float, expected: dict[str, int]
-) -> None:
-    assert Ties().solved(a=limit) == expected
-
-
-def test_a_solution_says_which_elements_are_scaled_together() -> None:
-    ties = Ties().tie("a", "b", 2).tie("c", "d", -1).tie("e", "f").pin("f")
-    found = ties.solution(b=-2.0, d=-3.0, f=-1.0)
-    sets = [sorted(elements) for elements in found.chosen.values()]
-    assert sorted(sets) == [[ties.number("a"), ties.number("b")], [*map(ties.number, "cd")]]
-    assert found.exponents == dict(zip(map(ties.number, "abcd"), (-4, -2, 3, -3), strict=True))
-    assert list(found.refused.values()) == ["pinned"]
-    assert found.derived == {}
-
-
-@pytest.mark.parametrize(
     ("ratio", "limits", "expected"),
     [
         (1, {"a": -2.0, "b": -3.0}, {"a": -3, "b": -3}),
         (1, {"a": -3.0, "b": -2.0}, {"a": -3, "b": -3}),
         (2, {"a": -3.0}, {"a": -4, "b": -2}),
         (2, {"b": -3.0}, {"a": -6, "b": -3}),
-        (2, {"a": -3.0, "b": -2.5}, {"a": -6, "b": -3}),
-        (HALF, {"a": -2.0}, {"a": -2, "b": -4}),
-        (HALF, {"b": -3.0}, {"a": -2, "b": -4}),
         (-1, {"a": -2.0}, {"a": -2, "b": 2}),
         (-1, {"b": -2.0, "a": 2.0}, {"a": 2, "b": -2}),
         (-1, {"b": -2.0, "a": 1.0}, {}),
-        (-2, {"a": -2.0, "b": 1.0}, {"a": -2, "b": 1}),
-        (Fraction(-1, 2), {"a": -2.0, "b": 4.0}, {"a": -2, "b": 4}),
     ],
 )
 def test_elements_of_one_set_fit_all_of_them(
@@ -184,28 +92,11 @@ def test_elements_of_one_set_fit_all_of_them(
     assert Ties().tie("b", "a", 1 / Fraction(ratio)).solved(**limits) == expected
 
 
-def test_what_does_not_fit_with_any_exponent_is_refused() -> None:
-    found = Ties().tie("a", "b", -1).solution(a=-2.0, b=-2.0)
-    assert (found.exponents, [*found.refused.values()]) == ({}, [NO_ROOM])
-
-
 @pytest.mark.parametrize(("roof", "fits"), [(4.0, True), (3.9, False)])
 @pytest.mark.parametrize(("one", "other"), ["ab", "ba"])
 def test_what_grows_has_a_roof(one: str, other: str, roof: float, fits: bool) -> None:
     found = Ties().tie("a", "b", -1).solved({other: roof}, **{one: -4.0})
     assert found == ({one: -4, other: 4} if fits else {})
-
-
-@pytest.mark.parametrize(("one", "other"), ["ab", "ba"])
-def test_roofs_are_asked_of_those_alone_that_would_grow(one: str, other: str) -> None:
-    ties, asked = Ties().tie("a", "b", -1).tie("c", "a").tie("d", "b").tie("e", "f"), list[str]()
-
-    def roof(value: int) -> float:
-        asked.append(ties.system.flat.value_names[value])
-        return 9.0
-
-    solve(ties.system, {ties.number(one): -1.0}, roof)
-    assert sorted(asked) == sorted({"a": "ac", "b": "bd"}[other])
 
 
 def test_what_has_a_limit_has_no_roof_and_a_constant_at_a_reader_none() -> None:
@@ -220,20 +111,6 @@ def test_what_has_a_limit_has_no_roof_and_a_constant_at_a_reader_none() -> None:
     assert found.exponents == {ties.number("a"): -4, read: 4}
 
 
-def test_a_place_where_a_value_is_read_has_the_roof_of_the_value() -> None:
-    ties = Ties()
-    flat, system = ties.system.flat, ties.system
-    read = flat.n_values + flat.inputs.index(ties.number("f"))
-    system.exponents.unite(read, ties.number("a"), -1)
-    system.links.append((ties.number("f"), read))
-    roofs = {ties.number("f"): 3.0}
-    found = solve(system, {ties.number("a"): -4.0}, lambda value: roofs.get(value, INF))
-    assert found.exponents == {}
-    roofs[ties.number("f")] = 4.0
-    found = solve(system, {ties.number("a"): -4.0}, lambda value: roofs.get(value, INF))
-    assert found.exponents == {ties.number("a"): -4, read: 4}
-
-
 @pytest.mark.parametrize(
     ("pinned", "limits", "expected"),
     [
@@ -242,7 +119,6 @@ def test_a_place_where_a_value_is_read_has_the_roof_of_the_value() -> None:
         ("", {"b": -2.0}, {"c": -2, "b": -2}),
         ("", {"a": -2.0, "b": -5.0}, {"c": -5, "b": -5}),
         ("", {"a": -5.0, "b": -2.0}, {"c": -5, "a": -5}),
-        ("", {"a": -2.0, "b": -2.0}, {"c": -2, "a": -2}),
         ("c", {"a": -2.0}, {"a": -2, "b": 2}),
         ("c", {"a": -2.0, "b": 1.0}, {}),
         ("a", {"b": -2.0}, {"c": -2, "b": -2}),
@@ -266,36 +142,6 @@ def test_what_is_given_up_or_multiplied_with_what_is_not_scaled_is_refused() -> 
     assert [*found.refused.values()] == [HELD]
 
 
-@pytest.mark.parametrize(
-    ("powers", "limits", "expected"),
-    [
-        ({"a": 2}, {"a": -2.0}, {"a": -2, "c": -4}),
-        ({"a": 2}, {"c": -3.0}, {"a": -2, "c": -4}),
-        ({"a": -1}, {"a": -2.0}, {"a": -2, "c": 2}),
-        ({"a": 1, "b": -1, "d": 1, "e": -1}, {"c": -2.0}, {"c": -2, "a": -2}),
-        ({"c": 1, "b": 1}, {"b": -2.0}, {}),
-        ({"c": 1, "b": 1}, {"c": -2.0}, {"c": -2}),
-        ({"a": 1, "b": 1, "d": 1}, {"d": -2.0}, {"c": -2, "d": -2}),
-        ({"a": 1, "b": -1}, {"c": -2.0, "b": -1.0}, {}),
-    ],
-)
-def test_products_of_powers(
-    powers: dict[str, int], limits: dict[str, float], expected: dict[str, int]
-) -> None:
-    assert Ties().product("c", **powers).solved(**limits) == expected
-
-
-@pytest.mark.parametrize("others", [{"a": 1, "b": 1, "d": -1}, {"a": 1, "d": -1, "b": 1}])
-def test_factors_that_are_tied_cancel_out(others: dict[str, int]) -> None:
-    ties = Ties().tie("a", "d").product("c", **others)
-    assert ties.solved(c=-2.0) == {"c": -2, "b": -2}
-
-
-def test_nothing_is_given_up_that_a_later_product_settles() -> None:
-    ties = Ties().pin("x").product("c", a=1, b=1).product("x", a=1)
-    assert ties.solved(c=-2.0) == {"c": -2, "b": -2}
-
-
 def test_products_are_settled_in_turn_as_long_as_one_of_them_can_be() -> None:
     ties = Ties().pin("x").product("c", a=1, b=1).product("a", d=1, e=1).product("x", e=1, f=-1)
     ties.product("d", e=1, y=1).product("x", f=1).pin("y")
@@ -314,8 +160,6 @@ def test_of_factors_that_would_grow_the_one_with_the_lower_roof_is_scaled() -> N
     [
         ({"a": 1, "k": 1}, "a", {"c": -2.0}, {"c": -2, "k": -2}),
         ({"k": 1, "a": 1}, "a", {"c": -2.0}, {"c": -2, "k": -2}),
-        ({"a": 1, "k": 1}, "c", {"a": -2.0}, {"a": -2, "k": 2}),
-        ({"a": 1, "k": -1}, "a", {"c": -2.0}, {"c": -2, "k": 2}),
         ({"a": 1, "k": 1}, "", {"c": -2.0}, {"c": -2, "k": -2}),
         ({"a": 1, "k": 1}, "", {"c": -2.0, "a": -3.0}, {"c": -2, "a": -3, "k": 1}),
         ({"a": 2, "k": 1}, "", {"c": -2.0, "a": -3.0}, {"c": -2, "a": -3, "k": 4}),
@@ -323,41 +167,12 @@ def test_of_factors_that_would_grow_the_one_with_the_lower_roof_is_scaled() -> N
         ({"k": 1, "l": 1}, "", {"c": -2.0}, {"c": -2, "l": -2}),
         ({"a": 1, "k": 2}, "a", {"c": -2.0}, {"c": -2, "k": -1}),
         ({"a": 1, "k": 1}, "a", {"k": -2.0}, {"c": -2, "k": -2}),
-        ({"a": 1, "n": 1}, "a", {"c": -2.0}, {"c": -2, "n": -2}),
     ],
 )
 def test_a_constant_takes_what_its_product_needs(
     powers: dict[str, int], pinned: str, limits: dict[str, float], exponents: dict[str, int]
 ) -> None:
     assert Ties().pin(*pinned).product("c", **powers).solved(**limits) == exponents
-
-
-def test_a_constant_that_follows_from_a_product_says_of_which() -> None:
-    ties = Ties().tie("k", "n", -1).product("c", a=1, n=1)
-    found = ties.solution(c=-2.0, a=-3.0)
-    assert found.derived == {ties.number("k"): ties.number("c"), ties.number("n"): ties.number("c")}
-    assert found.exponents[ties.number("n")] == 1
-    assert found.exponents[ties.number("k")] == -1
-    assert set(map(len, found.chosen.values())) == {1}
-
-
-def test_a_constant_with_a_root_serves_no_product_alone() -> None:
-    ties = Ties().tie("n", "k", HALF).pin("a").product("c", a=1, k=1)
-    found = ties.solution(c=-3.0)
-    assert found.derived == {}
-    assert found.exponents[ties.number("k")] == -4
-
-
-def test_a_constant_that_two_products_read_serves_none_alone() -> None:
-    ties = Ties().pin("a").product("c", a=1, k=1).product("d", a=1, k=1)
-    found = ties.solution(c=-3.0)
-    assert found.derived == {}
-    assert {e: found.exponents[ties.number(e)] for e in "cdk"} == {"c": -3, "d": -3, "k": -3}
-
-
-def test_what_is_not_made_of_constants_alone_takes_nothing() -> None:
-    ties = Ties().tie("k", "s").pin("a").product("c", a=1, k=1)
-    assert ties.solution(c=-3.0).derived == {}
 
 
 @pytest.mark.parametrize(
@@ -367,13 +182,9 @@ def test_what_is_not_made_of_constants_alone_takes_nothing() -> None:
         ({"a": -2, "b": -1}, True),
         ({"a": -2, "b": -2}, False),
         ({"a": -2}, False),
-        ({"b": -1}, False),
         ({"x": 1}, False),
-        ({"c": 3, "d": 2, "e": 1}, True),
         ({"c": 3, "d": 2, "e": -1}, False),
-        ({"c": 3, "d": 3}, True),
         ({"c": 3}, False),
-        ({"f": 5}, True),
     ],
 )
 def test_exponents_are_a_solution_if_they_meet_every_equation(

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from pass_marks import context_of, made, marks_of, model_of, vertices_of
 from rewrite_text import assert_rewrites
-
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.rewriting.paint.passes.drop_islands import ISOLATED, DropIslands
 
 
 def test_what_followed_an_operator_that_was_dropped_stays_float32() -> None:
@@ -37,68 +32,3 @@ def test_what_another_allow_operator_reaches_stays_low() -> None:
         }""",
         precision="bfloat16",
     )
-
-
-CHAIN = """g (float[4] x, int64 k) => (float[4] y) { a = Neg(x) b = Neg(a) c = Neg(b) d = Neg(c)
-    s = SequenceConstruct(d, d) t = SequenceAt(s, k) n = SequenceLength(s) y = Exp(t) }"""
-
-
-def left(low: str, seeds: str, reason: Reason = Reason.ALLOW_LIST) -> set[str]:
-    """Return what nodes make that leave the painting, of those that are low."""
-    context = context_of(model_of(CHAIN))
-    before = Painting.blank(context.type_graph).with_marks(
-        {
-            vertex: Mark(Color.ALLOW, reason if node in seeds else Reason.GIVEN, 0)
-            for node in low
-            for vertex in vertices_of(context, node)
-        }
-    )
-    after = DropIslands().run(context, before)
-    changes = after.changes(before)
-    assert {(m.color, m.reason, m.because) for m in changes.values()} <= {(Color.NONE, ISOLATED, 0)}
-    return {made(context.type_graph, vertex) for vertex in changes}
-
-
-@pytest.mark.parametrize(
-    ("low", "seeds", "expected"),
-    [
-        ("abcd", "a", ""),
-        ("abcd", "d", ""),
-        ("abcd", "b", ""),
-        ("abcd", "", "abcd"),
-        ("abd", "a", "d"),
-        ("abd", "d", "ab"),
-        ("abd", "ad", ""),
-        ("st", "s", ""),
-        ("st", "t", ""),
-        ("dst", "d", ""),
-        ("st", "", "st"),
-        ("bst", "b", "st"),
-        ("sn", "s", ""),
-        ("sn", "n", ""),
-        ("tn", "t", "n"),
-    ],
-)
-def test_a_region_stays_with_a_seed_anywhere_in_it(low: str, seeds: str, expected: str) -> None:
-    assert left(low, seeds) == {*expected}
-
-
-@pytest.mark.parametrize(
-    ("reason", "is_seed"),
-    [
-        (Reason.ALLOW_LIST, True),
-        (Reason.FORCED, True),
-        (Reason.FUSED, True),
-        (Reason.RETARGETED, False),
-    ],
-)
-def test_what_is_a_seed(reason: Reason, is_seed: bool) -> None:
-    assert left("ab", "a", reason) == (set() if is_seed else {"a", "b"})
-
-
-def test_a_seed_that_is_not_low_holds_nothing() -> None:
-    context = context_of(model_of(CHAIN))
-    (a,), (b,) = vertices_of(context, "a"), vertices_of(context, "b")
-    low, lost = Mark(Color.ALLOW, Reason.GIVEN), Mark(Color.NONE, Reason.ALLOW_LIST)
-    painting = Painting.blank(context.type_graph).with_marks({a: lost, b: low})
-    assert set(marks_of(DropIslands(), context, painting)) == {"b"}

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import assert_rewrites
-
-from amp_rewrite.dtypes import BFLOAT16, FLOAT16
-from amp_rewrite.rewriting.paint.node_rules import NodeRules
-from amp_rewrite.rewriting.paint.passes.fill_between import BETWEEN, FillBetween
 
 
 def test_clear_and_infer_operators_between_allow_ones_become_low() -> None:
@@ -90,60 +82,3 @@ def test_a_path_with_an_operator_without_a_kernel_connects_nothing() -> None:
         }""",
         target="cuda",
     )
-
-
-def filled(body: str, low: str, denied: str = "", **fields: Any) -> dict[str, str]:
-    """Return what nodes make that become low, and the node that each has it from.
-
-    `fields` are those of the context; `type` is the low type.
-    """
-    fields["low"] = fields.pop("type", FLOAT16)
-    text = f"g (float[4,4] x) => (float[N] y) {{ {body} }}"
-    context = context_of(model_of(text), **fields)
-    graph = context.type_graph
-    found = marks_of(FillBetween(), context, painting_of(context, low, denied))
-    assert {mark.reason for mark in found.values()} <= {BETWEEN}
-    nodes = {value: graph.nodes[int(mark.because or 0)] for value, mark in found.items()}
-    names = graph.flat.value_names
-    return {value: names[graph.flat.outputs_of(node)[0]] for value, node in nodes.items()}
-
-
-HEAD, TAIL = "a = MatMul(x, x)", "y = MatMul(e, x)"
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("e = Sigmoid(a)", {"e": "a"}),
-        ("b = Neg(a) e = Sigmoid(b)", {"b": "a", "e": "b"}),
-        ("b = Exp(x) e = Sigmoid(b)", {}),
-        ("b = Exp(x) e = Add(a, b)", {"e": "a"}),
-        ("b = Cos(a) e = Sigmoid(b)", {}),
-        ("b = Neg(a) c = Exp(b) e = Sigmoid(c)", {}),
-        ("b = Neg(a) c = Tanh(b) e = Sigmoid(a)", {"e": "a"}),
-    ],
-)
-def test_what_lies_on_a_path_becomes_low(body: str, expected: dict[str, str]) -> None:
-    assert filled(f"{HEAD} {body} {TAIL}", "ay") == expected
-
-
-def test_only_paths_between_low_products_count() -> None:
-    body = f"{HEAD} e = Sigmoid(a) {TAIL}"
-    assert filled(body, "a") == filled(body, "y") == {}
-    assert filled(body, "ay", denied="e") == {}
-    assert filled(body, "aey") == {}
-    behind = f"{HEAD} n = Neg(a) e = Sigmoid(n) {TAIL}"
-    assert filled(behind, "any") == {"e": "n"}
-    assert filled(behind, "ny") == {}  # n is no product
-
-
-def test_what_may_not_be_touched_is_on_no_path() -> None:
-    body = "[a] a = MatMul(x, x) [e] e = Sigmoid(a) [y] y = MatMul(e, x)"
-    for name in "aey":
-        assert filled(body, "ay", rules=NodeRules(preserve=frozenset({name}))) == {}
-    assert filled(body, "ay") == {"e": "a"}
-
-
-def test_what_the_type_forbids_is_on_no_path() -> None:
-    assert filled(f"{HEAD} e = Sigmoid(a) {TAIL}", "ay", type=BFLOAT16) == {"e": "a"}
-    assert filled(f"{HEAD} e = Celu(a) {TAIL}", "ay", type=BFLOAT16) == {}

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import pytest
-from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import assert_rewrites, step
-
-from amp_rewrite.rewriting.paint.node_rules import NodeRules
-from amp_rewrite.rewriting.paint.passes.follow_allow import FollowAllow
 
 
 def test_infer_operators_follow_an_allow_one_in_a_row() -> None:
@@ -153,61 +145,3 @@ def test_an_operator_follows_the_branches_of_an_if() -> None:
             y = Exp(s_fp32)
         }""",
     )
-
-
-GRAPH = "g (float[4,4] x, float[4,4] z, float16[4,4] l) => (float[N] y)"
-
-
-def followers(body: str, low: str = "a", denied: str = "b", **fields: Any) -> dict[str, str]:
-    """Return what nodes make that become low, and the node that they follow."""
-    context = context_of(model_of(f"{GRAPH} {{ {body} }}", yes=np.array(True)), **fields)
-    graph = context.type_graph
-    found = marks_of(FollowAllow(), context, painting_of(context, low, denied))
-    names = graph.flat.value_names
-    first = {value: graph.nodes[int(mark.because or 0)] for value, mark in found.items()}
-    return {value: names[graph.flat.outputs_of(node)[0]] for value, node in first.items()}
-
-
-HEAD = "a = MatMul(x, x) b = Exp(x)"
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("c = Sigmoid(a) y = Tanh(c)", {"c": "a", "y": "c"}),
-        ("c = Sigmoid(x) d = Tanh(a) y = Neg(d)", {"d": "a"}),
-        ("c = Add(a, x) y = Neg(c)", {"c": "a"}),
-        ("c = Add(x, a) y = Neg(c)", {"c": "a"}),
-        ("c = Add(a, b) y = Neg(c)", {}),
-        ("c = Add(b, a) d = Add(c, a) y = Neg(c)", {"d": "a"}),
-        ("c = Add(b, x) y = Neg(c)", {}),
-        ("c = Neg(a) y = Sigmoid(c)", {}),
-        ("c = Cos(a) y = Sigmoid(c)", {}),
-        ("i = Identity(a) j = Identity(i) c = Sigmoid(j) y = Neg(c)", {"c": "a"}),
-        ("i = Identity(b) j = Identity(i) c = Add(j, a) y = Neg(c)", {}),
-        ("i = Identity(x) c = Sigmoid(i) y = Neg(c)", {}),
-        ("i = Identity(a) j = Identity(i) c = Add(j, i) y = Neg(c)", {"c": "a"}),
-        (
-            "i = If(yes) <then_branch = t () => (float[4,4] p) { p = Identity(a) },"
-            " else_branch = e () => (float[4,4] q) { q = Neg(x) }> c = Sigmoid(i) y = Neg(c)",
-            {"c": "a"},
-        ),
-        (
-            "i = If(yes) <then_branch = t () => (float[4,4] p) { p = Identity(a) },"
-            " else_branch = e () => (float[4,4] q) { q = Identity(b) }> c = Sigmoid(i) y = Neg(c)",
-            {},
-        ),
-    ],
-)
-def test_who_follows_whom(body: str, expected: dict[str, str]) -> None:
-    assert followers(f"{HEAD} {body}") == expected
-
-
-def test_who_may_not_be_touched_neither_follows_nor_hands_on() -> None:
-    body = f"{HEAD} [same] i = Identity(a) [next] c = Sigmoid(i) y = Neg(c)"
-    assert followers(body) == {"c": "a"}
-    for name in ("same", "next"):
-        assert not followers(body, rules=NodeRules(preserve=frozenset({name})))
-    assert not followers(body, infer_after_allow=False)
-    assert not followers(body, denied="i")
-    assert not followers(body, denied="c")

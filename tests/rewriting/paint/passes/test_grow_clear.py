@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import assert_rewrites
 
-from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.paint.passes.grow_clear import GrowClear
 
 
@@ -49,41 +45,6 @@ def test_clear_operators_grow_through_clear_ones_and_stop_at_others() -> None:
         }""",
         infer_after_allow=False,
     )
-
-
-TEXT = """g (float[4,4] x) => (float[N] y) { [r] r = Neg(x) [s] s = Neg(r) [h] h = MatMul(s, s)
-    [a] a = Neg(h) [b] b = Neg(a) [c] c = Sigmoid(b) [d] y = Neg(c) }"""
-
-
-def grown(low: str = "h", denied: str = "", **fields: Any) -> set[str]:
-    """Return what nodes make that become low."""
-    context = context_of(model_of(TEXT), **fields)
-    if "variables" in fields:
-        names = context.type_graph.flat.value_names
-        read = frozenset(names.index(name) for name in fields["variables"])
-        context = context_of(model_of(TEXT), **{**fields, "variables": read})
-    return set(marks_of(GrowClear(), context, painting_of(context, low, denied)))
-
-
-@pytest.mark.parametrize(
-    ("low", "denied", "expected"),
-    [
-        ("h", "", "rsab"),
-        ("h", "a", "rs"),
-        ("h", "b", "rsa"),
-        ("h", "s", "ab"),
-        ("hs", "", "rab"),
-        ("c", "", "aby"),
-        ("", "", ""),
-    ],
-)
-def test_clear_neighbours_become_low(low: str, denied: str, expected: str) -> None:
-    assert grown(low, denied) == {*expected}
-
-
-def test_what_may_not_be_touched_neither_grows_nor_is_grown_into() -> None:
-    assert grown(rules=NodeRules(preserve=frozenset({"a"}))) == {*"rs"}
-    assert grown(rules=NodeRules(preserve=frozenset({"h"}))) == set()
 
 
 def test_a_plain_read_of_a_variable_is_left_alone() -> None:

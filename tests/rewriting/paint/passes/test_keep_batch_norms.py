@@ -119,40 +119,12 @@ def marked(
     return {value: (mark.detail, mark.because is not None) for value, mark in found.items()}
 
 
-@pytest.mark.parametrize(
-    ("low", "is_kept"),
-    [
-        ("a/T y/T", True),
-        ("a/T y/T y/T1", True),
-        ("a/T y/T y/T1 y/T2", False),
-        ("a/T", False),
-        ("y/T", False),
-        ("a/T y/T1 y/T2", False),
-    ],
-)
-def test_it_is_kept_where_its_statistics_are_float32_behind_a_low_product(
-    low: str, is_kept: bool
-) -> None:
-    assert marked(NORM, low) == ({"y": ("product", True)} if is_kept else {})
-
-
-def test_targets_that_fuse_otherwise_keep_nothing() -> None:
-    assert marked(NORM, "a/T y/T", target=None) == {}
-    assert marked(NORM, "a/T y/T", target="openvino") == {}
-
-
 def test_a_product_that_came_in_the_low_type_is_low() -> None:
     body = """v = Cast<to = 10>(w) [product] h = MatMul(l, v) a = Cast<to = 1>(h)
         y = BatchNormalization(a, b, b, b, b)"""
     assert marked(body, "y/T") == {"y": ("product", False)}
     wide = body.replace("to = 10", "to = 11").replace("MatMul(l, v)", "MatMul(d, v)")
     assert marked(f"d = Cast<to = 11>(l) {wide}", "y/T") == {}
-
-
-def test_a_normalization_that_is_left_alone_does_not_hide_the_next_one() -> None:
-    body = """[one] a = MatMul(x, w) c = BatchNormalization(a, b, b, b, b)
-        [two] d = MatMul(c, w) y = BatchNormalization(d, b, b, b, b)"""
-    assert marked(body, "a/T d/T y/T") == {"y": ("two", True)}
 
 
 @pytest.mark.parametrize(

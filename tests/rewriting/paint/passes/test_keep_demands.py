@@ -121,28 +121,6 @@ def test_a_local_function_may_make_the_positions_and_read_the_angles(inlined: bo
         assert error(result, source, feeds(start)) <= LOW["float16"].rtol, start
 
 
-@pytest.mark.parametrize("starts", ["as_float", "cosine"])
-def test_one_function_is_enough_to_begin_or_to_demand(starts: str) -> None:
-    """A float input that a function's cosine reads, and an integer that one makes a float."""
-    begun = "local.begin(n)" if starts == "as_float" else "Identity(n)"
-    ended = "local.cosine(a)" if starts == "cosine" else "Tanh(a)"
-    input_ = "float[2,1] n" if starts == "cosine" else "int64[2,1] n"
-    source = onnx.parser.parse_model(
-        f"""<ir_version: 10, opset_import: ["" : 22, "local" : 1]>
-        g ({input_}) => (float[2,16] y)
-        <{constant("float[1,16] row", np.exp(-np.arange(16) / 2))}, {weight("w")}>
-        {{ f = {begun} [angles] a = MatMul(f, row) c = {ended} [last] y = MatMul(c, w) }}
-        <domain: "local", opset_import: ["" : 22]> begin (n) => (f) {{ f = Cast<to = 1>(n) }}
-        <domain: "local", opset_import: ["" : 22]> cosine (a) => (c) {{ b = Neg(a) c = Cos(b) }}"""
-    )
-    result = amp.rewrite(source, target="schema")
-    assert "angles" in kept(result)
-    assert "last" in low(result)
-    for start in STARTS:
-        given = np.array([[start], [start + 1]], np.float32 if starts == "cosine" else np.int64)
-        assert error(result, source, {"n": given}) <= LOW["float16"].rtol
-
-
 def test_small_whole_numbers_next_to_data_are_data() -> None:
     """Masks of shifted windows: numbers of regions, compared, and -100 where they differ."""
     result = rewritten(
@@ -249,29 +227,6 @@ def test_the_buckets_of_relative_positions_are_those_of_float32() -> None:
     assert "jump of" in str(found["log"])
     for start in (*STARTS, 63, 127, 255):
         assert error(result, source, {"positions": feeds(start)["positions"]}) <= 2e-3
-
-
-@pytest.mark.parametrize("precision", LOW)
-def test_places_between_pixels_keep_float32(precision: str) -> None:
-    source = model(
-        f"""g (float[1,4,1,t] image, int64 n) => (float[1,4,1,u] y)
-        <int64 zero = {{0}}, int64 one = {{1}}, float half = {{0.5}}, float two = {{2}},
-         float unit = {{1}}, int64[4] to = {{1, 1, -1, 1}},
-         {constant("float[4,4,1,1] w", np.random.default_rng(0).standard_normal(16) / 2)}>
-        {{ h = Conv(image, w) r = Range(zero, n, one) f = Cast<to = 1>(r) s = Add(f, half)
-           c = Cast<to = 1>(n) q = Div(s, c) m = Mul(q, two) [x] x = Sub(m, unit)
-           v = Reshape(x, to) z = Mul(v, zerof) [grid] g = Concat<axis = 3>(v, z)
-           [sample] k = GridSample(h, g) [last] y = Conv(k, w) }}""".replace(
-            "float unit", "float zerof = {0}, float unit"
-        )
-    )
-    result = rewritten(source, precision=precision)
-    assert {"x", "grid"} <= kept(result)
-    given = {
-        "image": np.random.default_rng(1).standard_normal((1, 4, 1, 4000)).astype(np.float32),
-        "n": np.array(4000),
-    }
-    assert error(result, source, given) <= LOW[precision].rtol
 
 
 UNCHANGED = {
@@ -404,32 +359,6 @@ def test_a_network_of_sines_keeps_its_first_layer_alone(precision: str) -> None:
     assert error(result, source, {"x": places}) <= 2 * LOW[precision].rtol
 
 
-@pytest.mark.parametrize("precision", LOW)
-def test_a_network_of_snakes_stays_low(precision: str) -> None:
-    """Snake, x + sin(a x)^2 / a, of what a convolution computed: no convolution is kept."""
-    rng = np.random.default_rng(0)
-    weights = [
-        constant(f"float[8,8,3] w{i}", rng.standard_normal((8, 8, 3)) / 24**0.5) for i in range(4)
-    ]
-    blocks = " ".join(
-        f"[conv{i}] h{i} = Conv<pads = [1, 1]>({f'o{i - 1}' if i else 'x'}, w{i})"
-        f" a{i} = Mul(h{i}, alpha) s{i} = Sin(a{i}) p{i} = Mul(s{i}, s{i})"
-        f" d{i} = Div(p{i}, alpha) r{i} = Add(h{i}, d{i})"
-        f" o{i} = Add(r{i}, {f'o{i - 1}' if i else 'h0'})"
-        for i in range(4)
-    )
-    alpha = constant("float[1,8,1] alpha", rng.uniform(0.5, 2, 8))
-    source = model(
-        f"""g (float[1,8,64] x) => (float[1,8,64] y) <{", ".join(weights)}, {alpha}>
-        {{ {blocks} y = Identity(o3) }}"""
-    )
-    result = rewritten(source, precision=precision)
-    assert not kept(result)
-    assert {f"conv{i}" for i in range(4)} <= low(result)
-    given = {"x": rng.standard_normal((1, 8, 64)).astype(np.float32)}
-    assert error(result, source, given) <= 2 * LOW[precision].rtol
-
-
 @pytest.mark.parametrize("second", ["Floor", "Ceil", "Round"])
 def test_of_two_who_demand_one_value_both_stay(second: str) -> None:
     source = model(
@@ -501,21 +430,6 @@ def details(body: str, given: bool = False, **options: Any) -> dict[str, str]:
     return {value: str(mark.detail) for value, mark in found.items()}
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("a = Mul(x, two) [f] y = Floor(a)", {"a": "jump of f", "y": "jump of f"}),
-        ("a = Mul(x, two) b = Neg(a) [f] y = Floor(b)", dict.fromkeys("aby", "jump of f")),
-        ("a = Mul(x, two) [f] y = Cos(a)", {"a": "angle of f"}),
-        ("[f] y = Floor(x)", {}),
-        ("y = GridSample(m, grid)", {}),
-        ("h = MatMul(x, w) a = Mul(h, two) [f] y = Floor(a)", {}),
-    ],
-)
-def test_who_demands_is_kept_with_what_it_reads(body: str, expected: dict[str, str]) -> None:
-    assert details(body) == expected
-
-
 def test_everyone_who_demands_is_kept_where_all_was_low() -> None:
     assert details("b = Mul(x, two) [f] y = Cos(b)", True) == dict.fromkeys("by", "angle of f")
 
@@ -530,43 +444,6 @@ def test_small_angles_are_harmless(largest: float, function: str, is_kept: bool)
 
 
 @pytest.mark.parametrize(
-    ("largest", "factor", "is_kept"),
-    [
-        (2048.0, "Identity(c)", False),
-        (2049.0, "Identity(c)", True),
-        (26.0, "Mul(c, part)", False),  # 7.8
-        (27.0, "Mul(c, part)", True),  # 8.1
-        (1020.0, "Mul(c, two)", False),
-        (1025.0, "Mul(c, two)", True),
-    ],
-)
-def test_small_and_whole_counts_are_harmless(largest: float, factor: str, is_kept: bool) -> None:
-    found = details(f"c = Cast<to = 1>(n) k = {factor} y = Add(k, x)", ranges={"n": (0.0, largest)})
-    assert ("k" in found) is is_kept
-
-
-def test_training_variables_are_no_places() -> None:
-    graph = context_of(model_of(f"{GRAPH} {{ y = Floor(x) }}", **NUMBERS)).type_graph
-    variables = frozenset({graph.flat.value_names.index("x")})
-    assert not details("a = Mul(x, two) y = Floor(a)", variables=variables)
-
-
-@pytest.mark.parametrize(
-    ("places", "is_kept"),
-    [
-        ([0.1, 0.2, 0.3, 0.4], True),
-        ([0.0, 1, 2, 3], False),
-        ([2045.0, 2046, 2047, 2048], False),
-        ([2046.0, 2047, 2048, 2049], True),
-        ([0.3, 0.1, 0.7, 0.2], False),
-    ],
-)
-def test_places_that_would_move_are_compared_in_float32(places: list[float], is_kept: bool) -> None:
-    body = "h = MatMul(x, w) [compare] y0 = Less(h, p) y = Cast<to = 1>(y0)"
-    assert details(body, p=np.array(places)) == ({"y0": "jump of compare"} if is_kept else {})
-
-
-@pytest.mark.parametrize(
     ("body", "expected"),
     [
         ("h = MatMul(x, w) e = Exp(h) a = Mul(e, p) [f] y = Sin(a)", "he"),
@@ -577,21 +454,6 @@ def test_places_that_would_move_are_compared_in_float32(places: list[float], is_
 def test_what_makes_a_frequency_is_kept(body: str, expected: str) -> None:
     found = {v for v, detail in details(body).items() if detail == "frequency of f"}
     assert found == {*expected}
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("h = MatMul(x, w) k = Add(p, h) [f] y = Sub(k, p)", "ky"),
-        ("h = MatMul(x, w) k = Add(p, h) [f] y = Sub(p, k)", "ky"),
-        ("h = MatMul(x, w) k = Add(p, h) [f] y = Add(p, k)", ""),
-        ("h = MatMul(x, w) k = Add(two, h) [f] y = Sub(k, two)", ""),
-        ("h = MatMul(x, w) [f] y = Sub(h, p)", ""),
-        ("h = MatMul(x, w) [f] y = Sub(h, d)", ""),
-    ],
-)
-def test_how_far_places_were_moved_is_a_small_difference(body: str, expected: str) -> None:
-    assert details(body) == dict.fromkeys(expected, "place of f")
 
 
 def test_a_run_of_places_has_four_elements() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pass_marks import context_of, marks_of, model_of, painting_of, vertices_of
+from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import rewritten
 
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
@@ -64,17 +64,6 @@ def test_a_node_that_the_user_allows_stays_low() -> None:
     assert "product" not in kept(body, eps, allow_nodes=["product"])
 
 
-@pytest.mark.parametrize(("weight", "reason"), [("0.9", "likely-overflow"), ("0.4", "allow-list")])
-def test_a_transform_that_loud_sound_takes_out_of_range_is_kept(weight: str, reason: str) -> None:
-    numbers = ", ".join([weight] * 16)
-    nodes = rewritten(
-        f"""g (float[4,4] x) => (float[4,4] y)
-        <float[4,4] w = {{{numbers}}}, float eps = {{1e-3}}> {{
-        [transform] h = MatMul(x, w) s = Mul(h, h) c = Max(s, eps) l = Log(c) y = MatMul(l, w) }}"""
-    ).report.nodes
-    assert {n.variables["T"].reason for n in nodes if n.name == "transform"} == {reason}
-
-
 EDGE = FLOAT16.smallest_subnormal / 2 / FLOAT16.rtol
 """Numbers below are rounded by more than the tolerance of float16."""
 
@@ -107,46 +96,6 @@ def made(body: str, eps: float = 1e-10, /, **changes: Any) -> set[str]:
     return set(details(body, eps, **changes))
 
 
-def test_a_logarithm_that_nothing_guards_demands_nothing() -> None:
-    assert not made("h = MatMul(x, w) y = Log(h)")
-    assert not made("y = Log(x)")
-
-
-def test_only_what_was_low_is_marked_and_the_logarithm_is_named() -> None:
-    text = f"{GRAPH} {{ p = Add(x, z) c = Clip(p, eps) [log] y = Log(c) }}"
-    context = context_of(model_of(text, eps=1e-10))
-    found = marks_of(KeepLogarithms(), context, painting_of(context, ["c", "y"]))
-    (origin,) = vertices_of(context, "y")
-    assert {value: mark.because for value, mark in found.items()} == {"c": origin, "y": None}
-    detail = "logarithm log: numbers down to 1e-10 count, float16 keeps too little of them"
-    assert {mark.detail for mark in found.values()} == {detail}
-
-
-def test_of_two_logarithms_the_first_is_named_for_what_both_read() -> None:
-    found = details("c = Clip(x, eps) [first] a = Log(c) [second] b = Log(c) y = Add(a, b)")
-    assert {value: detail.split(":")[0] for value, detail in found.items()} == {
-        "c": "logarithm first",
-        "a": "logarithm first",
-        "b": "logarithm second",
-    }
-
-
-def test_a_logarithm_in_double_demands_nothing() -> None:
-    body = (
-        "d = Cast<to = 11>(x) k = Exp(d) l = Log(k) s = Cast<to = 1>(l) c = Clip(s, eps) y = Log(c)"
-    )
-    assert made(body) == {"s", "c", "y"}
-
-
-@pytest.mark.parametrize(("eps", "is_kept"), [(EDGE * 0.999, True), (EDGE * 1.001, False)])
-def test_numbers_count_from_where_rounding_takes_more_than_the_tolerance(
-    eps: float, is_kept: bool
-) -> None:
-    assert made("p = Add(x, z) c = Clip(p, eps) y = Log(c)", eps) == (
-        {"p", "c", "y"} if is_kept else set()
-    )
-
-
 # Each makes p of h; of how small a guard h itself is too small for float16.
 SIZES = {
     "Mul(h, h)": EDGE**2,
@@ -156,7 +105,6 @@ SIZES = {
     "Pow(h, three)": EDGE**3,
     "Pow(h, half)": EDGE**0.5,
     "Pow(h, one)": EDGE,
-    "Pow(h, minus)": EDGE,
     "Pow(h, e)": EDGE,
     "Identity(h)": EDGE,
     "Abs(h)": EDGE,
@@ -174,42 +122,6 @@ def test_squares_and_roots_change_the_size_that_counts(function: str) -> None:
     assert "h" not in made(body, largest * 1.01)
 
 
-@pytest.mark.parametrize(
-    ("function", "passes"),
-    [
-        ("Add(h, z)", True),
-        ("Sub(h, z)", True),
-        ("Div(z, h)", True),
-        ("Max(h, z)", True),
-        ("Min(h, z)", True),
-        ("Mean(h, z)", True),
-        ("Reciprocal(h)", True),
-        ("Relu(h)", True),
-        ("Neg(h)", True),
-        ("ReduceMean(h)", True),
-        ("MatMul(h, w)", True),
-        ("Sigmoid(h)", False),
-        ("Exp(h)", False),
-        ("Tanh(h)", False),
-        ("Softmax(h)", False),
-    ],
-)
-def test_arithmetic_is_passed_and_functions_are_the_last(function: str, passes: bool) -> None:
-    found = made(f"h = MatMul(x, w) p = {function} c = Clip(p, eps) y = Log(c)")
-    assert found == {"p", "c", "y"} | ({"h"} if passes else set())
-
-
-def test_what_is_large_enough_on_one_side_does_not_hide_the_other() -> None:
-    body = "h = MatMul(x, w) k = MatMul(z, w) s = Mul(k, k) p = {} c = Clip(p, eps) y = Log(c)"
-    for added in ("Add(h, s)", "Add(s, h)"):
-        assert made(body.format(added)) == {*"hspcy"}
-
-
-def test_what_makes_a_constant_is_not_looked_at() -> None:
-    body = "k = Constant<value_float = 2.0>() p = Mul(x, k) c = Clip(p, eps) y = Log(c)"
-    assert made(body) == {"p", "c", "y"}
-
-
 # What is never zero.
 
 
@@ -218,8 +130,6 @@ def test_what_makes_a_constant_is_not_looked_at() -> None:
     [
         ("p = Softmax(x) y = Log(p)", "py"),
         ("p = Exp(x) y = Log(p)", "py"),
-        ("p = Sigmoid(x) y = Log(p)", "py"),
-        ("p = Softplus(x) y = Log(p)", "py"),
         ("p = Softmax(x) t = Transpose(p) u = Identity(t) y = Log(u)", "ptuy"),
         ("p = Softmax(x) t = Reshape(p, flat) y = Log(t)", "pty"),
         ("p = Tanh(x) y = Log(p)", ""),
@@ -269,12 +179,6 @@ def test_a_difference_is_kept_in_bfloat16_from_larger_guards_on() -> None:
     assert not made(body, 2.0**-8 * 1.01, low=BFLOAT16)
 
 
-def test_a_difference_of_small_numbers_is_said_to_vanish() -> None:
-    found = details("h = MatMul(x, w) p = Sigmoid(h) d = Sub(one, p) c = Clip(d, eps) y = Log(c)")
-    assert set(found) == {"p", "d", "c", "y"}
-    assert all("numbers down to 1e-10 count" in why for why in found.values())
-
-
 # Transforms of loud sound.
 
 LOUD, QUIET = np.full((4, 4), 0.9), np.full((4, 4), 0.4)
@@ -283,14 +187,10 @@ SIGNALS = {
     "an input": ("h = MatMul(x, w)", LOUD, "h"),
     "a quiet one": ("h = MatMul(x, w)", QUIET, ""),
     "of either sign": ("h = MatMul(x, w)", LOUD * np.array([1, -1, 1, -1]), "h"),
-    "the weights first": ("h = MatMul(w, x)", LOUD, "h"),
     "amplified": ("k = Mul(x, two) h = MatMul(k, w)", QUIET, "h"),
     "amplified, turned round": ("k = Mul(two, x) h = MatMul(k, w)", QUIET, "h"),
-    "divided by a half": ("k = Div(x, half) h = MatMul(k, w)", QUIET, "h"),
     "halved": ("k = Mul(x, half) h = MatMul(k, w)", LOUD, ""),
     "divided by two": ("k = Div(x, two) h = MatMul(k, w)", LOUD, ""),
-    "divided by zero": ("k = Div(x, nil) h = MatMul(k, w)", LOUD, ""),
-    "amplified twice": ("j = Mul(x, two) k = Mul(j, two) h = MatMul(k, w)", QUIET / 2, "h"),
     "moved": ("k = Transpose(x) h = MatMul(k, w)", LOUD, "h"),
     "moved and halved": ("j = Transpose(x) k = Mul(j, half) h = MatMul(k, w)", LOUD, ""),
     "cast": ("j = Cast<to = 11>(x) k = Cast<to = 1>(j) h = MatMul(k, w)", LOUD, "h"),
@@ -313,70 +213,3 @@ def test_a_transform_of_an_input_may_be_loud(name: str) -> None:
     body = f"{transform} s = Mul(h, h) {TAIL}"
     assert made(body, w=weights) == {*expected}
     assert not made(body, w=weights, low=BFLOAT16)
-
-
-def test_a_loud_transform_is_said_to_leave_the_range() -> None:
-    why = details(f"h = MatMul(x, w) s = Mul(h, h) {TAIL}", w=LOUD)["h"]
-    assert why == "h may reach 1.2e+05 of sound of 16 bits, float16 ends at 65504"
-
-
-def test_an_input_of_known_range_is_no_sound() -> None:
-    body = f"h = MatMul(x, w) s = Mul(h, h) {TAIL}"
-    assert not made(body, w=LOUD, ranges={"x": (-1.0, 1.0)})
-
-
-@pytest.mark.parametrize(
-    ("squares", "is_kept"),
-    [
-        ("s = Mul(h, h)", True),
-        ("s = Pow(h, two)", True),
-        ("r = Mul(h, h) s = ReduceSum(r)", True),
-        ("r = Mul(h, h) s = MatMul(r, w)", True),
-        ("r = Mul(h, h) q = Add(r, z) s = Sqrt(q)", True),
-        ("r = Mul(h, h) q = MatMul(z, z) s = Add(q, r)", True),
-        ("s = Mul(h, z)", False),
-        ("s = Pow(h, three)", False),
-        ("s = Pow(h, e)", False),
-        ("r = Mul(h, h) s = Exp(r)", False),
-        ("s = Identity(h)", False),
-    ],
-)
-def test_the_squares_of_a_transform_make_its_scale_free(squares: str, is_kept: bool) -> None:
-    found = made(f"h = MatMul(x, w) {squares} {TAIL}", w=LOUD)
-    assert found == ({"h"} if is_kept else set())
-
-
-def test_a_spectrum_whose_logarithm_nothing_guards_has_a_scale() -> None:
-    assert not made("h = MatMul(x, w) s = Mul(h, h) y = Log(s)", w=LOUD)
-
-
-def test_a_function_behind_a_guard_does_not_hide_other_spectra() -> None:
-    body = "h = MatMul(x, w) s = Mul(h, h) r = Sigmoid(z) t = Add(s, r) c = Max(t, bit) y = Log(c)"
-    assert "h" in made(body, w=LOUD)
-    body = "h = MatMul(x, w) s = Mul(h, h) r = Sigmoid(z) t = Add(r, s) c = Max(t, bit) y = Log(c)"
-    assert "h" in made(body, w=LOUD)
-
-
-def test_force_all_keeps_nothing() -> None:
-    assert kept("[product] p = MatMul(h, w) " + LOG, ", float eps = {1e-10}")
-    body, eps = "[product] p = MatMul(h, w) " + LOG, ", float eps = {1e-10}"
-    assert not kept(body, eps, lists=None, level="UNSAFE_FORCE_ALL")
-
-
-@pytest.mark.parametrize(
-    ("difference", "nodes"),
-    [
-        ("d = Sub(one, p)", "dp"),
-        ("m = Neg(p) d = Add(one, m)", "dmp"),
-        ("m = Neg(p) d = Add(m, one)", "dmp"),
-        ("d = Add(one, p)", ""),
-        ("d = Sub(two, p)", ""),
-        ("c = Sub(one, p) d = Add(c, eps)", "cdp"),
-    ],
-)
-def test_the_one_that_a_probability_is_taken_from_guards_nothing(
-    difference: str, nodes: str
-) -> None:
-    body = f"p = Sigmoid(x) {difference} y = Log(d)"
-    found = made(body, 1e-7)
-    assert found - {"y"} == {*nodes}

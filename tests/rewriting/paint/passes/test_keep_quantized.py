@@ -63,11 +63,6 @@ def test_forms_of_a_quantised_group(body: str) -> None:
     assert is_kept(body)
 
 
-def test_weights_of_a_few_bits_do_not_hide_the_next_group() -> None:
-    few = "v = DequantizeLinear(few, s, fz)\n[first] f = MatMul(x, v)"
-    assert is_kept(f"{few}\n[op] y = MatMul(a, a)")
-
-
 def test_weights_of_a_few_bits_are_a_group_where_their_scales_cannot_be_low() -> None:
     body = "v = DequantizeLinear(few, s, fz)\n[op] y = MatMul(x, v)"
     assert is_kept(body, precision="bfloat16")

@@ -10,8 +10,6 @@ import pytest
 from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import parse, reasons, rewritten
 
-from amp_rewrite.dtypes import BFLOAT16
-from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.rewriting.paint.passes.keep_sums import KeepSums
 
 
@@ -98,7 +96,6 @@ def kept(model: onnx.ModelProto, high: str = "s", **options: Any) -> set[str]:
 LENGTHS = {
     "ReduceSum": ("s = ReduceSum(x, axis)", "float[2,{},3] x", 1024),
     "ReduceL1": ("s = ReduceL1(x, axis)", "float[2,{},3] x", 1024),
-    "ReduceSumSquare": ("s = ReduceSumSquare(x, axis)", "float[2,{},3] x", 1024),
     "CumSum": ("s = CumSum(x, along)", "float[2,{},3] x", 1024),
     "ScatterElements": (
         'k = Exp(x) s = ScatterElements<reduction = "add">(k, i, u)',
@@ -112,7 +109,6 @@ LENGTHS = {
     ),
     "DFT": ("s = DFT(x)", "float[99,{},1] x", 64),
     "DFT along an axis": ('s = DFT(x, "", along)', "float[99,{},1] x", 64),
-    "DFT of two axes": ("s = DFT(x)", "float[99,2,{},1] x", 64),
     "STFT": ('s = STFT(x, step, f, "")', "float[1,900,1] x, float[{}] f", 64),
 }
 
@@ -125,18 +121,11 @@ def test_a_sum_is_open_from_some_length_on(name: str) -> None:
         assert kept(model, "sk") == ({"y"} if is_kept else set()), length
 
 
-@pytest.mark.parametrize(("length", "is_kept"), [(64, False), (65, True)])
-def test_the_length_of_a_frame_may_be_a_number(length: int, is_kept: bool) -> None:
-    model = held('s = STFT(x, step, "", f) y = Relu(s)', "float[1,900,1] x", f=np.array(length))
-    assert kept(model) == ({"y"} if is_kept else set())
-
-
 @pytest.mark.parametrize(
     "body",
     [
         "s = ReduceMean(x, axis)",
         "s = ReduceMax(x, axis)",
-        "s = Exp(x)",
         's = ScatterElements<reduction = "max">(x, i, x)',
         "s = ScatterElements(x, i, x)",
         's = ScatterND<reduction = "mul">(x, i, x)',
@@ -146,48 +135,15 @@ def test_what_adds_nothing_up_is_no_sum(body: str) -> None:
     assert not kept(held(f"{body} y = Relu(s)", "float[N,M] x, int64[N,M] i"))
 
 
-def test_a_low_sum_keeps_nothing() -> None:
-    model = held("s = ReduceSum(x, axis) y = Relu(s)", "float[2,N] x")
-    assert kept(model)
-    assert not kept(model, "")
-    assert not kept(model, low=BFLOAT16)
-
-
-def test_the_sum_is_named() -> None:
-    context = context_of(held("s = ReduceSum(x, axis) y = Relu(s)", "float[2,N] x"))
-    (mark,) = marks_of(KeepSums(), context, painting_of(context, ["y"])).values()
-    assert mark.detail == "s is a sum that nothing bounds"
-    assert mark.because is not None
-    assert context.type_graph.operator_of(mark.because).op_type == "ReduceSum"
-
-
-@pytest.mark.parametrize("part", ["s", "y"])
-def test_a_part_of_a_training_step_is_left_alone(part: str) -> None:
-    model = held("s = ReduceSum(x, axis) y = Relu(s)", "float[2,N] x")
-    for node in model.graph.node:
-        if node.output[0] == part:
-            node.metadata_props.add(key=PART_KEY, value="gradient")
-    assert not kept(model)
-
-
-@pytest.mark.parametrize(("high", "is_kept"), [(60.0, False), (70.0, True)])
-def test_a_sum_of_bounded_numbers_is_bounded(high: float, is_kept: bool) -> None:
-    model = held("s = ReduceSum(x, axis) y = Relu(s)", "float[2,1025] x")
-    assert kept(model, ranges={"x": (0.0, high)}) == ({"y"} if is_kept else set())
-
-
 BEHIND = {
     "moved": ("a = Transpose(s) y = Exp(a)", "ay"),
     "scaled": ("a = Mul(s, one) y = Exp(a)", "a"),
     "added": ("a = Add(s, s) y = Exp(a)", "ay"),
-    "the largest": ("a = ReduceMax(s) y = Exp(a)", "ay"),
     "the largest few": ("a, i = TopK(s, axis) y = Exp(a)", "a"),
     "a product with weights": ("a = MatMul(s, w) y = Exp(a)", "ay"),
     "a product with weights first": ("a = MatMul(w, s) y = Exp(a)", "ay"),
     "a product with data": ("a = MatMul(s, s) y = Exp(a)", "a"),
     "a product with data and a constant bias": ("a = Gemm(s, s, w) y = Exp(a)", "a"),
-    "a function": ("a = Tanh(s) y = Exp(a)", "a"),
-    "clipped": ("a = Clip(s, one, one) b = Relu(a) y = Exp(b)", "a"),
     "compared": ("c = Less(s, one) a = Where(c, one, one) y = Exp(a)", ""),
     "compared first": ("c = Less(s, one) y = Exp(s)", "y"),
     "read twice": ("a = Neg(s) b = Neg(s) c = Add(a, b) y = Exp(c)", "abcy"),
@@ -200,23 +156,3 @@ def test_what_is_as_large_as_the_sum_is_kept(name: str) -> None:
     body, nodes = BEHIND[name]
     model = held(f"s = ReduceSum<keepdims = 0>(x, axis) {body}", "float[2,N,2] x")
     assert kept(model) == {*nodes}
-
-
-def test_each_sum_is_looked_at() -> None:
-    model = held(
-        "r = ReduceSum(x, axis) a = Relu(r) s = ReduceSum(z, axis) b = Relu(s) y = Exp(b)",
-        "float[2,3] x, float[2,N] z",
-    )
-    assert kept(model, "rs") == {"b", "y"}
-
-
-def test_the_first_sum_is_named_for_what_reads_both() -> None:
-    body = "r = ReduceSum(x, axis) s = ReduceSum(x, axis) y = Add(r, s)"
-    context = context_of(held(body, "float[2,N] x"))
-    (mark,) = marks_of(KeepSums(), context, painting_of(context, ["y"])).values()
-    assert mark.detail == "r is a sum that nothing bounds"
-
-
-def test_force_all_keeps_nothing() -> None:
-    result = rewritten(parse(text("y = MatMul(s, w)")), lists=None, level="UNSAFE_FORCE_ALL")
-    assert "unbounded-sum" not in reasons(result).values()

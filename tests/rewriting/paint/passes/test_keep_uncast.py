@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import onnx.checker
 import onnx.parser
 import pytest
 import tensorrt_judge
-from pass_marks import context_of, marks_of, model_of, painting_of, vertices_of
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import Precision
 from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.rewriting.paint.passes.keep_uncast import NO_CAST_BEHIND, KeepUncast
+from amp_rewrite.rewriting.paint.passes.keep_uncast import NO_CAST_BEHIND
 
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 FRONTS = {
@@ -119,29 +117,3 @@ def test_an_attention_is_built_as_its_original(
     assert tensorrt.judge(ATTENTION.SerializeToString(), build=True).built
     low = amp.to_proto(amp.rewrite(ATTENTION, target="tensorrt", deny_nodes=denied).model)
     assert tensorrt.judge(low.SerializeToString(), build=True).built
-
-
-@pytest.mark.parametrize(
-    ("body", "low", "expected"),
-    [
-        ("a = Exp(x) b = Neg(a) y = Add(b, x)", "a", "a"),
-        ("a = Exp(x) b = Neg(a) y = Add(b, x)", "ab", ""),
-        ("a = Exp(x) b = Neg(a) y = Add(b, x)", "y", ""),
-        ("c = Exp(x) a = Transpose(c) b = Neg(a) y = Add(b, x)", "ac", "ac"),
-        ("d = Exp(x) c = Exp(d) a = Transpose(c) b = Neg(a) y = Add(b, x)", "acd", "ac"),
-        ("b = Neg(x) a = Exp(b) c = Exp(a) y = Add(a, c)", "ac", ""),
-        ("a = Exp(x) b = Neg(x) c = Exp(x) y = Neg(c)", "ac", "c"),
-        ("a = Exp(x) y = Neg(a) c = Exp(x)", "ac", "a"),
-    ],
-)
-def test_what_makes_an_input_that_must_not_be_cast_is_kept(
-    body: str, low: str, expected: str
-) -> None:
-    kernels = SimpleNamespace(uncast={("", "Neg"): (0, 1)})  # Neg has one input alone
-    model = model_of(f"g (float[4,4] x) => (float[N] y) {{ {body} }}")
-    context = context_of(model, kernels=kernels)
-    found = marks_of(KeepUncast(), context, painting_of(context, low))
-    assert set(found) == {*expected}
-    readers = {*vertices_of(context, "b"), *vertices_of(context, "y")}
-    assert {mark.because for mark in found.values()} <= readers
-    assert not marks_of(KeepUncast(), context_of(model), painting_of(context, low))

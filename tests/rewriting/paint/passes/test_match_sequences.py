@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import assert_rewrites
-
-from amp_rewrite.rewriting.paint.painting import Color
-from amp_rewrite.rewriting.paint.passes.match_sequences import MatchSequences
 
 
 def test_a_painted_member_paints_the_others_listed_or_not() -> None:
@@ -56,33 +51,3 @@ def test_a_denied_member_denies_the_others() -> None:
             y = Cast<to = 1>(y_fp16)
         }""",
     )
-
-
-TWO = """g (float[4] x, int64 k) => (float[N] y) { s = SequenceConstruct(x, x)
-    i = Identity(s) a = SequenceAt(i, k) t = SequenceConstruct(a, x) b = SequenceAt(t, k)
-    y = Exp(b) }"""
-
-
-@pytest.mark.parametrize(
-    ("low", "denied", "expected"),
-    [
-        ("", "", ""),
-        ("s", "", "IA"),
-        ("a", "", "SI"),
-        ("sia", "", ""),
-        ("t", "", "B"),
-        ("st", "", "IAB"),
-        ("", "s", "ia"),
-        ("sa", "i", "sa"),
-        ("sia", "b", "t"),
-        ("s", "t", "IAb"),
-        ("y", "", ""),
-    ],
-)
-def test_each_sequence_has_the_color_of_its_members(low: str, denied: str, expected: str) -> None:
-    """Capital letters become low, others are denied."""
-    context = context_of(model_of(TWO))
-    found = marks_of(MatchSequences(), context, painting_of(context, low, denied))
-    colors = [v.upper() if m.color is Color.ALLOW else v for v, m in found.items()]
-    assert {m.color for m in found.values()} <= {Color.ALLOW, Color.DENY}
-    assert set(colors) == {*expected}

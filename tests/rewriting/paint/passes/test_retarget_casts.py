@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import assert_rewrites
 
@@ -66,22 +65,6 @@ def retargeted(body: str, low: str, denied: str = "", **fields: Any) -> set[str]
     text = f"{head} g (int8[4,4] x, float[4,4] z) => (float[N] y) {{ {body} }}"
     context = context_of(model_of(text), **fields)
     return set(marks_of(RetargetCasts(), context, painting_of(context, low, denied)))
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("c = Cast<to = 1>(x) a = Neg(c) b = Neg(c) y = Exp(z)", "c"),
-        ("c = Cast<to = 1>(x) a = Neg(c) y = Exp(c)", ""),
-        ("c = Cast<to = 1>(x) y = Exp(z)", ""),
-        ("c = Cast<to = 7>(z) a = Neg(z) y = Exp(z)", ""),
-        ("d = Cast<to = 7>(z) c = Cast<to = 1>(d) a = Neg(c) y = Exp(z)", "c"),
-        ("c = Cast<to = 1>(x) a = Neg(z) d = Cast<to = 1>(x) b = Neg(d) y = Exp(z)", "d"),
-        ("y = Cast<to = 1>(x) a = Neg(y)", ""),
-    ],
-)
-def test_a_cast_becomes_low_where_all_that_read_it_are(body: str, expected: str) -> None:
-    assert retargeted(body, "ab") == {*expected}
 
 
 def test_a_cast_that_may_not_be_touched_stays() -> None:

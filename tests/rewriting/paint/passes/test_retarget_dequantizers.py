@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pass_marks import context_of, made, marks_of, painting_of
-from rewrite_text import parse, rewritten
-
-from amp_rewrite.rewriting.paint.passes.retarget_dequantizers import RetargetDequantizers
+from rewrite_text import rewritten
 
 W = f"int8[4,4] w = {{{', '.join(['3'] * 16)}}}, float s = {{0.125}}, float four = {{4}}"
 
@@ -40,16 +37,3 @@ def test_what_else_is_read_or_fed_stays_float32(body: str, inputs: str, outputs:
 
 def test_scales_are_float32_before_opset_19() -> None:
     assert reason("w, s) y = MatMul(x, d)", opset=18) == "unlisted"
-
-
-@pytest.mark.parametrize(
-    ("low", "expected"), [("ab", {"d": "a"}), ("a", {}), ("b", {}), ("abc", {"d": "a", "e": "c"})]
-)
-def test_the_first_reader_is_named(low: str, expected: dict[str, str]) -> None:
-    text = f"""<ir_version: 10, opset_import: ["" : 21]>
-        g (float[4,4] x) => (float[4,4] y) <{W}> {{ d = DequantizeLinear(w, s) a = MatMul(x, d)
-        b = MatMul(a, d) e = DequantizeLinear(w, s) c = MatMul(b, e) y = Exp(c) }}"""
-    context = context_of(parse(text))
-    found = marks_of(RetargetDequantizers(), context, painting_of(context, low))
-    readers = {v: made(context.type_graph, int(m.because or 0)) for v, m in found.items()}
-    assert readers == expected
