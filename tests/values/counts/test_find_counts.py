@@ -250,14 +250,6 @@ def test_a_loop_is_followed_until_nothing_is_added(given: str, expected: Kind | 
     assert [kind(model, name) for name in "pqr"] == [expected] * 3
 
 
-@pytest.mark.parametrize(("length", "expected"), [(256, None), (257, Kind.COUNT)])
-def test_next_to_data_a_count_that_every_type_holds_is_data(
-    length: int, expected: Kind | None
-) -> None:
-    body = "s = Size(x) f = Cast<to = 1>(s) d = Tanh(x) y = Add(d, f)"
-    assert kind(counted(body, f"float[{length}] x")) is expected
-
-
 def test_a_long_constant_is_no_data() -> None:
     """Whether or not its elements are looked at, data have no part in what it is added to."""
     for length in (4096, 4097):

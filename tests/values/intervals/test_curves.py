@@ -24,7 +24,6 @@ def sigmoid(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("node", "x", "expected"),
     [
-        ("Asinh(x)", (-1, 2), (math.asinh(-1), math.asinh(2))),
         ("Atan(x)", (-1, 2), (math.atan(-1), math.atan(2))),
         ("Exp(x)", (-1, 2), (math.exp(-1), math.exp(2))),
         ("Exp(x)", (-INF, 1e6), (0, INF)),
@@ -34,8 +33,6 @@ def sigmoid(x: Any) -> Any:
         ("Sigmoid(x)", (-800, 0), (0, 0.5)),
         ("Softplus(x)", (-1, 2), (math.log1p(math.exp(-1)), 2 + math.log1p(math.exp(-2)))),
         ("Softplus(x)", (-INF, INF), (0, INF)),
-        ("Softsign(x)", (-1, 3), (-0.5, 0.75)),
-        ("Softsign(x)", (-INF, INF), (-1, 1)),
     ],
 )
 def test_what_only_grows_is_bounded_by_its_values_at_the_ends(
@@ -56,25 +53,12 @@ def test_what_only_grows_is_bounded_by_its_values_at_the_ends(
         ("LeakyRelu<alpha = 0.5>(x)", (-0.5, 3), (-0.25, 3)),
         ("LeakyRelu<alpha = 0.5>(x)", Interval(0, 3, 0, 3), Interval(0, 3, 0, 3)),
         ("LeakyRelu<alpha = 0.5>(x)", Interval(-4, 3, 2, 4), (-2, 3)),
-        ("ThresholdedRelu(x)", (2, 5), (0, 5)),
-        ("ThresholdedRelu(x)", (-2, 5), (-2, 5)),
-        ("Celu(x)", (-5, 3), (-1, 3)),
-        ("Celu<alpha = 2.0>(x)", (-5, 3), (-2, 3)),
-        ("Celu<alpha = 0.5>(x)", (-5, 3), (-0.5, 3)),
-        ("Celu<alpha = 0.0>(x)", (-5, 3), (-INF, INF)),
-        ("Celu<alpha = -1.0>(x)", (-5, 3), (-INF, INF)),
         ("Elu(x)", (-5, 3), (-1, 3)),
         ("Elu<alpha = 2.0>(x)", (-5, 3), (-2, 3)),
         ("Elu<alpha = 2.0>(x)", (-0.5, 3), (-2, 3)),
-        ("Selu(x)", (-5, 3), (-1.67326319217681884765625 * 1.0507010221481323, 3.1521030664443970)),
-        ("Selu<alpha = 2.0, gamma = 3.0>(x)", (-5, 3), (-6, 9)),
         ("HardSigmoid(x)", (-5, 1), (0, 0.7)),
         ("HardSigmoid(x)", (-1, 9), (0.3, 1)),
         ("HardSigmoid<alpha = 0.5, beta = 0.25>(x)", (-0.25, 0.5), (0.125, 0.5)),
-        ("Shrink(x)", (-4, 3), (-4, 3)),
-        ("Shrink(x)", (2, 3), (0, 3)),
-        ("Shrink<bias = 1.0>(x)", (-4, 3), (-5, 4)),
-        ("Shrink<bias = -1.0>(x)", (2, 5), (0, 6)),
     ],
 )
 def test_what_is_bent(node: str, x: Any, expected: Any) -> None:
@@ -91,7 +75,6 @@ def test_what_is_bent(node: str, x: Any, expected: Any) -> None:
             id="Gelu by Tanh",
         ),
         pytest.param("HardSwish", lambda x: x * np.clip(x / 6 + 0.5, 0, 1), id="HardSwish"),
-        pytest.param("Mish", lambda x: x * np.tanh(np.log1p(np.exp(x))), id="Mish"),
         pytest.param("Swish", lambda x: x * sigmoid(x), id="Swish", marks=needs_opset(24)),
     ],
 )

@@ -77,48 +77,6 @@ def test_powers_with_one_exponent(exponent: float, x: Any, expected: Any) -> Non
     assert bounds_of("y = Pow(x, n)", given={"x": x}, constants=constants) == near(expected)
 
 
-def test_a_remainder_of_a_small_float_keeps_its_sign_and_is_no_larger() -> None:
-    given = {"x": (0.5, 0.75), "z": (-5, 3)}
-    found = bounds_of("y = Mod<fmod = 1>(x, z)", "float[2] x, float[2] z", given)
-    assert found == near((0, 0.75))
-    given = {"x": (-0.75, -0.5), "z": (-5, 3)}
-    found = bounds_of("y = Mod<fmod = 1>(x, z)", "float[2] x, float[2] z", given)
-    assert found == near((-0.75, 0))
-
-
-@pytest.mark.parametrize(
-    ("operator", "x", "z", "answer"),
-    [
-        ("Less", (1, 2), (3, 4), 1),
-        ("Less", (1, 3), (3, 4), None),
-        ("Less", (4, 5), (3, 4), 0),
-        ("Less", (3.5, 5), (3, 4), None),
-        ("Greater", (3, 4), (1, 2), 1),
-        ("Greater", (3, 4), (1, 3), None),
-        ("Greater", (3, 4), (4, 5), 0),
-        ("LessOrEqual", (1, 3), (3, 4), 1),
-        ("LessOrEqual", (1, 3.5), (3, 4), None),
-        ("LessOrEqual", (5, 6), (3, 4), 0),
-        ("LessOrEqual", (4, 6), (3, 4), None),
-        ("GreaterOrEqual", (3, 4), (1, 3), 1),
-        ("GreaterOrEqual", (3, 4), (5, 6), 0),
-        ("GreaterOrEqual", (3, 4), (4, 6), None),
-        ("Equal", (2, 2), (2, 2), 1),
-        ("Equal", (2, 2), (3, 3), 0),
-        ("Equal", (1, 2), (3, 4), 0),
-        ("Equal", (3, 4), (1, 2), 0),
-        ("Equal", (1, 2), (2, 3), None),
-        ("Equal", (2, 3), (1, 2), None),
-    ],
-)
-def test_comparisons_are_decided_by_the_ends(
-    operator: str, x: Any, z: Any, answer: int | None
-) -> None:
-    given = {"x": x, "z": z}
-    found = bounds_of(f"y = {operator}(x, z)", "float[2] x, float[2] z", given, made="bool[2] y")
-    assert found == near((0, 1) if answer is None else answer)
-
-
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [

@@ -220,8 +220,6 @@ def test_weights_that_are_not_finite_bound_nothing_and_warn_of_nothing(bits: int
 @pytest.mark.parametrize(
     "name",
     [
-        "test_resize_upsample_scales_cubic",
-        "test_resize_upsample_sizes_cubic",
         "test_einsum_batch_matmul",
         "test_einsum_sum",
         "test_einsum_transpose",
