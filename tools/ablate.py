@@ -4,7 +4,7 @@
     python tools/ablate.py                    over the corpus and tests/conformance
     python tools/ablate.py PLACE ...          over models, folders of models, scripts, test folders
     python tools/ablate.py --rules PLACE ...  the rules of values too: operator by operator
-    python tools/ablate.py --without UNIT SCRIPT.py     run a script, or tests, without a unit
+    python tools/ablate.py --without UNIT SCRIPT     run a script, or tests, without a unit
 
 A unit is a pass ("keep-masks"), a rule ("intervals:Softmax"), or any function of the package and
 what it returns instead ("amp_rewrite.values.sum_lengths:count_terms=None"). Every painting that is

@@ -51,16 +51,13 @@ def test_a_norm_that_onnx_runtime_would_fuse_becomes_float32(between: str) -> No
     assert amp.to_proto(again.model).SerializeToString() == made.SerializeToString()
 
 
-@pytest.mark.parametrize("target", ["cuda", "openvino"])
-def test_other_norms_are_left_alone(target: str) -> None:
-    precision = "bfloat16" if target == "openvino" else "float16"
+def test_other_norms_are_left_alone() -> None:
     low = {name: value.astype(np.float16) for name, value in ONES.items()}
     for source in (
         model("r = Identity(h)", **low),
         model("r = Abs(h)"),
-        *([model("r = Identity(h)")] if target == "openvino" else []),
     ):
-        made = amp.to_proto(amp.rewrite(source, target=target, precision=precision).model)
+        made = amp.to_proto(amp.rewrite(source, target="cuda").model)
         assert [node.op_type for node in made.graph.node] == [n.op_type for n in source.graph.node]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -104,15 +103,11 @@ def test_a_target_without_a_kernel_in_bfloat16_gets_products(tmp_path: Path) -> 
     assert "2 Einsums written as matrix products (float32 outputs are the same)" in report.to_text()
 
 
-@pytest.mark.parametrize(
-    "options", [{"target": "openvino"}, {"target": "cuda", "deny_ops": ["Einsum"]}]
-)
-def test_einsums_are_left_alone_where_nothing_more_becomes_low(
-    tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_einsums_are_left_alone_where_nothing_more_becomes_low(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(_dense(), path)
-    raised = raised_model(path, "auto", amp.RewriteOptions(precision="bfloat16", **options))
+    options = amp.RewriteOptions(precision="bfloat16", target="cuda", deny_ops=["Einsum"])
+    raised = raised_model(path, "auto", options)
     assert raised is None or raised.spelled == 0
 
 

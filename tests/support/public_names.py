@@ -80,7 +80,7 @@ HOOKS = (
     *("*.apply_reduced", "Shards.sharding", "Shards.fail"),
     *("RewriteOptions.check_names", "RewriteOptions.keeps_type"),
     *("RewriteResult.report_of_run", "*.member", "*.member_of"),
-    *("*.batches_of", "Inspection.cause", "*.on_*", "*.fetches", "*.improved", "*.stayed"),
+    *("Inspection.cause", "*.on_*", "*.fetches", "*.improved", "*.stayed"),
     *("Best.restore", "Callback.restore", "EarlyStopping.restore"),
     *("Run.call", "Best*.check"),
     *("Callback.check", "Repair.lines", "KeepRule"),

@@ -29,7 +29,7 @@ NORMS = """g (float[2,4] x) => (float[2,4] y, float[2,1] z) <float[4] s = {1,1,1
 
 
 def stash_types(text: str, **options: Any) -> list[int | None]:
-    result = rewritten(text, precision="bfloat16", prefer="size", **options)
+    result = rewritten(text, precision="bfloat16", **options)
     nodes = [n for n in result.model.graph if n.op_type.endswith("LayerNormalization")]
     return [n.attributes.get_int("stash_type", None) for n in nodes]
 
@@ -52,7 +52,7 @@ def test_elsewhere_the_stash_type_stays(target: str) -> None:
 
 
 def test_a_second_rewrite_leaves_the_stash_type() -> None:
-    options: Any = {"precision": "bfloat16", "target": "openvino", "prefer": "size"}
+    options: Any = {"precision": "bfloat16", "target": "openvino"}
     first = rewritten(NORMS, **options)
     second = amp.rewrite(first.model, **options)
     assert text_of(second) == text_of(first)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from interval_models import NOTHING, bounds_of, near
-from rewrite_text import needs_opset
 
 from amp_rewrite.values.intervals import interval as i
 from amp_rewrite.values.intervals.interval import Interval
@@ -83,8 +82,6 @@ def test_a_pad_puts_one_number_around(node: str, opset: int, expected: Any) -> N
         ('ScatterElements<reduction = "add">(x, n, u)', 18, i.ANY),
         ('ScatterElements<reduction = "mul">(x, n, u)', 18, i.ANY),
         ("ScatterND(x, n, u)", 18, UPDATED),
-        pytest.param("TensorScatter(x, u, n)", 24, UPDATED, marks=needs_opset(24)),
-        pytest.param("TensorScatter(x, u)", 24, UPDATED, marks=needs_opset(24)),
     ],
 )
 def test_updates_stand_among_the_data(node: str, opset: int, expected: Any) -> None:
