@@ -2,15 +2,13 @@
 """Switch painting passes and rules of values off, one at a time; print which paintings change.
 
     python tools/ablate.py                    over the corpus and tests/conformance
-    python tools/ablate.py PLACE ...          over models, folders of models, scripts, test folders
-    python tools/ablate.py --rules PLACE ...  the rules of values too: operator by operator
-    python tools/ablate.py --without UNIT SCRIPT     run a script, or tests, without a unit
+    python tools/ablate.py PLACE ...          over models, folders of models, scripts, tests
+    python tools/ablate.py --without UNIT PLACE     run a script, or tests, without a unit
 
 A unit is a pass ("keep-masks"), a rule ("intervals:Softmax"), or any function of the package and
 what it returns instead ("amp_rewrite.values.sum_lengths:count_terms=None"). Every painting that is
 made in a place is made again without each pass that marked something in it, and without each rule
-of an operator that it has. What changes no painting anywhere is listed last: it needs another
-reason to stay. The corpus is in AMP_CORPUS or .cache/corpus.
+of values. What changes no painting is listed last: it needs another reason to stay.
 """
 
 from __future__ import annotations
@@ -22,8 +20,9 @@ import runpy
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +38,8 @@ from amp_rewrite.values.counts import count_rules
 from amp_rewrite.values.intervals import interval, propagate
 from amp_rewrite.values.magnitudes import estimates, outliers
 
-ROOT = Path(__file__).resolve().parent.parent
-CORPUS = Path(os.environ.get("AMP_CORPUS", ROOT / ".cache" / "corpus")) / "models"
-FORMS = (("float16", "cuda"), ("float16", "webgpu"), ("bfloat16", "cuda"), ("bfloat16", "openvino"))
-
+CORPUS = Path(os.environ.get("AMP_CORPUS", ".cache/corpus")) / "models"
+PASS_OF = {step.name: type(step) for step in PASSES}
 TABLES: dict[str, tuple[Any, str, Any]] = {
     "intervals": (propagate.RULES, "", lambda _: interval.ANY),
     "estimates": (estimates._RULES, "", lambda *_: None),
@@ -53,23 +50,20 @@ TABLES: dict[str, tuple[Any, str, Any]] = {
 }
 """Domain of values -> where its rules stand by operator, and the rule that knows nothing."""
 
-NAMES = [step.name for step in PASSES]
-
 
 @contextmanager
 def without(unit: str) -> Generator[None]:
     """Let a unit do nothing."""
     patch = pytest.MonkeyPatch()
-    if unit in NAMES:
-        patch.setattr(type(PASSES[NAMES.index(unit)]), "run", lambda _, context, painting: painting)
-    elif unit.partition(":")[0] in TABLES:
-        domain, _, operator = unit.partition(":")
+    domain, _, operator = unit.partition(":")
+    if unit in PASS_OF:
+        patch.setattr(PASS_OF[unit], "run", lambda _, context, painting: painting)
+    elif domain in TABLES:
         place, key, nothing = TABLES[domain]
         patch.setitem(place, key, {**place[key], operator: nothing} if operator else {})
     else:
-        place, _, value = unit.partition("=")
-        module, _, name = place.partition(":")
-        function, result = getattr(sys.modules[module], name), ast.literal_eval(value)
+        name, _, value = operator.partition("=")
+        function, result = getattr(sys.modules[domain], name), ast.literal_eval(value)
         for other in [m for n, m in sys.modules.items() if n.startswith("amp_rewrite")]:
             if vars(other).get(name) is function:
                 patch.setattr(other, name, lambda *_, **__: result)
@@ -82,75 +76,61 @@ def without(unit: str) -> Generator[None]:
 class Ablation:
     """What each unit changes: unit -> where."""
 
-    def __init__(self, *, rules: bool) -> None:
+    def __init__(self) -> None:
         """Begin with nothing."""
-        self.rules, self.place, self.paintings = rules, "", 0
+        self.place = ""
         self.changed: dict[str, set[str]] = defaultdict(set)
         self._paint: Callable[..., Any] = pipeline.paint
 
     def paint(self, context: Any, like: Any = None) -> Any:
         """Paint a model as it is, and again without each unit that has a say in it."""
-        start = replace(context, values=replace(context.values))
-        used, patch = set[str](), pytest.MonkeyPatch()
-        for step in PASSES:
-            patch.setattr(type(step), "run", _noting(type(step).run, step.name, used))
-        try:
-            painted = self._paint(context, like)
-        finally:
-            patch.undo()
-        self.paintings += 1
+        start, used, patch = context, set[str](), pytest.MonkeyPatch()
+        for name, step in PASS_OF.items():
+            patch.setattr(step, "run", partialmethod(partial(_noting, step.run, name, used)))
+        painted = self._paint(replace(start, values=replace(context.values)), like)
+        patch.undo()
         where = os.environ.get("PYTEST_CURRENT_TEST", self.place).partition(" ")[0]
         names = {o.op_type for o in context.type_graph.flat.operators}
-        units = [*used, *(TABLES if self.rules else ())]
+        units = [*used, *TABLES]
         for unit in units:  # which grows: a table that matters is tried rule by rule
             with without(unit):
                 again = self._paint(replace(start, values=replace(start.values)))
-            if np.array_equal(again.painting.allow, painted.painting.allow):
-                continue
-            self.changed[unit].add(where)
-            place, key, _ = TABLES.get(unit, ({"": ()}, "", None))
-            units += [f"{unit}:{name}" for name in place[key] if name in names]
+            if not np.array_equal(again.painting.allow, painted.painting.allow):
+                self.changed[unit].add(where)
+                place, key, _ = TABLES.get(unit, ({"": ()}, "", None))
+                units += [f"{unit}:{name}" for name in place[key] if name in names]
         return painted
 
     def run(self, place: str) -> None:
         """Make the paintings of a place."""
-        path = self.place = place
-        if Path(path).is_dir() and any(Path(path).glob("*.onnx")):
-            for model in sorted(Path(path).glob("*.onnx")):
-                self.run(str(model))
-        elif path.endswith(".onnx"):
-            self.place = Path(path).name
-            for precision, target in FORMS:
-                amp.rewrite(path, precision=precision, target=target)  # pyright: ignore[reportArgumentType] names
-        elif Path(path).name.startswith("test") or Path(path).is_dir():
-            pytest.main(["-q", "-m", "not slow", "-p", "no:cacheprovider", path])
-        else:
-            try:
-                runpy.run_path(path, run_name="__main__")
-            except (Exception, SystemExit) as error:  # noqa: BLE001 a script ends as it likes
-                print(f"{path} ended with {error!r}")
+        path, self.place = Path(place), Path(place).name
+        models = [path] if path.suffix == ".onnx" else sorted(path.glob("*.onnx"))
+        for model in models:
+            self.place = model.name
+            for target in ("cuda", "webgpu"):
+                amp.rewrite(model, precision="float16", target=target)
+            amp.rewrite(model, precision="bfloat16", target="cuda")
+        if not models and (path.is_dir() or path.name.startswith("test")):
+            pytest.main(["-q", "-m", "not slow", "-p", "no:cacheprovider", place])
+        elif not models:
+            with suppress(SystemExit):
+                runpy.run_path(place, run_name="__main__")
 
 
-def _noting(run: Callable[..., Any], name: str, used: set[str]) -> Callable[..., Any]:
-    def noted(self: Any, context: Any, painting: Any) -> Any:
-        after = run(self, context, painting)
-        if after.changes(painting):
-            used.add(name)
-        return after
-
-    return noted
+def _noting(run: Any, name: str, used: set[str], *given: Any) -> Any:
+    after = run(*given)
+    used.update([name] if after.changes(given[-1]) else ())
+    return after
 
 
 def main() -> None:
     """Print what each unit changes."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("places", nargs="*", default=[str(CORPUS), str(ROOT / "tests/conformance")])
-    parser.add_argument("--rules", action="store_true")
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("places", nargs="*", default=[str(CORPUS), "tests/conformance"])
     parser.add_argument("--without", metavar="UNIT")
     options = parser.parse_args()
-    ablation = Ablation(rules=options.rules)
+    ablation = Ablation()
     if options.without:
         with without(options.without):
             for place in options.places:
@@ -160,12 +140,10 @@ def main() -> None:
         vars(module)["paint"] = ablation.paint
     for place in options.places:
         ablation.run(place)
-    print(f"\n{ablation.paintings} paintings")
     for unit, where in sorted(ablation.changed.items(), key=lambda item: -len(item[1])):
         print(f"{unit}: {len(where)}: {', '.join(sorted(where)[:3])}")
-    tables = TABLES.items() if options.rules else ()
-    units = NAMES + [f"{domain}:{name}" for domain, (at, key, _) in tables for name in at[key]]
-    print("change nothing:", ", ".join(unit for unit in units if unit not in ablation.changed))
+    rules = [f"{domain}:{name}" for domain, (at, key, _) in TABLES.items() for name in at[key]]
+    print("change nothing:", ", ".join(u for u in [*PASS_OF, *rules] if u not in ablation.changed))
 
 
 if __name__ == "__main__":
