@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Switch painting passes and rules of values off, one at a time; print which paintings change.
 
     python tools/ablate.py                    over the corpus and tests/conformance

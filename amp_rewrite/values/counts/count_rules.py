@@ -4,6 +4,9 @@ Counts stay counts where they are moved, added, scaled by constants or summed up
 they are divided by one another (a ratio), under a root or a logarithm (100,000 becomes 316 or
 11.5), where they are a factor or divisor of data (a mean), and in whatever has no rule: bounded
 functions, normalizations, layers.
+
+Evidence: without Add's rule a grid in front of GridSample becomes float16: error 70 % of the
+output's size, 0.14 % with it.
 """
 
 from __future__ import annotations

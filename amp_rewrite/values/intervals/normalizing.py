@@ -2,6 +2,9 @@
 
 Of n numbers with mean 0 and mean square 1 none exceeds sqrt(n - 1), and of n numbers with mean
 square 1 none exceeds sqrt(n) (P. A. Samuelson, "How Deviant Can You Be?", 1968).
+
+Evidence: without the rule of SimplifiedLayerNormalization a residual stream beyond float16 is not
+scaled (tests/numerics/test_scaled_conversion.py).
 """
 
 from __future__ import annotations

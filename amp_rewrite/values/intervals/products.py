@@ -3,6 +3,9 @@
 Each element of the result is a sum over j of x_j w_j. With constant weights its bound is the
 largest sum of magnitudes |w_j| of a row times the bound of x, with signs where both have one;
 without, the number of terms times the bound of a product.
+
+Evidence: without the rules of MatMul and Einsum both sides of a difference become low
+(tests/conformance/test_differences.py).
 """
 
 from __future__ import annotations

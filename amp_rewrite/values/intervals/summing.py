@@ -1,4 +1,8 @@
-"""Sums, means and extremes along axes and in windows."""
+"""Sums, means and extremes along axes and in windows.
+
+Evidence: without ReduceSum's rule both sides of a difference become low
+(tests/conformance/test_differences.py).
+"""
 
 from __future__ import annotations
 

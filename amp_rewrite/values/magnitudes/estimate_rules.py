@@ -1,4 +1,8 @@
-"""How operators change mean and deviation: one rule an operator, unknown where none is known."""
+"""How operators change mean and deviation: one rule an operator, unknown where none is known.
+
+Evidence: light_bvlc_alexnet in float16: all 1,000 outputs are infinite or NaN without estimates,
+none with them.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """How outliers go through operators: one rule an operator; what has none makes none.
 
 A norm takes away what is large in what it reads: its result has the outliers of its scale.
+
+Evidence: a Llama of 8 layers with a channel times 300,000, float16: its stream is infinite without
+them, finite with them (docs/measured.md, Streams beyond float16).
 """
 
 from __future__ import annotations

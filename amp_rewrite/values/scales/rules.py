@@ -2,6 +2,9 @@
 
 Of an operator that is homogeneous of degree 1 (a trait) all data and results have one exponent; one
 that is invariant leaves its inputs free. What has neither trait nor rule does not scale.
+
+Evidence: a Llama of 8 layers whose stream leaves float16: 31 nodes stay float32 without scaling,
+none with it (docs/measured.md).
 """
 
 from __future__ import annotations
