@@ -4,6 +4,9 @@ A frequency that is off by one part in 512 is off by half a turn after 256 turns
 ramp is. So in front of a Sin or Cos the functions that make a frequency of what a layer gives stay
 float32, and so does that layer, whose result they bend. A layer whose result is the frequency
 itself stays what it is: a formula ends at a layer.
+
+Evidence: a frequency that a layer predicts, summed up over time: error over 10 % without it
+(tests/conformance/test_constant_places.py).
 """
 
 from __future__ import annotations
