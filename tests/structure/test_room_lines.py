@@ -15,10 +15,24 @@ from house import FLOORS, MODULES, PARTS, part_of
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| `([a-z]+)/?` \| ([0-9,]+) \|", re.MULTILINE)
+ROOMS = [room for room in FLOORS if room != "amp_rewrite"]  # which is the names alone
 SLACK = 1.03
 """By how much a room's number may exceed its lines: a room that shrinks lowers its number."""
 
-FIRST = {}
+FIRST = {
+    "ground": 1_890,
+    "graph": 10_180,
+    "values": 6_600,
+    "runtimes": 2_390,
+    "kernels": 840,
+    "oplists": 2_220,
+    "rewriting": 16_780,
+    "numerics": 17_230,
+    "page": 1_240,
+    "training": 27_650,
+    "loop": 2_160,
+    "cli": 3_420,
+}
 """The numbers with which the promise began, after what did not pay was taken out."""
 
 
@@ -36,16 +50,16 @@ def lines_of_rooms() -> Counter[str]:
 
 
 def test_every_room_promises_a_number_of_lines():
-    assert promised().keys() == FLOORS.keys() == FIRST.keys()
+    assert promised().keys() == FIRST.keys() == {*ROOMS}
 
 
-@pytest.mark.parametrize("room", FLOORS)
+@pytest.mark.parametrize("room", ROOMS)
 def test_a_room_has_no_more_lines_than_it_promises_and_no_room_to_spare(room: str):
     lines, number = lines_of_rooms()[room], promised()[room]
     assert lines <= number <= max(lines * SLACK, lines + 20)
 
 
-@pytest.mark.parametrize("room", FLOORS)
+@pytest.mark.parametrize("room", ROOMS)
 def test_a_number_is_raised_only_for_something_that_users_get(room: str):
     number = promised()[room]
     told = re.search(rf"`{room}/?` has {number:,} lines now, for \w+", changelog())
