@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,11 @@ def test_the_passes_are_in_their_table_and_described_in_their_order() -> None:
     order = [step.name for step in (*pipeline.SEEDING, *pipeline.COLORING)]
     assert described[: len(order)] == order
     assert {f"`{step.name}`" for step in PASSES} <= {*re.findall("`[a-z-]+`", page)}
+
+
+def test_every_pass_names_its_evidence() -> None:
+    modules = {type(step).__module__ for step in PASSES}
+    assert [m for m in sorted(modules) if "\nEvidence: " not in str(sys.modules[m].__doc__)] == []
 
 
 def test_the_floors_are_those_that_the_imports_have() -> None:
