@@ -12,7 +12,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import DataError, GraphError, RunError, RuntimeMissingError
-from amp_rewrite.graph.invariants.structure_valid import checker_error
+from amp_rewrite.graph.io.checker import checker_error
 from amp_rewrite.graph.io.contradicted_shapes import mend_shapes
 from amp_rewrite.graph.io.convert_opset import convert_opset
 from amp_rewrite.graph.io.functions import inline

@@ -20,7 +20,7 @@ import onnx
 from amp_rewrite import targets
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import LOW, OTHERS
-from amp_rewrite.errors import AmpWarning, InvariantError, OnlyError, OptionError, StrictError
+from amp_rewrite.errors import AmpWarning, OnlyError, OptionError, StrictError
 from amp_rewrite.graph.flat import MAIN
 from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
 from amp_rewrite.graph.paused_gc import paused_gc
@@ -422,26 +422,13 @@ def _warn(result: RewriteResult) -> None:
 
 
 def _check_strict(result: RewriteResult) -> None:
-    """Refuse a rewrite that breaks an invariant or is not complete.
+    """Refuse a rewrite that is not complete.
 
     Raises:
-        InvariantError: It breaks one.
         StrictError: It converts nothing, meets an operator on no list, or lacks a kernel.
     """
-    from amp_rewrite.graph.invariants.check_model import verify_invariants
-    from amp_rewrite.graph.io.read import read_model
     from amp_rewrite.rewriting.report.shortcomings import shortcomings
 
-    original = read_model(result.flat)
-    ends = [v.name or "" for v in (*original.graph.inputs, *original.graph.outputs)]
-    keep = [name for name in ends if result.options.keeps_type(name)]
-    broken = verify_invariants(original, result.model, keep_io_types=keep)
-    if broken:
-        raise InvariantError(
-            f"invariant {broken[0].invariant} is broken: {broken[0].message}",
-            where=broken[0].where,
-            remedy="please report this with the model; nothing was written",
-        )
     missing = shortcomings(result.report)
     if missing:
         raise StrictError(missing, result)

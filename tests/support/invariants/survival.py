@@ -11,12 +11,12 @@ from amp_rewrite.graph import elements, schemas
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.added import is_added, is_added_cast
 from amp_rewrite.graph.flat_model import NUMBERS_AND_STRINGS
-from amp_rewrite.graph.invariants.violation import Violation, place, scope_of
 from amp_rewrite.graph.io.read import QUANTIZATION
 from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.step_metadata import without_rewrite
 from amp_rewrite.graph.tensors import SparseTensor
 from amp_rewrite.graph.traverse import named_subgraphs
+from invariants.violation import Violation, place, scope_of
 
 _SPARSE = (ir.AttributeType.SPARSE_TENSOR, ir.AttributeType.SPARSE_TENSORS)
 
