@@ -40,8 +40,8 @@ def raised_line(raised: RaisedOpset, opset: int, compute_converted: float) -> st
     if raised.unverified is not None:
         checked = f"outputs were not compared: {raised.unverified}"
     return (
-        f"opset {raised.before} raised to {opset} ({checked}); converts {compute_converted:.1%} of the arithmetic "
-        f"instead of {raised.compute_before:.1%}"
+        f"opset {raised.before} raised to {opset} ({checked}); converts {compute_converted:.1%} of "
+        f"the arithmetic instead of {raised.compute_before:.1%}"
     )
 
 
