@@ -18,7 +18,7 @@ from amp_rewrite.runtimes.ort.device import device_of, load_libraries
 from amp_rewrite.runtimes.ort.profiles import read_profile
 from amp_rewrite.runtimes.ort.providers import check_started, starting, use_plugins
 from amp_rewrite.runtimes.ort.runtime import import_runtime, one_line
-from amp_rewrite.runtimes.ort.time_limit import limited_load, limited_run
+from amp_rewrite.runtimes.ort.time_limit import check_time, limited_run
 from amp_rewrite.runtimes.session import Provider, RanNode, threads_of_environment
 from amp_rewrite.targets import CPU
 
@@ -113,8 +113,8 @@ class Session:
         self._what = what
         plugins = use_plugins(options, providers)
         named = None if plugins else list(providers)
-        loading = limited_load(options)
-        with loading, starting(providers), one_line(f"ONNX Runtime cannot load {what}"):
+        check_time()
+        with starting(providers), one_line(f"ONNX Runtime cannot load {what}"):
             # a provider that fails is an error, not a line on stdout and another provider
             self._session = runtime.InferenceSession(
                 source, options, providers=named, enable_fallback=int(not plugins)
