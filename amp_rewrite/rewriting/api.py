@@ -29,7 +29,7 @@ from amp_rewrite.graph.sizes import Shape, Sizes
 from amp_rewrite.rewriting.apply.planned import Planned, noop_casts
 from amp_rewrite.rewriting.apply.written_metadata import for_model, written_metadata
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Painting
+from amp_rewrite.rewriting.paint.painting import Painting, overflows
 from amp_rewrite.rewriting.paint.pipeline import Course, paint
 from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts
 from amp_rewrite.rewriting.plan.options import (
@@ -39,7 +39,6 @@ from amp_rewrite.rewriting.plan.options import (
     changed,
     with_option_names,
 )
-from amp_rewrite.rewriting.plan.overflows import overflows
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context
 from amp_rewrite.rewriting.read_source import is_object, mentions, read_source
 from amp_rewrite.rewriting.report.both_types import growth_warning

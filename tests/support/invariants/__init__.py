@@ -12,7 +12,6 @@ from itertools import chain
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.graph.added import is_added_cast
 from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat_model import plain
 from amp_rewrite.graph.infer import infer_types
@@ -36,7 +35,7 @@ from invariants.survival import (
     check_value_infos,
 )
 from invariants.types_agree import check_types
-from invariants.violation import Violation, graphs, place
+from invariants.violation import Violation, graphs, is_added_cast, place
 
 
 def _added_casts(model: ir.Model) -> Iterator[tuple[str, ir.Node]]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from amp_rewrite.graph.added import is_added
 from amp_rewrite.graph.traverse import named_subgraphs
 
 
@@ -29,6 +30,11 @@ class Violation(NamedTuple):
 
 
 AnyGraph = ir.Graph | ir.Function
+
+
+def is_added_cast(node: ir.Node | None) -> bool:
+    """Tell whether a node is a Cast that the pass added."""
+    return node is not None and node.op_type == "Cast" and node.domain == "" and is_added(node)
 
 
 def place(scope: str, name: str | None) -> str:
