@@ -32,7 +32,7 @@ from amp_rewrite.oplists import files as list_files
 from amp_rewrite.oplists.entries import Entry
 from amp_rewrite.oplists.list_check.report import CheckReport, Finding, Severity
 from amp_rewrite.oplists.validate import has_float32
-from amp_rewrite.runtimes.ort.runtime import import_runtime, import_state
+from amp_rewrite.runtimes.ort.runtime import operator_schemas
 
 __all__ = ["CheckReport", "Finding", "Severity", "check_lists"]
 
@@ -220,13 +220,12 @@ class RuntimeOperators:
 def runtime_operators() -> RuntimeOperators | None:
     """Return what the installed ONNX Runtime's schema registry has; None if there is no runtime."""
     try:
-        operators = import_state().get_all_operator_schema()
+        name, operators = operator_schemas()
     except (RuntimeMissingError, ImportError, OSError, AttributeError):
         return None
     capable = {s.name for s in operators if s.domain == schemas.CONTRIB_DOMAIN and _has_float32(s)}
     table = targets.DATA.joinpath("schemas", f"{schemas.CONTRIB_DOMAIN}.json")
     made_from = json.loads(table.read_text("utf-8"))["runtime"]
-    name = f"onnxruntime {import_runtime().__version__}"
     return RuntimeOperators(name, name == made_from, frozenset(capable))
 
 
