@@ -15,14 +15,16 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from pathlib import Path
 from typing import Any
+
+from runtime_kernels import kernel_rows, runtime_in_words
 
 from amp_rewrite.base.processor import is_arm
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.kernels.kernel_table import FORMAT_VERSION
-from amp_rewrite.runtimes.ort.listing import kernel_rows, runtime_in_words
 from amp_rewrite.runtimes.ort.plugins import is_plugin
 from amp_rewrite.targets import ARM64, CPU, DIRECTML, WEBGPU, arm_hint
 
@@ -30,9 +32,10 @@ _SOURCE = "onnxruntime.capi.onnxruntime_pybind11_state"
 
 _ASK = """
 import json, sys
+sys.path.append(sys.argv[3])
 from amp_rewrite.errors import AmpError
-from amp_rewrite.runtimes.ort.listing import kernel_rows, runtime_in_words
-provider, package = (text or None for text in sys.argv[1:])
+from runtime_kernels import kernel_rows, runtime_in_words
+provider, package = (text or None for text in sys.argv[1:3])
 try:
     json.dump({"runtime": runtime_in_words(provider, package),
                "kernels": kernel_rows(provider, package)}, sys.stdout)
@@ -102,7 +105,8 @@ def ask_runtime(
             )
         return arm_kernels(kernel_rows(), runtime_in_words())
     # -P: run in a checkout, the folder amp_rewrite would stand before the installed package.
-    command = [python, "-P", "-c", _ASK, provider or "", package or ""]
+    here = str(Path(__file__).parent)
+    command = [python, "-P", "-c", _ASK, provider or "", package or "", here]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["no message"]

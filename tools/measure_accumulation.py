@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 import onnx.parser
 from measure_steps import STEPS, arm_processor, measure_steps, opened
+from runtime_kernels import runtime_in_words
 
 from amp_rewrite.dtypes import FLOAT16, FLOAT32
 from amp_rewrite.errors import AmpError
 from amp_rewrite.kernels.accumulation import FORMAT_VERSION, SumOrder
-from amp_rewrite.runtimes.ort.listing import runtime_in_words
 from amp_rewrite.runtimes.session import Session
 from amp_rewrite.targets import ARM64, WEBGPU
 

@@ -1,27 +1,26 @@
-"""A bar for what takes long: on a terminal or in a notebook, and nothing elsewhere.
-
-What draws it, rich, is loaded when a bar is drawn: most work is done before.
-"""
+"""How far something is that takes long, on one line of a terminal or below a notebook's cell."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Lock, Timer
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from amp_rewrite.base import arguments
-
-if TYPE_CHECKING:
-    from amp_rewrite.base.drawn_bar import DrawnBar
+from amp_rewrite.base.printable import printable
 
 PATIENCE = 1.0
-"""After how many seconds a bar appears."""
+"""After how many seconds a line appears."""
 
 _PAUSE = 0.1
-"""Seconds between two pictures in a notebook: a browser gets no more of them."""
+"""Seconds between two lines: nobody reads more of them."""
+
+_MIB = 1 << 20
 
 
 def silent(_: str) -> None:
@@ -45,9 +44,18 @@ class At(NamedTuple):
     total: int | None = None
     in_bytes: bool = False
 
+    def line(self, seconds: float) -> str:
+        """Return it in words, with the time that it takes already."""
+        total = "?" if self.total is None else str(self.total)
+        amount = f"{self.done}/{total}" if self.done or self.total else ""
+        if self.in_bytes and self.total is not None:
+            amount = f"{self.done / _MIB:.1f}/{self.total / _MIB:.1f} MiB"
+        words = (self.work, amount, f"{seconds:.0f} s", self.note)
+        return printable("  ".join(filter(None, words)))
+
 
 def progress_bar(work: str, *, quiet: bool = False) -> AbstractContextManager[Callable[..., None]]:
-    """Show a bar once the block takes longer than a second; it is gone afterwards.
+    """Show how far it is once the block takes longer than a second; the line is gone afterwards.
 
         with amp.progress_bar("calibrating") as progress:
             found = amp.calibrate(model, data, progress=progress)
@@ -66,27 +74,27 @@ def progress_bar(work: str, *, quiet: bool = False) -> AbstractContextManager[Ca
         OptionError: `work` is not a text, or `quiet` not True or False.
     """
     arguments.text("work", work, what="what is being done")
-    return _show_bar(work, None if arguments.switch("quiet", quiet) else _drawing())
+    return _show(work, is_shown=not arguments.switch("quiet", quiet) and _is_seen())
 
 
 @contextmanager
-def _show_bar(work: str, drawing: _Drawing | None) -> Generator[Callable[..., None]]:
-    """Show a bar while the block runs, if there is where to."""
-    if drawing is None:
+def _show(work: str, *, is_shown: bool) -> Generator[Callable[..., None]]:
+    """Show a line while the block runs, if there is where to."""
+    if not is_shown:
         yield lambda *_: None
         return
-    bar = _LateBar(At(work), drawing)
+    line = _LateLine(At(work))
     try:
-        yield bar
+        yield line
     finally:
-        bar.close()
+        line.close()
 
 
-class _LateBar:
-    """A bar that is drawn once there was time enough; it is told of progress from any thread."""
+class _LateLine:
+    """A line that is written once there was time enough; it is told of progress from any thread."""
 
-    def __init__(self, at: At, drawing: _Drawing) -> None:
-        self._at, self._drawing = at, drawing
+    def __init__(self, at: At) -> None:
+        self._at, self._since, self._last = at, time.monotonic(), 0.0
         self._begun, self._lock = False, Lock()
         self._timer = Timer(PATIENCE, self._begin)
         self._timer.daemon = True
@@ -95,19 +103,27 @@ class _LateBar:
     def __call__(self, *counts: Any) -> None:
         with self._lock:
             self._at = _advance(self._at, counts)
-            if self._begun:
-                self._drawing.show(self._at)
+            if self._begun and time.monotonic() - self._last >= _PAUSE:
+                self._write()
 
     def _begin(self) -> None:
-        self._drawing.begin()
         with self._lock:
             self._begun = True
-            self._drawing.show(self._at)
+            self._write()
+
+    def _write(self) -> None:
+        self._last = time.monotonic()
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write(f"\r{self._at.line(self._last - self._since)[:width]:{width}}")
+        sys.stderr.flush()
 
     def close(self) -> None:
         self._timer.cancel()
         self._timer.join()
-        self._drawing.end()
+        if self._begun:
+            width = shutil.get_terminal_size().columns - 1
+            sys.stderr.write(f"\r{'':{width}}\r")
+            sys.stderr.flush()
 
 
 def _advance(at: At, counts: tuple[Any, ...]) -> At:
@@ -123,64 +139,10 @@ def _advance(at: At, counts: tuple[Any, ...]) -> At:
             return at._replace(note=" ".join(map(str, counts)))
 
 
-def _drawing() -> _Drawing | None:
-    """Return where somebody would see a bar; None if nowhere."""
+def _is_seen() -> bool:
+    """Tell whether somebody would see a line: on a terminal that can write it again, a notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if hasattr(shell, "kernel"):  # a notebook; IPython on a terminal has none
-        return _Notebook()
-    return _Drawing() if sys.stderr.isatty() else None
-
-
-class _Drawing:
-    """A bar on standard error, which is a terminal."""
-
-    def __init__(self) -> None:
-        self._since = time.monotonic()
-        self._bar: DrawnBar | None = None
-
-    def begin(self) -> None:
-        """Load what draws, and draw where a line can be drawn again."""
-        bar = self._make_bar()
-        if bar.console.is_interactive:
-            bar.start()
-            self._bar = bar
-
-    def show(self, at: At) -> None:
-        """Draw how far it is."""
-        if self._bar is not None:
-            self._bar.show(*at)
-
-    def end(self) -> None:
-        """Take the bar away."""
-        if self._bar is not None:
-            self._bar.stop()
-
-    def _make_bar(self) -> DrawnBar:
-        from amp_rewrite.base.drawn_bar import DrawnBar
-
-        return DrawnBar(self._since)
-
-
-class _Notebook(_Drawing):
-    """A bar below a notebook's cell. rich's own needs ipywidgets there; its tables do not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        from IPython.display import display  # pyright: ignore[reportMissingImports] a notebook's
-
-        self._handle: Any = display({"text/html": ""}, raw=True, display_id=True)
-        self._last = 0.0
-
-    def begin(self) -> None:
-        self._bar = self._make_bar()
-
-    def show(self, at: At) -> None:
-        now = time.monotonic()
-        if self._bar is not None and now - self._last >= _PAUSE:
-            self._last = now
-            self._bar.show(*at)
-            self._handle.update(self._bar.picture())
-
-    def end(self) -> None:
-        self._handle.update({"text/html": ""}, raw=True)
+        return True
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

@@ -14,7 +14,7 @@ from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.invariants.structure_valid import refuse_invalid
+from amp_rewrite.graph.io.checker import refuse_invalid
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.graph.io.save import save

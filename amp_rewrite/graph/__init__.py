@@ -1,1 +1,1 @@
-"""Models and graphs: loading, saving, element types, the type graph and its invariants."""
+"""Models and graphs: loading, saving, element types and the type graph."""

@@ -59,11 +59,6 @@ def is_added(node: ir.Node | None) -> bool:
     return node is not None and node.name is not None and node.name.endswith(SUFFIX)
 
 
-def is_added_cast(node: ir.Node | None) -> bool:
-    """Tell whether a node is a Cast that the pass added."""
-    return node is not None and node.op_type == "Cast" and node.domain == "" and is_added(node)
-
-
 def origin(name: str) -> str:
     """Return the value that an added value is a cast of; any other name as it is."""
     match = _ADDED.fullmatch(name)

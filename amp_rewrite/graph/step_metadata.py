@@ -21,7 +21,7 @@ from amp_rewrite.base.fields import (
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY, STEP_KEY, TARGET_KEY
+from amp_rewrite.graph.metadata_keys import STEP_KEY
 
 VERSION = 1
 """The version of the description; what a later one holds is not known here."""
@@ -156,13 +156,3 @@ def with_precision(model: Described, precision: str) -> dict[str, str]:
         return {}
     description["precision"] = precision
     return {STEP_KEY: json.dumps(description, sort_keys=True)}
-
-
-def without_rewrite(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Return a model's metadata without what a rewrite adds: target, exponents, a precision."""
-    kept = {k: entry for k, entry in metadata.items() if k not in (TARGET_KEY, EXPONENTS_KEY)}
-    if STEP_KEY not in kept:
-        return dict(kept)
-    description = json.loads(kept[STEP_KEY])
-    description.pop("precision", None)
-    return {**kept, STEP_KEY: description}

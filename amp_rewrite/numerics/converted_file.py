@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amp_rewrite.dtypes import BFLOAT16, FLOAT16
+from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import AmpError, AmpWarning, OptionError, RuntimeMissingError, StrictError
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.io.judged_file import judged_by
@@ -261,8 +261,7 @@ def raised_model(model: Path, opset: str, options: RewriteOptions) -> RaisedMode
         raised = _move_opset(model, advised, options)
     except AmpError:
         return None
-    is_other = raised.opset != raised.before or raised.spelled > 0
-    return raised if raised.unverified is None and is_other else None
+    return raised if raised.unverified is None and raised.opset != raised.before else None
 
 
 def _number(opset: str) -> int:
@@ -296,8 +295,6 @@ def _advised_opset(model: Path, options: RewriteOptions) -> int | None:
     advice = result.report.opset_advice
     if advice is not None and not advice.lost:
         return advice.opset
-    if _lacks_einsum(options, result.report.opset) and flat.nodes_of("Einsum"):
-        return result.report.opset
     return None
 
 
@@ -316,32 +313,7 @@ def _has_more_kernels(result: RewriteResult, options: RewriteOptions, target: Ta
     )
 
 
-def _lacks_einsum(options: RewriteOptions, opset: int) -> bool:
-    """Tell whether the target has no kernel of Einsum in the low type."""
-    kernels = table_of(find(options.chosen_target))
-    types = {"T": tensor(options.low.number)}
-    return kernels is not None and not kernels.has_kernel("", "Einsum", opset, types)
-
-
-def _share(raised: RaisedModel, options: RewriteOptions) -> float:
-    """Return the share of a raised model's arithmetic that a rewrite converts.
-
-    It is 0 where the options name operators or nodes that the model does not have any more.
-    """
-    with warnings.catch_warnings(action="ignore", category=AmpWarning):
-        try:
-            result = rewrite_freely(raised.model, replace(options, strict=False))
-        except OptionError:
-            return 0.0
-    return result.report.summary.compute_converted
-
-
 def _move_opset(model: Path, opset: int, options: RewriteOptions) -> RaisedModel:
-    from amp_rewrite.numerics.raise_opset import raise_opset, with_products
+    from amp_rewrite.numerics.raise_opset import raise_opset
 
-    raised = raise_opset(model, opset, inline_functions=options.inline_functions)
-    if options.low is not FLOAT16 and _lacks_einsum(options, raised.opset):
-        products = with_products(raised)
-        gains = products is not raised and _share(products, options) > _share(raised, options)
-        raised = products if gains else raised
-    return raised
+    return raise_opset(model, opset, inline_functions=options.inline_functions)

@@ -1,7 +1,6 @@
 """`check`, `convert` and `repair` of a folder: each model in turn, all else as it is.
 
-What is connected keeps one type on both sides; weights that models share are written once; the
-folder appears whole, or not at all.
+The folder appears whole, or not at all.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.progress import silent
 from amp_rewrite.errors import LoadError, OptionError, SaveError
 from amp_rewrite.graph.io.model_folder import ModelFolder
 from amp_rewrite.graph.io.paths import path_text
@@ -184,7 +182,7 @@ def convert_folder(
     that is there already is written anew if `replace_forms` says so. The target of such a folder is
     webgpu, unless the options, or a model, name another one.
 
-    An input and an output that are connected keep one type: if one of them keeps it, both do.
+    An input and an output that are connected and have two types afterwards are named.
 
     Args:
         folder: A folder as Optimum, ONNX Runtime GenAI or transformers.js lay it out.
@@ -219,19 +217,11 @@ def convert_folder(
     )
     if chosen.makes_low:
         asked.check(verifies=asked.converts or chosen.strict)
-    unjudged = Asked(budget=_BUDGET, opset=asked.opset)
 
     def one(path: Path, options: RewriteOptions, progress: Progress) -> Done:
         if not options.makes_low:
             return _widen_one(path, options)
         return _convert_one(path, options, asked, progress, annotate=annotate)
-
-    def ends_after(path: Path, options: RewriteOptions) -> Ends:
-        if not options.makes_low:
-            return _widen_one(path, options).ends
-        loose = replace(options, strict=False)
-        result = convert_file(path, loose, unjudged, silent).result
-        return Ends.of(result.flat, result.plan)
 
     models = _read(folder, chosen, finds_low=False)
     taken = models.folder.convertible()
@@ -240,7 +230,7 @@ def convert_folder(
         _refuse_overwriting(models.folder, names)
     job = FolderJob("convert", models, taken, chosen, one, progress)
     target = None if output is None else path_text(output, SaveError)
-    return job.run(names, "another form is converted", target, ends_after)
+    return job.run(names, "another form is converted", target)
 
 
 def _refuse_overwriting(folder: ModelFolder, names: Mapping[str, str]) -> None:

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from amp_rewrite.base import arguments
-from amp_rewrite.errors import AmpError
+from amp_rewrite.errors import AmpError, SaveError
+from amp_rewrite.graph.io.model_files import plain_data_names
 from amp_rewrite.graph.io.model_folder import ModelFile
-from amp_rewrite.graph.io.new_folder import NewFolder
-from amp_rewrite.graph.io.shared_data import SharedData, sharing
 from amp_rewrite.numerics.folder_models import FolderModels
 from amp_rewrite.numerics.folder_report import FolderReport, ModelEntry, State
-from amp_rewrite.rewriting.connected_ends import (
-    Connection,
-    End,
-    Ends,
-    kept_together,
-    mismatch,
-    types_of,
-)
+from amp_rewrite.rewriting.connected_ends import Connection, Ends, mismatch
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 Progress = Callable[[str], None]
@@ -93,7 +86,6 @@ class FolderJob:
         names: Mapping[str, str],
         left_out: str,
         target: str | None = None,
-        ends_after: Callable[[Path, RewriteOptions], Ends] | None = None,
     ) -> FolderReport:
         """Do it.
 
@@ -101,20 +93,19 @@ class FolderJob:
             names: File of each taken model -> as what it is written.
             left_out: Why other models are left as they are.
             target: The folder to write; None for none.
-            ends_after: What the ends of a model become, if that has to be asked beforehand.
         """
         folder = self.models.folder
         with ExitStack() as stack:
             new = None if target is None else stack.enter_context(NewFolder(target, folder.path))
             links = self._links(names)
-            options = self._options(links, ends_after)
             copied = self._copied_files(names)
-            shared = SharedData([] if new is None else [os.path.join(new.path, n) for n in copied])
+            taken = [] if new is None else [os.path.join(new.path, n) for n in copied]
+            stack.enter_context(plain_data_names(taken))
             entries: list[ModelEntry] = []
             ends = {file: facts.ends for file, facts in self.models.known.items()}
             for model in self.taken:
                 place = None if new is None else new.place(names[model.name])
-                entry, after = self._entry(model, options, names[model.name], place, shared)
+                entry, after = self._entry(model, names[model.name], place)
                 entries.append(entry)
                 if self.command != "check" and after is not None:
                     ends[model.name] = after
@@ -127,7 +118,6 @@ class FolderJob:
         left = [m.name for m in folder.models if m.name not in names]
         made_of = {form: f"what is made of {file} takes its place" for file, form in names.items()}
         odd = (mismatch(link, ends) for link in links)
-        kept = {} if ends_after is None else _also_kept(options, self.options)
         target_taken = self.models.target(self.options)
         return FolderReport(
             self.command,
@@ -137,21 +127,13 @@ class FolderJob:
             {m: made_of.get(m, left_out) for m in left},
             len(set(copied) - {m.name for m in folder.models}),
             len(links),
-            kept,
             tuple(line for line in odd if line is not None),
-            shared.once,
-            shared.again,
             complete,
             target_taken,
         )
 
     def _entry(
-        self,
-        model: ModelFile,
-        options: Mapping[str, RewriteOptions],
-        name: str,
-        place: str | None,
-        shared: SharedData,
+        self, model: ModelFile, name: str, place: str | None
     ) -> tuple[ModelEntry, Ends | None]:
         """Do it with one model; write the result to a place, if there is one."""
         path = Path(self.models.folder.of(model.name))
@@ -163,11 +145,11 @@ class FolderJob:
         try:
             if model.name in self.models.broken:
                 raise self.models.broken[model.name]
-            done = self.one(path, options[model.name], progress)
+            facts, target = self.models.known[model.name], self.models.target(self.options)
+            done = self.one(path, facts.fitting(self.options, target), progress)
             written = place is not None and done.save is not None
             if place is not None and done.save is not None:
-                with sharing(shared):
-                    done.save(place)
+                done.save(place)
         except AmpError as error:
             return ModelEntry(model.name, None, "failed", f"failed: {error}"), None
         output = name if written else None
@@ -201,54 +183,104 @@ class FolderJob:
             if name not in written and os.path.realpath(folder.of(name)) not in unread
         )
 
-    def _options(
-        self,
-        links: Sequence[Connection],
-        ends_after: Callable[[Path, RewriteOptions], Ends] | None,
-    ) -> dict[str, RewriteOptions]:
-        """Return the options for each model: names that fit it; of what is connected, both ends.
 
-        A model in which nothing becomes low keeps its ends, so that what is connected to it has to.
+class NewFolder:
+    """A folder that is being written beside its place, under a hidden temporary name.
+
+    Attributes:
+        path: Where to write.
+    """
+
+    def __init__(self, target: str, source: str) -> None:
+        """Create the temporary folder of a target, which may exist if it is empty.
+
+        Raises:
+            SaveError: The target exists, lies in the source, or cannot be made.
         """
-        facts, target = self.models.known, self.models.target(self.options)
-        options_of = {
-            m.name: facts[m.name].fitting(self.options, target)
-            for m in self.taken
-            if m.name in facts
-        }
-        if ends_after is None or self.options.keep_io_types is True or not links:
-            return options_of
-        before = {file: k.ends for file, k in facts.items()}
-        ends = {End(file, name) for file, model in before.items() for name in model.names}
-        new = kept_together(links, {end for end in ends if self.options.keeps_type(end.name)})
-        kept, after, waiting = set(new), dict(before), {*options_of}
-        while waiting:
-            for file in sorted(waiting):
-                names = tuple(sorted(end.name for end in kept if end.file == file))
-                options_of[file] = replace(options_of[file], keep_io_types=names or False)
-                self.progress(f"{file}: looking at its inputs and outputs")
-                with suppress(AmpError):  # which is told when the model's turn comes
-                    after[file] = ends_after(Path(self.models.folder.of(file)), options_of[file])
-            parted = [link for link in links if _is_parted(link, before, after)]
-            new = kept_together(links, {end for link in parted for end in link}) - kept
-            kept |= new
-            waiting = {end.file for end in new} & options_of.keys()
-        return options_of
+        self._target = os.path.abspath(target)
+        _check_target(self._target, source)
+        above, name = os.path.split(self._target)
+        self.path = os.path.join(above, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+        try:
+            os.mkdir(self.path)
+        except OSError as error:
+            raise _unwritable(self._target, error) from error
+
+    def copy(self, source: str, name: str) -> None:
+        """Copy a file, or what a link leads to, to a relative path in the folder.
+
+        Raises:
+            SaveError: That fails.
+        """
+        try:
+            shutil.copy2(source, self.place(name))
+        except OSError as error:
+            raise SaveError(
+                "the file cannot be copied", where=source, found=error.strerror or error
+            ) from error
+
+    def place(self, name: str) -> str:
+        """Return where a file of a relative path goes, in a folder that exists.
+
+        Raises:
+            SaveError: That folder cannot be made.
+        """
+        path = os.path.join(self.path, *name.split("/"))
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        except OSError as error:
+            raise _unwritable(self._target, error) from error
+        return path
+
+    def commit(self) -> None:
+        """Put the folder in its place.
+
+        Raises:
+            SaveError: Something has come there in the meantime.
+        """
+        try:
+            with suppress(FileNotFoundError):
+                os.rmdir(self._target)  # an empty one, which not every system replaces
+            os.rename(self.path, self._target)
+        except OSError as error:
+            raise _unwritable(self._target, error) from error
+
+    def __enter__(self) -> Self:
+        """Return the folder."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Remove the temporary folder if it was not put in place."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
 
-def _is_parted(link: Connection, before: Mapping[str, Ends], after: Mapping[str, Ends]) -> bool:
-    """Tell whether the sides of a connection have two types now, by a change of one of them."""
-    return mismatch(link, after) is not None and types_of(link, before) != types_of(link, after)
+def _check_target(target: str, source: str) -> None:
+    """Refuse a target that cannot be a new folder."""
+    if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(source)):
+        raise SaveError(
+            "the output is the folder that is read, or lies in it",
+            where=target,
+            remedy="name a folder elsewhere",
+        )
+    if not os.path.isdir(os.path.dirname(target)):
+        raise SaveError(
+            "the folder above the output does not exist", where=target, remedy="create it"
+        )
+    if not os.path.lexists(target):
+        return
+    if not os.path.isdir(target) or os.path.islink(target) or os.listdir(target):
+        raise SaveError(
+            "the output exists already",
+            where=target,
+            expected="the name of a new folder, or an empty one",
+            remedy="remove it, or choose another name",
+        )
 
 
-def _also_kept(
-    options: Mapping[str, RewriteOptions], options_given: RewriteOptions
-) -> dict[str, tuple[str, ...]]:
-    """Return, by file, which ends keep their type though the options as given do not say so."""
-    if options_given.keep_io_types is True:
-        return {}
-    names_of: dict[str, tuple[str, ...]] = {}
-    for file, chosen in options.items():
-        names = () if isinstance(chosen.keep_io_types, bool) else chosen.keep_io_types
-        names_of[file] = tuple(name for name in names if not options_given.keeps_type(name))
-    return {file: names for file, names in names_of.items() if names}
+def _unwritable(target: str, error: OSError) -> SaveError:
+    return SaveError(
+        "the folder cannot be written",
+        where=target,
+        found=error.strerror or error,
+        remedy="choose a writable place with enough room",
+    )

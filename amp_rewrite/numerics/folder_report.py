@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from amp_rewrite.base.printable import counted, in_bytes, one_line, printable
+from amp_rewrite.base.printable import counted, one_line, printable
 
 VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
@@ -63,10 +63,7 @@ class FolderReport:
             takes their place.
         copied: How many other files were copied.
         connected: How many outputs are fed to inputs, of other models or in the next step.
-        kept: File -> its inputs and outputs that keep their type since the other side does.
         mismatches: The connections whose sides have two types, one line each.
-        shared: Bytes of weights that several models refer to, and that are written once.
-        again: Bytes that were written again, since a model needs them in another type.
         written: Whether the folder is there.
         target: The target that the folder's layout tells, if no option named one.
     """
@@ -78,10 +75,7 @@ class FolderReport:
     left_out: Mapping[str, str]
     copied: int = 0
     connected: int = 0
-    kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
     mismatches: tuple[str, ...] = ()
-    shared: int = 0
-    again: int = 0
     written: bool = False
     target: str | None = None
 
@@ -141,18 +135,10 @@ class FolderReport:
             name = f"{model.file} -> {model.output}" if renamed else model.file
             rows += [f"{name}: {model.said}", *(f"  {line}" for line in model.lines)]
         rows += [f"{file}: left out: {why}" for file, why in self.left_out.items()]
-        for file, names in self.kept.items():
-            rows.append(f"{file}: {', '.join(names)} keep their type: the connected side does")
         rows += [f"connected, with two types: {line}" for line in self.mismatches]
         if self.connected and not self.mismatches:
             count = counted(self.connected, "connection")
             rows.append(f"{count} with the same type on both sides")
-        if self.shared:
-            rows.append(f"{in_bytes(self.shared)} of weights that models share are written once")
-        if self.again:
-            rows.append(
-                f"{in_bytes(self.again)} of shared weights are written again, in another type"
-            )
         if self.written:
             rows.append(f"{counted(self.copied, 'other file')} copied")
         return tuple(printable(line) for line in (*rows, self.verdict))
@@ -176,10 +162,7 @@ class FolderReport:
             "left_out": dict(self.left_out),
             "copied": self.copied,
             "connections": self.connected,
-            "kept": {file: list(names) for file, names in self.kept.items()},
             "mismatches": list(self.mismatches),
-            "shared_bytes": self.shared,
-            "bytes_written_again": self.again,
             "target": self.target,
         }
 

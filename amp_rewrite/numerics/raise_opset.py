@@ -12,7 +12,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import DataError, GraphError, RunError, RuntimeMissingError
-from amp_rewrite.graph.invariants.structure_valid import checker_error
+from amp_rewrite.graph.io.checker import checker_error
 from amp_rewrite.graph.io.contradicted_shapes import mend_shapes
 from amp_rewrite.graph.io.convert_opset import convert_opset
 from amp_rewrite.graph.io.functions import inline
@@ -24,7 +24,6 @@ from amp_rewrite.rewriting.api import rewrite
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.records import RaisedOpset
 from amp_rewrite.rewriting.report.rewrite_report import Report
-from amp_rewrite.rewriting.spell_einsums import EINSUM, spell_einsums
 
 _TOLERANCE = FLOAT16.epsilon / 2
 """The largest error of an output, relative to its largest magnitude: less than a rewrite rounds."""
@@ -43,7 +42,6 @@ class RaisedModel:
         unverified: Why its outputs were not compared with those of the model before; None if they
             were, and are the same.
         mended: The values whose declared shapes contradicted inference, and have the inferred ones.
-        spelled: How many Einsums are written as matrix products.
     """
 
     model: ir.Model
@@ -51,7 +49,6 @@ class RaisedModel:
     opset: int
     unverified: str | None = None
     mended: tuple[str, ...] = ()
-    spelled: int = 0
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -100,39 +97,18 @@ def raise_opset(
     return RaisedModel(raised, before, opset, _compare(original, raised, seed), mended=mended)
 
 
-def with_products(raised: RaisedModel) -> RaisedModel:
-    """Write Einsums that are matrix products as such, if outputs are the same to the last bit.
-
-    Args:
-        raised: The model; never modified. It is returned if it has no such Einsum, or another model
-            would give other outputs or cannot be run.
-    """
-    if not any(node.op_type == EINSUM for node in raised.model.graph):
-        return raised
-    changed = load(raised.model)
-    count = spell_einsums(changed)
-    try:
-        valid = checker_error(changed) is None or checker_error(raised.model) is not None
-        same = count > 0 and valid and _compare(raised.model, changed, tolerance=0.0) is None
-    except GraphError:
-        same = False
-    return replace(raised, model=changed, spelled=count) if same else raised
-
-
 def with_gain(
     raised: RaisedModel, report: Report, source: Source, options: RewriteOptions
 ) -> Report:
     """Return a raised model's report with what a rewrite of the model before gives."""
     lenient = replace(options, strict=False)
     before = rewrite(source, lenient).report.summary.compute_converted
-    facts = (raised.before, before, raised.unverified, raised.mended, raised.spelled)
+    facts = (raised.before, before, raised.unverified, raised.mended)
     record = RaisedOpset(*facts)
     return replace(report, opset_raised=record)
 
 
-def _compare(
-    original: ir.Model, raised: ir.Model, seed: int = 0, tolerance: float = _TOLERANCE
-) -> str | None:
+def _compare(original: ir.Model, raised: ir.Model, seed: int) -> str | None:
     """Compare outputs on made-up inputs; return why that is not possible, or None.
 
     Raises:
@@ -156,7 +132,7 @@ def _compare(
             remedy=_REMEDY,
         ) from error
     for name, value in expected.items():
-        if not _is_same(value, outputs[name], tolerance):
+        if not _is_same(value, outputs[name]):
             raise GraphError(
                 "onnx's version converter changed what the model computes",
                 where=name,
@@ -166,11 +142,11 @@ def _compare(
     return None
 
 
-def _is_same(expected: Any, output: Any, tolerance: float) -> bool:
+def _is_same(expected: Any, output: Any) -> bool:
     """Tell whether two outputs are the same but for the order of sums, up to a tolerance."""
     if isinstance(expected, list | tuple):
         pairs = zip(expected, output, strict=False)
-        return len(expected) == len(output) and all(_is_same(a, b, tolerance) for a, b in pairs)
+        return len(expected) == len(output) and all(_is_same(a, b) for a, b in pairs)
     if expected is None or output is None:
         return expected is output
     if np.asarray(expected).dtype.kind not in "fV":
@@ -178,5 +154,5 @@ def _is_same(expected: Any, output: Any, tolerance: float) -> bool:
     a, b = np.asarray(expected, np.float64), np.asarray(output, np.float64)
     scale = np.abs(a[np.isfinite(a)]).max(initial=0.0)
     return a.shape == b.shape and np.allclose(
-        b, a, rtol=0.0, atol=tolerance * scale, equal_nan=True
+        b, a, rtol=0.0, atol=_TOLERANCE * scale, equal_nan=True
     )

@@ -12,8 +12,8 @@ from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.numerics.ranges.calibrated_options import with_calibration
 from amp_rewrite.numerics.scaled_conversion import NO_PROOF, measured_by, proof_of
 from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
+from amp_rewrite.rewriting.paint.painting import overflows
 from amp_rewrite.rewriting.plan.options import KEEP, SCALE, RewriteOptions
-from amp_rewrite.rewriting.plan.overflows import overflows
 from amp_rewrite.rewriting.plan.raising import raising_context
 from amp_rewrite.rewriting.raise_dangers import form_of
 from amp_rewrite.rewriting.scaling.scale_model import NO_SAVING, saved_by_scaling, scale_given

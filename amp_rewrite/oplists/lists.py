@@ -146,15 +146,6 @@ class OpLists:
         """Return whether any entry is about the operator, under whatever condition."""
         return _key(domain, op) in self._index
 
-    def with_environment(self, environ: Mapping[str, str]) -> OpLists:
-        """Return the lists after AMP_REWRITE_<NAME>_ADD and _REMOVE, or TensorFlow's, checked.
-
-        Raises:
-            OptionError: A variable adds an operator that no schema knows.
-            ListError: An operator ends up on two lists.
-        """
-        return self._after_environment(_environment(environ)).checked()
-
     def with_level(self, level: str) -> OpLists:
         """Return the lists as a level changes them.
 

@@ -104,27 +104,11 @@ def _output_key(name: str) -> str:
     return f"{_STEP}{match[2]}" if match and match[1] == "present" else _READ_AS.get(name, name)
 
 
-def kept_together(links: Iterable[Connection], kept: Iterable[End]) -> set[End]:
-    """Return which ends keep their type if some do: both sides of a connection or none."""
-    ends, links = {*kept}, [*links]
-    waiting = [*ends]
-    while waiting:
-        end = waiting.pop()
-        more = {other for link in links if end in link for other in link} - ends
-        ends |= more
-        waiting += more
-    return ends
-
-
-def types_of(link: Connection, models: Mapping[str, Ends]) -> tuple[str, str]:
-    """Return the types of both sides of a connection."""
-    output, read = link
-    return models[output.file].outputs[output.name], models[read.file].inputs[read.name]
-
-
 def mismatch(link: Connection, models: Mapping[str, Ends]) -> str | None:
     """Return in words that both sides of a connection have two types; None if they have one."""
-    (output, read), (output_type, expected) = link, types_of(link, models)
+    output, read = link
+    output_type = models[output.file].outputs[output.name]
+    expected = models[read.file].inputs[read.name]
     if output_type == expected:
         return None
     return (

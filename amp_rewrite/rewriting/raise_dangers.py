@@ -11,15 +11,13 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from amp_rewrite.dtypes import FLOAT32, LOW, DType
-from amp_rewrite.errors import GraphError, InvariantError
+from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.infer import infer
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.apply.planned import noop_casts
-from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
 from amp_rewrite.rewriting.mend import Mended
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import given_notes
@@ -81,9 +79,6 @@ def repaired(
         weights: "convert" stores weights of what is raised as float32; "cast" leaves them as they
             are stored, behind a Cast.
         mended: What was at odds in the file.
-
-    Raises:
-        InvariantError: Something that was to be raised is not: a defect of this package.
     """
     flat, lows = form.given, form.context.type_graph.bases
     boundary = (*flat.main.inputs, *flat.main.outputs) if wide_ends else ()
@@ -92,9 +87,7 @@ def repaired(
     context = raising_context(flat, lows, ends=ends, converts_weights=converts, target=target)
     vertex_of = vertices_called(context.type_graph)
     plan = plan_casts(context, raised(context, sorted(vertex_of[name] for name in lost)))
-    result = Raised(flat, context, plan, noop_casts(context.type_graph, plan), mended)
-    check_raised(result)
-    return result
+    return Raised(flat, context, plan, noop_casts(context.type_graph, plan), mended)
 
 
 def nothing_raised(mended: Mended, low: DType) -> Raised:
@@ -184,52 +177,3 @@ def _receivers(graph: TypeGraph, value: int) -> Iterator[int]:
     for number, vertices in graph.sinks.items():
         ends = zip(graph.flat.bodies[number].outputs, vertices, strict=True)
         yield from (vertex for end, vertex in ends if end == value)
-
-
-def check_raised(raised: Raised) -> None:
-    """Refuse a model in which not all is float32 that is said to be.
-
-    Types are inferred in the rewritten model, and each of its nodes is known by the number that it
-    had before.
-
-    Raises:
-        InvariantError: A type variable that was to be raised has another type; nothing is written.
-    """
-    if raised.plan.is_empty:
-        return
-    graph = raised.context.type_graph
-    rewritten = rewritten_flat(raised.flat, graph, raised.plan, raised.removed, {})
-    after = {node: number for number, node in enumerate(rewritten.origins) if node != ABSENT}
-    types = infer(rewritten.flat)
-    for vertex in raised.plan.vertices:
-        node = graph.nodes[vertex]
-        if node not in after:  # a Cast that has become a no-op
-            continue
-        ends = rewritten.flat.inputs_of(after[node]), rewritten.flat.outputs_of(after[node])
-        for index, is_output in _ports(graph, vertex):
-            value = ends[is_output][index]
-            type_string = None if value == ABSENT else types[value]
-            if (
-                type_string is not None
-                and type_string.startswith("tensor(")
-                and type_string != tensor(FLOAT32.number)
-            ):
-                raise InvariantError(
-                    "a node that was to be raised to float32 is not",
-                    where=f"node {graph.node_name(vertex)!r} ({graph.operator_of(vertex).op_type})",
-                    found=type_string,
-                    remedy="please report this with the model; nothing was written",
-                )
-
-
-def _ports(graph: TypeGraph, vertex: int) -> Iterator[tuple[int, bool]]:
-    """Yield where a node reads and writes what a vertex stands for: the index, and which."""
-    flat, node = graph.flat, graph.nodes[vertex]
-    for is_output, starts, ports in (
-        (False, flat.input_start, graph.reads),
-        (True, flat.output_start, graph.writes),
-    ):
-        first = starts[node]
-        for slot in range(first, starts[node + 1]):
-            if ports[slot] == vertex:
-                yield slot - first, is_output

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import cache
 from typing import Any
 
 import onnx_ir as ir
@@ -16,7 +15,6 @@ from amp_rewrite.runtimes.openvino.package import computes_in, core
 from amp_rewrite.runtimes.ort.providers import available_providers, has_provider
 from amp_rewrite.runtimes.ort.sessions import Session as OrtSession
 from amp_rewrite.runtimes.ort.sessions import check_options, session_options
-from amp_rewrite.runtimes.product_probe import product_note
 from amp_rewrite.runtimes.session import Provider, Session, name_and_options
 from amp_rewrite.targets import CPU, OPENVINO, arm_provider_hint
 
@@ -55,30 +53,13 @@ def own_choices(provider: str) -> dict[str, Provider]:
     return {"the original with OpenVINO's own bfloat16": (OPENVINO, {HINT: "bf16"})}
 
 
-@cache
-def wrong_products(provider: str, low: str) -> tuple[str, ...]:
-    """Return a line about products in a low type that a provider makes wrong here, if it does."""
-
-    def run(model: ir.Model, x: Any) -> Any:
-        return open_session(model, providers=[provider]).run({"x": x})[0]
-
-    note = product_note(provider, LOW[low], run)
-    return () if note is None else (note,)
-
-
 def notes_on(provider: str, types: Collection[str]) -> tuple[str, ...]:
-    """Return what an engine does otherwise here than a model says, products that are wrong, too.
-
-    The first time a provider runs a product of each low type for this.
-    """
-    lows = [low for low in LOW if low in types]
-    lacking = [low for low in lows if provider == OPENVINO and not computes_in(low)]
-    told = (
+    """Return what an engine does otherwise here than a model says."""
+    return tuple(
         f"this processor has no instructions for {low}: OpenVINO computes it in float32"
-        for low in lacking
+        for low in LOW
+        if low in types and provider == OPENVINO and not computes_in(low)
     )
-    wrong = (n for low in lows if low not in lacking for n in wrong_products(provider, low))
-    return (*told, *wrong)
 
 
 def open_session(

@@ -1,8 +1,7 @@
-"""A bar appears on terminals and in notebooks when something takes its time, and nowhere else."""
+"""A line appears on terminals and in notebooks when something takes its time, nowhere else."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,35 +31,14 @@ AT_ONCE, NEVER = "0", "1e6"
 unix = pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
 
 
-class Cell:
-    """The output of a cell: what it showed, in order."""
-
-    def __init__(self) -> None:
-        self.shown: list[str] = []
-
-    def update(self, data: Any, *, raw: bool = False) -> None:
-        shown = data if raw else data._repr_mimebundle_((), ())  # which notebooks ask for
-        self.shown.append(shown["text/html"])
-
-
 @pytest.fixture
-def cell(monkeypatch: pytest.MonkeyPatch) -> Cell:
-    """Return the cell of a notebook, in whose kernel the test runs; bars appear at once."""
-    found, ipython, display = Cell(), ModuleType("IPython"), ModuleType("IPython.display")
-
-    def shows(data: dict[str, str], *, raw: bool, display_id: bool) -> Cell:
-        assert raw
-        assert display_id
-        found.shown.append(data["text/html"])
-        return found
-
+def notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the test run in a notebook's kernel; lines appear at once, and all of them."""
+    ipython = ModuleType("IPython")
     ipython.get_ipython = lambda: SimpleNamespace(kernel=object())  # pyright: ignore[reportAttributeAccessIssue] made here
-    display.display = shows  # pyright: ignore[reportAttributeAccessIssue] made here
     monkeypatch.setitem(sys.modules, "IPython", ipython)
-    monkeypatch.setitem(sys.modules, "IPython.display", display)
     monkeypatch.setattr(room, "_PAUSE", 0)
     monkeypatch.setattr(room, "Timer", AtOnce)
-    return found
 
 
 class AtOnce:
@@ -74,20 +52,25 @@ class AtOnce:
     join = cancel
 
 
-def test_a_notebook_sees_how_far_it_is_and_nothing_in_the_end(cell: Cell) -> None:
+@pytest.mark.usefixtures("notebook")
+def test_a_notebook_sees_how_far_it_is_and_nothing_in_the_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     feeds = [{"x": np.zeros((2, 4), np.float32)}] * 3
-    with amp.progress_bar("cali<b>[red]rating") as progress:
+    with amp.progress_bar("calib\x1brating") as progress:
         amp.calibrate(onnx.parser.parse_model(MODEL), feeds, progress=progress)
-    assert "cali&lt;b&gt;[red]rating" in cell.shown[1]
-    assert "1/3" in cell.shown[2]
-    assert "3/3" in cell.shown[-2]
-    assert cell.shown[-1] == ""
+    lines = capsys.readouterr().err.split("\r")
+    assert "calib\\x1brating" in lines[1]
+    assert "1/3" in lines[2]
+    assert "3/3" in lines[-3]
+    assert lines[-2].strip() == lines[-1] == ""
 
 
-def test_the_bar_goes_when_the_work_fails(cell: Cell) -> None:
+@pytest.mark.usefixtures("notebook")
+def test_the_line_goes_when_the_work_fails(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ZeroDivisionError), amp.progress_bar("failing"):
         raise ZeroDivisionError
-    assert cell.shown[-1] == ""
+    assert capsys.readouterr().err.endswith(" \r")
 
 
 def test_nothing_is_drawn_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,14 +88,13 @@ def shown(script: str, **settings: str) -> Ended:
 
 
 @unix
-def test_short_work_draws_nothing_and_does_not_load_what_draws() -> None:
-    ended = shown("with amp.progress_bar('w') as p: p(1, 2)\nprint('rich' in sys.modules)")
-    assert (ended.status, ended.out, ended.drawn) == (0, "False\n", "")
+def test_short_work_draws_nothing() -> None:
+    assert shown("with amp.progress_bar('w') as p: p(1, 2)") == (0, "", "")
 
 
 @unix
 def test_a_terminal_that_cannot_draw_a_line_again_gets_nothing() -> None:
-    script = "progress.PATIENCE = 0\nwith amp.progress_bar('w') as p: wait(p)"
+    script = "progress.PATIENCE = 0\nwith amp.progress_bar('w'): time.sleep(0.3)"
     assert shown(script, TERM="dumb")[::2] == (0, "")
 
 
@@ -120,13 +102,12 @@ def test_a_terminal_that_cannot_draw_a_line_again_gets_nothing() -> None:
 def test_a_narrow_terminal_gets_one_line_with_the_numbers() -> None:
     script = """progress.PATIENCE = 0
 with amp.progress_bar('w') as p:
-    p(3, 10, 'a note that is longer than the line is wide, by far, in every case')
-    wait(p)"""
+    wait(p)
+    p(3, 10, 'a note that is longer than the line is wide, by far, in every case')"""
     drawn = shown(script, COLUMNS="40").drawn
-    pictures = [re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", part) for part in drawn.split("\r")]
-    counted = [picture for picture in pictures if "3/10" in picture]
+    counted = [line for line in drawn.split("\r") if "3/10" in line]
     assert counted
-    assert all(len(picture.strip("\n")) <= 40 and "\n" not in picture for picture in counted)
+    assert all(len(line) < 40 and "\n" not in line for line in counted)
 
 
 @pytest.fixture
@@ -158,13 +139,12 @@ def command(patience: str, *arguments: object) -> Ended:
 
 
 @unix
-def test_a_command_shows_bytes_and_the_bar_is_gone_in_the_end(model: Path) -> None:
+def test_a_command_shows_what_it_does_and_the_line_is_gone_in_the_end(model: Path) -> None:
     status, out, drawn = command(AT_ONCE, "convert", model, "-o", model.parent / "o.onnx")
     assert status == 0
     assert "1 of 2" in out or "2 of 2" in out
     assert "writing" not in out
-    assert "4.2/4.2 MiB" in drawn or "4.0/4.0 MiB" in drawn
-    assert drawn.rstrip("\r\n").endswith("\x1b[2K")
+    assert drawn.endswith(" \r")
 
 
 def test_nothing_is_drawn_where_stderr_is_no_terminal(model: Path) -> None:

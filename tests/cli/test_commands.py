@@ -326,7 +326,6 @@ def test_a_model_is_moved_to_a_newer_opset_first(
         "before": 11,
         "compute_before": 0.0,
         "unverified": None,
-        "spelled": 0,
         "mended": [],
     }
 

@@ -11,6 +11,7 @@ import pytest
 import rewrite_digest
 import runs
 from backend_cases import all_cases
+from invariants import verify_invariants
 from releases import before
 from rewrite_digest import (
     PRECISIONS,
@@ -24,7 +25,6 @@ from thinned import thinned
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import DType, Precision, low_dtype
-from amp_rewrite.graph.invariants.check_model import verify_invariants
 
 CHUNKS = 24
 

@@ -17,13 +17,13 @@ import onnx
 import pytest
 import rewrite_digest
 import runs
+from invariants import verify_invariants
 from rewrite_digest import RECORD, difference
 from thinned import thinned
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import Precision
 from amp_rewrite.graph.added import SUFFIX
-from amp_rewrite.graph.invariants.check_model import verify_invariants
 
 MODELS = (*catalog.REAL, "loop_capture")
 LARGE = ("light_vgg19",)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from backend_cases import all_cases
+from invariants import verify_invariants
 
 import amp_rewrite as amp
-from amp_rewrite.graph.invariants.check_model import verify_invariants
 from amp_rewrite.oplists import OpLists, load_lists
 
 LEVELS = ("UNSAFE_FORCE_ALL", "TENSOR_CORES_ONLY", "TREAT_INFER_AS_DENY", "default")

@@ -41,7 +41,6 @@ def test_a_raised_model_computes_the_same_and_converts_more() -> None:
         "compute_before": 0,
         "unverified": None,
         "mended": [],
-        "spelled": 0,
     }
 
 

@@ -1,15 +1,12 @@
-"""Which outputs are fed to which inputs, and what keeps its type with what."""
+"""Which outputs are fed to which inputs, and which of these have two types."""
 
 from __future__ import annotations
 
 import pytest
 
 from amp_rewrite.rewriting.connected_ends import (
-    Connection,
-    End,
     Ends,
     connections,
-    kept_together,
     mismatch,
 )
 
@@ -48,13 +45,6 @@ def test_between_models_names_connect() -> None:
     assert not linked("last_hidden_state", "encoder_hidden_states", one_file=True)
     assert not linked("logits", "inputs_embeds", one_file=False)
     assert not linked("past_0", "past_0", one_file=True)
-
-
-def test_what_keeps_its_type_holds_all_that_is_connected() -> None:
-    encoder, first, second = End("e", "x"), End("d", "x"), End("p", "x")
-    links = [Connection(encoder, first), Connection(encoder, second)]
-    assert kept_together(links, {first}) == {encoder, first, second}
-    assert kept_together(links, {End("d", "logits")}) == {End("d", "logits")}
 
 
 def test_two_types_are_told_with_both_places() -> None:

@@ -64,7 +64,7 @@ INFERENCE = {"infer_shapes", "infer_shapes_path", "infer_node_outputs", "ShapeIn
 MAY_INFER = {
     "graph/proto/shape_inference.py": "the gate",
     "graph/proto/infer_in_place.py": "the gate for models of onnx_ir",
-    "graph/invariants/checker.py": "asks whether types agree, and passes over what ends inference",
+    "graph/io/checker.py": "asks whether types agree, and passes over what ends inference",
     "training/builder/annotate.py": "one node",
 }
 

@@ -15,10 +15,10 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "ground": (
         *("base.version", "base.removed", "base.printable", "errors"),
         *("base.user_warning", "base.fields", "base.arguments", "base.name_patterns"),
-        *("base.drawn_bar", "base.progress", "base.github_annotations", "base.processor"),
+        *("base.progress", "base.github_annotations", "base.processor"),
         *("dtypes", "policy", "targets"),
     ),
-    "graph": ("graph", "graph.proto", "graph.io", "graph.invariants"),
+    "graph": ("graph", "graph.proto", "graph.io"),
     "values": (
         *("values", "values.patterns", "values.intervals"),
         *("values.magnitudes", "values.counts", "values.scales"),

@@ -128,7 +128,6 @@ LISTS: Table = {
     "OpLists.from_names": lambda: (amp.OpLists.from_names, {"allow": ["MatMul"]}),
     "classify": lambda: (lists().classify, {"domain": "", "op": "MatMul", "opset": 17, "attributes": {}}),
     "knows": lambda: (lists().knows, {"domain": "", "op": "MatMul"}),
-    "with_environment": lambda: (lists().with_environment, {"environ": {}}),
     "with_level": lambda: (lists().with_level, {"level": "default"}),
     "denying": lambda: (lists().denying, {"operators": ["MatMul"]}),
     "allowing": lambda: (lists().allowing, {"operators": ["plug.domain::Op"]}),

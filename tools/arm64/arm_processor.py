@@ -29,6 +29,7 @@ import arm_worker
 import onnx_ir as ir
 from arm_worker import packed, unpacked
 from kernel_rows import arm_kernels
+from runtime_kernels import kernel_rows, row, runtime_in_words
 
 from amp_rewrite.base.processor import is_arm
 from amp_rewrite.errors import AmpError, OptionError, RunError
@@ -39,7 +40,6 @@ from amp_rewrite.numerics.emulate.evaluator import Evaluator, widen_boundary
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.runtimes.engines import open_session
 from amp_rewrite.runtimes.model_source import model_source
-from amp_rewrite.runtimes.ort.listing import kernel_rows, row, runtime_in_words
 from amp_rewrite.runtimes.session import Session
 
 FOLDER = "AMP_REWRITE_ARM64"

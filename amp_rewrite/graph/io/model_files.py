@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import onnx
@@ -19,7 +20,6 @@ import onnx
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.io.atomic import Replacement, check_target, one_at_a_time
 from amp_rewrite.graph.io.judged_file import judge_file
-from amp_rewrite.graph.io.shared_data import shared_data
 from amp_rewrite.graph.io.write_streams import SEGMENT, write_streams
 from amp_rewrite.graph.proto.messages import varint
 from amp_rewrite.graph.streams import FileRange, Stream
@@ -183,6 +183,23 @@ class Meter:
             self._progress(Written(self._done, self._total))
 
 
+_TAKEN: ContextVar[frozenset[str] | None] = ContextVar("taken", default=None)
+
+
+@contextmanager
+def plain_data_names(taken: Collection[str]) -> Generator[None]:
+    """Call data files as exporters do, and transformers.js looks for them: `model.onnx_data`.
+
+    Args:
+        taken: Paths that no data file may have.
+    """
+    before = _TAKEN.set(frozenset(taken))
+    try:
+        yield
+    finally:
+        _TAKEN.reset(before)
+
+
 def check_output_path(input_path: Path, output_path: Path) -> None:
     """Refuse an output that is the input, under whatever name.
 
@@ -241,7 +258,7 @@ def replace_model(
         data_file, data_name, places = None, None, list[Place]()
         if external:
             data_file = files.enter_context(Replacement(folder, name))
-            data_name, places = _place_streams(external, data_file, folder, name, meter)
+            data_name, places = _write_data(external, data_file, folder, name, meter)
         write_streams(parts(places).streams(), model_file.file.fileno(), meter.add)
         with one_at_a_time(folder), ExitStack() as on_failure:
             if data_file is not None and data_name is not None:
@@ -262,40 +279,18 @@ def source_file(stream: Stream | None) -> str | None:
     return None
 
 
-def _place_streams(
-    external: Sequence[Stream], replacement: Replacement, folder: str, name: str, meter: Meter
-) -> tuple[str | None, list[Place]]:
-    """Write a data file with what no other model of the folder has written.
-
-    Returns:
-        The name of the file, None if there was nothing to write, and the place of each stream.
-    """
-    shared, named = shared_data(), list[str]()
-
-    def write(streams: Sequence[Stream]) -> list[Place]:
-        data_name_before = None if shared is None else shared.data_name(folder, name)
-        data_name, places = _write_data(streams, replacement, name, meter, data_name_before)
-        named.append(data_name)
-        return places
-
-    places = write(external) if shared is None else shared.places(folder, external, write)
-    return (named[0] if named else None), places
-
-
 def _write_data(
-    external: Sequence[Stream],
-    replacement: Replacement,
-    name: str,
-    meter: Meter,
-    name_before: str | None,
+    external: Sequence[Stream], replacement: Replacement, folder: str, name: str, meter: Meter
 ) -> tuple[str, list[Place]]:
-    """Write a data file; return its name, which contains its hash if none is known, and places."""
+    """Write a data file; return its name, which contains its hash by default, and the places."""
     offsets = list(_layout(external))
     digest = hashlib.sha256()
     write_streams(
         _pad_streams(external, offsets), replacement.file.fileno(), digest.update, meter.add
     )
-    data_name = name_before or f"{name}.{digest.hexdigest()[:_HASH_DIGITS]}.data"
+    taken, data_name = _TAKEN.get(), f"{name}_data"
+    if taken is None or os.path.join(folder, data_name) in taken:
+        data_name = f"{name}.{digest.hexdigest()[:_HASH_DIGITS]}.data"
     pairs = zip(external, offsets, strict=True)
     return data_name, [Place(data_name, offset, stream.nbytes) for stream, offset in pairs]
 

@@ -27,10 +27,9 @@ from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.paint.absorbed import Absorbed, absorbed_fills
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.painting import OVERFLOWS, Reason
 from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint, paint_fitting
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
-from amp_rewrite.rewriting.plan.overflows import OVERFLOWS
 from amp_rewrite.rewriting.plan.paint_context import lists_of, low_ends, paint_context
 
 _PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})

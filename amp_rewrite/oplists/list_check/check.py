@@ -32,7 +32,7 @@ from amp_rewrite.oplists import files as list_files
 from amp_rewrite.oplists.entries import Entry
 from amp_rewrite.oplists.list_check.report import CheckReport, Finding, Severity
 from amp_rewrite.oplists.validate import has_float32
-from amp_rewrite.runtimes.ort.listing import operator_schemas, runtime_in_words
+from amp_rewrite.runtimes.ort.runtime import operator_schemas
 
 __all__ = ["CheckReport", "Finding", "Severity", "check_lists"]
 
@@ -220,7 +220,7 @@ class RuntimeOperators:
 def runtime_operators() -> RuntimeOperators | None:
     """Return what the installed ONNX Runtime's schema registry has; None if there is no runtime."""
     try:
-        operators, name = operator_schemas(), runtime_in_words()
+        name, operators = operator_schemas()
     except (RuntimeMissingError, ImportError, OSError, AttributeError):
         return None
     capable = {s.name for s in operators if s.domain == schemas.CONTRIB_DOMAIN and _has_float32(s)}

@@ -16,7 +16,7 @@ from onnx import TensorProto
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import MAIN
-from amp_rewrite.graph.invariants.checker import checker_fault, type_fault
+from amp_rewrite.graph.io.checker import checker_fault, type_fault
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.messages import varint
 from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph

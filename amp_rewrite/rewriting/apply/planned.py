@@ -60,7 +60,7 @@ class Planned:
                 graph, notes = self.context.type_graph, self._metadata()
                 save_rewritten(self.flat, graph, self.plan, self.removed, notes, path, progress)
         else:
-            from amp_rewrite.graph.invariants.structure_valid import refuse_invalid
+            from amp_rewrite.graph.io.checker import refuse_invalid
             from amp_rewrite.graph.io.read import read_model
             from amp_rewrite.graph.io.save import save
 

@@ -12,7 +12,7 @@ from google.protobuf.message import EncodeError
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import MAIN
-from amp_rewrite.graph.invariants.checker import refuse_faults
+from amp_rewrite.graph.io.checker import refuse_faults
 from amp_rewrite.graph.io.model_files import (
     INLINE_LIMIT,
     Inline,

@@ -178,3 +178,13 @@ def _mask(size: int, vertices: Iterable[int]) -> Array:
     chosen = np.zeros(size, np.bool_)
     chosen[list(vertices)] = True
     return chosen
+
+
+OVERFLOWS = frozenset({Reason.CERTAIN_OVERFLOW, Reason.CONSTANT_OVERFLOW})
+"""The reasons for float32 that scaling may take away. An estimate is none: where it is too large,
+what was scaled by it would become subnormal."""
+
+
+def overflows(painting: Painting) -> bool:
+    """Tell whether something stays float32 because it leaves the range."""
+    return any(mark.reason in OVERFLOWS for mark in painting.marks.values())

@@ -117,8 +117,8 @@ class RewriteOptions:
             free, and is meant for that length.
         rules: Rules of your own, objects with a method `keep(node)` that returns why a node stays
             float32, or None (`KeepRule`); in Python only.
-        strict: Check every invariant, and refuse a rewrite that converts nothing useful, meets an
-            operator on no list, or lacks a kernel.
+        strict: Refuse a rewrite that converts nothing useful, meets an operator on no list,
+            or lacks a kernel.
 
     Examples:
         >>> options = amp.RewriteOptions(precision="bfloat16", deny_nodes=["fc2"])
@@ -256,8 +256,8 @@ class RewriteOptions:
     strict: bool = field(
         default=False,
         metadata=_shown(
-            "Check every invariant. Exit 3 if nothing useful was converted, an operator is on no "
-            "list, or the target lacks a kernel."
+            "Exit 3 if nothing useful was converted, an operator is on no list, or the target "
+            "lacks a kernel."
         ),
     )
 

@@ -249,11 +249,9 @@ class RaisedOpset(Record):
         unverified: Why the outputs of the raised model were not compared with those of the model
             before; None if they were, and are the same.
         mended: The values whose declared shapes contradicted inference, and have the inferred ones.
-        spelled: How many of its Einsums are written as matrix products.
     """
 
     before: int
     compute_before: float = field(metadata=_ROUNDED)
     unverified: str | None
     mended: tuple[str, ...] = ()
-    spelled: int = 0

@@ -39,12 +39,9 @@ def raised_line(raised: RaisedOpset, opset: int, compute_converted: float) -> st
     checked = "float32 outputs are the same"
     if raised.unverified is not None:
         checked = f"outputs were not compared: {raised.unverified}"
-    changes = [f"opset {raised.before} raised to {opset}"] if raised.before != opset else []
-    if raised.spelled:
-        changes.append(f"{counted(raised.spelled, 'Einsum')} written as matrix products")
     return (
-        f"{', '.join(changes)} ({checked}); converts {compute_converted:.1%} of the arithmetic "
-        f"instead of {raised.compute_before:.1%}"
+        f"opset {raised.before} raised to {opset} ({checked}); converts {compute_converted:.1%} of "
+        f"the arithmetic instead of {raised.compute_before:.1%}"
     )
 
 

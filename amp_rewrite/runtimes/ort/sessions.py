@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import weakref
@@ -11,19 +12,23 @@ from typing import Any
 
 import onnx_ir as ir
 
+from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph import elements
 from amp_rewrite.runtimes.model_source import model_source
 from amp_rewrite.runtimes.ort.binding import Binding
 from amp_rewrite.runtimes.ort.device import device_of, load_libraries
-from amp_rewrite.runtimes.ort.profiles import read_profile
 from amp_rewrite.runtimes.ort.providers import check_started, starting, use_plugins
 from amp_rewrite.runtimes.ort.runtime import import_runtime, one_line
-from amp_rewrite.runtimes.ort.time_limit import limited_load, limited_run
+from amp_rewrite.runtimes.ort.time_limit import check_time, limited_run
 from amp_rewrite.runtimes.session import Provider, RanNode, threads_of_environment
 from amp_rewrite.targets import CPU
 
 _LEFT_OUT = "optimization.disable_specified_optimizers"
 _FATAL = 4
+
+_RAN = "_kernel_time"
+"""What the profile appends to a node's name where it tells how long its kernel ran."""
 
 
 def session_options(
@@ -113,8 +118,8 @@ class Session:
         self._what = what
         plugins = use_plugins(options, providers)
         named = None if plugins else list(providers)
-        loading = limited_load(options)
-        with loading, starting(providers), one_line(f"ONNX Runtime cannot load {what}"):
+        check_time()
+        with starting(providers), one_line(f"ONNX Runtime cannot load {what}"):
             # a provider that fails is an error, not a line on stdout and another provider
             self._session = runtime.InferenceSession(
                 source, options, providers=named, enable_fallback=int(not plugins)
@@ -150,6 +155,28 @@ class Session:
 
         Those inside subgraphs are there once a run.
         """
-        nodes = read_profile(self.end_profiling())
+        nodes = _read_profile(self.end_profiling())
         self._forget()
         return nodes
+
+
+def _read_profile(path: str) -> tuple[RanNode, ...]:
+    """Return the nodes of a profile, in order; those inside subgraphs are there once a run."""
+    events = json.loads(Path(path).read_text("utf-8"))
+    ran = (e for e in events if e.get("cat") == "Node" and e["name"].endswith(_RAN))
+    return tuple(map(_ran, ran))
+
+
+def _ran(event: Mapping[str, Any]) -> RanNode:
+    name, told = event["name"].removesuffix(_RAN), event["args"]
+    took = int(event["dur"])
+    return RanNode(name, told["op_name"], told["provider"], took, _type(told), (name,))
+
+
+def _type(told: Mapping[str, Any]) -> str:
+    """Return the element type of the first output of a node, as the profile tells it."""
+    for shaped in told.get("output_type_shape", []):
+        for spelled in shaped:
+            number = elements.element(f"tensor({spelled})")
+            return spelled if number is None else dtype_name(number)
+    return ""

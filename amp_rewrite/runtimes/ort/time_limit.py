@@ -1,14 +1,14 @@
 """A time at which ONNX Runtime stops: what loads and runs models for a budget keeps to it.
 
 A limit is that of a block of code, whatever it calls: a run that passes it ends between two nodes,
-loading a model between two steps of the optimiser.
+and no model is loaded behind it.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Timer
@@ -52,42 +52,19 @@ def limited_run() -> Generator[Any]:
     Raises:
         OutOfTimeError: The limit is over, or the run was stopped by it.
     """
-    if _ends.get() is None:
+    ends = _ends.get()
+    if ends is None:
         yield None
         return
-    options = import_runtime().RunOptions()
-    with _stopped_by(lambda: setattr(options, "terminate", True)):
-        yield options
-
-
-@contextmanager
-def limited_load(options: Any) -> Generator[None]:
-    """Stop loading a model with onnxruntime.SessionOptions at the limit, if there is one.
-
-    Raises:
-        OutOfTimeError: The limit is over, or loading was stopped by it.
-    """
-    cancel = getattr(options, "set_load_cancellation_flag", None)  # since ONNX Runtime 1.22
-    if _ends.get() is None or cancel is None:
-        check_time()
-        yield
-        return
-    with _stopped_by(lambda: cancel(True)):
-        yield
-
-
-@contextmanager
-def _stopped_by(stop: Callable[[], object]) -> Generator[None]:
-    """Call `stop` from another thread at the limit; what fails behind it is out of time."""
-    ends = _ends.get()
     check_time()
-    seconds = max(0.0, (ends or 0.0) - time.monotonic())
-    timer = Timer(min(seconds, threading.TIMEOUT_MAX), stop)
+    options = import_runtime().RunOptions()
+    seconds = max(0.0, ends - time.monotonic())
+    timer = Timer(min(seconds, threading.TIMEOUT_MAX), lambda: setattr(options, "terminate", True))
     timer.daemon = True
     timer.start()
     try:
-        yield
-    except Exception:
+        yield options
+    except Exception:  # what fails behind the limit is out of time
         check_time()
         raise
     finally:

@@ -14,7 +14,7 @@ from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.errors import InvariantError
-from amp_rewrite.graph.invariants.checker import checker_fault, type_fault
+from amp_rewrite.graph.io.checker import checker_fault, type_fault
 
 GRAPH = """g (float[2, 8] x) => (float[2, 8] y) {
     m = MatMul (x, w)

@@ -16,8 +16,7 @@ import amp_rewrite as amp
 from amp_rewrite.cli.command_table import command
 from amp_rewrite.cli.main import app
 from amp_rewrite.dtypes import LOW, Precision, PrecisionLike
-from amp_rewrite.errors import InvariantError, OptionError, StrictError
-from amp_rewrite.graph.invariants.violation import Violation
+from amp_rewrite.errors import OptionError, StrictError
 from amp_rewrite.numerics.search.localise import localise
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tune import tune
@@ -184,16 +183,6 @@ def test_strict_is_about_the_lists_and_not_about_what_a_search_tries() -> None:
     assert set(tuned(strict=True)) == {"first", "last"}  # with both, nothing is converted
     with pytest.raises(StrictError, match="nothing was converted"):
         tuned(strict=True, deny_nodes=["first", "last"])
-
-
-def test_strict_checks_the_invariants(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Violation("sorted", "first", "it reads a value that is made later")
-    monkeypatch.setattr(
-        "amp_rewrite.graph.invariants.check_model.verify_invariants", lambda *_, **__: (broken,)
-    )
-    assert amp.rewrite(MODEL).changed
-    with pytest.raises(InvariantError, match="first: invariant sorted is broken: it reads a value"):
-        amp.rewrite(MODEL, strict=True)
 
 
 def test_a_command_takes_what_convert_takes(tmp_path: Path) -> None:

@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.invariants.checker import checker_fault, refuse_faults
-from amp_rewrite.graph.invariants.violation import AnyGraph, Violation, graphs, place, scope_of
-from amp_rewrite.graph.io.inferred_shapes import slim_proto
+from amp_rewrite.graph.io.checker import checker_error
 from amp_rewrite.graph.traverse import named_subgraphs
+from invariants.violation import AnyGraph, Violation, graphs, place, scope_of
 
 KeepIoTypes = bool | Collection[str]
 
 _FIRST_IR_WITH_FREE_INITIALIZERS = 4
 """Before it every initializer had to be a graph input as well (onnx/docs/IR.md)."""
-
-
-def checker_error(model: ir.Model) -> str | None:
-    """Return what onnx's checker says against a model, large weights aside; None for nothing."""
-    return checker_fault(slim_proto(model).SerializeToString())
-
-
-def refuse_invalid(rewritten: ir.Model, source: Callable[[], ir.Model], where: object) -> None:
-    """Refuse a model that onnx's checker refuses, where it accepts the one that it was made of.
-
-    Args:
-        rewritten: The model that is about to be written.
-        source: Returns the other one; called if the checker refuses the first.
-        where: The file that was to be written.
-
-    Raises:
-        InvariantError: The model is not valid.
-    """
-    refuse_faults(checker_error(rewritten), lambda: checker_error(source()), where)
 
 
 def check_checker(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:

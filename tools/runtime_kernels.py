@@ -1,4 +1,4 @@
-"""What the installed ONNX Runtime says that it has: operators and kernels."""
+"""The kernels that the installed ONNX Runtime says that it has."""
 
 from __future__ import annotations
 
@@ -22,11 +22,6 @@ def runtime_in_words(provider: str | None = None, package: str | None = None) ->
     if provider is None or not (package or is_plugin(provider)):
         return runtime
     return f"{runtime} + {provider} {devices_of(provider, package)[0].ep_metadata['version']}"
-
-
-def operator_schemas() -> list[Any]:
-    """Return the schemas of all operators, in all their versions."""
-    return import_state().get_all_operator_schema()
 
 
 def kernel_rows(provider: str | None = None, package: str | None = None) -> list[dict[str, Any]]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import onnx_ir as ir
 
+from amp_rewrite.graph.added import is_added
 from amp_rewrite.graph.traverse import named_subgraphs
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(NamedTuple):
     """One place where a rewritten model breaks an invariant.
 
     Attributes:
-        invariant: The invariant's name in `amp_rewrite.graph.invariants.check_model.INVARIANTS`.
+        invariant: The invariant's name in `INVARIANTS`.
         where: The node, value or other place concerned, with its scope.
         message: What is wrong there.
     """
@@ -30,6 +30,11 @@ class Violation:
 
 
 AnyGraph = ir.Graph | ir.Function
+
+
+def is_added_cast(node: ir.Node | None) -> bool:
+    """Tell whether a node is a Cast that the pass added."""
+    return node is not None and node.op_type == "Cast" and node.domain == "" and is_added(node)
 
 
 def place(scope: str, name: str | None) -> str:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, LOW, DType, of
 from amp_rewrite.graph.added import origin
-from amp_rewrite.graph.invariants.violation import Violation, graphs, place
+from invariants.violation import Violation, graphs, place
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -8,10 +8,10 @@ import onnx_ir as ir
 
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.infer import Types, infer_types
-from amp_rewrite.graph.invariants.violation import Violation, graphs, place, scope_of
 from amp_rewrite.graph.ports import is_fixed, ports_at, schema_variable
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import named_subgraphs
+from invariants.violation import Violation, graphs, place, scope_of
 
 Problem = tuple[tuple[str, str], str]
 """((place, value), what is wrong): the same problem of another type has the same key."""

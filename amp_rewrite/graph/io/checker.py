@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import onnx.checker
 import onnx.shape_inference
 
 from amp_rewrite.errors import InvariantError
 from amp_rewrite.graph.proto.shape_inference import ENDS_INFERENCE
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 def checker_fault(content: bytes, *, types: bool = True) -> str | None:
@@ -67,3 +71,24 @@ def refuse_faults(fault: str | None, of_source: Callable[[], str | None], where:
             where=where,
             remedy="please report this with the model; nothing was written",
         )
+
+
+def checker_error(model: ir.Model) -> str | None:
+    """Return what onnx's checker says against a model, large weights aside; None for nothing."""
+    from amp_rewrite.graph.io.inferred_shapes import slim_proto
+
+    return checker_fault(slim_proto(model).SerializeToString())
+
+
+def refuse_invalid(rewritten: ir.Model, source: Callable[[], ir.Model], where: object) -> None:
+    """Refuse a model that onnx's checker refuses, where it accepts the one that it was made of.
+
+    Args:
+        rewritten: The model that is about to be written.
+        source: Returns the other one; called if the checker refuses the first.
+        where: The file that was to be written.
+
+    Raises:
+        InvariantError: The model is not valid.
+    """
+    refuse_faults(checker_error(rewritten), lambda: checker_error(source()), where)

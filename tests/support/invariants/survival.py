@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import elements, schemas
 from amp_rewrite.graph import origin as origins
-from amp_rewrite.graph.added import is_added, is_added_cast
+from amp_rewrite.graph.added import is_added
 from amp_rewrite.graph.flat_model import NUMBERS_AND_STRINGS
-from amp_rewrite.graph.invariants.violation import Violation, place, scope_of
 from amp_rewrite.graph.io.read import QUANTIZATION
 from amp_rewrite.graph.io.write import ModelWriter
-from amp_rewrite.graph.step_metadata import without_rewrite
+from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY, STEP_KEY, TARGET_KEY
 from amp_rewrite.graph.tensors import SparseTensor
 from amp_rewrite.graph.traverse import named_subgraphs
+from invariants.violation import Violation, is_added_cast, place, scope_of
 
 _SPARSE = (ir.AttributeType.SPARSE_TENSOR, ir.AttributeType.SPARSE_TENSORS)
 
@@ -48,13 +50,23 @@ def check_metadata(original: ir.Model, rewritten: ir.Model) -> Iterator[Violatio
         if field == "opset_imports" and "" not in before:
             after = {domain: version for domain, version in after.items() if domain}  # for Casts
         if field == "metadata_props":
-            before, after = without_rewrite(before), without_rewrite(after)
+            before, after = _without_rewrite(before), _without_rewrite(after)
         if before != after:
             yield Violation("metadata", field, f"was {before!r}, is {after!r}")
     yield from _compare_descriptions("metadata", "graph", original.graph, rewritten.graph)
     if original.graph.name != rewritten.graph.name:
         message = f"was {original.graph.name!r}, is {rewritten.graph.name!r}"
         yield Violation("metadata", "graph name", message)
+
+
+def _without_rewrite(metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Return a model's metadata without what a rewrite adds: target, exponents, a precision."""
+    kept = {k: entry for k, entry in metadata.items() if k not in (TARGET_KEY, EXPONENTS_KEY)}
+    if STEP_KEY not in kept:
+        return dict(kept)
+    description = json.loads(kept[STEP_KEY])
+    description.pop("precision", None)
+    return {**kept, STEP_KEY: description}
 
 
 def _compare_descriptions(

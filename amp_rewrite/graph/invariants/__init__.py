@@ -1,1 +1,0 @@
-"""What must hold between a model and its rewritten form, one invariant a file."""
