@@ -47,7 +47,6 @@ def check(
     ] = None,
     provider: common.RunOn = None,
     report: common.ReportFile = None,
-    html: common.Page = None,
     format_: Annotated[
         common.Format | None,
         typer.Option("--format", help="For CI: text, json, or github (annotations)."),
@@ -77,18 +76,17 @@ def check(
             "--stress": stress is not None,
             "--provider": provider,
             "--report": report,
-            "--html": html,
         }
         _check_files(models, options, format_, summary, run=run, of_one_model=of_one_model)
         return
     [model] = models
-    common.check_reports([model], report, html)
-    common.refuse_data(data, report, html)
+    common.check_reports([model], report, None)
+    common.refuse_data(data, report)
     if not run and (data or stress or provider):
         remedy = "omit --data, --stress and --provider"
         raise OptionError("--no-run runs nothing", remedy=remedy)
     if model.is_dir():
-        refuse_for_folder(model, report, {"--data": data, "--html": html, "--provider": provider})
+        refuse_for_folder(model, report, {"--data": data, "--provider": provider})
         with progress_bar("checking", quiet=quiet) as progress:
             of_folder = check_folder(model, options, run=run, stress=stress, progress=progress)
         common.say_cpu(options.target, common.console(quiet=quiet))
@@ -104,11 +102,6 @@ def check(
             providers=() if provider is None else [provider_named(provider)],
             progress=progress,
         )
-        if html is not None:
-            from amp_rewrite.page.low_model import write_check_page  # loaded for the page alone
-
-            progress("writing the page")
-            write_check_page(html, safety, model, data)
     if report is not None:
         write_text(report, safety.to_json())
     if not quiet:

@@ -59,7 +59,6 @@ def repair(
     verify: common.Verify = False,
     write_failed: common.WriteFailed = False,
     report: common.ReportFile = None,
-    html: common.Page = None,
     quiet: common.Quiet = False,
 ) -> None:
     """Repair a 16-bit model: raise to float32 only what is unsafe.
@@ -71,7 +70,7 @@ def repair(
     """
     _check_verdict(data, rtol, verify=verify)
     if model.is_dir():
-        refuse_for_folder(model, report, {"--data": data, "--html": html})
+        refuse_for_folder(model, report, {"--data": data})
         with progress_bar("repairing", quiet=quiet) as progress:
             of_folder = repair_folder(
                 model,
@@ -88,8 +87,8 @@ def repair(
         finish_folder(of_folder, report, quiet=quiet, refused=common.NOT_STRICT)
         return
     check_output_path(model, output)
-    common.check_reports((model, output), report, html)
-    common.refuse_data(data, output, report, html)
+    common.check_reports((model, output), report, None)
+    common.refuse_data(data, output, report)
     with progress_bar("repairing", quiet=quiet) as progress:
         repaired = run_repair(
             model,
@@ -104,11 +103,6 @@ def repair(
         )
         refused = _save_if_passing(repaired, output, progress, write_failed=write_failed)
         written = refused is None and (repaired.passes or write_failed)
-        if html is not None:
-            from amp_rewrite.page.low_model import write_repair_page  # loaded for the page alone
-
-            progress("writing the page")
-            write_repair_page(html, repaired, model, output if written else None, data)
     if report is not None:
         write_text(report, repaired.to_json())
     if not quiet:

@@ -8,7 +8,7 @@ from typing import Any
 
 from amp_rewrite.base.printable import counted, in_bytes, printable
 from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
-from amp_rewrite.page.evidence import Evidence, Judgement
+from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.node_table import KEPT, cause_of, is_drawn, precision_of
 from amp_rewrite.rewriting.report.gains import Sizes, headline
 from amp_rewrite.rewriting.report.next_steps import next_steps
@@ -27,11 +27,12 @@ def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
     """Return what the first screen shows."""
     verification = evidence.verification
     shown = () if verification is None else verification.failures[:_MOST_FAILURES]
-    judged = evidence.judgement or _judge_rewrite(report, evidence)
+    against = () if evidence.against is None else (evidence.against,)
+    holds = None if verification is None else verification.holds
     return {
-        "headline": judged.headline,
-        "holds": judged.ok,
-        "failures": _texts((*shown, *judged.dangers)),
+        "headline": headline(report.precision, report.summary, evidence.sizes, evidence.against),
+        "holds": False if against else holds,
+        "failures": _texts((*shown, *against)),
         "facts": [*_facts(report, evidence)],
         "doubts": _texts(
             (
@@ -41,20 +42,13 @@ def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
                 *_doubtful_lines(report),
             )
         ),
-        "remarks": _texts((*judged.remarks, *_measured_lines(verification), *_remarks(report))),
+        "remarks": _texts((*_measured_lines(verification), *_remarks(report))),
         "causes": causes(report),
-        "next": [{"why": printable(s.why), "command": printable(s.command)} for s in judged.next],
+        "next": [
+            {"why": printable(step.why), "command": printable(step.command)}
+            for step in next_steps(report, evidence.names, holds)
+        ],
     }
-
-
-def _judge_rewrite(report: Report, evidence: Evidence) -> Judgement:
-    """Return what is said of a rewrite."""
-    holds = None if evidence.verification is None else evidence.verification.holds
-    steps = next_steps(report, evidence.names, holds)
-    said = headline(report.precision, report.summary, evidence.sizes, evidence.against)
-    if evidence.against is None:
-        return Judgement(said, holds, steps)
-    return Judgement(said, ok=False, next=steps, dangers=(evidence.against,))
 
 
 def causes(report: Report) -> list[dict[str, Any]]:
@@ -96,12 +90,7 @@ def _facts(report: Report, evidence: Evidence) -> Iterator[Fact]:
     )
     if evidence.sizes is not None:
         yield _size(evidence.sizes)
-    if evidence.judgement is None:  # else these would be those of the float32 form, not the file's
-        yield from _changes(report)
-
-
-def _changes(report: Report) -> Iterator[Fact]:
-    summary, weights = report.summary, report.weights
+    weights = report.weights
     yield _fact(
         "Casts",
         f"{summary.casts_added:,} added, {summary.casts_removed:,} removed",

@@ -24,7 +24,7 @@ function showNode(node) {
 
 /** Describe an item in the panel, and say it to those who do not see the graph. */
 function describe(item) {
-  removePlots(panel);
+  panel.replaceChildren();
   panel.scrollTop = 0;
   if (item === NONE) {
     panel.append(make("p", { className: "hint" }, "Select a box to see why it has its precision."));
@@ -65,7 +65,6 @@ function describeNode(node) {
   describeAttributes(node);
   describePorts("Reads", inputsOf(node));
   describePorts("Makes", outputsOf(node));
-  describeNumbers(node);
   describeAround("Fed by", producersOf[node]);
   describeAround("Feeds", consumersOf[node]);
 }
@@ -139,30 +138,6 @@ function describeChain(row) {
     return make("li", {}, said, reason);
   });
   panel.append(make("h3", {}, "Reached from"), make("ol", { className: "chain" }, ...steps));
-}
-
-function describeNumbers(node) {
-  if (errorOf.has(node)) {
-    panel.append(make("p", {}, `Relative error of its results: ${errorOf.get(node)}${growthOf(node)}`));
-  }
-  const { value, first, counts, smallest, largest, zeros, nonfinite } = data.pictures.histograms;
-  for (const row of histogramsOf(node)) {
-    const { over, under } = lostAmong(first[row], counts[row]);
-    const lost = over || under ? `; ${over} too large and ${under} too small for ${data.precision}` : "";
-    const odd = nonfinite[row] ? `, ${nonfinite[row]} infinite or NaN` : "";
-    panel.append(
-      make("h3", {}, "What it makes"),
-      make("p", {}, named(text(value[row])), ` in float32: magnitudes from ${smallest[row]} to ${largest[row]}, ${zeros[row]} zeros${odd}${lost}`),
-      histogramChart(first[row], counts[row], text(value[row])),
-    );
-  }
-}
-
-/** Return how the error of a node compares with the largest one that it was fed. */
-function growthOf(node) {
-  const fed = producersOf[node].map((from) => errorOf.get(from)).filter((error) => typeof error === "number");
-  const before = Math.max(0, ...fed);
-  return before > 0 && typeof errorOf.get(node) === "number" ? `, ${(errorOf.get(node) / before).toPrecision(2)} times that of its inputs` : "";
 }
 
 function describeAround(title, items) {
