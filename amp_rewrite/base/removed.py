@@ -61,6 +61,7 @@ ARGUMENTS: Mapping[str, str] = {
 """Keyword argument of a rewrite in Python -> the remedy."""
 
 NAMES: Mapping[str, str] = {
+    "check_folder": "call check for each model of the folder",
     "metrics": "Trainer.train(metrics=[...]) takes 'accuracy' and functions of labels and outputs",
     "read_training_info": "build a training step with an optimizer's minimize",
     "recompute": "use smaller batches with minimize(loss, accumulate=N) to need less memory",

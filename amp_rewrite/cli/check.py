@@ -10,10 +10,8 @@ import typer
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError, SaveError
-from amp_rewrite.numerics.folder_commands import check_folder
 from amp_rewrite.numerics.model_checks import check_models
 from amp_rewrite.numerics.safety_check import check as run_check
 from amp_rewrite.numerics.safety_report import print_safety
@@ -26,7 +24,7 @@ from amp_rewrite.targets import provider_named
 def check(
     models: Annotated[
         list[Path],
-        typer.Argument(help="ONNX models, or a folder of models."),
+        typer.Argument(help="ONNX models."),
     ],
     options: RewriteOptions,
     data: Annotated[
@@ -64,12 +62,17 @@ def check(
     Emulates the target's 16-bit arithmetic and compares the outputs with the same model in float32,
     then reports what static rules flag. Exit status 3: unsafe, or not known.
     For a float32 model, lists what a conversion to --precision would keep in float32.
-    If MODEL is a folder, every 16-bit model in it is checked, and whether connected inputs and
-    outputs have the same type.
     Of several files, or with --format or --summary, each gets one line: model.fp16.onnx (or
     model_fp16.onnx, model.bf16.onnx) is compared with model.onnx in the same folder, if that
     exists. Exit status 1: a model failed; 4: none failed, one is in doubt.
     """
+    folder = next((path for path in models if path.is_dir()), None)
+    if folder is not None:
+        raise OptionError(
+            "a folder is not checked as a whole",
+            where=folder,
+            remedy=f"name its models: {folder}/*.onnx",
+        )
     if len(models) > 1 or format_ is not None or summary is not None:
         of_one_model = {
             "--data": data,
@@ -85,13 +88,6 @@ def check(
     if not run and (data or stress or provider):
         remedy = "omit --data, --stress and --provider"
         raise OptionError("--no-run runs nothing", remedy=remedy)
-    if model.is_dir():
-        refuse_for_folder(model, report, {"--data": data, "--provider": provider})
-        with progress_bar("checking", quiet=quiet) as progress:
-            of_folder = check_folder(model, options, run=run, stress=stress, progress=progress)
-        common.say_cpu(options.target, common.console(quiet=quiet))
-        finish_folder(of_folder, report, quiet=quiet, refused=common.NOT_STRICT)
-        return
     with progress_bar("checking", quiet=quiet) as progress:
         safety = run_check(
             model,

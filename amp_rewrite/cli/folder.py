@@ -1,4 +1,4 @@
-"""`check`, `convert` and `repair` of a folder: what they refuse, print and leave with."""
+"""`convert` and `repair` of a folder: what they refuse, print and leave with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`check`, `convert` and `repair` of a folder: each model in turn, all else as it is.
+"""`convert` and `repair` of a folder: each model in turn, all else as it is.
 
 What is connected keeps one type on both sides; weights that models share are written once; the
 folder appears whole, or not at all.
@@ -22,7 +22,6 @@ from amp_rewrite.numerics.folder_job import Done, FolderJob, Progress
 from amp_rewrite.numerics.folder_models import FolderModels
 from amp_rewrite.numerics.folder_report import FolderReport, State
 from amp_rewrite.numerics.repair import KeepIO, repair
-from amp_rewrite.numerics.safety_check import check
 from amp_rewrite.rewriting.connected_ends import Ends
 from amp_rewrite.rewriting.plan.options import (
     AUTO,
@@ -38,49 +37,6 @@ if TYPE_CHECKING:
     from amp_rewrite.graph.io.model_files import Path as PathLike
 
 _BUDGET = 600.0  # seconds for tuning, which takes data, and a folder takes none
-
-
-@with_option_names
-def check_folder(
-    folder: PathLike,
-    options: RewriteOptions | None = None,
-    *,
-    run: bool = True,
-    stress: bool | None = None,
-    progress: Progress | None = None,
-    **changes: Unpack[Changes],
-) -> FolderReport:
-    """Tell whether the models of a folder are safe in the types that they have, and fit together.
-
-    Those that compute in 16 bits are looked at, or all if there are none. An output that is fed to
-    an input of another type, in another model or in the next step, is named.
-
-    Args:
-        folder: A folder as Optimum, ONNX Runtime GenAI or transformers.js lay it out.
-        options: For which target, and lists and rules; a name in them has to fit one model.
-        run: Whether the models are run.
-        stress: Try stress inputs as well, as for `check`.
-        progress: Called with what begins.
-        **changes: Single options by name, as for `rewrite`.
-
-    Raises:
-        OptionError: A name in the options fits no model.
-        LoadError: The folder holds no model, or cannot be read.
-    """
-    run = arguments.switch("run", run)
-    stress = None if stress is None else arguments.switch("stress", stress)
-
-    def one(path: Path, options: RewriteOptions, progress: Progress) -> Done:
-        report = check(path, None, options, run=run, stress=stress, progress=progress)
-        state: State = "unchanged" if report.ok else "refused"
-        return Done(state, report.verdict, report.details(), report.to_dict(), Ends())
-
-    chosen = replace(changed(options, **changes), inline_functions=True)
-    models = _read(folder, chosen, finds_low=True)
-    low = {file for file, facts in models.known.items() if facts.low is not None}
-    taken = [m for m in models.folder.models if not low or m.name in {*low, *models.broken}]
-    job = FolderJob("check", models, taken, chosen, one, progress)
-    return job.run({m.name: m.name for m in taken}, "it computes nothing in 16 bits")
 
 
 @with_option_names

@@ -116,7 +116,7 @@ class FolderJob:
                 place = None if new is None else new.place(names[model.name])
                 entry, after = self._entry(model, options, names[model.name], place, shared)
                 entries.append(entry)
-                if self.command != "check" and after is not None:
+                if after is not None:
                     ends[model.name] = after
             complete = new is not None and all(entry.output is not None for entry in entries)
             if new is not None and complete:

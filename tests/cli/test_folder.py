@@ -11,7 +11,7 @@ import model_folders as folders
 import onnx
 import pytest
 
-from amp_rewrite.cli.common import DONE, FAILED, NOT_STRICT, WRONG_USAGE
+from amp_rewrite.cli.common import DONE, FAILED, WRONG_USAGE
 from amp_rewrite.cli.main import main
 
 
@@ -54,18 +54,18 @@ def test_the_second_model_fails_and_nothing_is_written(
     assert os.listdir(tmp_path) == ["in"]
 
 
-def test_check_and_repair_take_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repair_takes_a_folder_and_check_its_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source, target = folders.optimum(tmp_path / "in", "float16"), tmp_path / "out"
     onnx.save(low_models.t5_encoder(), source / "text_encoder.onnx")
-    assert run("check", source, "--no-run") == NOT_STRICT
-    assert (
-        "2 of 3 models not safe: decoder_model_merged.onnx, text_encoder.onnx"
-        in capsys.readouterr().out
-    )
+    assert run("check", source) == WRONG_USAGE
+    assert "name its models" in capsys.readouterr().err
+    assert run("check", "--no-run", *source.glob("*.onnx")) == FAILED
+    assert capsys.readouterr().out.count("failed: ") == 2
     assert run("repair", source, "-o", target) == DONE
     assert "2 of 3 models changed; wrote" in capsys.readouterr().out
-    assert run("check", target, "--no-run") == DONE
-    assert "3 models, the rules found nothing; not run" in capsys.readouterr().out
+    assert run("check", "--no-run", *target.glob("*.onnx")) == DONE
 
 
 @pytest.mark.parametrize(

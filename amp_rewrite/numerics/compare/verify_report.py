@@ -21,15 +21,12 @@ from amp_rewrite.numerics.compare.verify_records import (
     DeviceComparison,
     Infinity,
     Misfit,
-    NodeGrowth,
-    ValueDistance,
     failure_of,
     plain,
     worst_of,
 )
 from amp_rewrite.numerics.compare.verify_tables import (
     print_device,
-    print_growth,
     print_outputs,
 )
 from amp_rewrite.rewriting.report.plain_console import printed
@@ -55,10 +52,8 @@ class VerifyReport:
             they replace are lost, and another input may let them through.
         misfits: The first node that computes something else of the same inputs than the original's:
             the file is broken there, which counts as a failure if the outputs do not show it, too.
-        growth: The nodes that magnify the error most, the worst first.
         device: The comparison with real hardware, or None if there is none.
         stress: What was found on stress inputs, or None if none were asked for.
-        inside: How far the values inside are from the original, in topological order.
         left_out: Feeds that do not count, because the original is not finite on them.
         target: Whose kernels were emulated.
         shapes: The shapes of the original's values for the first feed, by name; not in `to_dict`.
@@ -81,10 +76,8 @@ class VerifyReport:
     outputs: tuple[OutputComparison, ...]
     infinities: tuple[Infinity, ...] = ()
     misfits: tuple[Misfit, ...] = ()
-    growth: tuple[NodeGrowth, ...] = ()
     device: DeviceComparison | None = None
     stress: StressReport | None = None
-    inside: tuple[ValueDistance, ...] = ()
     left_out: tuple[str, ...] = ()
     control: tuple[OutputComparison, ...] = ()
     moves: tuple[OutputComparison, ...] = ()
@@ -338,7 +331,6 @@ def print_verify(report: VerifyReport, console: Console) -> None:
         console.print(f"failed: {failure}")
     console.print(report.header)
     print_outputs(report.outputs, console)
-    print_growth(report.growth, console)
     if report.device is not None:
         print_device(report.device, console)
     for line in report.remarks:

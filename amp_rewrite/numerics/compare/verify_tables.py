@@ -10,7 +10,7 @@ from rich.table import Table
 
 from amp_rewrite.base.printable import percent, printable, share, shortened
 from amp_rewrite.numerics.compare.distance import OutputComparison
-from amp_rewrite.numerics.compare.verify_records import DeviceComparison, NodeGrowth
+from amp_rewrite.numerics.compare.verify_records import DeviceComparison
 
 _OUTPUT_COLUMNS = (
     *("output", "of peak", "distance", "slice", "max abs", "max rel", "cosine", "within"),
@@ -27,18 +27,6 @@ _OF_SOME = {"slice": "-", "NaN": "0", "Inf": "0"}
 
 _NAME, _GAP = 16, 2
 """To how many characters names are shortened at most, and the spaces between columns."""
-
-_GROWN = 5
-"""How many nodes of the largest error growth are printed."""
-
-_GROWTH_COLUMNS = ("where the error grows", "operator", "before", "after", "factor")
-
-
-def print_growth(growth: Sequence[NodeGrowth], console: Console) -> None:
-    """Print which nodes magnify the error most, if any does."""
-    if growth:
-        rows = [_growth_row(node) for node in growth[:_GROWN]]
-        _print_table(_GROWTH_COLUMNS, rows, console)
 
 
 def print_device(device: DeviceComparison, console: Console) -> None:
@@ -97,10 +85,6 @@ def _output_row(o: OutputComparison) -> tuple[str, ...]:
         "-" if o.top1 is None else share(o.top1, 1),
         ("ok" if o.compared else "-") if o.ok else "FAILED",
     )
-
-
-def _growth_row(g: NodeGrowth) -> tuple[str, ...]:
-    return g.node, g.op, percent(g.error_in), percent(g.error_out), f"{g.growth:.1f}"
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[tuple[str, ...]], console: Console) -> None:
