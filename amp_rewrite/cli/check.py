@@ -66,13 +66,7 @@ def check(
     model_fp16.onnx, model.bf16.onnx) is compared with model.onnx in the same folder, if that
     exists. Exit status 1: a model failed; 4: none failed, one is in doubt.
     """
-    folder = next((path for path in models if path.is_dir()), None)
-    if folder is not None:
-        raise OptionError(
-            "a folder is not checked as a whole",
-            where=folder,
-            remedy=f"name its models: {folder}/*.onnx",
-        )
+    common.refuse_folder(models)
     if len(models) > 1 or format_ is not None or summary is not None:
         of_one_model = {
             "--data": data,

@@ -1,4 +1,4 @@
-"""One command on the models of a folder in turn; the folder appears whole, or not at all."""
+"""The models of a folder in turn; the folder appears whole, or not at all."""
 
 from __future__ import annotations
 
@@ -56,10 +56,9 @@ One = Callable[[Path, RewriteOptions, Progress], Done]
 
 @dataclass(frozen=True)
 class FolderJob:
-    """One command on one folder.
+    """The conversion of one folder.
 
     Attributes:
-        command: The command.
         models: What is known of the models.
         taken: Those that something is done with.
         options: As they were given.
@@ -67,7 +66,6 @@ class FolderJob:
         told: Called with what begins, if anything is.
     """
 
-    command: str
     models: FolderModels
     taken: Sequence[ModelFile]
     options: RewriteOptions
@@ -91,17 +89,15 @@ class FolderJob:
     def run(
         self,
         names: Mapping[str, str],
-        left_out: str,
-        target: str | None = None,
-        ends_after: Callable[[Path, RewriteOptions], Ends] | None = None,
+        target: str | None,
+        ends_after: Callable[[Path, RewriteOptions], Ends],
     ) -> FolderReport:
         """Do it.
 
         Args:
             names: File of each taken model -> as what it is written.
-            left_out: Why other models are left as they are.
             target: The folder to write; None for none.
-            ends_after: What the ends of a model become, if that has to be asked beforehand.
+            ends_after: What the ends of a model become.
         """
         folder = self.models.folder
         with ExitStack() as stack:
@@ -127,14 +123,13 @@ class FolderJob:
         left = [m.name for m in folder.models if m.name not in names]
         made_of = {form: f"what is made of {file} takes its place" for file, form in names.items()}
         odd = (mismatch(link, ends) for link in links)
-        kept = {} if ends_after is None else _also_kept(options, self.options)
+        kept = _also_kept(options, self.options)
         target_taken = self.models.target(self.options)
         return FolderReport(
-            self.command,
             folder.path,
             target,
             tuple(entries),
-            {m: made_of.get(m, left_out) for m in left},
+            {m: made_of.get(m, "another form is converted") for m in left},
             len(set(copied) - {m.name for m in folder.models}),
             len(links),
             kept,
@@ -159,7 +154,7 @@ class FolderJob:
         def progress(what: str) -> None:
             self.progress(f"{model.name}: {what}")
 
-        progress(self.command)
+        progress("convert")
         try:
             if model.name in self.models.broken:
                 raise self.models.broken[model.name]
@@ -204,7 +199,7 @@ class FolderJob:
     def _options(
         self,
         links: Sequence[Connection],
-        ends_after: Callable[[Path, RewriteOptions], Ends] | None,
+        ends_after: Callable[[Path, RewriteOptions], Ends],
     ) -> dict[str, RewriteOptions]:
         """Return the options for each model: names that fit it; of what is connected, both ends.
 
@@ -216,7 +211,7 @@ class FolderJob:
             for m in self.taken
             if m.name in facts
         }
-        if ends_after is None or self.options.keep_io_types is True or not links:
+        if self.options.keep_io_types is True or not links:
             return options_of
         before = {file: k.ends for file, k in facts.items()}
         ends = {End(file, name) for file, model in before.items() for name in model.names}

@@ -28,7 +28,7 @@ class ModelEntry:
         state: How it ended.
         said: That in one line.
         lines: More of it: reasons, verdicts.
-        report: What the command reports of one model, as JSON has it; None of a failed one.
+        report: What `convert` reports of one model, as JSON has it; None of a failed one.
     """
 
     file: str
@@ -55,7 +55,6 @@ class FolderReport:
     """What became of a folder.
 
     Attributes:
-        command: "convert" or "repair".
         folder: The folder that was read.
         output: The folder that was to be written; None if none was.
         models: The models, in order.
@@ -71,7 +70,6 @@ class FolderReport:
         target: The target that the folder's layout tells, if no option named one.
     """
 
-    command: str
     folder: str
     output: str | None
     models: tuple[ModelEntry, ...]
@@ -158,7 +156,6 @@ class FolderReport:
         """Return the JSON form, version 1."""
         return {
             "version": VERSION,
-            "command": self.command,
             "ok": self.ok,
             "verdict": self.verdict,
             "folder": self.folder,

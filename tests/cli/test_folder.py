@@ -1,4 +1,4 @@
-"""`check`, `convert` and `repair` of a folder, and the status with which they leave."""
+"""`convert` of a folder, and the status with which it leaves."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import json
 import os
 from pathlib import Path
 
-import low_models
 import model_folders as folders
-import onnx
 import pytest
 
 from amp_rewrite.cli.common import DONE, FAILED, WRONG_USAGE
@@ -54,20 +52,6 @@ def test_the_second_model_fails_and_nothing_is_written(
     assert os.listdir(tmp_path) == ["in"]
 
 
-def test_repair_takes_a_folder_and_check_its_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source, target = folders.optimum(tmp_path / "in", "float16"), tmp_path / "out"
-    onnx.save(low_models.t5_encoder(), source / "text_encoder.onnx")
-    assert run("check", source) == WRONG_USAGE
-    assert "name its models" in capsys.readouterr().err
-    assert run("check", "--no-run", *source.glob("*.onnx")) == FAILED
-    assert capsys.readouterr().out.count("failed: ") == 2
-    assert run("repair", source, "-o", target) == DONE
-    assert "2 of 3 models changed; wrote" in capsys.readouterr().out
-    assert run("check", "--no-run", *target.glob("*.onnx")) == DONE
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -85,8 +69,8 @@ def test_repair_takes_a_folder_and_check_its_files(
         ),
         (("convert", "IN", "-o", "OUT", "--keep-io", "nobody"), "--keep-io names nothing"),
         (("convert", "IN/encoder_model.onnx", "-o", "OUT", "--replace"), "--replace is only for a"),
-        (("repair", "IN", "-o", "OUT", "--rtol", "1"), "--rtol has no effect without verification"),
-        (("repair", "IN", "-o", "OUT"), "there is nothing to repair"),
+        (("repair", "IN", "-o", "OUT"), "it is a folder, not a model"),
+        (("check", "IN"), "it is a folder, not a model"),
     ],
 )
 def test_what_a_folder_cannot_have_is_refused_in_one_line(

@@ -219,33 +219,6 @@ def test_a_name_has_to_fit_one_model_of_the_folder(tmp_path: Path) -> None:
         amp.convert_folder(source, None, keep_io_types=["logit"])
 
 
-def test_models_in_16_bits_are_repaired_and_those_in_float32_copied(tmp_path: Path) -> None:
-    source, target = folders.optimum(tmp_path / "in", "float16"), tmp_path / "out"
-    folders.save(source / "vision_encoder.onnx", folders.model(folders.ENCODER))
-    report = amp.repair_folder(source, target, target="webgpu", deny_nodes=["first/q"])
-    assert report.written
-    assert {m.file: m.state for m in report.models} == {
-        "decoder_model_merged.onnx": "changed",
-        "encoder_model.onnx": "unchanged",
-    }
-    assert report.left_out == {"vision_encoder.onnx": "it computes nothing in 16 bits"}
-    after, before = folders.tree(target), folders.tree(source)
-    assert after["vision_encoder.onnx"] == before["vision_encoder.onnx"]
-    again = amp.repair_folder(target, tmp_path / "again", target="webgpu", deny_nodes=["first/q"])
-    assert {m.state for m in again.models} == {"unchanged"}
-    assert folders.tree(tmp_path / "again") == after
-
-
-def test_connected_ends_of_two_types_are_told_and_one_type_mends_them(tmp_path: Path) -> None:
-    source = folders.optimum(tmp_path / "in", "float16")
-    decoder = folders.model(folders.MERGED)
-    folders.save(source / "decoder_model_merged.onnx", decoder)
-    (line,) = amp.repair_folder(source, tmp_path / "kept").mismatches
-    assert "output last_hidden_state of encoder_model.onnx is float16" in line
-    assert "encoder_hidden_states of decoder_model_merged.onnx, which reads it, is float32" in line
-    assert amp.repair_folder(source, tmp_path / "out", keep_io="float32").mismatches == ()
-
-
 def test_a_folder_becomes_its_float32_form(tmp_path: Path) -> None:
     source, target = folders.optimum(tmp_path / "in", "float16"), tmp_path / "out"
     report = amp.convert_folder(source, target, precision="float32", keep_io_types=False)
