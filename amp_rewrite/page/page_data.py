@@ -14,12 +14,7 @@ from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.grouping import Group, group_nodes
 from amp_rewrite.page.node_table import is_drawn, tabulate_nodes
 from amp_rewrite.page.overview import overview
-from amp_rewrite.page.value_table import (
-    tabulate_attributes,
-    tabulate_constants,
-    tabulate_ports,
-    tabulate_values,
-)
+from amp_rewrite.page.value_table import tabulate_ports, tabulate_values
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
@@ -51,17 +46,12 @@ def page_data(result: RewriteResult, report: Report, evidence: Evidence) -> dict
         "level": report.level,
         "opset": report.opset,
         "overview": overview(report, evidence),
-        "nodes": {
-            **table.nodes,
-            "group": group_of,
-            "attributes": tabulate_attributes(flat, drawn, strings),
-        },
+        "nodes": {**table.nodes, "group": group_of},
         "variables": table.variables,
         "groups": groups,
         "ends": ends,
         "values": tabulate_values(result, strings),
         "ports": tabulate_ports(result),
-        "constants": tabulate_constants(flat, strings),
         "edges": tabulate_edges(result, drawn),
         "functions": _function_nodes(flat),
         "strings": strings.texts,

@@ -25,10 +25,6 @@ from amp_rewrite.numerics.compare.verify_records import (
     plain,
     worst_of,
 )
-from amp_rewrite.numerics.compare.verify_tables import (
-    print_device,
-    print_outputs,
-)
 from amp_rewrite.rewriting.report.plain_console import printed
 
 VERSION = 1
@@ -311,7 +307,7 @@ class VerifyReport:
         return json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
 
     def to_text(self, width: int = 120) -> str:
-        """Return the report as tables, `width` columns wide.
+        """Return the report as lines, `width` columns wide.
 
         Raises:
             OptionError: `width` is not an integer from 1 to 10,000.
@@ -330,9 +326,7 @@ def print_verify(report: VerifyReport, console: Console) -> None:
     for failure in failures[1:]:
         console.print(f"failed: {failure}")
     console.print(report.header)
-    print_outputs(report.outputs, console)
-    if report.device is not None:
-        print_device(report.device, console)
-    for line in report.remarks:
+    device = () if report.device is None else texts.device_lines(report.device)
+    for line in (*map(texts.output_line, report.outputs), *device, *report.remarks):
         console.print(line)
     console.print(report.test)

@@ -62,7 +62,6 @@ function describeNode(node) {
   for (const row of variablesOf(node)) {
     describeChain(row);
   }
-  describeAttributes(node);
   describePorts("Reads", inputsOf(node));
   describePorts("Makes", outputsOf(node));
   describeAround("Fed by", producersOf[node]);
@@ -87,20 +86,6 @@ function outputsOf(node) {
 
 /** By place among the inputs of all nodes: whether a Cast makes it low (1) or float32 (0). */
 const readThroughCast = new Map(data.ports.cast);
-/** By value: the row of the constants. */
-const constantOf = new Map(data.constants.value.map((value, row) => [value, row]));
-
-function describeAttributes(node) {
-  const known = nodes.attributes[node];
-  if (!known.length) {
-    return;
-  }
-  const list = make("dl", { className: "attributes" });
-  for (let at = 0; at < known.length; at += 2) {
-    list.append(make("dt", {}, named(text(known[at]))), make("dd", {}, named(text(known[at + 1]))));
-  }
-  panel.append(make("h3", {}, "Attributes"), list);
-}
 
 /** Show what a node reads or makes: name, shape, type before and after. */
 function describePorts(title, ports) {
@@ -108,13 +93,12 @@ function describePorts(title, ports) {
     if (value === NONE) {
       return make("li", { className: "hint" }, "left out");
     }
-    const { before, shape } = data.values, was = text(before[value]), row = constantOf.get(value);
+    const { before, shape } = data.values, was = text(before[value]);
     const isSame = was === after || !was;
     const type = isSame ? after || was || "unknown type" : `${was} \u2192 ${after}`;
     const size = shape[value] === NONE ? "shape unknown" : text(shape[value]) || "scalar";
-    const few = row !== undefined && data.constants.said[row] !== NONE ? ` ${text(data.constants.said[row])}` : "";
     return make("li", {}, named(text(data.values.name[value]) || "\u2013"),
-      make("div", {}, `${size}, `, make("span", { className: isSame ? "" : "changed" }, type), row === undefined ? "" : `, constant${few}`));
+      make("div", {}, `${size}, `, make("span", { className: isSame ? "" : "changed" }, type)));
   });
   if (!shown.length) {
     return;

@@ -190,8 +190,6 @@ def _remarks(report: Report) -> Iterator[str]:
     if large:
         yield report_lines.constants_line(large, f"too large for {report.precision}")
     yield from _of_magnitudes(report)
-    if report.weights.twice:
-        yield report_lines.twice_line(report.weights.twice)
 
 
 def _details(report: Report) -> Iterator[str]:
