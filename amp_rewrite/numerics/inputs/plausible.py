@@ -95,15 +95,12 @@ class PlausibleInputs:
         rng = np.random.default_rng(self.seed)
         shapes = self.links.shapes(sizes)
         lengths = Lengths(sizes.length, self.links.total(shapes, sizes))
-        limits = self.links.limits(shapes)
-        for name, limit in self.limits.items():
-            limits[name] = min(limit, limits.get(name, limit))
         arrays = {
-            name: _feed(rng, spec, shapes[name], lengths, limits.get(name))
+            name: _feed(rng, spec, shapes[name], lengths, self.limits.get(name))
             for name, spec in self.specs.items()
         }
         for name in self.links.steps.counts & arrays.keys():
-            arrays[name] = _with_steps(arrays[name], sizes.steps, limits.get(name))
+            arrays[name] = _with_steps(arrays[name], sizes.steps, self.limits.get(name))
         own = self.scalings.keys() - self.ranges.keys()
         arrays |= {name: self._in_scale(name, arrays[name]) for name in own}
         fitted = {n: _fit_range(arrays[n], ends) for n, ends in self.ranges.items() if n in arrays}
