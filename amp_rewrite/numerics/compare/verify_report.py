@@ -225,16 +225,6 @@ class VerifyReport:
         said = self.control_line if self.control and not self.failures else None
         return tuple(line for line in self.notes() if line != said)
 
-    @property
-    def measures(self) -> tuple[str, ...]:
-        """The notes that warn of nothing: what was tried and what was measured beside the model."""
-        return (
-            *(() if self.stress is None else self.stress.lines()[:1]),
-            *((self.control_line,) if self.control else ()),
-            *((self.moves_line,) if self.moves else ()),
-            *(str(each) for each in self.selections),
-        )
-
     def notes(self) -> tuple[str, ...]:
         """Return what to know of the verdict besides failures, one line each.
 
