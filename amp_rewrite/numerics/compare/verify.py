@@ -1,4 +1,7 @@
-"""`verify`: is a rewritten model as good as the original?"""
+"""`verify`: is a rewritten model as good as the original?
+
+Evidence: that of verification.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What `verify` finds besides the comparisons of outputs: frozen records, and their sentences."""
+"""What `verify` finds besides the comparisons of outputs: frozen records, and their sentences.
+
+Evidence: that of intermediates.py, misfits.py and device_checks.py, whose records these are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What `verify` found: frozen records, as text and as JSON."""
+"""What `verify` found: frozen records, as text and as JSON.
+
+Evidence: that of verification.py, whose findings these are.
+"""
 
 from __future__ import annotations
 

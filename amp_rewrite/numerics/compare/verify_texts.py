@@ -1,4 +1,7 @@
-"""The sentences of a `verify` report: what decides, the yardsticks, and what was not compared."""
+"""The sentences of a `verify` report: what decides, the yardsticks, and what was not compared.
+
+Evidence: that of verification.py, whose findings these are.
+"""
 
 from __future__ import annotations
 

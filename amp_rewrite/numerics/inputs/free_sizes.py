@@ -1,4 +1,7 @@
-"""The sizes of free dimensions: one for each name, and sums of them for names like "a + b"."""
+"""The sizes of free dimensions: one for each name, and sums of them for names like "a + b".
+
+Evidence: that of plausible.py.
+"""
 
 from __future__ import annotations
 
