@@ -35,9 +35,7 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.numerics.convert_model import convert as convert
     from amp_rewrite.numerics.emulate import Evaluator as Evaluator
     from amp_rewrite.numerics.emulate import evaluate as evaluate
-    from amp_rewrite.numerics.folder_commands import check_folder as check_folder
     from amp_rewrite.numerics.folder_commands import convert_folder as convert_folder
-    from amp_rewrite.numerics.folder_commands import repair_folder as repair_folder
     from amp_rewrite.numerics.folder_report import FolderReport as FolderReport
     from amp_rewrite.numerics.raise_opset import RaisedModel as RaisedModel
     from amp_rewrite.numerics.raise_opset import raise_opset as raise_opset
@@ -128,7 +126,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "numerics.conversion_report": "Conversion",
         "numerics.convert_model": "convert",
         "numerics.folder_report": "FolderReport",
-        "numerics.folder_commands": "check_folder convert_folder repair_folder",
+        "numerics.folder_commands": "convert_folder",
         "numerics.raise_opset": "RaisedModel raise_opset",
         "numerics.ranges.calibrate": "Calibration calibrate",
         "numerics.repair": "Repair repair",

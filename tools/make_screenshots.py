@@ -18,7 +18,7 @@ from shutil import which
 from playwright.sync_api import Browser, sync_playwright
 
 import amp_rewrite as amp
-from amp_rewrite.page.evidence import Evidence, measured
+from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.render import write_page
 from amp_rewrite.rewriting.report.file_sizes import sizes_of
 from amp_rewrite.rewriting.report.next_steps import Names
@@ -53,7 +53,6 @@ class Shot:
 SHOTS = (
     Shot("page_minilm_l3", "minilm_l3", "verdict"),
     Shot("page_silero_v6", "silero_v6", "graph", "dark"),
-    Shot("page_ppocrv4_det", "ppocrv4_det", "pictures"),
     Shot("page_magika", "magika", "graph", action=SELECT),
     Shot("page_phone", "silero_v6", "graph", window=PHONE),
 )
@@ -67,7 +66,6 @@ def write(model: Path, page: Path) -> None:
         names,
         sizes_of(model, result.flat, result.plan, None),
         amp.verify(model, result.model, stress=False),
-        measured(model, result, None),
     )
     write_page(page, result, result.report, evidence)
 
@@ -92,7 +90,6 @@ def take(browser: Browser, page_file: Path, shot: Shot) -> None:
     page.evaluate(f"document.getElementById('{shot.part}').scrollIntoView()")
     if shot.action:
         page.evaluate(shot.action)
-    page.wait_for_function("[...plots].every((element) => element.plot)")
     page.wait_for_timeout(300)
     picture = ROOT / "docs" / f"{shot.picture}.png"
     page.screenshot(path=picture)

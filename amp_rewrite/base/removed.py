@@ -61,9 +61,11 @@ ARGUMENTS: Mapping[str, str] = {
 """Keyword argument of a rewrite in Python -> the remedy."""
 
 NAMES: Mapping[str, str] = {
+    "check_folder": "call check for each model of the folder",
     "metrics": "Trainer.train(metrics=[...]) takes 'accuracy' and functions of labels and outputs",
     "read_training_info": "build a training step with an optimizer's minimize",
     "recompute": "use smaller batches with minimize(loss, accumulate=N) to need less memory",
+    "repair_folder": "call repair for each model of the folder",
     "write_training_info": "save the step with build_step and save",
 }
 """Public name of `amp_rewrite` -> the remedy."""

@@ -10,10 +10,8 @@ import typer
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError, SaveError
-from amp_rewrite.numerics.folder_commands import check_folder
 from amp_rewrite.numerics.model_checks import check_models
 from amp_rewrite.numerics.safety_check import check as run_check
 from amp_rewrite.numerics.safety_report import print_safety
@@ -26,7 +24,7 @@ from amp_rewrite.targets import provider_named
 def check(
     models: Annotated[
         list[Path],
-        typer.Argument(help="ONNX models, or a folder of models."),
+        typer.Argument(help="ONNX models."),
     ],
     options: RewriteOptions,
     data: Annotated[
@@ -47,7 +45,6 @@ def check(
     ] = None,
     provider: common.RunOn = None,
     report: common.ReportFile = None,
-    html: common.Page = None,
     format_: Annotated[
         common.Format | None,
         typer.Option("--format", help="For CI: text, json, or github (annotations)."),
@@ -65,35 +62,26 @@ def check(
     Emulates the target's 16-bit arithmetic and compares the outputs with the same model in float32,
     then reports what static rules flag. Exit status 3: unsafe, or not known.
     For a float32 model, lists what a conversion to --precision would keep in float32.
-    If MODEL is a folder, every 16-bit model in it is checked, and whether connected inputs and
-    outputs have the same type.
     Of several files, or with --format or --summary, each gets one line: model.fp16.onnx (or
     model_fp16.onnx, model.bf16.onnx) is compared with model.onnx in the same folder, if that
     exists. Exit status 1: a model failed; 4: none failed, one is in doubt.
     """
+    common.refuse_folder(models)
     if len(models) > 1 or format_ is not None or summary is not None:
         of_one_model = {
             "--data": data,
             "--stress": stress is not None,
             "--provider": provider,
             "--report": report,
-            "--html": html,
         }
         _check_files(models, options, format_, summary, run=run, of_one_model=of_one_model)
         return
     [model] = models
-    common.check_reports([model], report, html)
-    common.refuse_data(data, report, html)
+    common.check_reports([model], report, None)
+    common.refuse_data(data, report)
     if not run and (data or stress or provider):
         remedy = "omit --data, --stress and --provider"
         raise OptionError("--no-run runs nothing", remedy=remedy)
-    if model.is_dir():
-        refuse_for_folder(model, report, {"--data": data, "--html": html, "--provider": provider})
-        with progress_bar("checking", quiet=quiet) as progress:
-            of_folder = check_folder(model, options, run=run, stress=stress, progress=progress)
-        common.say_cpu(options.target, common.console(quiet=quiet))
-        finish_folder(of_folder, report, quiet=quiet, refused=common.NOT_STRICT)
-        return
     with progress_bar("checking", quiet=quiet) as progress:
         safety = run_check(
             model,
@@ -104,11 +92,6 @@ def check(
             providers=() if provider is None else [provider_named(provider)],
             progress=progress,
         )
-        if html is not None:
-            from amp_rewrite.page.low_model import write_check_page  # loaded for the page alone
-
-            progress("writing the page")
-            write_check_page(html, safety, model, data)
     if report is not None:
         write_text(report, safety.to_json())
     if not quiet:

@@ -182,6 +182,19 @@ def check_reports(models: Iterable[Path], report: Path | None, html: Path | None
         taken.append(path.resolve())
 
 
+def refuse_folder(models: Iterable[Path]) -> None:
+    """Refuse a folder in place of a model.
+
+    Raises:
+        OptionError: One is a folder.
+    """
+    folder = next((path for path in models if path.is_dir()), None)
+    if folder is not None:
+        raise OptionError(
+            "it is a folder, not a model", where=folder, remedy=f"name a model: {folder}/*.onnx"
+        )
+
+
 def refuse_data(data: Iterable[Path] | None, *written: Path | None) -> None:
     """Refuse to write over data that are read: a file, or an .npz file of a folder.
 

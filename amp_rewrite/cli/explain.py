@@ -10,7 +10,7 @@ import typer
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.numerics.converted_file import moved
+from amp_rewrite.numerics.converted_file import raised_model
 from amp_rewrite.rewriting.api import rewrite
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.explain import explain as explain_node
@@ -29,7 +29,7 @@ def explain(
     """Explain why each NODE of MODEL becomes 16-bit or stays float32."""
     out = common.console()
     with progress_bar("rewriting"):
-        raised = moved(model, options, opset)
+        raised = raised_model(model, opset, options)
         source = model if raised is None else raised.model
         result = rewrite(source, options)
         report = result.report

@@ -1,4 +1,4 @@
-"""`check`, `convert` and `repair` of a folder: what they refuse, print and leave with."""
+"""`convert` of a folder: what it refuses, prints and leaves with."""
 
 from __future__ import annotations
 

@@ -10,12 +10,10 @@ import typer
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.graph.io.model_files import check_output_path
-from amp_rewrite.numerics.folder_commands import repair_folder
 from amp_rewrite.numerics.repair import KeepIO
 from amp_rewrite.numerics.repair import repair as run_repair
 from amp_rewrite.numerics.repair_report import Repair
@@ -25,7 +23,7 @@ from amp_rewrite.rewriting.report.write_text import write_text
 
 @with_rewrite_options(*common.NOT_OF_GIVEN, "precision")
 def repair(
-    model: common.FileOrFolder,
+    model: Annotated[Path, typer.Argument(help="ONNX model in 16 bits.")],
     options: RewriteOptions,
     output: Annotated[
         Path,
@@ -59,37 +57,19 @@ def repair(
     verify: common.Verify = False,
     write_failed: common.WriteFailed = False,
     report: common.ReportFile = None,
-    html: common.Page = None,
     quiet: common.Quiet = False,
 ) -> None:
     """Repair a 16-bit model: raise to float32 only what is unsafe.
 
     Everything else stays byte for byte. With --data or --verify, the result is emulated, compared
     with the same model in float32, and written only if it passes. A file that ONNX Runtime cannot
-    load is not written. Exit status 3: not written, or a danger stays. If MODEL is a folder, every
-    16-bit model in it is repaired and other files are copied; OUTPUT is a new folder.
+    load is not written. Exit status 3: not written, or a danger stays.
     """
     _check_verdict(data, rtol, verify=verify)
-    if model.is_dir():
-        refuse_for_folder(model, report, {"--data": data, "--html": html})
-        with progress_bar("repairing", quiet=quiet) as progress:
-            of_folder = repair_folder(
-                model,
-                output,
-                options,
-                keep_io=cast("KeepIO", keep_io),
-                weights=cast("Weights", weights),
-                verify=verify,
-                rtol=rtol,
-                write_failed=write_failed,
-                progress=progress,
-            )
-        common.say_cpu(options.target, common.console(quiet=quiet))
-        finish_folder(of_folder, report, quiet=quiet, refused=common.NOT_STRICT)
-        return
+    common.refuse_folder([model])
     check_output_path(model, output)
-    common.check_reports((model, output), report, html)
-    common.refuse_data(data, output, report, html)
+    common.check_reports((model, output), report, None)
+    common.refuse_data(data, output, report)
     with progress_bar("repairing", quiet=quiet) as progress:
         repaired = run_repair(
             model,
@@ -104,11 +84,6 @@ def repair(
         )
         refused = _save_if_passing(repaired, output, progress, write_failed=write_failed)
         written = refused is None and (repaired.passes or write_failed)
-        if html is not None:
-            from amp_rewrite.page.low_model import write_repair_page  # loaded for the page alone
-
-            progress("writing the page")
-            write_repair_page(html, repaired, model, output if written else None, data)
     if report is not None:
         write_text(report, repaired.to_json())
     if not quiet:

@@ -176,7 +176,7 @@ def convert_file(
     """
     judged = options.strict and asked.stress is None
     asked.check(verifies=asked.converts or judged)
-    raised = moved(model, options, asked.opset)
+    raised = raised_model(model, asked.opset, options)
     source = model if raised is None else raised.model
     conversion = None
     try:
@@ -190,16 +190,6 @@ def convert_file(
     return FileConversion(
         model, asked, result if conversion is None else conversion.result, conversion, None, raised
     )
-
-
-def moved(model: Path, options: RewriteOptions, opset: str) -> RaisedModel | None:
-    """Return the model at the opset that is asked for, or None for the one that it has.
-
-    What runs models is loaded only where one may be moved.
-    """
-    if opset == KEEP or (opset == AUTO and not _may_move(options)):
-        return None
-    return raised_model(model, opset, options)
 
 
 def _convert_source(

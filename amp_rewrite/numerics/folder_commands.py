@@ -1,4 +1,4 @@
-"""`check`, `convert` and `repair` of a folder: each model in turn, all else as it is.
+"""`convert` of a folder: each model in turn, all else as it is.
 
 The folder appears whole, or not at all.
 """
@@ -6,10 +6,8 @@ The folder appears whole, or not at all.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, get_args
+from typing import TYPE_CHECKING, Unpack
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import LoadError, OptionError, SaveError
@@ -19,14 +17,11 @@ from amp_rewrite.numerics.converted_file import Asked, convert_file
 from amp_rewrite.numerics.folder_job import Done, FolderJob, Progress
 from amp_rewrite.numerics.folder_models import FolderModels
 from amp_rewrite.numerics.folder_report import FolderReport, State
-from amp_rewrite.numerics.repair import KeepIO, repair
-from amp_rewrite.numerics.safety_check import check
 from amp_rewrite.rewriting.connected_ends import Ends
 from amp_rewrite.rewriting.plan.options import (
     AUTO,
     Changes,
     RewriteOptions,
-    Weights,
     changed,
     with_option_names,
 )
@@ -36,125 +31,6 @@ if TYPE_CHECKING:
     from amp_rewrite.graph.io.model_files import Path as PathLike
 
 _BUDGET = 600.0  # seconds for tuning, which takes data, and a folder takes none
-
-
-@with_option_names
-def check_folder(
-    folder: PathLike,
-    options: RewriteOptions | None = None,
-    *,
-    run: bool = True,
-    stress: bool | None = None,
-    progress: Progress | None = None,
-    **changes: Unpack[Changes],
-) -> FolderReport:
-    """Tell whether the models of a folder are safe in the types that they have, and fit together.
-
-    Those that compute in 16 bits are looked at, or all if there are none. An output that is fed to
-    an input of another type, in another model or in the next step, is named.
-
-    Args:
-        folder: A folder as Optimum, ONNX Runtime GenAI or transformers.js lay it out.
-        options: For which target, and lists and rules; a name in them has to fit one model.
-        run: Whether the models are run.
-        stress: Try stress inputs as well, as for `check`.
-        progress: Called with what begins.
-        **changes: Single options by name, as for `rewrite`.
-
-    Raises:
-        OptionError: A name in the options fits no model.
-        LoadError: The folder holds no model, or cannot be read.
-    """
-    run = arguments.switch("run", run)
-    stress = None if stress is None else arguments.switch("stress", stress)
-
-    def one(path: Path, options: RewriteOptions, progress: Progress) -> Done:
-        report = check(path, None, options, run=run, stress=stress, progress=progress)
-        state: State = "unchanged" if report.ok else "refused"
-        return Done(state, report.verdict, report.details(), report.to_dict(), Ends())
-
-    chosen = replace(changed(options, **changes), inline_functions=True)
-    models = _read(folder, chosen, finds_low=True)
-    low = {file for file, facts in models.known.items() if facts.low is not None}
-    taken = [m for m in models.folder.models if not low or m.name in {*low, *models.broken}]
-    job = FolderJob("check", models, taken, chosen, one, progress)
-    return job.run({m.name: m.name for m in taken}, "it computes nothing in 16 bits")
-
-
-@with_option_names
-def repair_folder(
-    folder: PathLike,
-    output: PathLike,
-    options: RewriteOptions | None = None,
-    *,
-    keep_io: KeepIO = "given",
-    weights: Weights = "cast",
-    verify: bool = False,
-    rtol: float | None = None,
-    write_failed: bool = False,
-    progress: Progress | None = None,
-    **changes: Any,
-) -> FolderReport:
-    """Repair every model of a folder that computes in 16 bits; copy all else.
-
-    Args:
-        folder: A folder as Optimum, ONNX Runtime GenAI or transformers.js lay it out.
-        output: The new folder; it is written if all models are right.
-        options: For which target, and lists and rules; a name in them has to fit one model.
-        keep_io: What becomes of inputs and outputs, as for `repair`.
-        weights: What becomes of weights, as for `repair`.
-        verify: Verify the results on made-up and stress inputs.
-        rtol: The largest error of an output, as for `convert`.
-        write_failed: Write the folder even if a model does not hold.
-        progress: Called with what begins.
-        **changes: Single options by name, as for `rewrite`.
-
-    Raises:
-        OptionError: No model computes in 16 bits, or a name in the options fits no model.
-        SaveError: The folder cannot be written.
-        LoadError: The folder holds no model, or cannot be read.
-    """
-    arguments.one_of("keep_io", keep_io, get_args(KeepIO))
-    arguments.one_of("weights", weights, get_args(Weights))
-    verify, rtol = arguments.switch("verify", verify), _rtol(rtol)
-    write_failed = arguments.switch("write_failed", write_failed)
-
-    def one(path: Path, options: RewriteOptions, progress: Progress) -> Done:
-        repaired = repair(
-            path,
-            None,
-            options,
-            keep_io=keep_io,
-            weights=weights,
-            verify=verify,
-            rtol=rtol,
-            progress=progress,
-        )
-        verdict = () if repaired.verdict is None else (repaired.verdict,)
-        return Done(
-            ("changed" if repaired.changed else "unchanged") if repaired.ok else "refused",
-            repaired.headline,
-            (*repaired.lines(), *verdict),
-            repaired.to_dict(),
-            Ends.of(repaired.raised.flat, repaired.raised.plan),
-            partial(repaired.save, write_failed=write_failed)
-            if repaired.passes or write_failed
-            else None,
-        )
-
-    chosen = replace(changed(options, **changes), inline_functions=True)
-    models = _read(folder, chosen, finds_low=True)
-    low = {file for file, facts in models.known.items() if facts.low is not None}
-    taken = [m for m in models.folder.models if m.name in {*low, *models.broken}]
-    if not taken:
-        raise OptionError(
-            "no model of the folder computes in 16 bits: there is nothing to repair",
-            where=models.folder.path,
-            remedy="convert makes mixed models of them",
-        )
-    job = FolderJob("repair", models, taken, chosen, one, progress)
-    names = {m.name: m.name for m in taken}
-    return job.run(names, "it computes nothing in 16 bits", path_text(output, SaveError))
 
 
 @with_option_names
@@ -223,14 +99,14 @@ def convert_folder(
             return _widen_one(path, options)
         return _convert_one(path, options, asked, progress, annotate=annotate)
 
-    models = _read(folder, chosen, finds_low=False)
+    models = FolderModels.read(ModelFolder.read(path_text(folder, LoadError)), chosen)
     taken = models.folder.convertible()
     names = {m.name: m.in_precision(chosen.precision) for m in taken}
     if not replace_forms:
         _refuse_overwriting(models.folder, names)
-    job = FolderJob("convert", models, taken, chosen, one, progress)
+    job = FolderJob(models, taken, chosen, one, progress)
     target = None if output is None else path_text(output, SaveError)
-    return job.run(names, "another form is converted", target)
+    return job.run(names, target)
 
 
 def _refuse_overwriting(folder: ModelFolder, names: Mapping[str, str]) -> None:
@@ -288,8 +164,3 @@ def _rtol(limit: float | None) -> float | None:
     if limit is None:
         return None
     return arguments.number("rtol", limit, low=0, expected="a number of at least 0")
-
-
-def _read(folder: PathLike, options: RewriteOptions, *, finds_low: bool) -> FolderModels:
-    model_folder = ModelFolder.read(path_text(folder, LoadError))
-    return FolderModels.read(model_folder, options, finds_low=finds_low)

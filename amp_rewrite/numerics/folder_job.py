@@ -1,4 +1,4 @@
-"""One command on the models of a folder in turn; the folder appears whole, or not at all."""
+"""The models of a folder in turn; the folder appears whole, or not at all."""
 
 from __future__ import annotations
 
@@ -49,10 +49,9 @@ One = Callable[[Path, RewriteOptions, Progress], Done]
 
 @dataclass(frozen=True)
 class FolderJob:
-    """One command on one folder.
+    """The conversion of one folder.
 
     Attributes:
-        command: The command.
         models: What is known of the models.
         taken: Those that something is done with.
         options: As they were given.
@@ -60,7 +59,6 @@ class FolderJob:
         told: Called with what begins, if anything is.
     """
 
-    command: str
     models: FolderModels
     taken: Sequence[ModelFile]
     options: RewriteOptions
@@ -84,14 +82,12 @@ class FolderJob:
     def run(
         self,
         names: Mapping[str, str],
-        left_out: str,
         target: str | None = None,
     ) -> FolderReport:
         """Do it.
 
         Args:
             names: File of each taken model -> as what it is written.
-            left_out: Why other models are left as they are.
             target: The folder to write; None for none.
         """
         folder = self.models.folder
@@ -107,7 +103,7 @@ class FolderJob:
                 place = None if new is None else new.place(names[model.name])
                 entry, after = self._entry(model, names[model.name], place)
                 entries.append(entry)
-                if self.command != "check" and after is not None:
+                if after is not None:
                     ends[model.name] = after
             complete = new is not None and all(entry.output is not None for entry in entries)
             if new is not None and complete:
@@ -120,11 +116,10 @@ class FolderJob:
         odd = (mismatch(link, ends) for link in links)
         target_taken = self.models.target(self.options)
         return FolderReport(
-            self.command,
             folder.path,
             target,
             tuple(entries),
-            {m: made_of.get(m, left_out) for m in left},
+            {m: made_of.get(m, "another form is converted") for m in left},
             len(set(copied) - {m.name for m in folder.models}),
             len(links),
             tuple(line for line in odd if line is not None),
@@ -141,7 +136,7 @@ class FolderJob:
         def progress(what: str) -> None:
             self.progress(f"{model.name}: {what}")
 
-        progress(self.command)
+        progress("convert")
         try:
             if model.name in self.models.broken:
                 raise self.models.broken[model.name]

@@ -8,15 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from amp_rewrite import targets
-from amp_rewrite.dtypes import DType
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.model_folder import ModelFile, ModelFolder
 from amp_rewrite.rewriting.apply.written_metadata import recorded_target
 from amp_rewrite.rewriting.connected_ends import Connection, Ends, connections
-from amp_rewrite.rewriting.mend import mend_types
 from amp_rewrite.rewriting.plan.options import RewriteOptions
-from amp_rewrite.rewriting.raise_dangers import low_of
 from amp_rewrite.rewriting.read_source import read_source
 
 _NAMING = (
@@ -34,14 +31,12 @@ class Known:
 
     Attributes:
         ends: Its inputs and outputs.
-        low: The 16-bit type that it computes in, if any.
         data: Its data files, links resolved.
         unfit: The names in the options that fit nothing in it, with what is to be said of that.
         names_target: Whether the model says for which target it was made.
     """
 
     ends: Ends
-    low: DType | None
     data: frozenset[str]
     unfit: _Unfit
     names_target: bool
@@ -54,7 +49,7 @@ class Known:
             target: Which target is taken where neither they nor the model name one.
         """
         changes: dict[str, Any] = {}
-        if target is not None and not self.names_target and self._computes_on(target):
+        if target is not None and not self.names_target:
             changes["target"] = target
         for option in _NAMING:
             entries = getattr(options, option)
@@ -65,10 +60,6 @@ class Known:
             elif not isinstance(entries, bool):
                 changes[option] = tuple(n for n in entries if (option, n) not in self.unfit)
         return replace(options, **changes)
-
-    def _computes_on(self, target: str) -> bool:
-        """Tell whether a target computes in the 16-bit type of the model, if it has one."""
-        return self.low is None or self.low.name in targets.find(target).precisions
 
 
 @dataclass(frozen=True)
@@ -86,19 +77,18 @@ class FolderModels:
     broken: Mapping[str, AmpError]
 
     @classmethod
-    def read(cls, folder: ModelFolder, options: RewriteOptions, *, finds_low: bool) -> FolderModels:
+    def read(cls, folder: ModelFolder, options: RewriteOptions) -> FolderModels:
         """Read the models one after the other; none of them stays in memory.
 
         Args:
             folder: What lies in the folder.
             options: Whose names are looked for in each model.
-            finds_low: Whether it is asked in which type they compute; without functions.
         """
         facts: dict[str, Known] = {}
         broken: dict[str, AmpError] = {}
         for model in folder.models:
             try:
-                facts[model.name] = _facts_of(folder.of(model.name), options, finds_low)
+                facts[model.name] = _facts_of(folder.of(model.name), options)
             except AmpError as error:
                 broken[model.name] = error
         return cls(folder, facts, broken)
@@ -145,15 +135,12 @@ class FolderModels:
         return tuple(link for models in together.values() for link in connections(models))
 
 
-def _facts_of(path: str, options: RewriteOptions, finds_low: bool) -> Known:
+def _facts_of(path: str, options: RewriteOptions) -> Known:
     flat = read_source(path, inline_functions=options.inline_functions)
     unfit = _unfit_names(options, flat)
     ends = Ends.of(flat)
     data = frozenset(map(os.path.realpath, flat.files.paths))
-    if finds_low:
-        mend_types(flat)
-    low = low_of(flat) if finds_low else None
-    return Known(ends, low, data, unfit, recorded_target(flat) is not None)
+    return Known(ends, data, unfit, recorded_target(flat) is not None)
 
 
 def _unfit_names(options: RewriteOptions, flat: FlatGraph) -> _Unfit:

@@ -13,7 +13,7 @@ VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
 
 State = Literal["changed", "unchanged", "refused", "failed"]
-"""What became of a model: "refused" is the verdict of a check or a verification, "failed" an error
+"""What became of a model: "refused" is the verdict of a verification, "failed" an error
 of this model's.
 """
 
@@ -28,7 +28,7 @@ class ModelEntry:
         state: How it ended.
         said: That in one line.
         lines: More of it: reasons, verdicts.
-        report: What the command reports of one model, as JSON has it; None of a failed one.
+        report: What `convert` reports of one model, as JSON has it; None of a failed one.
     """
 
     file: str
@@ -55,7 +55,6 @@ class FolderReport:
     """What became of a folder.
 
     Attributes:
-        command: "check", "convert" or "repair".
         folder: The folder that was read.
         output: The folder that was to be written; None if none was.
         models: The models, in order.
@@ -68,7 +67,6 @@ class FolderReport:
         target: The target that the folder's layout tells, if no option named one.
     """
 
-    command: str
     folder: str
     output: str | None
     models: tuple[ModelEntry, ...]
@@ -85,9 +83,8 @@ class FolderReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no model failed or was refused; in a check, whether what is connected fits."""
-        fits = self.command != "check" or not self.mismatches
-        return fits and not self.bad
+        """Whether no model failed or was refused."""
+        return not self.bad
 
     @property
     def failed(self) -> tuple[ModelEntry, ...]:
@@ -111,12 +108,6 @@ class FolderReport:
         count = counted(len(self.models), "model")
         bad = self.bad
         names = ", ".join(model.file for model in bad)
-        if self.command == "check":
-            unrun = [m.file for m in self.models if not (m.report or {}).get("is_run")]
-            fine = f"{count}, the rules found nothing; not run" if unrun else f"{count}, all safe"
-            unsafe = f"{len(bad)} of {count} not safe: {names}" if bad else fine
-            odd = counted(len(self.mismatches), "connection")
-            return f"{unsafe}; {odd} with two types" if self.mismatches else unsafe
         done = f"{self.totals['changed']} of {count} changed"
         if self.written:
             return f"{done}; wrote {self.output}{f', but these failed: {names}' if bad else ''}"
@@ -151,7 +142,6 @@ class FolderReport:
         """Return the JSON form, version 1."""
         return {
             "version": VERSION,
-            "command": self.command,
             "ok": self.ok,
             "verdict": self.verdict,
             "folder": self.folder,

@@ -192,17 +192,13 @@ class Repair:
             self.raised.save(path, progress=progress)
         return judge.result
 
-    def lines(self, *, every: bool = False) -> tuple[str, ...]:
-        """Return what was raised and why, a line for each kind of danger, and what stays.
-
-        Args:
-            every: Whether every scaled set has a line.
-        """
+    def lines(self) -> tuple[str, ...]:
+        """Return what was raised and why, a line for each kind of danger, and what stays."""
         odd = [danger for danger in self.dangers if danger.reason in OF_THE_FILE]
         others = [danger for danger in self.dangers if danger.reason not in OF_THE_FILE]
         rows = [f"mended: {line}" for line in danger_lines(odd, self.precision)]
         scaled = scaling_record(self.scaling, self.refused)
-        rows += () if scaled is None else scaled.lines(every=every)
+        rows += () if scaled is None else scaled.lines()
         rows += [f"raised: {line}" for line in danger_lines(others, self.precision)]
         if self.measured:
             names = ", ".join(self.measured[:_NAMED])

@@ -110,7 +110,6 @@ def check(
         low_nodes(result),
         (*odd, *found.raised, *found.stay),
         shown,
-        result,
         is_run=run,
         loading=loading,
         unjudged={other.name: n for other, n in low_types(flat).items() if other != low},
@@ -165,4 +164,4 @@ def _of_float32(flat: FlatProto, options: RewriteOptions) -> SafetyReport:
     result = rewrite(read_model(flat), options, overflow=KEEP)
     target = options.chosen_target
     found_dangers = dangers(result.context, result.painting, target)
-    return SafetyReport(options.precision, target, FLOAT32.name, 0, found_dangers, None, result)
+    return SafetyReport(options.precision, target, FLOAT32.name, 0, found_dangers, None)

@@ -12,7 +12,6 @@ from amp_rewrite import targets
 from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
-from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.dangers import Danger
 from amp_rewrite.rewriting.report.plain_console import printed
 from amp_rewrite.runtimes.ort.isolated_load import LoadResult
@@ -24,8 +23,6 @@ VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
 
 _WIDTH = 100
-_WHOLE = 10_000
-"""Columns of lines that are not broken."""
 _NAMED = 3
 """How many nodes of one danger the text names; JSON names all of them."""
 
@@ -44,8 +41,6 @@ class SafetyReport:
             to keep float32.
         run: What a run showed: the model, emulated, against its own float32 form; None if none was
             asked for, or there is nothing low to run.
-        result: The float32 form with what the rules leave of the painting, for the page; of a
-            float32 model, its conversion.
         is_run: Whether the model was to be run; False asks the rules alone.
         loading: What ONNX Runtime made of the model, in a process of its own; None if it is not
             run, or an object of 2 GiB or more.
@@ -59,7 +54,6 @@ class SafetyReport:
     nodes: int
     dangers: tuple[Danger, ...]
     run: VerifyReport | None
-    result: RewriteResult = field(repr=False, compare=False)
     is_run: bool = True
     loading: LoadResult | None = None
     unjudged: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -174,10 +168,6 @@ class SafetyReport:
     def to_text(self) -> str:
         """Return the report as lines."""
         return printed(lambda console: print_safety(self, console), _WIDTH)
-
-    def details(self) -> tuple[str, ...]:
-        """Return the lines below the verdict, whatever their length."""
-        return tuple(printed(lambda console: _print_details(self, console), _WHOLE).splitlines())
 
 
 def print_safety(report: SafetyReport, console: Console) -> None:

@@ -1,4 +1,8 @@
-"""A model in 16 bits, scaled by what its float32 form reaches: less of it has to be float32."""
+"""A model in 16 bits, scaled by what its float32 form reaches: less of it has to be float32.
+
+Evidence: low models on their data, for cuda: gemma has 36 float32 nodes and 25 Casts without,
+35 and 20 with; nanochat 39 and 31 without, 35 and 25 with.
+"""
 
 from __future__ import annotations
 

@@ -18,13 +18,6 @@ _POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]*)"')
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 """What could begin or end something in HTML or an old JavaScript; JSON can spell it otherwise."""
 
-PLOTS = "vendor/uPlot.iife.min.js"
-"""The library that draws pictures of numbers, as its author built it."""
-
-SHARED_STYLES = ("vendor/uPlot.min.css", "base.css")
-
-SHARED_SCRIPTS = ("elements.js", "plot.js")
-
 
 def document(
     body: str,

@@ -8,13 +8,12 @@ from typing import Any
 
 from amp_rewrite.base.printable import counted, in_bytes, printable
 from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
-from amp_rewrite.page.evidence import Evidence, Judgement
+from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.node_table import KEPT, cause_of, is_drawn, precision_of
 from amp_rewrite.rewriting.report.gains import Sizes, headline
 from amp_rewrite.rewriting.report.next_steps import next_steps
 from amp_rewrite.rewriting.report.phrases import plain_phrase
-from amp_rewrite.rewriting.report.report_lines import unmatched_line
-from amp_rewrite.rewriting.report.rewrite_report import Report
+from amp_rewrite.rewriting.report.rewrite_report import Report, remarks
 
 _MOST_OPERATORS = 4
 _MOST_FAILURES = 5
@@ -27,34 +26,21 @@ def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
     """Return what the first screen shows."""
     verification = evidence.verification
     shown = () if verification is None else verification.failures[:_MOST_FAILURES]
-    judged = evidence.judgement or _judge_rewrite(report, evidence)
+    against = () if evidence.against is None else (evidence.against,)
+    holds = None if verification is None else verification.holds
     return {
-        "headline": judged.headline,
-        "holds": judged.ok,
-        "failures": _texts((*shown, *judged.dangers)),
+        "headline": headline(report.precision, report.summary, evidence.sizes, evidence.against),
+        "holds": False if against else holds,
+        "failures": _texts((*shown, *against)),
         "facts": [*_facts(report, evidence)],
-        "doubts": _texts(
-            (
-                *_doubts(evidence),
-                *evidence.remarks,
-                *_verdict_doubts(verification),
-                *_doubtful_lines(report),
-            )
-        ),
-        "remarks": _texts((*judged.remarks, *_measured_lines(verification), *_remarks(report))),
+        "doubts": _texts((*_doubts(evidence), *evidence.remarks)),
+        "remarks": _texts((*_notes(verification), *remarks(report))),
         "causes": causes(report),
-        "next": [{"why": printable(s.why), "command": printable(s.command)} for s in judged.next],
+        "next": [
+            {"why": printable(step.why), "command": printable(step.command)}
+            for step in next_steps(report, evidence.names, holds)
+        ],
     }
-
-
-def _judge_rewrite(report: Report, evidence: Evidence) -> Judgement:
-    """Return what is said of a rewrite."""
-    holds = None if evidence.verification is None else evidence.verification.holds
-    steps = next_steps(report, evidence.names, holds)
-    said = headline(report.precision, report.summary, evidence.sizes, evidence.against)
-    if evidence.against is None:
-        return Judgement(said, holds, steps)
-    return Judgement(said, ok=False, next=steps, dangers=(evidence.against,))
 
 
 def causes(report: Report) -> list[dict[str, Any]]:
@@ -96,12 +82,7 @@ def _facts(report: Report, evidence: Evidence) -> Iterator[Fact]:
     )
     if evidence.sizes is not None:
         yield _size(evidence.sizes)
-    if evidence.judgement is None:  # else these would be those of the float32 form, not the file's
-        yield from _changes(report)
-
-
-def _changes(report: Report) -> Iterator[Fact]:
-    summary, weights = report.summary, report.weights
+    weights = report.weights
     yield _fact(
         "Casts",
         f"{summary.casts_added:,} added, {summary.casts_removed:,} removed",
@@ -149,33 +130,12 @@ def _doubts(evidence: Evidence) -> Iterator[str]:
         yield "Only made-up inputs were compared; your data may differ."
 
 
-def _verdict_doubts(verification: VerifyReport | None) -> tuple[str, ...]:
-    """Return what of a verification may change the verdict where the model is used."""
+def _notes(verification: VerifyReport | None) -> tuple[str, ...]:
+    """Return what a verification says besides its headline."""
     if verification is None:
         return ()
     doubt = () if verification.doubt is None else (f"in doubt: {verification.doubt}",)
-    return (*(note for note in verification.notes() if note not in verification.measures), *doubt)
-
-
-def _measured_lines(verification: VerifyReport | None) -> tuple[str, ...]:
-    """Return what a verification measured besides, but for what the Accuracy card has in it."""
-    if verification is None:
-        return ()
-    return tuple(line for line in verification.measures if line in verification.remarks)
-
-
-def _doubtful_lines(report: Report) -> Iterator[str]:
-    if report.unmatched_rules:
-        yield f"{unmatched_line(report.unmatched_rules)}."
-    if report.likely_overflow:
-        yield f"Estimate: {report.likely_overflow}."
-
-
-def _remarks(report: Report) -> Iterator[str]:
-    if report.opset_raised is not None and report.opset_raised.before != report.opset:
-        yield f"The opset was raised from {report.opset_raised.before} to {report.opset}."
-    if report.scaling is not None:
-        yield from report.scaling.lines(every=True)
+    return (*doubt, *verification.remarks)
 
 
 def _fact(name: str, said: str, more: str) -> Fact:

@@ -14,13 +14,7 @@ from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.grouping import Group, group_nodes
 from amp_rewrite.page.node_table import is_drawn, tabulate_nodes
 from amp_rewrite.page.overview import overview
-from amp_rewrite.page.pictures import error_table, histogram_table, search_table, type_range
-from amp_rewrite.page.value_table import (
-    tabulate_attributes,
-    tabulate_constants,
-    tabulate_ports,
-    tabulate_values,
-)
+from amp_rewrite.page.value_table import tabulate_ports, tabulate_values
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
@@ -43,12 +37,6 @@ def page_data(result: RewriteResult, report: Report, evidence: Evidence) -> dict
     # The folders of the ends come behind those of the nodes.
     groups, group_of = _tabulate_groups(flat, group_nodes(flat, drawn), strings)
     ends = tabulate_ends(flat, groups, strings)
-    pictures = {
-        "histograms": histogram_table(flat, evidence.histograms, strings),
-        "errors": error_table(flat, evidence.verification),
-        "search": search_table(evidence.tuning),
-        "range": type_range(result.options.low),
-    }
     return {
         "version": VERSION,
         "tool": f"amp-rewrite {__version__}",
@@ -58,20 +46,14 @@ def page_data(result: RewriteResult, report: Report, evidence: Evidence) -> dict
         "level": report.level,
         "opset": report.opset,
         "overview": overview(report, evidence),
-        "nodes": {
-            **table.nodes,
-            "group": group_of,
-            "attributes": tabulate_attributes(flat, drawn, strings),
-        },
+        "nodes": {**table.nodes, "group": group_of},
         "variables": table.variables,
         "groups": groups,
         "ends": ends,
         "values": tabulate_values(result, strings),
         "ports": tabulate_ports(result),
-        "constants": tabulate_constants(flat, strings),
         "edges": tabulate_edges(result, drawn),
         "functions": _function_nodes(flat),
-        "pictures": pictures,
         "strings": strings.texts,
     }
 

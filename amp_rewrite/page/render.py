@@ -5,21 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from amp_rewrite.page.document import PLOTS, SHARED_SCRIPTS, SHARED_STYLES, document, static
+from amp_rewrite.page.document import document, static
 from amp_rewrite.page.evidence import Evidence
 from amp_rewrite.page.page_data import page_data
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.report.rewrite_report import Report
 from amp_rewrite.rewriting.report.write_text import write_text
 
-LIBRARIES = ("vendor/dagre.min.js", PLOTS)
-"""The layout library and that of charts, as their authors built them."""
+LIBRARIES = ("vendor/dagre.min.js",)
+"""The layout library, as its authors built it."""
 
-STYLES = (*SHARED_STYLES, "page.css")
+STYLES = ("base.css", "page.css")
 
 SCRIPTS = (
-    *("model.js", "reasons.js", "layout.js", "drawing.js", "view.js", *SHARED_SCRIPTS),
-    *("charts.js", "panel.js", "finder.js", "overview.js", "page.js"),
+    *("model.js", "reasons.js", "layout.js", "drawing.js", "view.js", "elements.js"),
+    *("panel.js", "finder.js", "overview.js", "page.js"),
 )
 """The page's own scripts, in the order in which they rely on each other."""
 

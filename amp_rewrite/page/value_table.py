@@ -1,27 +1,16 @@
-"""What the page knows of values: types before and after, shapes, attributes, and constants."""
+"""What the page knows of values: types before and after, and shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
-
-import numpy as np
-
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor
-from amp_rewrite.graph.flat import ABSENT, Attribute, FlatGraph, Tensor
+from amp_rewrite.graph.elements import FLOAT32_TYPES
+from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.page.columns import NONE, Columns, Strings
 from amp_rewrite.rewriting.api import RewriteResult
 
 _NAMES = {FLOAT32.onnx: FLOAT32.name, "double": "float64"}
 """How types are called that ONNX's type strings call otherwise."""
-
-_FEW = 8
-"""Elements of a constant, or of a list, that are shown one by one."""
-
-_LONGEST = 160
-"""Characters of an attribute that are shown."""
 
 
 def tabulate_values(result: RewriteResult, strings: Strings) -> Columns:
@@ -81,81 +70,6 @@ def tabulate_ports(result: RewriteResult) -> Columns:
         "outputStart": list(flat.output_start),
         "cast": [[slot, low] for slot, low in casts.items()],
     }
-
-
-def tabulate_attributes(flat: FlatGraph, drawn: Sequence[bool], strings: Strings) -> list[Any]:
-    """Return, by node, the names and values of its attributes: numbers of strings, in turns."""
-    rows_of: dict[Hashable, list[int]] = {}
-    rows: list[list[int]] = []
-    for node in range(flat.n_nodes):
-        key = flat.spelled_attributes(node) if drawn[node] else ABSENT
-        if key not in rows_of:
-            attributes = flat.attributes(node) if drawn[node] else {}
-            rows_of[key] = [
-                strings.number(text)
-                for name, attribute in attributes.items()
-                for text in (name, _attribute_text(attribute))
-            ]
-        rows.append(rows_of[key])
-    return rows
-
-
-def _attribute_text(attribute: Attribute) -> str:
-    """Return the value of an attribute in words."""
-    value = attribute.value
-    if attribute.reference:
-        return f"@{attribute.reference}"
-    if value is None:
-        return "a graph"
-    if hasattr(value, "dtype") and hasattr(value, "numpy"):
-        return _tensor_said(value)
-    text = _plain_text(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\N{HORIZONTAL ELLIPSIS}"
-
-
-def _plain_text(value: Any) -> str:
-    """Return a number, a string, or a list of them in words."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, list | tuple | np.ndarray):
-        return f"[{', '.join(map(_plain_text, value[:_LONGEST]))}]"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _tensor_said(held: Tensor) -> str:
-    kind = type_name(tensor(int(held.dtype)))
-    if held.size > _FEW:
-        return f"{kind}, {held.size:,} elements"
-    return f"{kind} {_elements_said(np.asarray(held.numpy()).ravel())}"
-
-
-def _elements_said(elements: Any) -> str:
-    shown = [f"{x:.6g}" if isinstance(x, float) else str(x) for x in elements.tolist()]
-    return f"[{', '.join(shown)}]"
-
-
-def tabulate_constants(flat: FlatGraph, strings: Strings) -> Columns:
-    """Return a row for each constant that a node reads, with its elements if they are few."""
-    rows = list(_constants(flat))
-    return {
-        "value": [value for value, _ in rows],
-        "said": [strings.number(_few_elements(held)) for _, held in rows],
-    }
-
-
-def _constants(flat: FlatGraph) -> Iterator[tuple[int, Tensor]]:
-    for value in sorted({value for value in flat.inputs if value != ABSENT}):
-        node = flat.producer[value]
-        held = flat.initializer(value) if node == ABSENT else flat.held(node)
-        if held is not None:
-            yield value, held
-
-
-def _few_elements(held: Tensor) -> str | None:
-    is_text = type_name(tensor(int(held.dtype))) == "string"
-    if held.size > _FEW or is_text:
-        return None
-    return _elements_said(np.asarray(held.numpy()).ravel())
 
 
 def _shape(shape: Shape | None, strings: Strings) -> int:

@@ -41,7 +41,6 @@ from amp_rewrite.rewriting.plan.options import (
 )
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context
 from amp_rewrite.rewriting.read_source import is_object, mentions, read_source
-from amp_rewrite.rewriting.report.both_types import growth_warning
 from amp_rewrite.rewriting.report.log_folder import log_folder, write_report
 from amp_rewrite.rewriting.report.shortcomings import first_likely_overflow, unmatched_warning
 
@@ -405,15 +404,12 @@ def _scaled(before: RewriteResult, clock: _Clock) -> RewriteResult:
 def _warn(result: RewriteResult) -> None:
     """Tell what users may have meant otherwise.
 
-    That is rules about nodes that match nothing, a file that grows by weights that are stored in
-    both types, and the first node that an estimate keeps float32: a range or data may know better.
+    That is rules about nodes that match nothing, and the first node that an estimate keeps float32:
+    a range or data may know better.
     """
     unmatched = unmatched_warning(result.context)
     if unmatched is not None:
         warnings.warn(unmatched, AmpWarning, stacklevel=5)
-    growth = growth_warning(result.flat, result.plan)
-    if growth is not None:
-        warnings.warn(growth, AmpWarning, stacklevel=5)
     overflow = first_likely_overflow(result.context)
     if overflow is not None:
         remedy = "give --input-range NAME=LOW:HIGH, or calibrate on your data"

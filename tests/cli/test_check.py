@@ -62,13 +62,3 @@ def test_a_float32_form_takes_no_options_of_a_rewrite(
     assert run("convert", model, "-o", model.with_name("w.onnx"), *words) == WRONG_USAGE
     assert "--deny-op has no effect with --precision float32" in capsys.readouterr().err
     assert not model.with_name("w.onnx").exists()
-
-
-def test_a_page_is_written_and_never_over_the_model(
-    model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = model.with_name("page.html")
-    assert run("check", model, "--no-run", "--html", page) == NOT_STRICT
-    assert "unsafe in float16" in page.read_text("utf-8")
-    assert run("check", model, "--no-run", "--html", model) == WRONG_USAGE
-    assert "the page would overwrite a model" in capsys.readouterr().err

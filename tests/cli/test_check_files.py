@@ -84,8 +84,8 @@ def test_without_a_run_the_rules_alone_are_asked(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.usefixtures("folder")
 def test_what_is_about_one_model_is_refused_for_several(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("net.onnx", "net.fp16.onnx", "--html", "page.html") == 2
-    assert "--html is about one model" in capsys.readouterr().err
+    assert run("net.onnx", "net.fp16.onnx", "--report", "safety.json") == 2
+    assert "--report is about one model" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("folder")

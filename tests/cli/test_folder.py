@@ -1,4 +1,4 @@
-"""`check`, `convert` and `repair` of a folder, and the status with which they leave."""
+"""`convert` of a folder, and the status with which it leaves."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import json
 import os
 from pathlib import Path
 
-import low_models
 import model_folders as folders
-import onnx
 import pytest
 
-from amp_rewrite.cli.common import DONE, FAILED, NOT_STRICT, WRONG_USAGE
+from amp_rewrite.cli.common import DONE, FAILED, WRONG_USAGE
 from amp_rewrite.cli.main import main
 
 
@@ -54,20 +52,6 @@ def test_the_second_model_fails_and_nothing_is_written(
     assert os.listdir(tmp_path) == ["in"]
 
 
-def test_check_and_repair_take_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, target = folders.optimum(tmp_path / "in", "float16"), tmp_path / "out"
-    onnx.save(low_models.t5_encoder(), source / "text_encoder.onnx")
-    assert run("check", source, "--no-run") == NOT_STRICT
-    assert (
-        "2 of 3 models not safe: decoder_model_merged.onnx, text_encoder.onnx"
-        in capsys.readouterr().out
-    )
-    assert run("repair", source, "-o", target) == DONE
-    assert "2 of 3 models changed; wrote" in capsys.readouterr().out
-    assert run("check", target, "--no-run") == DONE
-    assert "3 models, the rules found nothing; not run" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -85,8 +69,8 @@ def test_check_and_repair_take_a_folder(tmp_path: Path, capsys: pytest.CaptureFi
         ),
         (("convert", "IN", "-o", "OUT", "--keep-io", "nobody"), "--keep-io names nothing"),
         (("convert", "IN/encoder_model.onnx", "-o", "OUT", "--replace"), "--replace is only for a"),
-        (("repair", "IN", "-o", "OUT", "--rtol", "1"), "--rtol has no effect without verification"),
-        (("repair", "IN", "-o", "OUT"), "there is nothing to repair"),
+        (("repair", "IN", "-o", "OUT"), "it is a folder, not a model"),
+        (("check", "IN"), "it is a folder, not a model"),
     ],
 )
 def test_what_a_folder_cannot_have_is_refused_in_one_line(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import onnx
@@ -35,52 +34,23 @@ def precision_of(path: str) -> set[int]:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["convert", "m", "--fp16"], ["convert", "m", "--precision", "float16"]),
         (["--debug", "compare", "a", "b"], ["--debug", "verify", "a", "b"]),
         (["benchmark", "m"], ["run", "m"]),
-        (["convert", "m", "-q"], ["convert", "m", "--quiet"]),
-        (["convert", "m", "--op-block-list=Exp"], ["convert", "m", "--deny-op", "Exp"]),
-        (["convert", "m", "--node_block_list", "n"], ["convert", "m", "--deny-node", "n"]),
         (["convert", "compare", "--", "-q"], ["convert", "compare", "--", "-q"]),
-        (["convert", "m", "-o", "--fp16.onnx"], ["convert", "m", "-o", "--fp16.onnx"]),
         (["--help"], ["--help"]),
         ([], []),
     ],
 )
-def test_names_of_other_tools_become_those_here(words: list[str], expected: list[str]) -> None:
+def test_commands_of_other_tools_become_those_here(words: list[str], expected: list[str]) -> None:
     assert understood(words) == expected
-
-
-@pytest.mark.parametrize(
-    ("option", "number"),
-    [("--fp16", onnx.TensorProto.FLOAT16), ("--bf16", onnx.TensorProto.BFLOAT16)],
-)
-def test_a_second_argument_is_the_output(model: str, option: str, number: int) -> None:
-    status, output = run("convert", model, "out.onnx", option, "--target", "schema", "-q")
-    assert (status, output) == (0, "")
-    assert number in precision_of("out.onnx")
-
-
-def test_a_model_that_is_there_is_never_taken_for_the_output(model: str) -> None:
-    shutil.copy(model, "other.onnx")
-    before = Path("other.onnx").read_bytes()
-    status, output = run("convert", model, "other.onnx")
-    assert status == 2
-    assert "other.onnx" in output
-    assert Path("other.onnx").read_bytes() == before
-
-
-def test_two_outputs_are_too_many(model: str) -> None:
-    status, output = run("convert", model, "out.onnx", "-o", "again.onnx")
-    assert status == 2
-    assert "out.onnx" in output
-    assert not Path("again.onnx").exists()
 
 
 @pytest.mark.parametrize(
     ("option", "answer"),
     [
         ("--exclude", "--deny-op OPERATOR keeps an operator in float32"),
+        ("--bf16", "--precision bfloat16"),
+        ("--op_block_list", "--deny-op OPERATOR"),
         ("--atol", "--rtol is the tolerance"),
         ("--device", "--target names what the model is for"),
     ],

@@ -78,24 +78,6 @@ def test_help_is_no_wider_than_the_terminal_but_for_lines_to_type(
     assert width - 20 < max(lengths) <= width
 
 
-@pytest.mark.parametrize("width", [20, 40])
-@pytest.mark.usefixtures("folder")
-def test_tables_that_do_not_fit_are_told_line_by_line(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    printed("convert m.onnx -o o.onnx --quiet", capsys)
-    out, _ = printed("verify m.onnx o.onnx", capsys)
-    lines = out.splitlines()
-    start = lines.index("scores")
-    assert [line.partition(":")[0] for line in lines[start + 1 : start + 9]] == [
-        *("  of peak", "  distance", "  max abs", "  max rel", "  cosine", "  within"),
-        *("  top-1", "  ok"),
-    ]
-    assert "  operator: Pow" in lines
-    assert "…" not in out
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_every_command_ends_with_examples_of_it(
     command: str, capsys: pytest.CaptureFixture[str]

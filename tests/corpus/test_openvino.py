@@ -71,7 +71,6 @@ def share(path: Path) -> float | None:
     return distance(emulated, real) / distance(expected, real)
 
 
-@pytest.mark.filterwarnings("ignore:the file grows by")  # basic_pitch, by 4 KB
 def test_twelve_models_compute_there_as_the_emulation_says(corpus) -> None:
     shares: dict[str, float] = {}
     for name in MODELS:

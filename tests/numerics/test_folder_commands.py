@@ -153,13 +153,7 @@ def test_a_layout_for_browsers_is_converted_for_webgpu_unless_told_otherwise(
     assert amp.convert_folder(source, None, precision="bfloat16").target is None
     optimum = amp.convert_folder(folders.optimum(tmp_path / "plain"), None)
     assert optimum.target is None
-    checked = amp.check_folder(tmp_path / "web", run=False)
-    assert checked.target == "webgpu"
     assert amp.convert_folder(source, tmp_path / "told", target="directml").target is None
-    found = amp.check_folder(tmp_path / "told", run=False).models
-    assert [(m.report or {})["target"] for m in found] == ["directml"] * 2, (
-        "a model's word is first"
-    )
 
 
 def targets_of(folder: Path) -> set[str]:
@@ -189,11 +183,11 @@ def test_what_is_no_folder_of_models_is_refused_in_one_line(tmp_path: Path) -> N
     source = folders.optimum(tmp_path / "models")
     (source / "lost").symlink_to("nowhere")
     with pytest.raises(LoadError, match="lost: a symbolic link that leads nowhere"):
-        amp.check_folder(source)
+        amp.convert_folder(source)
     (source / "lost").unlink()
     (source / "more").symlink_to(tmp_path / "in")
     with pytest.raises(LoadError, match="more: a symbolic link to a folder"):
-        amp.check_folder(source)
+        amp.convert_folder(source)
 
 
 def test_a_target_that_is_no_new_folder_is_refused(tmp_path: Path) -> None:
@@ -218,52 +212,6 @@ def test_a_name_has_to_fit_one_model_of_the_folder(tmp_path: Path) -> None:
         amp.convert_folder(source, None, deny_ops=["Conv"])
     with pytest.raises(OptionError, match="keep_io_types names nothing"):
         amp.convert_folder(source, None, keep_io_types=["logit"])
-
-
-def test_models_in_16_bits_are_repaired_and_those_in_float32_copied(tmp_path: Path) -> None:
-    source, target = folders.optimum(tmp_path / "in", "float16"), tmp_path / "out"
-    folders.save(source / "vision_encoder.onnx", folders.model(folders.ENCODER))
-    report = amp.repair_folder(source, target, target="webgpu", deny_nodes=["first/q"])
-    assert report.written
-    assert {m.file: m.state for m in report.models} == {
-        "decoder_model_merged.onnx": "changed",
-        "encoder_model.onnx": "unchanged",
-    }
-    assert report.left_out == {"vision_encoder.onnx": "it computes nothing in 16 bits"}
-    after, before = folders.tree(target), folders.tree(source)
-    assert after["vision_encoder.onnx"] == before["vision_encoder.onnx"]
-    again = amp.repair_folder(target, tmp_path / "again", target="webgpu", deny_nodes=["first/q"])
-    assert {m.state for m in again.models} == {"unchanged"}
-    assert folders.tree(tmp_path / "again") == after
-
-
-def test_connected_ends_of_two_types_are_a_finding_and_one_type_mends_them(tmp_path: Path) -> None:
-    source, target = folders.optimum(tmp_path / "in", "float16"), tmp_path / "out"
-    decoder = folders.model(folders.MERGED)
-    folders.save(source / "decoder_model_merged.onnx", decoder)
-    report = amp.check_folder(source, run=False)
-    (line,) = report.mismatches
-    assert "output last_hidden_state of encoder_model.onnx is float16" in line
-    assert "encoder_hidden_states of decoder_model_merged.onnx, which reads it, is float32" in line
-    assert not report.ok
-    mended = amp.repair_folder(source, target, keep_io="float32")
-    assert mended.mismatches == ()
-    assert amp.check_folder(target, run=False).ok
-
-
-def test_models_that_ran_are_called_safe_and_a_verdict_stands_once(tmp_path: Path) -> None:
-    text = """<ir_version: 8, opset_import: ["": 17]>
-    g (float16[2, 8] x) => (float16[2, 8] y) { y = Relu (x) }"""
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "relu.onnx")
-    report = amp.check_folder(tmp_path)
-    assert report.verdict == "1 model, all safe"
-    (entry,) = report.models
-    assert entry.said.startswith("Safe in float16 for cuda: Passed on")
-    assert entry.lines[0] == "1 node in float16, target cuda"
-    assert report.to_text().count("worst error") == 1
-    assert amp.check_folder(tmp_path, run=False).verdict == (
-        "1 model, the rules found nothing; not run"
-    )
 
 
 def test_a_folder_becomes_its_float32_form(tmp_path: Path) -> None:

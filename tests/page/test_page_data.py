@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
-from page_models import BRANCHES, NAMES, bare_evidence, result_of
+from page_models import BRANCHES, bare_evidence, result_of
 from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.page.columns import Columns, Strings
-from amp_rewrite.page.evidence import Evidence, measured
 from amp_rewrite.page.page_data import (
     PLAIN,
     TO_FLOAT32,
@@ -43,28 +41,6 @@ def test_names_are_printable_in_the_data() -> None:
     text = json.dumps(data, ensure_ascii=False)
     assert r"\\x1b[31m\\u202e\\x00<b>" in text
     assert not {"\x1b", "\u202e", "\x00"} & set(text)
-
-
-def test_numbers_that_were_measured_belong_to_the_nodes_that_make_them() -> None:
-    result = result_of(BRANCHES)
-    feeds = [{"x": np.full((2, 4), 3, np.float32), "b": np.array(True)}]
-    model = parse(BRANCHES)
-    verification = amp.verify(model, result.model, feeds)
-    evidence = Evidence(NAMES, verification=verification, histograms=measured(model, result, feeds))
-    pictures = page_data(result, result.report, evidence)["pictures"]
-    names = result.flat.node_names
-    histograms = pictures["histograms"]
-    counts = {
-        names[node]: histograms["largest"][row] for row, node in enumerate(histograms["node"])
-    }
-    assert counts["enc/dot"] == 3
-    assert counts["norm/square"] == 9
-    errors = {
-        names[n]: pictures["errors"]["distance"][i]
-        for i, n in enumerate(pictures["errors"]["node"])
-    }
-    assert errors["enc/dot"] == 0
-    json.dumps(pictures, allow_nan=False)
 
 
 def edges_of(result: amp.RewriteResult) -> dict[tuple[str, str], int]:

@@ -81,7 +81,7 @@ def test_the_policy_names_what_may_run_by_its_hash_and_nothing_else() -> None:
 def test_the_page_names_no_file_and_no_address() -> None:
     template = [(STATIC / name).read_text("utf-8") for name in ("document.html", "page.html")]
     assert set(re.findall(r'(?:src|href)="([^"]*)"', "".join(template))) == {
-        *("data:,", "#verdict", "#graph", "#pictures")
+        *("data:,", "#verdict", "#graph")
     }
 
 
@@ -93,10 +93,8 @@ def test_what_is_not_a_number_of_json_is_refused() -> None:
 VENDOR = STATIC / "vendor"
 BUILT = {
     "dagre.min.js": "54a503e346f93ca0bb10abe7999587e037262935687aca45eb4e4b0f64bbb578",
-    "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
-    "uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
 }
-LICENCES = ("dagre.min.js.LEGAL.txt", "uPlot.LICENSE.txt")
+LICENCES = ("dagre.min.js.LEGAL.txt",)
 
 
 def test_the_libraries_are_as_their_authors_built_them() -> None:

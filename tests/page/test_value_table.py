@@ -1,4 +1,4 @@
-"""What the page says of values: their types and shapes, attributes, and weights."""
+"""What the page says of values: their types and shapes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import onnx
 from page_models import BRANCHES, bare_evidence, result_of
 
 import amp_rewrite as amp
-from amp_rewrite.page.columns import Strings
 from amp_rewrite.page.page_data import page_data
-from amp_rewrite.page.value_table import (
-    tabulate_attributes,
-    types_of,
-)
+from amp_rewrite.page.value_table import types_of
 
 
 def test_types_after_are_those_of_the_rewritten_model() -> None:
@@ -38,17 +34,3 @@ def test_what_is_read_through_a_cast_has_the_type_of_the_cast() -> None:
             slot = result.flat.input_start[use.node] + use.index
             assert use.node == -1 or (slot in low) == (cast.to.name != "float32")
     assert ports["cast"]
-
-
-def test_attributes_are_texts_by_name() -> None:
-    model = """<ir_version: 10, opset_import: ["" : 18]> g (float[1,1,4,4] x) => (float[1,1,4,4] y)
-      <float[1,1,3,3] w = {1,1,1,1,1,1,1,1,1}> {
-      [c] y = Conv<auto_pad = "SAME_UPPER", kernel_shape = [3, 3], group = 1>(x, w) }"""
-    result, strings = result_of(model), Strings()
-    (row,) = tabulate_attributes(result.flat, [True], strings)
-    said = [strings.texts[number] for number in row]
-    assert dict(zip(said[::2], said[1::2], strict=True)) == {
-        "auto_pad": "SAME_UPPER",
-        "kernel_shape": "[3, 3]",
-        "group": "1",
-    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -83,19 +82,3 @@ def opened(browser: Any, path: Path, **settings: Any) -> Iterator[Opened]:
         yield found
     finally:
         page.close()
-
-
-def drawn(page: Any, within: float = 20) -> None:
-    """Wait until every chart of a page is drawn.
-
-    The page is asked again from here: `wait_for_function` evaluates a text inside the page, which
-    the page's own content security policy refuses from the second time on.
-
-    Args:
-        page: The page, as playwright has it.
-        within: The seconds that it may take.
-    """
-    ends = time.monotonic() + within
-    while not page.evaluate("[...plots].every((element) => element.plot)"):
-        assert time.monotonic() < ends, "the charts are not drawn"
-        page.wait_for_timeout(20)

@@ -152,8 +152,6 @@ NUMERICS: Table = {
     "check": lambda: (amp.check, {"model": low(), "data": DATA, "stress": False, "precision": "float16"}),
     "repair": lambda: (amp.repair, {"model": low(), "stress": False, "precision": "float16"}),
     "repair.save": lambda: (repaired().save, {"path": "own.onnx"}),
-    "check_folder": lambda: (amp.check_folder, {"folder": folder(), "run": False}),
-    "repair_folder": lambda: (amp.repair_folder, {"folder": folder(), "output": "own"}),
     "convert_folder": lambda: (amp.convert_folder, {"folder": folder(), "output": None, "precision": "float16"}),
     "widen": lambda: (amp.widen, {"model": low()}),
     "widened.save": lambda: (widened().save, {"path": "own.onnx"}),

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.dtypes import FLOAT16, DType
+from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.added import origin
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.numerics.compare.distance import DISTANCE, is_float
 from amp_rewrite.numerics.compare.masked_rows import MASKED
 from amp_rewrite.numerics.compare.stress_report import Departure
-from amp_rewrite.numerics.compare.verify_records import Infinity, NodeGrowth, ValueDistance
+from amp_rewrite.numerics.compare.verify_records import Infinity
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Array
 
@@ -35,7 +35,6 @@ BUDGET_BYTES = 1 << 28
 
 _FIRST_CHUNK = 8
 _LONGEST_CHUNK = 512
-_MOST_NODES = 10
 _FLOATS = frozenset({"tensor(float)", "tensor(float16)", "tensor(bfloat16)"})
 
 Run = Callable[[Collection[str]], Mapping[str, Any]]
@@ -231,34 +230,9 @@ class IntermediateComparer:
             infinities.append(Infinity(name, *place, deviation.inf, deviation.nan))
         return tuple(infinities)
 
-    def distances(self) -> tuple[ValueDistance, ...]:
-        """Return how far every value is from the original, in topological order."""
-        producers = self._producers
-        return tuple(
-            ValueDistance(
-                name, (producers[name].name or "") if name in producers else "", deviation.relative
-            )
-            for name, deviation in self._deviations.items()
-        )
-
     def errors(self) -> dict[str, float]:
         """Return |rewritten - original| / |original| by name in the rewritten model."""
         return {name: d.relative for name, d in self._deviations.items() if d.norm}
-
-    def growth(self, low: DType) -> tuple[NodeGrowth, ...]:
-        """Return the nodes that magnify the error most, the worst first."""
-        errors = {name: d.relative for name, d in self._deviations.items()}
-        rows: list[NodeGrowth] = []
-        for node in self._graph:
-            outputs = [errors[v.name] for v in node.outputs if v.name in errors]
-            inputs = [errors[v.name] for v in node.inputs if v is not None and v.name in errors]
-            if not outputs:
-                continue
-            error_in, error_out = max(inputs, default=0.0), max(outputs)
-            growth = error_out / max(error_in, low.epsilon / 2)
-            if growth > 1:
-                rows.append(NodeGrowth(node.name or "", node.op_type, error_in, error_out, growth))
-        return tuple(sorted(rows, key=lambda row: -row.growth)[:_MOST_NODES])
 
     @property
     def _producers(self) -> dict[str, ir.Node]:

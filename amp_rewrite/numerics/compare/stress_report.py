@@ -1,4 +1,7 @@
-"""What `verify` found on stress inputs: frozen records, and their text."""
+"""What `verify` found on stress inputs: frozen records, and their text.
+
+Evidence: that of stress_checks.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What `verify` finds besides the comparisons of outputs: frozen records, and their sentences."""
+"""What `verify` finds besides the comparisons of outputs: frozen records, and their sentences.
+
+Evidence: that of intermediates.py, misfits.py and device_checks.py, whose records these are.
+"""
 
 from __future__ import annotations
 
@@ -9,43 +12,6 @@ from typing import Any
 
 from amp_rewrite.base.printable import percent, share
 from amp_rewrite.numerics.compare.distance import OutputComparison
-
-
-@dataclass(frozen=True, slots=True)
-class NodeGrowth:
-    """How much a node of the rewritten model magnifies the error.
-
-    Attributes:
-        node: Its name.
-        op: Its operator.
-        error_in: The largest error among its inputs: |rewritten - original| / |original|
-            (Euclidean, over the finite elements of all feeds).
-        error_out: The largest error among its outputs.
-        growth: error_out over error_in, where the latter counts as at least half the precision's
-            epsilon: what rounding alone may add.
-    """
-
-    node: str
-    op: str
-    error_in: float
-    error_out: float
-    growth: float
-
-
-@dataclass(frozen=True, slots=True)
-class ValueDistance:
-    """How far a value inside the rewritten model is from the original.
-
-    Attributes:
-        value: Its name in the rewritten model.
-        node: The node that makes it; "" for an input.
-        distance: |rewritten - original| / |original| (Euclidean, over the finite elements of all
-            feeds).
-    """
-
-    value: str
-    node: str
-    distance: float
 
 
 @dataclass(frozen=True, slots=True)

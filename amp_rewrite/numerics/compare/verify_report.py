@@ -1,4 +1,7 @@
-"""What `verify` found: frozen records, as text and as JSON."""
+"""What `verify` found: frozen records, as text and as JSON.
+
+Evidence: that of verification.py, whose findings these are.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,9 @@ from amp_rewrite.numerics.compare.verify_records import (
     DeviceComparison,
     Infinity,
     Misfit,
-    NodeGrowth,
-    ValueDistance,
     failure_of,
     plain,
     worst_of,
-)
-from amp_rewrite.numerics.compare.verify_tables import (
-    print_device,
-    print_growth,
-    print_outputs,
 )
 from amp_rewrite.rewriting.report.plain_console import printed
 
@@ -55,10 +51,8 @@ class VerifyReport:
             they replace are lost, and another input may let them through.
         misfits: The first node that computes something else of the same inputs than the original's:
             the file is broken there, which counts as a failure if the outputs do not show it, too.
-        growth: The nodes that magnify the error most, the worst first.
         device: The comparison with real hardware, or None if there is none.
         stress: What was found on stress inputs, or None if none were asked for.
-        inside: How far the values inside are from the original, in topological order.
         left_out: Feeds that do not count, because the original is not finite on them.
         target: Whose kernels were emulated.
         shapes: The shapes of the original's values for the first feed, by name; not in `to_dict`.
@@ -81,10 +75,8 @@ class VerifyReport:
     outputs: tuple[OutputComparison, ...]
     infinities: tuple[Infinity, ...] = ()
     misfits: tuple[Misfit, ...] = ()
-    growth: tuple[NodeGrowth, ...] = ()
     device: DeviceComparison | None = None
     stress: StressReport | None = None
-    inside: tuple[ValueDistance, ...] = ()
     left_out: tuple[str, ...] = ()
     control: tuple[OutputComparison, ...] = ()
     moves: tuple[OutputComparison, ...] = ()
@@ -236,16 +228,6 @@ class VerifyReport:
         said = self.control_line if self.control and not self.failures else None
         return tuple(line for line in self.notes() if line != said)
 
-    @property
-    def measures(self) -> tuple[str, ...]:
-        """The notes that warn of nothing: what was tried and what was measured beside the model."""
-        return (
-            *(() if self.stress is None else self.stress.lines()[:1]),
-            *((self.control_line,) if self.control else ()),
-            *((self.moves_line,) if self.moves else ()),
-            *(str(each) for each in self.selections),
-        )
-
     def notes(self) -> tuple[str, ...]:
         """Return what to know of the verdict besides failures, one line each.
 
@@ -318,7 +300,7 @@ class VerifyReport:
         return json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
 
     def to_text(self, width: int = 120) -> str:
-        """Return the report as tables, `width` columns wide.
+        """Return the report as lines, `width` columns wide.
 
         Raises:
             OptionError: `width` is not an integer from 1 to 10,000.
@@ -337,10 +319,7 @@ def print_verify(report: VerifyReport, console: Console) -> None:
     for failure in failures[1:]:
         console.print(f"failed: {failure}")
     console.print(report.header)
-    print_outputs(report.outputs, console)
-    print_growth(report.growth, console)
-    if report.device is not None:
-        print_device(report.device, console)
-    for line in report.remarks:
+    device = () if report.device is None else texts.device_lines(report.device)
+    for line in (*map(texts.output_line, report.outputs), *device, *report.remarks):
         console.print(line)
     console.print(report.test)

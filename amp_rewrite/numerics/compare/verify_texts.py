@@ -1,10 +1,13 @@
-"""The sentences of a `verify` report: what decides, the yardsticks, and what was not compared."""
+"""The sentences of a `verify` report: what decides, the yardsticks, and what was not compared.
+
+Evidence: that of verification.py, whose findings these are.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from amp_rewrite.base.printable import percent, share
+from amp_rewrite.base.printable import percent, printable, share
 from amp_rewrite.numerics.compare.distance import (
     AGREEMENT,
     DISTANCE,
@@ -12,7 +15,7 @@ from amp_rewrite.numerics.compare.distance import (
     OutputComparison,
     Tolerances,
 )
-from amp_rewrite.numerics.compare.verify_records import Infinity, failure_of
+from amp_rewrite.numerics.compare.verify_records import DeviceComparison, Infinity, failure_of
 from amp_rewrite.numerics.compare.weights_alone import AS_FAR, is_as_far
 
 Outputs = Sequence[OutputComparison]
@@ -126,3 +129,39 @@ def against_itself(outputs: Outputs) -> str:
     names = [o.name for o in outputs if o.as_original]
     kind = "output" if len(names) == 1 else "outputs"
     return f" ({kind} {', '.join(names)} within the original's own changes)" if names else ""
+
+
+def output_line(output: OutputComparison) -> str:
+    """Return how far an output is off, in every measure that it has."""
+    verdict = ("ok" if output.compared else "nothing to compare") if output.ok else "FAILED"
+    measures = [f"error {percent(output.scaled_error)} of its peak"]
+    if output.distance is not None:
+        measures.append(f"distance {percent(output.distance)} of its size")
+    if output.slice is not None:
+        measures.append(f"worst slice {percent(output.slice.distance)} of the slice's size")
+    if output.cosine is not None:
+        measures.append(f"cosine {output.cosine:.6f}")
+    measures.append(f"largest absolute error {output.max_abs:.3g}")
+    if output.top1 is not None:
+        measures.append(f"same top-1 class in {share(output.top1, 1)} of the rows")
+    if output.within < 1:
+        measures.append(f"{share(output.within)} of the elements are within the tolerance")
+    if output.nan or output.inf:
+        measures.append(f"{output.nan} NaN, {output.inf} infinite")
+    return printable(f"output {output.name}: {verdict}; {', '.join(measures)}")
+
+
+def device_lines(device: DeviceComparison) -> list[str]:
+    """Return what a device made of the model."""
+    names = ", ".join(device.providers)
+    excuses = () if device.asked else device.excuses  # else they are among the failures
+    if device.error is not None:
+        return [f"{names} could not run the model: {device.error}", *excuses]
+    return [
+        f"{names} against the emulation:",
+        *map(output_line, device.outputs),
+        f"{names} against the original:",
+        *map(output_line, device.original),
+        *excuses,
+        *device.notes,
+    ]

@@ -1,4 +1,7 @@
-"""The sizes of free dimensions: one for each name, and sums of them for names like "a + b"."""
+"""The sizes of free dimensions: one for each name, and sums of them for names like "a + b".
+
+Evidence: that of plausible.py.
+"""
 
 from __future__ import annotations
 
@@ -70,10 +73,10 @@ class FreeSizes:
         self._inner = self.length if attempt < len(FREE_SIZES) else 1
         self._named: dict[str, int] = {}
 
-    def keep_length(self, dimension: int | str | None, length: int | None = None) -> None:
-        """Give a named dimension the length, or another one, though it is an input's first one."""
+    def keep_length(self, dimension: int | str | None, length: int) -> None:
+        """Give a named dimension a length, though it is an input's first one."""
         if isinstance(dimension, str) and dimension and self._compute_size(dimension) is None:
-            self._named.setdefault(dimension, self.length if length is None else length)
+            self._named.setdefault(dimension, length)
 
     def shape_of(self, spec: FeedSpec) -> tuple[int, ...]:
         """Return the shape of an input."""

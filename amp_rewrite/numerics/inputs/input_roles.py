@@ -3,6 +3,9 @@
 A row number reaches a table, a position the sine of an angle, a mask an addition in front of a
 Softmax, an image or a sound the convolution of one, three or four channels. Names decide only
 where nothing else does.
+
+Evidence: 14 corpus models take an image, 7 a sound, 2 a mask: without, no stress input is made for
+them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""What inputs take from each other: masks over cache and tokens, edges between rows there are.
+"""What inputs take from each other: masks over cache and tokens, and axes along which loops go.
 
 A decoder with a cache of keys and values (KV cache) reads a mask over the past and the new tokens
-together; a graph network reads edges as pairs of row numbers of its nodes. Declared shapes often
-do not say so: each free dimension has a name of its own there, or none.
+together. Declared shapes often do not say so: each free dimension has a name of its own there, or
+none.
+
+Evidence: a decoder with a cache (tests/numerics/inputs/test_linked_sizes.py): without, one number
+is the mask of 33 places; with, the mask has as many as the cache and the tokens.
 """
 
 from __future__ import annotations
@@ -13,9 +16,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from amp_rewrite.graph.traits import operator
-from amp_rewrite.graph.traverse import ancestors
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec
-from amp_rewrite.numerics.inputs.consumers import Consumers, constant, moves
+from amp_rewrite.numerics.inputs.consumers import Consumers, moves
 from amp_rewrite.numerics.inputs.free_sizes import FreeSizes, image_sides, is_float
 from amp_rewrite.numerics.inputs.steps import Steps
 
@@ -28,14 +30,6 @@ _CACHES: Mapping[str, Mapping[int, int]] = {
     "com.microsoft::GroupQueryAttention": {3: 2, 4: 2},
     "com.microsoft::MultiHeadAttention": {6: 2, 7: 2},
 }
-# operators: which input is row numbers, and which one has the rows
-_INDEXED: Mapping[str, tuple[int, int]] = {
-    "Gather": (1, 0),
-    "GatherElements": (1, 0),
-    "GatherND": (1, 0),
-    "ScatterElements": (1, 0),
-    "ScatterND": (1, 0),
-}
 
 
 @dataclass(frozen=True)
@@ -45,15 +39,11 @@ class LinkedSizes:
     Attributes:
         specs: The inputs.
         caches: Input that is a cache -> the axis along which it grows.
-        rows: Input of row numbers -> the inputs whose first axis they count.
-        fixed: Input of row numbers -> how many rows there are, where that is declared.
         steps: What says how many steps loops take.
     """
 
     specs: Mapping[str, FeedSpec]
     caches: Mapping[str, int]
-    rows: Mapping[str, tuple[str, ...]]
-    fixed: Mapping[str, int]
     steps: Steps
 
     @staticmethod
@@ -61,40 +51,23 @@ class LinkedSizes:
         """Look at a model, which is not changed."""
         consumers = Consumers(model)
         caches: dict[str, int] = {}
-        rows: dict[str, tuple[str, ...]] = {}
-        fixed: dict[str, int] = {}
         for value in model.graph.inputs:
             spec = specs.get(value.name or "")
-            if spec is None or spec.shape is None:
+            if spec is None or spec.shape is None or not is_float(spec):
                 continue
-            if is_float(spec):
-                axis = next(_cache_axes(consumers, value, spec.shape), None)
-                caches |= {} if axis is None else {spec.name: axis}
-                continue
-            tables = list(_tables(consumers, value))
-            lengths = [t.shape[0] for t in tables if t.shape is not None and t.shape.rank()]
-            numbers = [n for n in lengths if isinstance(n, int)]
-            fixed |= {spec.name: min(numbers)} if numbers else {}
-            sources = {name: None for table in tables for name in _sources(table, specs)}
-            sources.pop(spec.name, None)
-            rows |= {spec.name: tuple(sources)} if sources else {}
-        return LinkedSizes(specs, caches, rows, fixed, Steps.of(model))
+            axis = next(_cache_axes(consumers, value, spec.shape), None)
+            caches |= {} if axis is None else {spec.name: axis}
+        return LinkedSizes(specs, caches, Steps.of(model))
 
     def shapes(self, sizes: FreeSizes) -> dict[str, Shape]:
         """Return the shapes of the inputs, with masks that fit caches if the attempt says so."""
-        counted = {name for names in self.rows.values() for name in names}
         along = list(self._step_axes())
         for name, axis in along:
             sizes.keep_length((self.specs[name].shape or ())[axis], sizes.steps)
-        for name in counted:
-            sizes.keep_length((self.specs[name].shape or (None,))[0])
         shapes = {name: sizes.shape_of(spec) for name, spec in self.specs.items()}
         for name, axis in along:
             if (self.specs[name].shape or ())[axis] is None:
                 shapes[name] = (*shapes[name][:axis], sizes.steps, *shapes[name][axis + 1 :])
-        for name in counted:
-            if (self.specs[name].shape or ())[:1] == (None,):
-                shapes[name] = (sizes.length, *shapes[name][1:])
         if sizes.cached:
             total = self.total(shapes, sizes)
             for name, spec in self.specs.items():
@@ -110,14 +83,6 @@ class LinkedSizes:
                 continue
             sides = image_sides(spec.shape) if is_float(spec) else ()
             yield from ((name, axis) for axis in axes if axis not in sides)
-
-    def limits(self, shapes: Mapping[str, Shape]) -> dict[str, int]:
-        """Return how many rows there are to choose from, for inputs of row numbers."""
-        limits = dict(self.fixed)
-        for name, sources in self.rows.items():
-            counts = [shapes[source][0] for source in sources]
-            limits[name] = max(1, min([*counts, *([limits[name]] if name in limits else [])]))
-        return limits
 
     def total(self, shapes: Mapping[str, Shape], sizes: FreeSizes) -> int:
         """Return the length of the past and the new tokens together; without a cache the latter."""
@@ -147,25 +112,3 @@ def _cache_axes(
             axis = axis_given + len(declared) if axis_given < 0 else axis_given
         if axis is not None and axis < len(declared) and not isinstance(declared[axis], int):
             yield axis
-
-
-def _tables(consumers: Consumers, value: ir.Value) -> Iterator[ir.Value]:
-    """Yield the computed values, no constants, whose first axis an input counts."""
-    for node, index in consumers.uses(value, moves):
-        place, table = _INDEXED.get(operator(node), (None, 0))
-        source = node.inputs[table] if index == place else None
-        if (
-            source is not None
-            and not node.attributes.get_int("axis", 0)
-            and constant(source) is None
-        ):
-            yield source
-
-
-def _sources(table: ir.Value, specs: Mapping[str, FeedSpec]) -> list[str]:
-    """Return the inputs of which a table has a row for each: floats, if there are any."""
-    read = [v for node in ancestors([table]) for v in node.inputs if v is not None]
-    names = {v.name: None for v in (table, *read) if v.name in specs}
-    free = [n for n in names if n and not isinstance((specs[n].shape or (0,))[0], int)]
-    floats = [name for name in free if is_float(specs[name])]
-    return sorted(floats or free)

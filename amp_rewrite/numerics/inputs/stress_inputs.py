@@ -2,6 +2,8 @@
 
 Each kind of stress changes the inputs of some roles in a feed that the model runs on, and leaves
 the others alone. It may have alternatives; the first one that the float32 model runs on counts.
+
+Evidence: that of compare/stress_checks.py.
 """
 
 from __future__ import annotations

@@ -37,16 +37,12 @@ class Range(NamedTuple):
         smallest: The smallest nonzero magnitude; inf where it was not measured.
         subnormal_share: In the worst batch, the share of the sum of magnitudes that lies below the
             low type's smallest normal.
-        nonfinite: How many elements were infinite or NaN in float32.
-        elements: How many elements there were.
         counted: The largest finite magnitude without the fills of masks that end in a Softmax.
     """
 
     largest: float
     smallest: float
     subnormal_share: float
-    nonfinite: int
-    elements: int
     counted: float
 
 
@@ -76,7 +72,6 @@ class RangeMeter:
     _session: Float32Session | None = None
     _keys: dict[str, list[Key]] = field(default_factory=dict[str, list[Key]])
     _max: Array = field(default_factory=lambda: np.zeros(0))
-    _sum: Array = field(default_factory=lambda: np.zeros(0))
     _worst: dict[int, float] = field(default_factory=dict[int, float])
 
     @staticmethod
@@ -124,13 +119,11 @@ class RangeMeter:
             np.fmax(self._max, results[combine_name(MAX)].astype(np.float64), out=self._max)
         if SUM in self._keys:
             sums = results[combine_name(SUM)].astype(np.float64)
-            self._sum += sums
             self._note_shares(sums)
 
     def ranges(self) -> dict[ir.Value, Range]:
         """Return what was measured of each value."""
         largest = dict(zip(self._keys.get(MAX, ()), self._max, strict=True))
-        numbers = dict(zip(self._keys.get(SUM, ()), self._sum, strict=True))
         range_of: dict[ir.Value, Range] = {}
         for i, value in enumerate(self.values):
             reached = max(0.0, float(largest.get(("largest", i), 0.0)))
@@ -138,8 +131,6 @@ class RangeMeter:
                 reached,
                 -float(largest.get(("smallest", i), -np.inf)),
                 self._worst.get(i, 0.0),
-                int(numbers.get(("nonfinite", i), 0)),
-                int(numbers.get(("elements", i), 0)),
                 max(0.0, float(largest.get(("counted", i), reached))),
             )
         return range_of
@@ -169,7 +160,6 @@ class RangeMeter:
         prober.finish()
         self._keys = prober.keys  # pyright: ignore[reportAttributeAccessIssue] every key is a Key
         self._max = np.full(len(self._keys.get(MAX, ())), -np.inf)
-        self._sum = np.zeros(len(self._keys.get(SUM, ())))
         self._session = Float32Session(model)
         return self._session
 
@@ -190,9 +180,6 @@ def _probe_value(prober: Prober, value: ir.Value, index: int, low: DType, *, car
     def reduce(op: str, of: ir.Value) -> ir.Value:
         return prober.reduce(graph, op, of)
 
-    def as_float(of: ir.Value) -> ir.Value:
-        return prober.add(graph, "Cast", [of], [ir.AttrInt64("to", FLOAT32.ir.value)])
-
     flat = prober.flat(graph, value)
     finite = magnitude = prober.add(graph, "Abs", [flat])
     if prober.opset >= FIRST_OPSET_WITH_WHERE:
@@ -200,16 +187,11 @@ def _probe_value(prober: Prober, value: ir.Value, index: int, low: DType, *, car
             graph, "Less", [magnitude, prober.constant(np.inf)], dtype=ir.DataType.BOOL
         )
         finite = prober.add(graph, "Where", [is_finite, magnitude, prober.constant(0.0)])
-        is_not = prober.add(graph, "Not", [is_finite], dtype=ir.DataType.BOOL)
-        count = reduce("ReduceSum", as_float(is_not))
-        prober.probe(graph, ("nonfinite", index), SUM, count)
     below = float(np.nextafter(np.float32(low.smallest_normal), np.float32(0)))
     normal = prober.add(graph, "ThresholdedRelu", [finite], [ir.AttrFloat32("alpha", below)])
-    size = prober.add(graph, "Shape", [flat], dtype=ir.DataType.INT64)
     prober.probe(graph, ("largest", index), MAX, reduce("ReduceMax", finite))
     prober.probe(graph, ("mass", index), SUM, reduce("ReduceSum", finite))
     prober.probe(graph, ("normal", index), SUM, reduce("ReduceSum", normal))
-    prober.probe(graph, ("elements", index), SUM, as_float(size))
     if careful and prober.opset >= FIRST_OPSET_WITH_WHERE:
         zero = prober.constant(0.0)
         some = prober.add(graph, "Greater", [finite, zero], dtype=ir.DataType.BOOL)

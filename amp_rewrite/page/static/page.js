@@ -16,7 +16,6 @@ function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
   readColors();
   redraw();
-  redrawPlots();
 }
 
 function startTheme() {
@@ -36,7 +35,6 @@ listenToFinder();
 view.onSelect = describe;
 startView();
 describe(NONE);
-showCharts();
 document.getElementById("fold").onclick = foldAll;
 document.getElementById("fit").onclick = fit;
 document.getElementById("zoom-in").onclick = () => zoom(SCALES.step);

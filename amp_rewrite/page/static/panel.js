@@ -24,7 +24,7 @@ function showNode(node) {
 
 /** Describe an item in the panel, and say it to those who do not see the graph. */
 function describe(item) {
-  removePlots(panel);
+  panel.replaceChildren();
   panel.scrollTop = 0;
   if (item === NONE) {
     panel.append(make("p", { className: "hint" }, "Select a box to see why it has its precision."));
@@ -62,10 +62,8 @@ function describeNode(node) {
   for (const row of variablesOf(node)) {
     describeChain(row);
   }
-  describeAttributes(node);
   describePorts("Reads", inputsOf(node));
   describePorts("Makes", outputsOf(node));
-  describeNumbers(node);
   describeAround("Fed by", producersOf[node]);
   describeAround("Feeds", consumersOf[node]);
 }
@@ -88,20 +86,6 @@ function outputsOf(node) {
 
 /** By place among the inputs of all nodes: whether a Cast makes it low (1) or float32 (0). */
 const readThroughCast = new Map(data.ports.cast);
-/** By value: the row of the constants. */
-const constantOf = new Map(data.constants.value.map((value, row) => [value, row]));
-
-function describeAttributes(node) {
-  const known = nodes.attributes[node];
-  if (!known.length) {
-    return;
-  }
-  const list = make("dl", { className: "attributes" });
-  for (let at = 0; at < known.length; at += 2) {
-    list.append(make("dt", {}, named(text(known[at]))), make("dd", {}, named(text(known[at + 1]))));
-  }
-  panel.append(make("h3", {}, "Attributes"), list);
-}
 
 /** Show what a node reads or makes: name, shape, type before and after. */
 function describePorts(title, ports) {
@@ -109,13 +93,12 @@ function describePorts(title, ports) {
     if (value === NONE) {
       return make("li", { className: "hint" }, "left out");
     }
-    const { before, shape } = data.values, was = text(before[value]), row = constantOf.get(value);
+    const { before, shape } = data.values, was = text(before[value]);
     const isSame = was === after || !was;
     const type = isSame ? after || was || "unknown type" : `${was} \u2192 ${after}`;
     const size = shape[value] === NONE ? "shape unknown" : text(shape[value]) || "scalar";
-    const few = row !== undefined && data.constants.said[row] !== NONE ? ` ${text(data.constants.said[row])}` : "";
     return make("li", {}, named(text(data.values.name[value]) || "\u2013"),
-      make("div", {}, `${size}, `, make("span", { className: isSame ? "" : "changed" }, type), row === undefined ? "" : `, constant${few}`));
+      make("div", {}, `${size}, `, make("span", { className: isSame ? "" : "changed" }, type)));
   });
   if (!shown.length) {
     return;
@@ -139,30 +122,6 @@ function describeChain(row) {
     return make("li", {}, said, reason);
   });
   panel.append(make("h3", {}, "Reached from"), make("ol", { className: "chain" }, ...steps));
-}
-
-function describeNumbers(node) {
-  if (errorOf.has(node)) {
-    panel.append(make("p", {}, `Relative error of its results: ${errorOf.get(node)}${growthOf(node)}`));
-  }
-  const { value, first, counts, smallest, largest, zeros, nonfinite } = data.pictures.histograms;
-  for (const row of histogramsOf(node)) {
-    const { over, under } = lostAmong(first[row], counts[row]);
-    const lost = over || under ? `; ${over} too large and ${under} too small for ${data.precision}` : "";
-    const odd = nonfinite[row] ? `, ${nonfinite[row]} infinite or NaN` : "";
-    panel.append(
-      make("h3", {}, "What it makes"),
-      make("p", {}, named(text(value[row])), ` in float32: magnitudes from ${smallest[row]} to ${largest[row]}, ${zeros[row]} zeros${odd}${lost}`),
-      histogramChart(first[row], counts[row], text(value[row])),
-    );
-  }
-}
-
-/** Return how the error of a node compares with the largest one that it was fed. */
-function growthOf(node) {
-  const fed = producersOf[node].map((from) => errorOf.get(from)).filter((error) => typeof error === "number");
-  const before = Math.max(0, ...fed);
-  return before > 0 && typeof errorOf.get(node) === "number" ? `, ${(errorOf.get(node) / before).toPrecision(2)} times that of its inputs` : "";
 }
 
 function describeAround(title, items) {

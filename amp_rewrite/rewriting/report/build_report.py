@@ -20,7 +20,6 @@ from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.advice import advised_opset
 from amp_rewrite.rewriting.report.arithmetic_share import compute_share
-from amp_rewrite.rewriting.report.both_types import stored_twice
 from amp_rewrite.rewriting.report.recorder import Recorder, cast_bytes, why
 from amp_rewrite.rewriting.report.records import RangeRecord, StoredRecord, Summary, WeightsRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
@@ -126,7 +125,6 @@ def _weights(context: PaintContext, plan: CastPlan) -> WeightsRecord:
         overflow=(*_kept(context, overflow), *replaced),
         underflow=(*_kept(context, underflow), *flushed),
         stored=tuple(_stored(context, plan)),
-        twice=tuple(stored_twice(context.type_graph.flat, plan)),
     )
 
 

@@ -29,15 +29,6 @@ def sizes_of(model: Path, flat: FlatProto, plan: CastPlan, rewritten: Path | Non
     return Sizes(before, after, exact=True)
 
 
-def sizes_of_files(model: Path, rewritten: Path) -> Sizes:
-    """Return how large two files are, whoever wrote them.
-
-    Raises:
-        LoadError: One cannot be read.
-    """
-    return Sizes(size_of(model), size_of(rewritten), exact=True)
-
-
 def size_of(model: Path) -> int:
     """Return the bytes of a model's file and of the data files that it names.
 

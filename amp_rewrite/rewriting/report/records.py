@@ -117,23 +117,6 @@ class RangeRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class TwiceRecord(Record):
-    """A constant that is stored in both types.
-
-    Attributes:
-        name: The constant.
-        bytes_added: The bytes of its low-precision copy.
-        low_reader: The first node that reads the copy.
-        float32_reader: The first node that reads it as float32.
-    """
-
-    name: str
-    bytes_added: int
-    low_reader: str
-    float32_reader: str
-
-
-@dataclass(frozen=True, slots=True)
 class StoredRecord(Record):
     """A constant that computes as float32 and is stored in 16 bits, behind a Cast.
 
@@ -163,7 +146,6 @@ class WeightsRecord(Record):
         overflow: Those with elements out of the low type's range.
         underflow: Those with elements that round to zero.
         stored: Those that something reads as float32, stored in 16 bits nevertheless.
-        twice: Those that are stored in both types.
     """
 
     converted: int
@@ -171,7 +153,6 @@ class WeightsRecord(Record):
     overflow: tuple[RangeRecord, ...]
     underflow: tuple[RangeRecord, ...]
     stored: tuple[StoredRecord, ...] = ()
-    twice: tuple[TwiceRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from amp_rewrite.rewriting.report.records import (
     RangeRecord,
     StoredRecord,
     Summary,
-    TwiceRecord,
     UnmatchedRule,
 )
 
@@ -107,17 +106,6 @@ def stored_line(stored: Sequence[StoredRecord]) -> str:
     return (
         f"{constants} stored as {types} and computed in float32: {in_bytes(saved)} saved; largest "
         f"relative error {percent(worst)}{subnormal}"
-    )
-
-
-def twice_line(twice: Sequence[TwiceRecord]) -> str:
-    """Return which constants are stored in both types, the largest first; there is at least one."""
-    first = twice[0]
-    added = sum(record.bytes_added for record in twice)
-    return (
-        f"stored in both types: {counted(len(twice), 'constant')}, {in_bytes(added)} more; first "
-        f"{first.name}, which {first.low_reader} reads in 16 bits and {first.float32_reader} in "
-        "float32"
     )
 
 

@@ -159,7 +159,7 @@ def print_report(
         f"{report.precision} (target {report.target}); casts: {summary.casts_added} added, "
         f"{summary.casts_removed} removed",
     )
-    for line in _remarks(report):
+    for line in remarks(report):
         console.print(line)
     for line in _details(report) if verbose else ():
         console.print(line)
@@ -173,7 +173,7 @@ def print_report(
         console.print(f"operators on no op list, left in float32: {names}")
 
 
-def _remarks(report: Report) -> Iterator[str]:
+def remarks(report: Report) -> Iterator[str]:
     """Yield what there is to say of some rewrites only."""
     if report.summary.operands_with_axes:
         yield report_lines.axes_line(report.summary.operands_with_axes)
@@ -189,9 +189,10 @@ def _remarks(report: Report) -> Iterator[str]:
     large = [record for record in report.weights.overflow if record.action == "kept"]
     if large:
         yield report_lines.constants_line(large, f"too large for {report.precision}")
-    yield from _of_magnitudes(report)
-    if report.weights.twice:
-        yield report_lines.twice_line(report.weights.twice)
+    if report.scaling is not None:
+        yield from report.scaling.lines()
+    if report.likely_overflow:
+        yield f"estimate: {report.likely_overflow}"
 
 
 def _details(report: Report) -> Iterator[str]:
@@ -207,11 +208,3 @@ def _details(report: Report) -> Iterator[str]:
         yield report_lines.cast_line(report.summary)
     if weights.stored:
         yield report_lines.stored_line(weights.stored)
-
-
-def _of_magnitudes(report: Report) -> Iterator[str]:
-    """Yield what there is to say of numbers that leave the range."""
-    if report.scaling is not None:
-        yield from report.scaling.lines()
-    if report.likely_overflow:
-        yield f"estimate: {report.likely_overflow}"

@@ -52,12 +52,11 @@ class ScalingRecord(Record):
         told = "it belongs to values that leave the range and are not scaled"
         return "" if left is None else f"{told}: {left.why}"
 
-    def lines(self, *, every: bool = False) -> Iterator[str]:
-        """Yield what was scaled and what was not, in words; a few of them, or every one."""
-        most = max(len(self.sets), len(self.unscaled)) if every else _MOST
-        yield from (_set_line(scaled_set) for scaled_set in self.sets[:most])
-        if len(self.sets) > most:
-            yield f"scaled: {len(self.sets) - most} more sets of values"
+    def lines(self) -> Iterator[str]:
+        """Yield what was scaled and what was not, in words; a few of them."""
+        yield from (_set_line(scaled_set) for scaled_set in self.sets[:_MOST])
+        if len(self.sets) > _MOST:
+            yield f"scaled: {len(self.sets) - _MOST} more sets of values"
         saved = counted(self.casts_saved, "cast")
         variables = counted(self.variables_saved, "float32 type variable")
         if self.sets:
@@ -69,7 +68,7 @@ class ScalingRecord(Record):
             yield f"scaling: {self.subnormal} {what} elements below the normal numbers for it"
         if self.difference is not None:
             yield self._proof(self.difference)
-        for other in self.unscaled[:most]:
+        for other in self.unscaled[:_MOST]:
             yield f"not scaled: {other.value}, which reaches {other.largest:.4g}: {other.why}"
 
     def _proof(self, difference: float) -> str:

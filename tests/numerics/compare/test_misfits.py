@@ -115,7 +115,6 @@ def test_a_sum_that_stagnates_in_float16_is_no_misfit() -> None:
     model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
     low = ir.to_proto(amp.rewrite(model).model)
     report = verify(model, low, stress=False, target="webgpu")
-    assert max(value.distance for value in report.inside) > 0.01
     assert report.misfits == ()
 
 

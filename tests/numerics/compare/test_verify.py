@@ -65,9 +65,6 @@ def test_a_good_rewrite_holds_and_every_number_is_there() -> None:
     assert output.cosine > 0.9999
     assert output.within > 0.9
     assert (output.nan, output.inf, output.top1) == (0, 0, 1.0)
-    assert report.growth
-    assert all(g.growth > 1 for g in report.growth)
-    assert list(report.growth) == sorted(report.growth, key=lambda g: -g.growth)
 
 
 def test_inputs_are_made_up_where_there_are_none() -> None:
@@ -121,7 +118,7 @@ def test_a_given_tolerance_must_hold_for_every_element() -> None:
     assert "exceed the tolerance" in report.failures[0]
 
 
-def test_a_perturbed_model_does_not_hold_and_the_node_is_named() -> None:
+def test_a_perturbed_model_does_not_hold() -> None:
     other = mlp()
     other.graph.initializer[1].CopyFrom(
         numpy_helper.from_array(np.full((32, 10), 0.5, np.float32), "w2")
@@ -129,8 +126,6 @@ def test_a_perturbed_model_does_not_hold_and_the_node_is_named() -> None:
     report = verify(mlp(), low(other), feeds())
     assert not report.ok
     assert " of its size" in report.failures[0]
-    assert report.growth[0].op == "MatMul"
-    assert report.growth[0].node == "n2"
 
 
 def test_json_is_valid_and_complete_even_with_infinities() -> None:
@@ -139,7 +134,7 @@ def test_json_is_valid_and_complete_even_with_infinities() -> None:
     assert content["version"] == 1
     assert content["ok"] is False
     assert content["failures"]
-    assert {"outputs", "infinities", "growth", "tolerances", "device", "data"} <= set(content)
+    assert {"outputs", "infinities", "tolerances", "device", "data"} <= set(content)
 
 
 def test_a_device_is_compared_with_the_emulation() -> None:

@@ -15,7 +15,6 @@ from amp_rewrite.numerics.compare.verify_records import (
     DeviceComparison,
     Infinity,
     Misfit,
-    NodeGrowth,
 )
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 
@@ -287,7 +286,6 @@ FULL = report(
     control=(replace(GOOD, scaled_error=0.03), replace(GOOD, scaled_error=0.01)),
     moves=(replace(BAD, name="m"),),
     selections=(PICKED,),
-    growth=(NodeGrowth("grower", "Exp", 0.1, 0.2, 2.0),),
     shapes={"y": (2, 4)},
     infinities=(Infinity("v", "n", "Exp", 0, 1),),
 )

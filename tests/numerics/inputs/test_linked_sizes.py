@@ -1,4 +1,4 @@
-"""Made-up inputs of decoders with caches and of graph networks run without data."""
+"""Made-up inputs of decoders with caches run without data."""
 
 from __future__ import annotations
 

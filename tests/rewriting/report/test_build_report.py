@@ -42,7 +42,7 @@ def test_the_json_form_has_the_keys_of_version_1(report: amp.Report) -> None:
         *("boundaries", "summary", "input_ranges", "likely_overflow"),
         *("opset_advice", "opset_raised", "unmatched_rules"),
     }
-    assert set(data["weights"]) == {"converted", "kept", "overflow", "underflow", "stored", "twice"}
+    assert set(data["weights"]) == {"converted", "kept", "overflow", "underflow", "stored"}
     assert set(data["summary"]) == {
         *("nodes_converted", "float_nodes", "casts_added", "casts_removed", "compute_converted"),
         *("cast_bytes", "casts_of_unknown_size", "nodes_low_before", "operands_with_axes"),

@@ -9,7 +9,7 @@ import onnx
 from rewrite_text import parse
 
 import amp_rewrite as amp
-from amp_rewrite.rewriting.report.file_sizes import size_of, sizes_of, sizes_of_files
+from amp_rewrite.rewriting.report.file_sizes import size_of, sizes_of
 
 
 def test_the_size_of_a_model_includes_its_data_files(tmp_path: Path) -> None:
@@ -38,7 +38,6 @@ def test_the_planned_size_is_close_to_that_of_the_file(tmp_path: Path) -> None:
     assert exact.after == after.stat().st_size
     assert abs(planned.after - exact.after) < 1_000
     assert planned.before == exact.before
-    assert exact == sizes_of_files(before, after)
 
 
 def test_data_files_that_a_rewrite_writes_are_counted(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import onnx
 import onnx_ir as ir
 import pytest
 from gradient_table import differentiate, forward, second_views
-from invariants import verify_invariants
 
 from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.oplists import ListName, load_lists
