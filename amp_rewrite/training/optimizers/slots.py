@@ -19,6 +19,8 @@ Variable = State | GraphValue | str
 VarList = Variable | Iterable[Any] | Callable[[], Any] | None
 """Variables: one, a list of them, or lists inside a list, or a function that returns one of these;
 None is all that a loss depends on."""
+Slot = tuple[str, str]
+"""Whose slot a state is, `<variable>/<optimizer>`, and what that calls it."""
 
 
 class OptimizerStates:
@@ -73,7 +75,9 @@ class OptimizerStates:
         if slot is None:
             initial = initial_array(variable, initializer)
             initial = initial if dtype is None else initial.astype(dtype.numpy())
-            slot = variable.graph.state(f"{variable.name}/{self.optimizer}", initial, "slot")
+            stem = f"{variable.name}/{self.optimizer}"
+            slot = variable.graph.state(stem, initial, "slot")
+            slot.slot = stem, name
             self._slots[variable, name] = slot
         slot.kept |= kept
         return slot

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from amp_rewrite.errors import CheckpointError
 from amp_rewrite.graph import elements
 from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScaleState
 from amp_rewrite.training.optimizers.moving_average import COUNT
+from amp_rewrite.training.optimizers.slots import Slot
 from amp_rewrite.training.session.checkpoint import check_fits
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StateInfo
@@ -136,6 +138,37 @@ def fitted(
             f"the initial one{value}"
         )
     return rest
+
+
+def slots_of(step: Step) -> dict[str, Slot]:
+    """Return state name -> slot; of a step in a file nothing is known."""
+    states = {} if step.training is None else step.training.states
+    slots = {name: states[name].slot for name in step.info.names if name in states}
+    return {name: slot for name, slot in slots.items() if slot is not None}
+
+
+def by_slot(
+    tensors: Mapping[str, Array], saved: Mapping[str, Slot], states: Mapping[str, Slot]
+) -> dict[str, Array]:
+    """Return tensors of a checkpoint under the names that a step has for the same slots.
+
+    What the step has no slot for, though it has a state of this name, gets a name that says which
+    slot it is. Two optimizers of one name have slots that cannot be told apart: these keep names.
+    """
+    if not saved or not states:
+        return dict(tensors)
+    counts = Counter(saved.values()) | Counter(states.values())
+    names = {slot: name for name, slot in states.items() if counts[slot] == 1}
+    renamed: dict[str, Array] = {}
+    for name, array in tensors.items():
+        slot = saved.get(name)
+        if slot is None or counts[slot] > 1:
+            renamed[name] = array
+        elif slot in names:
+            renamed[names[slot]] = array
+        else:
+            renamed[": ".join(slot) if name in states else name] = array
+    return renamed
 
 
 def uncertain(tensors: Mapping[str, Array], step: Step) -> dict[str, str]:
