@@ -265,7 +265,6 @@ def test_sparse_gradients_need_no_dense_shape() -> None:
         (lambda: amp.DynamicLossScale(8.0), "multiplier", 1.0),
         (lambda: Adam(), "clipnorm", -1.0),
         (lambda: Adam(clipnorm=1.0), "clipvalue", 1.0),
-        (lambda: Adam(), "rounding", "up"),
         (lambda: Adam(), "beta1", 1.0),
         (lambda: Adam(), "learning_rate", -1.0),
         (lambda: Adam(), "rule", 3),

@@ -45,7 +45,7 @@ class Collective(Protocol):
         """Begin to replace a buffer by its sum over the shards, the same bits on each.
 
         Args:
-            buffer: A contiguous array of a float type; not to be touched before `wait`.
+            buffer: A contiguous array of float32 or float64; not to be touched before `wait`.
         """
         ...
 

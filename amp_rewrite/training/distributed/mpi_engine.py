@@ -75,32 +75,11 @@ class MpiCollective:
         local = communicator.Split_type(mpi.COMM_TYPE_SHARED)
         self.local_size = int(local.size)
         local.Free()
-        self._low_sum: dict[str, Any] = {}
 
     def start_sum(self, buffer: Array) -> MpiPending:
-        """See `Collective`; float16 and bfloat16 are added by numpy, in their own type."""
-        mpi = self._mpi
-        if buffer.dtype.itemsize == 2:
-            operation = self._sum_of(buffer.dtype)
-            where = [buffer.view(np.uint16), mpi.UINT16_T]
-        else:
-            operation, where = mpi.SUM, buffer
-        request = self._communicator.Iallreduce(mpi.IN_PLACE, where, operation)
+        """See `Collective`."""
+        request = self._communicator.Iallreduce(self._mpi.IN_PLACE, buffer, self._mpi.SUM)
         return MpiPending(self, request, buffer)
-
-    def _sum_of(self, dtype: np.dtype[Any]) -> Any:
-        """Return an operation that adds elements of a type that MPI does not know."""
-        name = dtype.name
-        if name not in self._low_sum:
-
-            def add(addend: Any, into: Any, datatype: Any) -> None:
-                del datatype
-                total = np.frombuffer(into, dtype)
-                with np.errstate(over="ignore", invalid="ignore"):  # infinities, as of other types
-                    np.add(total, np.frombuffer(addend, dtype), out=total)
-
-            self._low_sum[name] = self._mpi.Op.Create(add, commute=True)
-        return self._low_sum[name]
 
     def gather(self, array: Array) -> list[Array]:
         """See `Collective`."""
@@ -131,9 +110,6 @@ class MpiCollective:
 
     def close(self) -> None:
         """Free the communicators."""
-        for operation in self._low_sum.values():
-            operation.Free()
-        self._low_sum.clear()
         self._apart.Free()
         self._communicator.Free()
 

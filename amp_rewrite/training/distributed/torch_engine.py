@@ -75,17 +75,11 @@ class TorchCollective:
 
     def start_sum(self, buffer: Array) -> TorchPending:
         """See `Collective`."""
-        tensor = self._tensor(buffer)
+        tensor = self._torch.from_numpy(buffer)
         work = self._call(
             lambda: self._distributed.all_reduce(tensor, group=self._group, async_op=True)
         )
         return TorchPending(self, work, tensor)
-
-    def _tensor(self, array: Array) -> Any:
-        """Return a tensor on the memory of an array; numpy's bfloat16 is known by its bits."""
-        if array.dtype.name == "bfloat16":
-            return self._torch.from_numpy(array.view(np.int16)).view(self._torch.bfloat16)
-        return self._torch.from_numpy(array)
 
     def gather(self, array: Array) -> list[Array]:
         """See `Collective`; the parts travel padded to the longest."""
@@ -102,10 +96,10 @@ class TorchCollective:
 
     def _gather(self, array: Array) -> list[Array]:
         into = [np.empty_like(array) for _ in range(self.size)]
-        tensors = [self._tensor(part) for part in into]
+        tensors = [self._torch.from_numpy(part) for part in into]
         self._now(
             lambda: self._distributed.all_gather(
-                tensors, self._tensor(array), group=self._group, async_op=True
+                tensors, self._torch.from_numpy(array), group=self._group, async_op=True
             )
         )
         return into
@@ -114,7 +108,7 @@ class TorchCollective:
         """See `Collective`."""
         if not array.nbytes:
             return
-        tensor = self._tensor(as_bytes(array))
+        tensor = self._torch.from_numpy(as_bytes(array))
         root = 0 if self._group is None else self._distributed.get_global_rank(self._group, 0)
         self._now(
             lambda: self._distributed.broadcast(tensor, root, group=self._group, async_op=True)

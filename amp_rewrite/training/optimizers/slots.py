@@ -54,7 +54,6 @@ class OptimizerStates:
         variable: State,
         name: str,
         initializer: Any,
-        dtype: ir.DataType | None = None,
         *,
         kept: bool = False,
     ) -> State:
@@ -65,7 +64,6 @@ class OptimizerStates:
             name: The slot's name.
             initializer: "zeros", "ones", a number, an array of the variable's shape, or a function
                 of shape and type.
-            dtype: Its element type; None is float32, or float64 for a float64 variable.
             kept: Whether a step has it that does not update it.
 
         Raises:
@@ -74,7 +72,6 @@ class OptimizerStates:
         slot = self._slots.get((variable, name))
         if slot is None:
             initial = initial_array(variable, initializer)
-            initial = initial if dtype is None else initial.astype(dtype.numpy())
             stem = f"{variable.name}/{self.optimizer}"
             slot = variable.graph.state(stem, initial, "slot")
             slot.slot = stem, name

@@ -175,7 +175,7 @@ def uncertain(tensors: Mapping[str, Array], step: Step) -> dict[str, str]:
     """Return the tensors of which a number alone says which slot they are, where numbers differ.
 
     The slots of a variable are states named `w/Adam`, `w/Adam_1`, ... in the order in which they
-    were made. A slot that a user adds, or that another rounding needs, moves the others' numbers.
+    were made. A slot that a user adds moves the others' numbers.
 
     Returns:
         State name -> why it cannot be told.
