@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import ShardError
-from amp_rewrite.training.distributed.collective import Array, as_bytes
+from amp_rewrite.training.distributed.collective import Array, Pending, as_bytes
 
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 """Where Open MPI, and MPICH and its kin, say how many processes they have started."""
@@ -76,10 +76,10 @@ class MpiCollective:
         self.local_size = int(local.size)
         local.Free()
 
-    def start_sum(self, buffer: Array) -> MpiPending:
+    def start_sum(self, buffer: Array) -> Pending:
         """See `Collective`."""
         request = self._communicator.Iallreduce(self._mpi.IN_PLACE, buffer, self._mpi.SUM)
-        return MpiPending(self, request, buffer)
+        return Pending(self, request, buffer)
 
     def gather(self, array: Array) -> list[Array]:
         """See `Collective`."""
@@ -114,7 +114,7 @@ class MpiCollective:
         self._communicator.Free()
 
     def finish(self, request: Any) -> None:
-        """Ask a request until it is done."""
+        """See `Collective`; asks until it is done."""
         start = time.monotonic()
         try:
             while not request.Test():
@@ -139,18 +139,6 @@ class MpiCollective:
             remedy="look for the error of the other shard, and resume from the checkpoint; "
             "a larger timeout= waits longer",
         )
-
-
-class MpiPending:
-    """A collective that has begun."""
-
-    def __init__(self, group: MpiCollective, request: Any, buffer: Array) -> None:
-        """Keep the buffer alive until it is done."""
-        self._group, self._request, self._buffer = group, request, buffer
-
-    def wait(self) -> None:
-        """See `Pending`."""
-        self._group.finish(self._request)
 
 
 def _abort(mpi: Any, status: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import ShardError
-from amp_rewrite.training.distributed.collective import Array, as_bytes
+from amp_rewrite.training.distributed.collective import Array, Pending, as_bytes
 
 _BACKEND = "gloo"
 _LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -73,13 +73,13 @@ class TorchCollective:
         self.size = int(self._distributed.get_world_size(group))
         self.local_size = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
 
-    def start_sum(self, buffer: Array) -> TorchPending:
+    def start_sum(self, buffer: Array) -> Pending:
         """See `Collective`."""
         tensor = self._torch.from_numpy(buffer)
         work = self._call(
             lambda: self._distributed.all_reduce(tensor, group=self._group, async_op=True)
         )
-        return TorchPending(self, work, tensor)
+        return Pending(self, work, tensor)
 
     def gather(self, array: Array) -> list[Array]:
         """See `Collective`; the parts travel padded to the longest."""
@@ -139,14 +139,10 @@ class TorchCollective:
         except RuntimeError as error:
             raise self.failed(error) from error
 
-    def finish(self, work: Any) -> None:
-        """Wait until a collective is done.
-
-        Raises:
-            ShardError: Another shard has ended, or does not answer in time.
-        """
+    def finish(self, request: Any) -> None:
+        """See `Collective`."""
         try:
-            work.wait(self._timeout)
+            request.wait(self._timeout)
         except RuntimeError as error:
             raise self.failed(error) from error
 
@@ -160,15 +156,3 @@ class TorchCollective:
             remedy="look for the error of the other shard, and resume from the checkpoint; "
             f"the timeout is {seconds:g} seconds",
         )
-
-
-class TorchPending:
-    """A collective that has begun."""
-
-    def __init__(self, group: TorchCollective, work: Any, tensor: Any) -> None:
-        """Keep the tensor alive until it is done."""
-        self._group, self._work, self._tensor = group, work, tensor
-
-    def wait(self) -> None:
-        """See `Pending`."""
-        self._group.finish(self._work)
