@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
-from gradient_nodes import check_vjp, differentiated, operators
+from gradient_nodes import check_vjp, differentiated
 from gradient_table import (
     NEWEST,
     Constant,
@@ -176,23 +176,6 @@ def test_a_batch_normalization_is_differentiated_in_the_type_of_its_statistics(n
     products = [n.outputs[0].dtype for n in model.graph if n.op_type == "Sub"]
     assert products
     assert set(products) == {ir.DataType.FLOAT}
-
-
-def _batch(opset: int, outputs: int, **attributes: int) -> Row:
-    inputs = ((3, 2, 4), (2,), (2,), Constant([0.0, 1.0]), Constant([1.0, 2.0]))
-    return Row(
-        *("BatchNormalization", inputs, attributes),
-        opset=opset,
-        outputs=outputs,
-        differentiable=1,
-    )
-
-
-def test_before_opset_14_the_outputs_of_a_batch_normalization_say_that_it_trains() -> None:
-    training = operators(_batch(16, 3, training_mode=1))
-    assert operators(_batch(16, 1, training_mode=1)) == training
-    assert operators(_batch(16, 5)) == training
-    assert operators(_batch(16, 1)) == operators(_batch(16, 1)) != training
 
 
 @pytest.mark.parametrize("p", [1, 2])
