@@ -10,12 +10,10 @@ from difflib import get_close_matches
 from typing import IO, Any
 
 import numpy as np
-import onnx_ir as ir
 from safetensors import SafetensorError, safe_open
 
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import CheckpointError, SaveError
-from amp_rewrite.graph import elements
 from amp_rewrite.graph.io.atomic import Replacement, check_target, writing
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.metadata_keys import CHECKPOINT_KEY
@@ -215,9 +213,7 @@ def check_fits(tensors: Mapping[str, Array], states: Mapping[str, StateInfo], wh
         raise _other_names(missing, unknown, where)
     for name, state in states.items():
         array = tensors[name]
-        member = elements.element(state.dtype)
-        dtype = state.dtype if member is None else ir.DataType(member).numpy().name
-        expected = state.shape, dtype
+        expected = state.shape, state.element.numpy().name
         if not isinstance(array, np.ndarray | np.generic):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise CheckpointError(
                 f"the value of {name!r} is not an array",

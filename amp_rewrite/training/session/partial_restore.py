@@ -15,7 +15,6 @@ import onnx_ir as ir
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.base.user_warning import warn
 from amp_rewrite.errors import CheckpointError
-from amp_rewrite.graph import elements
 from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScaleState
 from amp_rewrite.training.optimizers.moving_average import COUNT
 from amp_rewrite.training.optimizers.slots import Slot
@@ -76,25 +75,17 @@ def begun_averages(
         State -> array, of the averages that the checkpoint lacks though it has the variable.
     """
     begun = {
-        average: np.asarray(tensors[variable]).astype(_numpy_type(states[average]))
+        average: np.asarray(tensors[variable]).astype(states[average].element.numpy())
         for variable, average in averages.items()
         if variable in tensors and average not in tensors
     }
     counts = [s for s in states.values() if s.role == COUNT and begun and s.name not in tensors]
-    return begun | {s.name: np.zeros(s.shape, _numpy_type(s)) for s in counts}
-
-
-def _numpy_type(state: StateInfo) -> np.dtype[Any]:
-    member = elements.element(state.dtype)
-    assert member is not None, "a step describes its states by ONNX type names"
-    return ir.DataType(member).numpy()
+    return begun | {s.name: np.zeros(s.shape, s.element.numpy()) for s in counts}
 
 
 def _misfit(array: Array, state: StateInfo) -> str | None:
     """Return why an array does not fit a state, or None if it does."""
-    member = elements.element(state.dtype)
-    dtype = state.dtype if member is None else ir.DataType(member).numpy().name
-    content = np.asarray(array)
+    dtype, content = state.element.numpy().name, np.asarray(array)
     if (content.shape, content.dtype.name) == (state.shape, dtype):
         return None
     return f"{content.dtype.name} {list(content.shape)}, not {dtype} {list(state.shape)}"
