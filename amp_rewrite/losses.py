@@ -8,11 +8,10 @@ from amp_rewrite.training.losses.elementwise_losses import (
     mean_squared_error,
     sigmoid_cross_entropy,
 )
-from amp_rewrite.training.losses.softmax_cross_entropy import kl_divergence, softmax_cross_entropy
+from amp_rewrite.training.losses.softmax_cross_entropy import softmax_cross_entropy
 
 __all__ = [
     "huber",
-    "kl_divergence",
     "mean_absolute_error",
     "mean_squared_error",
     "sigmoid_cross_entropy",
@@ -28,7 +27,9 @@ _ELSEWHERE = {
     **dict.fromkeys(("mse", "mse_loss", "MSELoss"), "mean_squared_error"),
     **dict.fromkeys(("mae", "l1_loss", "L1Loss"), "mean_absolute_error"),
     **dict.fromkeys(("smooth_l1_loss", "huber_loss", "HuberLoss"), "huber"),
-    **dict.fromkeys(("kl_div", "KLDivLoss"), "kl_divergence"),
+    **dict.fromkeys(
+        ("kl_div", "KLDivLoss", "kl_divergence"), "softmax_cross_entropy(..., soft_labels=True)"
+    ),
 }
 """What PyTorch and Keras call a loss -> its name here."""
 

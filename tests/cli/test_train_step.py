@@ -149,7 +149,6 @@ LOSSES = {
     "mean-squared-error:logits:label:0": (amp.losses.mean_squared_error, "label:0"),
     "mean-absolute-error:logits:label": (amp.losses.mean_absolute_error, "label"),
     "huber:logits:label": (amp.losses.huber, "label"),
-    "kl-divergence:logits:label": (amp.losses.kl_divergence, "label"),
 }
 
 

@@ -54,7 +54,7 @@ JUNK: dict[str, Any] = {
 PARTS = 11
 """Of what is no argument, the fast suite tries one part on each parameter, another on the next."""
 
-_KEYWORDS = ("clipnorm", "rounding")
+_KEYWORDS = ("clipnorm",)
 
 OTHERS_FAULT = {
     *(("progress", "a class"), ("variables", "a class"), ("nodes", "a class")),

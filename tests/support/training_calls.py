@@ -222,7 +222,6 @@ LOSSES: dict[str, Callable[[], Call]] = {
     "softmax_cross_entropy": lambda: labels(losses.softmax_cross_entropy, "logits"),
     "sigmoid_cross_entropy": lambda: (losses.sigmoid_cross_entropy, {"model": model(), "logits": "y", "labels": "z"}),
     "mean_squared_error": lambda: labels(losses.mean_squared_error, "predictions"),
-    "kl_divergence": lambda: (losses.kl_divergence, {"model": model(), "logits": "y", "labels": "z"}),
     "huber": lambda: (losses.huber, {"model": model(), "predictions": "y", "labels": "z"}),
     "mean_absolute_error": lambda: (losses.mean_absolute_error, {"model": model(), "predictions": "y", "labels": "z"}),
     "value": lambda: (amp.value, {"model": model(), "name": "y"}),

@@ -32,7 +32,7 @@ def _convolutions() -> list[TorchRow]:
         same = {"stride": stride, "padding": padding, "dilation": dilation, "groups": group}
         space, taps = LENGTHS[:rank], (3, 2, 2)[:rank]
         x, w, bias = (2, 4, *space), (2, 4 // group, *taps), (2,)
-        row = Row("Conv", (x, w, bias), window, opset=NEWEST if group == 2 else 13)
+        row = Row("Conv", (x, w, bias), window, opset=NEWEST if group == 2 else 16)
         rows.append(TorchRow(row, _function("conv", rank, **same)))
         x, w, bias = (2, 2, *(3, 2, 2)[:rank]), (2, 2, *taps), (2 * group,)
         for extra in range(min(stride, 2)):
@@ -73,6 +73,6 @@ AUTO_PADDED = [
         {"auto_pad": how, "strides": [stride] * rank},
         opset=opset,
     )
-    for op, opset in (("Conv", 13), ("ConvTranspose", NEWEST))
+    for op, opset in (("Conv", 16), ("ConvTranspose", NEWEST))
     for rank, stride, how in product(RANKS, (1, 2), ("SAME_UPPER", "SAME_LOWER", "VALID"))
 ]

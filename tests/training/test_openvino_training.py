@@ -153,7 +153,7 @@ def test_what_a_session_does_is_what_it_does_on_onnx_runtime(feature: str) -> No
 @pytest.mark.parametrize("mode", ["if", "select"])
 def test_a_skipped_step_changes_no_bit_but_those_of_the_loss_scale(mode: str) -> None:
     build = minimized(lambda: scaled(optimizers.Adam(1e-3), mode))
-    fetches = ["loss", "grads_finite", "loss_scale"]
+    fetches = ["loss", "grads_finite", "loss_scale", "outcome"]
     with TrainingSession(build(), [OPENVINO]) as found, TrainingSession(build()) as expected:
         for step in range(8):
             fed = batch(step)

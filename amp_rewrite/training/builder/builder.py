@@ -160,14 +160,6 @@ class Builder(NodeBuilder):
         """Return x in a computed shape, in which 0 is a length (from opset 14 on)."""
         return self.op("Reshape", x, shape, allowzero=1 if self.opset >= _ALLOWZERO else None)
 
-    def size_from(self, x: ir.Value, axis: int) -> ir.Value:
-        """Return the product of the lengths from an axis on: 1-D int64 of one element."""
-        dims = self.dims(x)
-        if dims is not None and None not in dims[axis:]:
-            return self.constant([int(np.prod(np.array(dims[axis:], np.int64)))])
-        lengths = self.slice(self.shape(x), [axis], [_INT64_MAX])
-        return self.op("ReduceProd", lengths, keepdims=1)
-
     def expand(self, x: ir.Value, shape: Shape) -> ir.Value:
         """Return x broadcast to a shape."""
         return self.op("Expand", x, self.vector(shape))

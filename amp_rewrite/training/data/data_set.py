@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -90,7 +90,7 @@ class DataSet(Examples):
         self,
         batch: int,
         *,
-        order: Sequence[int] | Array | None = None,
+        order: Array | None = None,
         start: int = 0,
         drop_last: bool = False,
     ) -> Iterator[dict[str, Array]]:
@@ -103,12 +103,10 @@ class DataSet(Examples):
             drop_last: Leave the last one out if it is smaller.
 
         Raises:
-            DataError: `order` does not hold numbers of examples.
             OptionError: `batch` or `start` is impossible.
         """
         batch = arguments.integer("batch", batch, low=1)
         start = arguments.integer("start", start)
-        order = None if order is None else self._positions(order)
         for index in range(start, self.steps(batch, drop_last=drop_last)):
             first, stop = index * batch, min((index + 1) * batch, self.size)
             chosen = slice(first, stop) if order is None else order[first:stop]
@@ -118,17 +116,6 @@ class DataSet(Examples):
         """Return the batches of one epoch."""
         order = None if epoch.seed is None else self.shuffled(epoch.seed, epoch.number)
         return self.batches(epoch.batch, order=order, start=epoch.start, drop_last=epoch.drop_last)
-
-    def _positions(self, order: Sequence[int] | Array) -> Array:
-        positions = arguments.array("order", order)
-        fits = positions.ndim == 1 and positions.dtype.kind in "iu"
-        if not fits or (positions.size and not 0 <= positions.min() <= positions.max() < self.size):
-            raise DataError(
-                "not an order of the examples",
-                where=self.where,
-                expected=f"a list of integers from 0 to {self.size - 1}",
-            )
-        return positions
 
     def shuffled(self, seed: int, epoch: int) -> Array:
         """Return the order of the examples in an epoch: a function of seed and epoch alone."""

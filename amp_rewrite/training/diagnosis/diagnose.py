@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.dtypes import LOW, DType
+from amp_rewrite.dtypes import FLOAT32, LOW, DType
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import inputs_of
 from amp_rewrite.numerics.emulate.low_sums import Sums
-from amp_rewrite.numerics.emulate.widened import widened
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis, LayerUnderflow, NonFinite
 from amp_rewrite.training.diagnosis.step_values import BACKWARD, StepValues, layer_of, part_word
 from amp_rewrite.training.loss_scaling.gradients import is_check
@@ -65,15 +64,33 @@ _LIVES = 0.99
 
 def underflows(run: StepValues, low: DType, scale: float) -> tuple[LayerUnderflow, ...]:
     """Return what every layer loses whose gradients are computed in a low precision."""
-    layers = {str(value.name): source for value, source in _gradients(run, low)}
+    found = dict(_gradients(run, low))
+    layers = {str(value.name): source for value, source in found.items()}
     worst_of: dict[str, LayerUnderflow] = {}
-    for rounded, exact in run.read(list(layers), widened(run.model)):
+    for rounded, exact in run.read(list(layers), _in_float32(run.model, found)):
         for name, array in rounded.items():
             layer = _underflow(layers[name], name, array, exact[name], low, scale)
             if layer is not None:
                 before = worst_of.get(layer.layer)
                 worst_of[layer.layer] = layer if before is None else _worse(before, layer)
     return tuple(worst_of.values())
+
+
+def _in_float32(model: ir.Model, wanted: Iterable[ir.Value]) -> ir.Model:
+    """Return a model in float32, where values that only casts made are copies of what was cast."""
+    wide = widen(model, keep_io_types=False).model
+    values = values_by_name(wide.graph)
+    for value in wanted:
+        source = value
+        while source.name not in values and (node := source.producer()) is not None:
+            assert node.inputs[0] is not None, "what is not there any more was cast"
+            source = node.inputs[0]
+        if source is not value:
+            copy = ir.node("Identity", [values[str(source.name)]])
+            copy.outputs[0].name = value.name
+            copy.outputs[0].type, copy.outputs[0].shape = ir.TensorType(FLOAT32.ir), value.shape
+            wide.graph.append(copy)
+    return wide
 
 
 def _gradients(run: StepValues, low: DType) -> Iterator[tuple[ir.Value, str]]:

@@ -26,6 +26,7 @@ from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.grad.rule import IndexedSlices
 from amp_rewrite.training.grad.walk import gradients
 from amp_rewrite.training.graph.prepare import prepare
+from amp_rewrite.training.graph.weights import modernise
 
 DRAWS = 8
 """How many random directions are tried with each batch."""
@@ -52,7 +53,7 @@ def rounding_errors(
         which no gradient passes bring 0, and values inside branches and loops are not there.
 
     Raises:
-        GradientError: The model's opset is too old for gradients, or no output is float32.
+        GradientError: The opset is too old and cannot be raised, or no output is float32.
         AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
     """
     arguments.one_of("precision", precision, tuple(LOW))
@@ -63,6 +64,7 @@ def rounding_errors(
         raise DataError("the data hold no batch", remedy="pass at least one")
     work = clone(original)
     check_time()
+    modernise(work)
     prepare(work)
     check_time()
     asked = _asked(work, LOW[precision])

@@ -16,8 +16,19 @@ _LENIENT = "surrogatepass"
 """Names of nodes and files may hold what UTF-8 alone does not encode."""
 
 
-class Pending(Protocol):
-    """A collective that has begun."""
+@dataclass(frozen=True)
+class Pending:
+    """A collective that has begun.
+
+    Attributes:
+        group: Who has begun it.
+        request: What the engine calls it.
+        buffer: What it reads and writes, which lives until it is done.
+    """
+
+    group: Collective
+    request: Any
+    buffer: Any
 
     def wait(self) -> None:
         """Return when it is done.
@@ -25,7 +36,7 @@ class Pending(Protocol):
         Raises:
             ShardError: Another shard has ended, or does not answer in time.
         """
-        ...
+        self.group.finish(self.request)
 
 
 class Collective(Protocol):
@@ -45,8 +56,12 @@ class Collective(Protocol):
         """Begin to replace a buffer by its sum over the shards, the same bits on each.
 
         Args:
-            buffer: A contiguous array of a float type; not to be touched before `wait`.
+            buffer: A contiguous array of float32 or float64; not to be touched before `wait`.
         """
+        ...
+
+    def finish(self, request: Any) -> None:
+        """Wait until a collective is done; see `Pending`."""
         ...
 
     def gather(self, array: Array) -> list[Array]:

@@ -73,21 +73,9 @@ def _node(node: ir.Node) -> str:
     names = [
         [v.name if v is not None else "" for v in side] for side in (node.inputs, node.outputs)
     ]
-    plain = ir.Node(node.domain, node.op_type, [], _plain(node), num_outputs=0)
-    attributes = ir.serde.serialize_node(plain)
-    content = attributes.SerializeToString(deterministic=True)
+    content = ir.serde.serialize_node(node).SerializeToString(deterministic=True)
     digest = hashlib.blake2b(content, digest_size=8).hexdigest()
     return f"{node.op_type} {names[0]} -> {names[1]} {digest}"
-
-
-def _plain(node: ir.Node) -> list[ir.Attr]:
-    """Return the attributes in order of their names, graphs as the text of their nodes."""
-    return [
-        ir.AttrString(name, "\n".join(_node(inner) for inner in attribute.as_graph()))
-        if attribute.type is ir.AttributeType.GRAPH
-        else attribute
-        for name, attribute in sorted(node.attributes.items())
-    ]
 
 
 def _constants(step: Step) -> Iterator[str]:

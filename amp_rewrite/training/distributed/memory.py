@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -126,29 +126,6 @@ def is_numbered(node: ir.Node) -> bool:
 _ALIGNMENT = 64  # bytes: a line of the cache, and what vector instructions like
 
 
-class Memory(Protocol):
-    """A bucket at run time."""
-
-    def targets(self) -> Mapping[str, Any]:
-        """Return value to sum -> OrtValue that the runtime shall write it to."""
-        ...
-
-    def start(self, values: Mapping[str, Any]) -> None:
-        """Begin to sum; `values` has all that the stages have computed."""
-        ...
-
-    def finish(self) -> Mapping[str, Any]:
-        """Return sum -> OrtValue when all are there."""
-        ...
-
-
-def memory_of(bucket: Bucket, group: Collective, device: Device) -> Memory:
-    """Return the memory of a bucket that a group sums, where the runtime computes on a device."""
-    if not bucket.fused:
-        return SingleMemory(bucket, group, device)
-    return HostMemory(bucket, group, device)
-
-
 def _layout(bucket: Bucket) -> tuple[list[tuple[int, tuple[int, ...]]], int, ir.DataType]:
     """Return (offset, shape) of each value, and the length in all; in elements of their type."""
     dtype = bucket.nodes[0].outputs[0].dtype
@@ -164,13 +141,13 @@ def _layout(bucket: Bucket) -> tuple[list[tuple[int, tuple[int, ...]]], int, ir.
 
 
 class HostMemory:
-    """One array for all values of a bucket.
+    """A bucket at run time: one array for all its values.
 
     Where the runtime computes on the host, it writes the values there and reads the sums there.
     """
 
     def __init__(self, bucket: Bucket, group: Collective, device: Device) -> None:
-        """Allocate it; see `memory_of`."""
+        """Allocate it, for a bucket that a group sums where the runtime computes on a device."""
         places, length, dtype = _layout(bucket)
         self._sources, self._results = bucket.sources, bucket.results
         self._group, self._device, self._dtype = group, device, dtype
@@ -184,11 +161,11 @@ class HostMemory:
             self._values = [empty(shape, dtype, device) for _, shape in places]
 
     def targets(self) -> Mapping[str, Any]:
-        """See `Memory`."""
+        """Return value to sum -> OrtValue that the runtime shall write it to."""
         return dict(zip(self._sources, self._values, strict=True))
 
     def start(self, values: Mapping[str, Any]) -> None:
-        """See `Memory`; from a device the values are copied to the host."""
+        """Begin to sum; from a device the values are copied to the host."""
         del values
         if not self._device.is_host:
             for part, value in zip(self._parts, self._values, strict=True):
@@ -196,7 +173,7 @@ class HostMemory:
         self._pending = self._group.start_sum(self._whole)
 
     def finish(self) -> Mapping[str, Any]:
-        """See `Memory`."""
+        """Return sum -> OrtValue when all are there."""
         assert self._pending is not None, "started before"
         self._pending.wait()
         if not self._device.is_host:
@@ -209,7 +186,7 @@ class SingleMemory:
     """A value whose shape is known at run time only: a sum of its own, or a gather."""
 
     def __init__(self, bucket: Bucket, group: Collective, device: Device) -> None:
-        """Keep what is needed; see `memory_of`."""
+        """Keep what is needed; see `HostMemory`."""
         self._node = bucket.nodes[0]
         self._source, self._result = bucket.sources[0], bucket.results[0]
         self._group, self._device = group, device
@@ -217,11 +194,11 @@ class SingleMemory:
         self._pending: Pending | None = None
 
     def targets(self) -> Mapping[str, Any]:
-        """See `Memory`: the runtime allocates the value."""
+        """Return nothing: the runtime allocates the value."""
         return {}
 
     def start(self, values: Mapping[str, Any]) -> None:
-        """See `Memory`."""
+        """Begin to sum what is one of `values`, all that the stages have computed."""
         dtype = self._node.outputs[0].dtype
         assert dtype is not None, "a step knows the types of its gradients"
         self._array = np.ascontiguousarray(to_array(values[self._source], dtype))
@@ -229,7 +206,7 @@ class SingleMemory:
             self._pending = self._group.start_sum(self._array)
 
     def finish(self) -> Mapping[str, Any]:
-        """See `Memory`; a gather is made here, for its lengths have to be told first."""
+        """Return the result; a gather is made here, for its lengths have to be told first."""
         assert self._array is not None, "started before"
         if self._pending is not None:
             self._pending.wait()

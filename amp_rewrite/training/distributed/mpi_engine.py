@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import ShardError
-from amp_rewrite.training.distributed.collective import Array, as_bytes
+from amp_rewrite.training.distributed.collective import Array, Pending, as_bytes
 
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 """Where Open MPI, and MPICH and its kin, say how many processes they have started."""
@@ -75,32 +75,11 @@ class MpiCollective:
         local = communicator.Split_type(mpi.COMM_TYPE_SHARED)
         self.local_size = int(local.size)
         local.Free()
-        self._low_sum: dict[str, Any] = {}
 
-    def start_sum(self, buffer: Array) -> MpiPending:
-        """See `Collective`; float16 and bfloat16 are added by numpy, in their own type."""
-        mpi = self._mpi
-        if buffer.dtype.itemsize == 2:
-            operation = self._sum_of(buffer.dtype)
-            where = [buffer.view(np.uint16), mpi.UINT16_T]
-        else:
-            operation, where = mpi.SUM, buffer
-        request = self._communicator.Iallreduce(mpi.IN_PLACE, where, operation)
-        return MpiPending(self, request, buffer)
-
-    def _sum_of(self, dtype: np.dtype[Any]) -> Any:
-        """Return an operation that adds elements of a type that MPI does not know."""
-        name = dtype.name
-        if name not in self._low_sum:
-
-            def add(addend: Any, into: Any, datatype: Any) -> None:
-                del datatype
-                total = np.frombuffer(into, dtype)
-                with np.errstate(over="ignore", invalid="ignore"):  # infinities, as of other types
-                    np.add(total, np.frombuffer(addend, dtype), out=total)
-
-            self._low_sum[name] = self._mpi.Op.Create(add, commute=True)
-        return self._low_sum[name]
+    def start_sum(self, buffer: Array) -> Pending:
+        """See `Collective`."""
+        request = self._communicator.Iallreduce(self._mpi.IN_PLACE, buffer, self._mpi.SUM)
+        return Pending(self, request, buffer)
 
     def gather(self, array: Array) -> list[Array]:
         """See `Collective`."""
@@ -131,14 +110,11 @@ class MpiCollective:
 
     def close(self) -> None:
         """Free the communicators."""
-        for operation in self._low_sum.values():
-            operation.Free()
-        self._low_sum.clear()
         self._apart.Free()
         self._communicator.Free()
 
     def finish(self, request: Any) -> None:
-        """Ask a request until it is done."""
+        """See `Collective`; asks until it is done."""
         start = time.monotonic()
         try:
             while not request.Test():
@@ -163,18 +139,6 @@ class MpiCollective:
             remedy="look for the error of the other shard, and resume from the checkpoint; "
             "a larger timeout= waits longer",
         )
-
-
-class MpiPending:
-    """A collective that has begun."""
-
-    def __init__(self, group: MpiCollective, request: Any, buffer: Array) -> None:
-        """Keep the buffer alive until it is done."""
-        self._group, self._request, self._buffer = group, request, buffer
-
-    def wait(self) -> None:
-        """See `Pending`."""
-        self._group.finish(self._request)
 
 
 def _abort(mpi: Any, status: int) -> None:

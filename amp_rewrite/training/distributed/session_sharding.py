@@ -29,7 +29,7 @@ from amp_rewrite.training.graph.replicas import (
     is_collective,
     resolve,
 )
-from amp_rewrite.training.session.checkpoint import Checkpoint
+from amp_rewrite.training.session.checkpoint import Checkpoint, slots_in
 from amp_rewrite.training.session.compiled_program import CompiledProgram
 from amp_rewrite.training.session.states import States
 from amp_rewrite.training.step.cut_step import values_by_name
@@ -153,7 +153,7 @@ class SessionSharding:
                 raise
             tensors = saved.tensors
             kinds = {name: (a.dtype.name, a.shape) for name, a in tensors.items()}
-            note = {"tensors": kinds, "progress": saved.progress}
+            note = {"tensors": kinds, "progress": saved.progress, "slots": saved.slots}
         note = json.loads(broadcast_text(self._world, json.dumps(note)))
         if "error" in note:
             raise CheckpointError("shard 0 cannot restore", found=note["error"])
@@ -162,7 +162,7 @@ class SessionSharding:
             array = np.ascontiguousarray(tensors.get(name, np.empty(shape, kind)))
             self._world.broadcast(array)
             tensors[name] = array.reshape(shape)
-        return Checkpoint(tensors, note["progress"])
+        return Checkpoint(tensors, note["progress"], slots_in(note))
 
     def _meet(self, what: str) -> None:
         """Wait until all shards are about to do the same; shard 0 would not wait for any else."""

@@ -14,7 +14,7 @@ from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.runtimes.ort.ort_values import copy_of
 from amp_rewrite.training.distributed.collective import Collective
-from amp_rewrite.training.distributed.memory import Bucket, Memory, buckets_of, memory_of
+from amp_rewrite.training.distributed.memory import Bucket, HostMemory, SingleMemory, buckets_of
 from amp_rewrite.training.graph.replicas import Groups, is_collective
 from amp_rewrite.training.session.compiled_program import (
     CompiledProgram,
@@ -86,7 +86,9 @@ class ShardedProgram(CompiledProgram):
         isolate(model)
         buckets = buckets_of(model.graph, bucket_bytes)
         stages = stages_of(model, buckets)
-        self._memories: list[Memory] = [memory_of(b, groups[b.groups], device) for b in buckets]
+        self._memories = [
+            (HostMemory if b.fused else SingleMemory)(b, groups[b.groups], device) for b in buckets
+        ]
         targets = {name: v for memory in self._memories for name, v in memory.targets().items()}
         self._stages: list[StageProgram | OpenVinoStages | None] = []
         for stage in stages:

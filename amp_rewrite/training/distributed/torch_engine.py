@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import ShardError
-from amp_rewrite.training.distributed.collective import Array, as_bytes
+from amp_rewrite.training.distributed.collective import Array, Pending, as_bytes
 
 _BACKEND = "gloo"
 _LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -73,19 +73,13 @@ class TorchCollective:
         self.size = int(self._distributed.get_world_size(group))
         self.local_size = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
 
-    def start_sum(self, buffer: Array) -> TorchPending:
+    def start_sum(self, buffer: Array) -> Pending:
         """See `Collective`."""
-        tensor = self._tensor(buffer)
+        tensor = self._torch.from_numpy(buffer)
         work = self._call(
             lambda: self._distributed.all_reduce(tensor, group=self._group, async_op=True)
         )
-        return TorchPending(self, work, tensor)
-
-    def _tensor(self, array: Array) -> Any:
-        """Return a tensor on the memory of an array; numpy's bfloat16 is known by its bits."""
-        if array.dtype.name == "bfloat16":
-            return self._torch.from_numpy(array.view(np.int16)).view(self._torch.bfloat16)
-        return self._torch.from_numpy(array)
+        return Pending(self, work, tensor)
 
     def gather(self, array: Array) -> list[Array]:
         """See `Collective`; the parts travel padded to the longest."""
@@ -102,10 +96,10 @@ class TorchCollective:
 
     def _gather(self, array: Array) -> list[Array]:
         into = [np.empty_like(array) for _ in range(self.size)]
-        tensors = [self._tensor(part) for part in into]
+        tensors = [self._torch.from_numpy(part) for part in into]
         self._now(
             lambda: self._distributed.all_gather(
-                tensors, self._tensor(array), group=self._group, async_op=True
+                tensors, self._torch.from_numpy(array), group=self._group, async_op=True
             )
         )
         return into
@@ -114,7 +108,7 @@ class TorchCollective:
         """See `Collective`."""
         if not array.nbytes:
             return
-        tensor = self._tensor(as_bytes(array))
+        tensor = self._torch.from_numpy(as_bytes(array))
         root = 0 if self._group is None else self._distributed.get_global_rank(self._group, 0)
         self._now(
             lambda: self._distributed.broadcast(tensor, root, group=self._group, async_op=True)
@@ -145,14 +139,10 @@ class TorchCollective:
         except RuntimeError as error:
             raise self.failed(error) from error
 
-    def finish(self, work: Any) -> None:
-        """Wait until a collective is done.
-
-        Raises:
-            ShardError: Another shard has ended, or does not answer in time.
-        """
+    def finish(self, request: Any) -> None:
+        """See `Collective`."""
         try:
-            work.wait(self._timeout)
+            request.wait(self._timeout)
         except RuntimeError as error:
             raise self.failed(error) from error
 
@@ -166,15 +156,3 @@ class TorchCollective:
             remedy="look for the error of the other shard, and resume from the checkpoint; "
             f"the timeout is {seconds:g} seconds",
         )
-
-
-class TorchPending:
-    """A collective that has begun."""
-
-    def __init__(self, group: TorchCollective, work: Any, tensor: Any) -> None:
-        """Keep the tensor alive until it is done."""
-        self._group, self._work, self._tensor = group, work, tensor
-
-    def wait(self) -> None:
-        """See `Pending`."""
-        self._group.finish(self._work)

@@ -15,7 +15,6 @@ from amp_rewrite.base.name_patterns import NamePattern, suggestion
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.graph.step_part import Part, part_of
-from amp_rewrite.graph.traits import operator
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.adapter import Adapter
 from amp_rewrite.training.graph.freeze import changeable
@@ -233,23 +232,16 @@ def _adapt_product(graph: TrainingGraph, product: WeightProduct, adapter: Adapte
     """Let a product with a weight have the result that it has with the adapted weight.
 
     The values that others know stay the ones that they know: the node that computed the result
-    becomes the sum, and a new node computes what it computed. A bias is added before the change, so
-    that a runtime fuses it with the product as it did. The new nodes belong to the forward pass.
-    The adapter's states are there already.
+    becomes the sum, and a new node computes what it computed. The new nodes belong to the forward
+    pass. The adapter's states are there already.
     """
     body = product.node.graph
     assert isinstance(body, ir.Graph), "the product was found in a graph"
     main = graph.scoped(_SCOPE, Part.ARITHMETIC)
     b = main if body is graph.model.graph else main.child(body)
     before = len(b.added)
-    node = product.node
-    change = b.cast_like(_change(b, graph, product, adapter), node.outputs[0])
-    biased = _bias_of(node)
-    base = _add_to(node, change)
-    if biased is not None:
-        reader, index = biased
-        reader.replace_input_with(index, base)
-        _add_to(reader, change)
+    change = b.cast_like(_change(b, graph, product, adapter), product.node.outputs[0])
+    _add_to(product.node, change)
     for node in b.added[before:]:
         node.metadata_props.pop(PART_KEY)
     body.sort()
@@ -283,22 +275,8 @@ def _times(b: Builder, x: ir.Value, number: float) -> ir.Value:
     return x if number == 1 else b.mul(x, number)
 
 
-def _bias_of(node: ir.Node) -> tuple[ir.Node, int] | None:
-    """Return what adds a vector to a product and alone reads it, and its input; or None."""
-    uses = list(node.outputs[0].uses())
-    if node.outputs[0].is_graph_output() or len(uses) != 1:
-        return None
-    reader, index = uses[0].node, uses[0].idx
-    if operator(reader) != "Add" or reader.graph is not node.graph:
-        return None
-    other = reader.inputs[1 - index]
-    if other is None or not other.is_initializer() or other.shape is None or len(other.shape) > 1:
-        return None
-    return reader, index
-
-
-def _add_to(node: ir.Node, change: ir.Value) -> ir.Value:
-    """Let a node add a change to what it has computed, which a new node computes; return that."""
+def _add_to(node: ir.Node, change: ir.Value) -> None:
+    """Let a node add a change to what it has computed, which a new node computes."""
     result = node.outputs[0]
     before = ir.Node(
         node.domain,
@@ -317,4 +295,3 @@ def _add_to(node: ir.Node, change: ir.Value) -> ir.Value:
     node.resize_inputs(2)
     node.replace_input_with(0, old)
     node.replace_input_with(1, change)
-    return old

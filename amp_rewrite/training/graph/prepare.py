@@ -27,8 +27,8 @@ from amp_rewrite.training.grad.recurrent.description import OPERATORS as RECURRE
 from amp_rewrite.training.grad.rules import RULES
 from amp_rewrite.training.graph.scan_as_loop import scans_as_loops
 from amp_rewrite.training.graph.settled_shapes import settle_ceil_mode, settle_loop_shapes
+from amp_rewrite.training.graph.weights import OLDEST
 
-_OLDEST = 13
 _INITIALIZERS_ALONE = 4
 """The IR version from which an initializer need not be a graph input."""
 
@@ -47,13 +47,13 @@ def prepare(model: ir.Model) -> None:
     """
     if model.meta.get(PREPARED_KEY):
         return
-    opset = model.graph.opset_imports.get("", _OLDEST)
-    if opset < _OLDEST:
+    opset = model.graph.opset_imports.get("", OLDEST)
+    if opset < OLDEST:
         raise GradientError(
             "the model's opset is too old for gradients",
             where="main graph",
             found=f"ai.onnx {opset}",
-            expected=f"ai.onnx {_OLDEST} or newer",
+            expected=f"ai.onnx {OLDEST} or newer",
             remedy="convert the model with onnx.version_converter",
         )
     model.ir_version = max(model.ir_version, _INITIALIZERS_ALONE)
@@ -163,7 +163,7 @@ def _expand(model: ir.Model) -> bool:
 
 def _body(model: ir.Model, node: ir.Node) -> ir.Function | None:
     """Return the function that defines a node's operator, under an overload of its own."""
-    opset = model.graph.opset_imports.get("", _OLDEST)
+    opset = model.graph.opset_imports.get("", OLDEST)
     overload = f"{node.name or node.op_type}/{len(model.functions)}"
     if node.op_type in RECURRENT:
         return recurrent.body(node, opset, overload)

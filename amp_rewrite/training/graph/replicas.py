@@ -37,10 +37,11 @@ def _op(b: Builder, op: str, *inputs: ir.Value, groups: Groups) -> ir.Value:
 
 
 def cross_replica_sum(b: Builder, x: ir.Value, groups: Groups = ()) -> ir.Value:
-    """Return the sum of x over the shards of a group."""
-    y = _op(b, SUM, x, groups=groups)
-    y.type = x.type
-    return b.shaped_like(y, x)
+    """Return the sum of x over the shards of a group, which is made in float32 at least."""
+    wide = b.at_least_float32(x)
+    y = _op(b, SUM, wide, groups=groups)
+    y.type = wide.type
+    return b.cast_like(b.shaped_like(y, x), x)
 
 
 def cross_replica_gather(b: Builder, x: ir.Value, groups: Groups = ()) -> ir.Value:

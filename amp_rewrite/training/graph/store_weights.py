@@ -19,9 +19,9 @@ _SCOPE = "stored"
 def store_weights(model: ir.Model, variables: Selection, dtype: str) -> list[str]:
     """Store float32 weights of a model in bfloat16 or float16, before gradients are computed.
 
-    A step casts them to float32 where they are read, and its updates are rounded as the optimizer's
-    `rounding` says: there are no float32 master weights. Frozen ones are stored so as well. Tables
-    get dense gradients then. What is exported has the model's types.
+    A step casts them to float32 where they are read. They have to be frozen when an optimizer
+    applies gradients: its updates are smaller than what these types tell apart. What is exported
+    has the model's types.
 
     Args:
         model: What `amp_rewrite.load` returned.

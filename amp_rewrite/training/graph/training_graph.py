@@ -73,6 +73,7 @@ class State:
         constraint: A function from an updated value, a GraphValue, to the value that is kept, or
             None. Set it before gradients are applied.
         store: The session that holds the present value, or None if there is none.
+        slot: Whose slot it is, a variable's and an optimizer's, and what that calls it; or None.
         kept: Whether every step of the graph has it, updated or not: users have added it.
     """
 
@@ -84,6 +85,7 @@ class State:
     trainable: bool = False
     constraint: Callable[[GraphValue], GraphValue] | None = field(default=None, repr=False)
     store: StateStore | None = field(default=None, repr=False)
+    slot: tuple[str, str] | None = field(default=None, repr=False)
     kept: bool = field(default=False, repr=False)
 
     @property

@@ -17,10 +17,8 @@ from amp_rewrite.graph.traits import row_of
 from amp_rewrite.graph.traverse import ancestors, graphs_in, subgraphs
 from amp_rewrite.training.builder.known import constant_tensor, is_float
 
-_OLDEST = 13
-"""Gradient rules hold from this opset on."""
-_TRAINING_MODE = 14
-"""The opset from which BatchNormalization has training_mode."""
+OLDEST = 16
+"""Gradient rules hold from this opset on, from which a scatter can add."""
 _TARGET = 17
 """What older models are converted to: 18 moves the axes of every reduction."""
 
@@ -93,9 +91,8 @@ def read_small(model: ir.Model) -> None:
 
 def modernise(model: ir.Model) -> None:
     """Bring a model of an opset that the gradient rules do not know up to one that they do."""
-    opset = model.graph.opset_imports.get("", _OLDEST)
-    normalizes = any(n.op_type == "BatchNormalization" and not n.domain for n in model.graph)
-    if opset >= (_TRAINING_MODE if normalizes else _OLDEST):
+    opset = model.graph.opset_imports.get("", OLDEST)
+    if opset >= OLDEST:
         return
     external = [
         v.const_value
@@ -112,7 +109,7 @@ def modernise(model: ir.Model) -> None:
         raise GradientError(
             "a model of this opset has no gradients",
             found=f"opset {opset}, which the converter of onnx cannot raise to {_TARGET}: {reason}",
-            expected=f"opset {_OLDEST} or later",
+            expected=f"opset {OLDEST} or later",
             remedy="export the model with a later opset",
         ) from error
     model.graph, model.ir_version = new.graph, new.ir_version

@@ -28,7 +28,6 @@ from amp_rewrite.training.optimizers.gradient import (
 )
 from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE, LearningRate
 from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable
-from amp_rewrite.training.optimizers.stored_states import StoredStates
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.optimizers.update_rule import (
     SharedInput,
@@ -62,7 +61,6 @@ class StepUpdates:
         *,
         scope: str,
         global_step: Variable | None,
-        rounding: str,
     ) -> None:
         """Add what all variables share; see `Optimizer.apply_gradients`."""
         self.graph = graph
@@ -71,7 +69,6 @@ class StepUpdates:
         self._rule, self._states = rule, states
         self._b = graph.scoped(scope, Part.UPDATE)
         self._shared: dict[ir.DataType, Any] = {}
-        self._stored = StoredStates(self._b, states, rounding, self.counter.value)
         self._functions = UpdateFunctions(rule, states.optimizer, self._b)
         self.rate = rate.add_to(graph, self._b, self.counter)
         initial = rule.initial_others()
@@ -93,18 +90,25 @@ class StepUpdates:
         rule, b = self._rule, self._b
         dtype = ir.DataType.DOUBLE if variable.dtype.itemsize == 8 else ir.DataType.FLOAT
         names = rule.slots._fields
-        slots = [self._stored.slot(variable, n, rule.initial_slot(n), dtype) for n in names]
-        stored = [self._stored.variable(variable, dtype), *slots]
+        slots = [self._states.add_slot(variable, n, rule.initial_slot(n)) for n in names]
+        states = [variable, *slots]
         raw = merged(b, unwrap(gradient), rows_only=rule.touches_rows_only)
         rows = raw.indices if isinstance(raw, IndexedSlices) else None
         values = b.cast(values_of(raw), dtype)
-        present = [state.read(rows) for state in stored]
+        stored = [state.value for state in states]
+        present = stored if rows is None else [b.gather(value, rows) for value in stored]
         tensors = UpdateInput(b, present[0], values, variable)
         shared = self._shared_of(dtype)
         value, new = self._functions.call(tensors, shared, rule.slots(*present[1:]))
-        for state, result in zip(stored, (value, *new), strict=True):
-            self.updates |= state.written(result, rows)
+        for state, result in zip(states, (value, *new), strict=True):
+            self.updates[state.name] = self._whole(state, result, rows)
         self.updates[variable.name] = constrained(variable, self.updates[variable.name])
+
+    def _whole(self, state: State, result: ir.Value, rows: ir.Value | None) -> ir.Value:
+        """Return the next value of a state, of which only some rows may change."""
+        if rows is not None:
+            result = self._b.op("ScatterND", state.value, self._b.unsqueeze(rows, [1]), result)
+        return self._b.shaped_like(result, state.value)
 
     def finish(self) -> None:
         """Add the updates of what belongs to no variable, the global step last."""
@@ -193,8 +197,9 @@ def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGrap
     Raises:
         OptimizerTypeError: They are no pairs, or a gradient is neither a value nor IndexedSlices
             nor None.
-        OptimizerValueError: There are no pairs or no gradients, a variable occurs twice, two
-            gradients are of different models, or one has another shape than its variable.
+        OptimizerValueError: There are no pairs or no gradients, a variable occurs twice or is
+            stored in 16 bits, two gradients are of different models, or one has another shape than
+            its variable.
         UnsupportedError: What is to be updated is a value that a node computes, or an input; or it
             has a constraint and a sparse gradient.
     """
@@ -241,6 +246,14 @@ def _check_gradient(gradient: Gradient, variable: State) -> None:
     """Refuse what is known to fit no update of a variable: it would be broadcast, or fail late."""
     if gradient is None:
         return
+    if variable.dtype.itemsize == 2:
+        raise OptimizerValueError(
+            f"a weight stored in {dtype_name(variable.dtype)} cannot be trained: small updates "
+            "would be lost",
+            where=variable.name,
+            expected="float32, which precision= casts where it is read",
+            remedy="freeze it, or store it in float32",
+        )
     raw = unwrap(gradient)
     check_gradient(variable, raw)
     values = values_of(raw)

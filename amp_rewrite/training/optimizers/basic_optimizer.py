@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Self, Unpack
 
-from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.optimizers import argument_checks as check
@@ -50,12 +49,8 @@ from amp_rewrite.training.optimizers.learning_rate import (
 )
 from amp_rewrite.training.optimizers.moving_average import Average, averaged
 from amp_rewrite.training.optimizers.slots import OptimizerStates, Variable, VarList
-from amp_rewrite.training.optimizers.stored_states import NEAREST, ROUNDINGS
 from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.optimizers.update_rule import UpdateRule
-
-KEYWORDS = (*LIMITS, "rounding")
-"""What every optimizer takes by keyword, and a step is made of."""
 
 
 class BasicOptimizer:
@@ -82,7 +77,6 @@ class BasicOptimizer:
         *,
         rule: UpdateRule | None = None,
         learning_rate: Rate = 0.01,
-        rounding: str = NEAREST,
         **options: Any,
     ) -> None:
         """Name the optimizer and give it a rule; children have hyperparameters in front.
@@ -93,8 +87,6 @@ class BasicOptimizer:
             name: Not empty; slots are named after it.
             rule: The rule; without one, gradients can be computed but not applied.
             learning_rate: A number of at least 0, or a schedule.
-            rounding: How float16 and bfloat16 variables are rounded: "nearest", "stochastic" or
-                "compensated"; see `ROUNDINGS`.
             **options: See `Clipping`; and Keras's, see `KerasSettings`, and its spelling of the
                 hyperparameters (`beta_1`, `beta_2`, `rho`, `nesterov`).
 
@@ -111,7 +103,6 @@ class BasicOptimizer:
         self.gradient_accumulation_steps = settings.gradient_accumulation_steps
         limits = check_limits(name, Clipping(**options))
         self.clipnorm, self.clipvalue, self.global_clipnorm = limits
-        self.rounding = rounding
         self._rate = LearningRate(name, learning_rate)
         self._states = OptimizerStates(name)
         self._counter: State | None = None
@@ -164,7 +155,7 @@ class BasicOptimizer:
 
     def _meant(self, name: str) -> str | None:
         """Return the hyperparameter that a name denotes which the optimizer lacks, or None."""
-        parts = {n.replace("_", ""): n for n in (*KEYWORDS, *SETTINGS, *hyperparameters(self))}
+        parts = {n.replace("_", ""): n for n in (*LIMITS, *SETTINGS, *hyperparameters(self))}
         if name in parts.values():
             return None
         meant = ELSEWHERE.get(name, name).split()[0]
@@ -180,8 +171,6 @@ class BasicOptimizer:
         if name in LIMITS and "_states" in vars(self):
             others = {key: vars(self).get(key) for key in LIMITS}
             check_limits(self.name, Clipping(**{**others, name: value}))
-        elif name == "rounding":
-            arguments.one_of(name, value, ROUNDINGS, error=OptimizerValueError)
         elif name in SETTINGS:
             KerasSettings(**{name: value})
         elif name == "rule" and not isinstance(value, UpdateRule):
@@ -315,7 +304,6 @@ class BasicOptimizer:
             graph,
             scope=scope,
             global_step=counter,
-            rounding=self.rounding,
         )
         self._counter = step.counter
         self._built = True
@@ -446,5 +434,5 @@ def hyperparameters(optimizer: BasicOptimizer) -> set[str]:
 
 def is_part(optimizer: BasicOptimizer, name: str) -> bool:
     """Return whether an attribute of an optimizer is built into steps."""
-    settings = ("rule", *KEYWORDS, *SETTINGS)
+    settings = ("rule", *LIMITS, *SETTINGS)
     return name in settings or name in hyperparameters(optimizer)

@@ -58,20 +58,12 @@ def conditional(
     for name, value in changed.items():
         value.shape = present[name].shape if value.shape is None else value.shape
     if mode == "select":
-        results = [_chosen(b, finite, v, present[name]) for name, v in changed.items()]
+        results = [b.where(finite, v, present[name]) for name, v in changed.items()]
     else:
         results = _if(b, finite, changed, present, {*keep, finite}, movable)
     for name, result in zip(changed, results, strict=True):
         result.type, result.shape = present[name].type, present[name].shape
     return {**updates, **dict(zip(changed, results, strict=True))}
-
-
-def _chosen(b: Builder, finite: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
-    """Return x or y; ONNX Runtime's CPU provider has no Where of bfloat16."""
-    low, wide = ir.DataType.BFLOAT16, ir.DataType.FLOAT
-    if x.dtype is not low:
-        return b.where(finite, x, y)
-    return b.cast(b.where(finite, b.cast(x, wide), b.cast(y, wide)), low)
 
 
 def _if(

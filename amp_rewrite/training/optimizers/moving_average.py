@@ -48,8 +48,7 @@ def averaged(op: TrainOp, average: Average) -> TrainOp:
     share, following = _share(b, average, op.updates[op.global_step], count.value)
     updates = {**op.updates, count.name: following}
     for name, state in averages.items():
-        new = b.cast(op.updates[name], state.dtype)
-        moved = b.mul(b.sub(new, state.value), b.cast(share, state.dtype))
+        moved = b.mul(b.sub(op.updates[name], state.value), b.cast(share, state.dtype))
         updates[state.name] = b.shaped_like(b.add(state.value, moved), state.value)
     names = {name: state.name for name, state in averages.items()}
     return replace(op, updates=updates, averages={**op.averages, **names})
@@ -81,7 +80,5 @@ def _share(
 
 
 def _average_of(graph: TrainingGraph, variable: State) -> State:
-    """Return a new state that begins with the value of a variable, in float32 at least."""
-    wide = np.dtype(np.float64 if variable.dtype.itemsize == 8 else np.float32)
-    initial = np.asarray(variable.read()).astype(wide)
-    return graph.state(f"{variable.name}/{AVERAGE}", initial, AVERAGE)
+    """Return a new state that begins with the value of a variable."""
+    return graph.state(f"{variable.name}/{AVERAGE}", variable.read(), AVERAGE)

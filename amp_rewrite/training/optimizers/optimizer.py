@@ -14,8 +14,8 @@ from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers import var_list as var_lists
 from amp_rewrite.training.optimizers.apply_updates import check_pairs, check_step
-from amp_rewrite.training.optimizers.basic_optimizer import KEYWORDS, BasicOptimizer
-from amp_rewrite.training.optimizers.clipping import clip
+from amp_rewrite.training.optimizers.basic_optimizer import BasicOptimizer
+from amp_rewrite.training.optimizers.clipping import LIMITS, clip
 from amp_rewrite.training.optimizers.compute_gradients import Loss, called
 from amp_rewrite.training.optimizers.config import SETTINGS, KerasSettings, arguments, flat
 from amp_rewrite.training.optimizers.gradient import Gradient
@@ -45,7 +45,6 @@ class Optimizer(BasicOptimizer):
         clipnorm: See `Clipping`; so for the next two.
         clipvalue: See `Clipping`.
         global_clipnorm: See `Clipping`.
-        rounding: See `ROUNDINGS`.
         use_ema: See `KerasSettings`; so for the next two.
         ema_momentum: See `KerasSettings`.
         gradient_accumulation_steps: See `KerasSettings`.
@@ -202,7 +201,7 @@ class Optimizer(BasicOptimizer):
         """
         config: dict[str, Any] = {}
         for key, parameter in inspect.signature(type(self)).parameters.items():
-            names = KEYWORDS if parameter.kind is parameter.VAR_KEYWORD else (key,)
+            names = LIMITS if parameter.kind is parameter.VAR_KEYWORD else (key,)
             config.update({name: getattr(self, name) for name in names})
         settings = {name: getattr(self, name) for name in SETTINGS}
         config.update(KerasSettings(**settings).changed())

@@ -19,6 +19,8 @@ Variable = State | GraphValue | str
 VarList = Variable | Iterable[Any] | Callable[[], Any] | None
 """Variables: one, a list of them, or lists inside a list, or a function that returns one of these;
 None is all that a loss depends on."""
+Slot = tuple[str, str]
+"""Whose slot a state is, `<variable>/<optimizer>`, and what that calls it."""
 
 
 class OptimizerStates:
@@ -52,7 +54,6 @@ class OptimizerStates:
         variable: State,
         name: str,
         initializer: Any,
-        dtype: ir.DataType | None = None,
         *,
         kept: bool = False,
     ) -> State:
@@ -63,7 +64,6 @@ class OptimizerStates:
             name: The slot's name.
             initializer: "zeros", "ones", a number, an array of the variable's shape, or a function
                 of shape and type.
-            dtype: Its element type; None is float32, or float64 for a float64 variable.
             kept: Whether a step has it that does not update it.
 
         Raises:
@@ -72,8 +72,9 @@ class OptimizerStates:
         slot = self._slots.get((variable, name))
         if slot is None:
             initial = initial_array(variable, initializer)
-            initial = initial if dtype is None else initial.astype(dtype.numpy())
-            slot = variable.graph.state(f"{variable.name}/{self.optimizer}", initial, "slot")
+            stem = f"{variable.name}/{self.optimizer}"
+            slot = variable.graph.state(stem, initial, "slot")
+            slot.slot = stem, name
             self._slots[variable, name] = slot
         slot.kept |= kept
         return slot

@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import IO, Any
 
 import numpy as np
-import onnx_ir as ir
 from safetensors import SafetensorError, safe_open
 
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import CheckpointError, SaveError
-from amp_rewrite.graph import elements
 from amp_rewrite.graph.io.atomic import Replacement, check_target, writing
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.metadata_keys import CHECKPOINT_KEY
+from amp_rewrite.training.optimizers.slots import Slot
 from amp_rewrite.training.step.step_info import StateInfo
 
 Array = np.ndarray[Any, Any]
@@ -45,10 +44,12 @@ class Checkpoint:
     Attributes:
         tensors: State name -> array.
         progress: What the caller stored with it.
+        slots: State name -> slot, of those that are known.
     """
 
     tensors: dict[str, Array]
     progress: dict[str, Any]
+    slots: dict[str, Slot] = field(default_factory=dict[str, Slot])
 
 
 _OTHERS = {
@@ -80,6 +81,7 @@ def write_checkpoint(
     tensors: Mapping[str, Array],
     roles: Mapping[str, str],
     progress: Mapping[str, Any],
+    slots: Mapping[str, Slot] | None = None,
 ) -> None:
     """Write a checkpoint, one tensor at a time; an existing file is replaced in one step.
 
@@ -90,7 +92,7 @@ def write_checkpoint(
             it was.
     """
     target = os.path.abspath(path_text(path, SaveError))
-    note = _note(roles, progress, target)
+    note = _note(roles, progress, {} if slots is None else slots, target)
     folder, name = os.path.split(target)
     check_target(folder, name)
     with writing("checkpoint", target), Replacement(folder, name) as replacement:
@@ -98,7 +100,9 @@ def write_checkpoint(
         replacement.commit(name)
 
 
-def _note(roles: Mapping[str, str], progress: Mapping[str, Any], where: str) -> str:
+def _note(
+    roles: Mapping[str, str], progress: Mapping[str, Any], slots: Mapping[str, Slot], where: str
+) -> str:
     """Return what is stored besides the tensors, as JSON."""
     if not isinstance(progress, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise SaveError(
@@ -108,7 +112,7 @@ def _note(roles: Mapping[str, str], progress: Mapping[str, Any], where: str) -> 
             remedy="pass a dictionary such as {'epoch': 3}",
         )
     try:
-        told = {"roles": dict(roles), "progress": dict(progress)}
+        told = {"roles": dict(roles), "progress": dict(progress), "slots": dict(slots)}
         return json.dumps({"version": _VERSION, **told})
     except (TypeError, ValueError, RecursionError) as error:
         raise SaveError(
@@ -157,7 +161,18 @@ def read_checkpoint(path: Path) -> Checkpoint:
             found=error.strerror if isinstance(error, OSError) and error.strerror else error,
             expected="a safetensors file that TrainingSession.save wrote",
         ) from error
-    return Checkpoint(tensors, content["progress"])
+    return Checkpoint(tensors, content["progress"], slots_in(content))
+
+
+def slots_in(content: Mapping[str, Any]) -> dict[str, Slot]:
+    """Return what the content of a checkpoint says of slots, which older ones do not."""
+    told = content.get("slots")
+    pairs: Mapping[Any, Any] = told if isinstance(told, dict) else {}
+    return {
+        name: (slot[0], slot[1])
+        for name, slot in pairs.items()
+        if isinstance(slot, list | tuple) and [type(word) for word in slot] == [str, str]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    }
 
 
 def _tensor(file: safe_open, name: str, where: str) -> Array:
@@ -198,9 +213,7 @@ def check_fits(tensors: Mapping[str, Array], states: Mapping[str, StateInfo], wh
         raise _other_names(missing, unknown, where)
     for name, state in states.items():
         array = tensors[name]
-        member = elements.element(state.dtype)
-        dtype = state.dtype if member is None else ir.DataType(member).numpy().name
-        expected = state.shape, dtype
+        expected = state.shape, state.element.numpy().name
         if not isinstance(array, np.ndarray | np.generic):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
             raise CheckpointError(
                 f"the value of {name!r} is not an array",

@@ -30,12 +30,7 @@ from amp_rewrite.training.session.static_shapes import make_static
 from amp_rewrite.training.step.convolved_gradients import convolve_gradients
 from amp_rewrite.training.step.cut_step import Stage
 from amp_rewrite.training.step.exact_arithmetic import compute_random_in_32_bits
-from amp_rewrite.training.step.faster_forms import (
-    move_blocks,
-    separate_factors,
-    separate_updates,
-    spell_out_gemms,
-)
+from amp_rewrite.training.step.faster_forms import move_blocks, separate_factors
 from amp_rewrite.training.step.number_stages import number_stages
 from amp_rewrite.training.step.step_info import StepInfo
 
@@ -153,9 +148,7 @@ class OpenVinoStages:
         if shapes is not None:
             convolve_gradients(model)
             move_blocks(model)
-            spell_out_gemms(model)
             separate_factors(model)
-            separate_updates(model, info.names)
         before, tensors, after = number_stages(model, info.names)
         elsewhere = {*targets, *(state.output for state in info.states)}
         bound = {} if before is None or tensors is None else _numbers(before, tensors, elsewhere)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,15 +58,7 @@ class Inspection:
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
-        state = self._learning_rate()
-        number = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
-        if not number or not 0 <= value <= FLOAT32.max:  # false for NaN too
-            raise OptionError(
-                "the learning rate must be finite and not negative",
-                found=repr(value),
-                remedy="set a number such as 1e-3",
-            )
-        self.assign_state(state.name, np.asarray(value))
+        self.set(self._learning_rate().name, value)
 
     @property
     def settings(self) -> dict[str, Any]:

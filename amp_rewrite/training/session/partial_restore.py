@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +15,9 @@ import onnx_ir as ir
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.base.user_warning import warn
 from amp_rewrite.errors import CheckpointError
-from amp_rewrite.graph import elements
 from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScaleState
 from amp_rewrite.training.optimizers.moving_average import COUNT
+from amp_rewrite.training.optimizers.slots import Slot
 from amp_rewrite.training.session.checkpoint import check_fits
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StateInfo
@@ -74,25 +75,17 @@ def begun_averages(
         State -> array, of the averages that the checkpoint lacks though it has the variable.
     """
     begun = {
-        average: np.asarray(tensors[variable]).astype(_numpy_type(states[average]))
+        average: np.asarray(tensors[variable]).astype(states[average].element.numpy())
         for variable, average in averages.items()
         if variable in tensors and average not in tensors
     }
     counts = [s for s in states.values() if s.role == COUNT and begun and s.name not in tensors]
-    return begun | {s.name: np.zeros(s.shape, _numpy_type(s)) for s in counts}
-
-
-def _numpy_type(state: StateInfo) -> np.dtype[Any]:
-    member = elements.element(state.dtype)
-    assert member is not None, "a step describes its states by ONNX type names"
-    return ir.DataType(member).numpy()
+    return begun | {s.name: np.zeros(s.shape, s.element.numpy()) for s in counts}
 
 
 def _misfit(array: Array, state: StateInfo) -> str | None:
     """Return why an array does not fit a state, or None if it does."""
-    member = elements.element(state.dtype)
-    dtype = state.dtype if member is None else ir.DataType(member).numpy().name
-    content = np.asarray(array)
+    dtype, content = state.element.numpy().name, np.asarray(array)
     if (content.shape, content.dtype.name) == (state.shape, dtype):
         return None
     return f"{content.dtype.name} {list(content.shape)}, not {dtype} {list(state.shape)}"
@@ -138,11 +131,42 @@ def fitted(
     return rest
 
 
+def slots_of(step: Step) -> dict[str, Slot]:
+    """Return state name -> slot; of a step in a file nothing is known."""
+    states = {} if step.training is None else step.training.states
+    slots = {name: states[name].slot for name in step.info.names if name in states}
+    return {name: slot for name, slot in slots.items() if slot is not None}
+
+
+def by_slot(
+    tensors: Mapping[str, Array], saved: Mapping[str, Slot], states: Mapping[str, Slot]
+) -> dict[str, Array]:
+    """Return tensors of a checkpoint under the names that a step has for the same slots.
+
+    What the step has no slot for, though it has a state of this name, gets a name that says which
+    slot it is. Two optimizers of one name have slots that cannot be told apart: these keep names.
+    """
+    if not saved or not states:
+        return dict(tensors)
+    counts = Counter(saved.values()) | Counter(states.values())
+    names = {slot: name for name, slot in states.items() if counts[slot] == 1}
+    renamed: dict[str, Array] = {}
+    for name, array in tensors.items():
+        slot = saved.get(name)
+        if slot is None or counts[slot] > 1:
+            renamed[name] = array
+        elif slot in names:
+            renamed[names[slot]] = array
+        else:
+            renamed[": ".join(slot) if name in states else name] = array
+    return renamed
+
+
 def uncertain(tensors: Mapping[str, Array], step: Step) -> dict[str, str]:
     """Return the tensors of which a number alone says which slot they are, where numbers differ.
 
     The slots of a variable are states named `w/Adam`, `w/Adam_1`, ... in the order in which they
-    were made. A slot that a user adds, or that another rounding needs, moves the others' numbers.
+    were made. A slot that a user adds moves the others' numbers.
 
     Returns:
         State name -> why it cannot be told.

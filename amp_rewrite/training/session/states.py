@@ -9,7 +9,6 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptionError, RunError
-from amp_rewrite.graph import elements
 from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.runtimes.ort.ort_values import (
     Array,
@@ -54,7 +53,7 @@ class States:
 
     def _allocated(self) -> dict[str, Any]:
         """Return a set of states, of zeros on the host and of any numbers elsewhere."""
-        kinds = [(state.shape, _dtype(state)) for state in self.info.values()]
+        kinds = [(state.shape, state.element) for state in self.info.values()]
         if self._device.is_host:
             return dict(zip(self.info, zeros_on_host(kinds), strict=True))
         tensors = [empty(shape, dtype, self._device) for shape, dtype in kinds]
@@ -71,7 +70,7 @@ class States:
             OptionError: There is no such state.
         """
         state = self._known(name)
-        return to_array(self.sets[self.current][name], _dtype(state))
+        return to_array(self.sets[self.current][name], state.element)
 
     def read_all(self, *, other: bool = False) -> dict[str, Array]:
         """Return a copy of every state, by name.
@@ -81,7 +80,7 @@ class States:
                 what it read.
         """
         tensors = self.sets[1 - self.current if other else self.current]
-        return {name: to_array(tensors[name], _dtype(state)) for name, state in self.info.items()}
+        return {name: to_array(tensors[name], state.element) for name, state in self.info.items()}
 
     def write(self, name: str, value: Any) -> None:
         """Replace the present value of a state.
@@ -91,7 +90,7 @@ class States:
                 differ.
         """
         state = self._known(name)
-        self._write(name, assigned(value, _dtype(state).numpy(), state.shape, name))
+        self._write(name, assigned(value, state.element.numpy(), state.shape, name))
 
     def release(self) -> None:
         """Forget the tensors."""
@@ -111,18 +110,12 @@ class States:
         if self._device.is_host:
             shared_array(self.sets[self.current][name])[...] = array
             return
-        owned = np.array(array, _dtype(self.info[name]).numpy(), order="C")
+        owned = np.array(array, self.info[name].element.numpy(), order="C")
         target = self.sets[self.current][name]
         if is_numpys(owned.dtype):
             target.update_inplace(owned)
         else:  # numpy does not know bfloat16
             target.update_inplace(to_ort_value(owned, self._device))
-
-
-def _dtype(state: StateInfo) -> ir.DataType:
-    member = elements.element(state.dtype)
-    assert member is not None, "a step describes its states by ONNX type names"
-    return ir.DataType(member)
 
 
 class ClosedStates:

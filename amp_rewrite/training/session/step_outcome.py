@@ -1,20 +1,24 @@
-"""When a loss scale has collapsed, and when there should be one."""
+"""What became of a step, in words, and when a loss scale has collapsed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import LossScaleError
+from amp_rewrite.runtimes.ort.ort_values import Array
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.loss_scaling.dynamic import DynamicLossScale
+from amp_rewrite.training.step.cut_step import values_by_name
+from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
 
 _FLOOR = DynamicLossScale().floor
 _NEEDED = _FINITE, _SCALE = "grads_finite", "loss_scale"
+_OUTCOME = "outcome"
 
 
 class SkipWatch:
@@ -96,3 +100,65 @@ def warn_if_unscaled(info: StepInfo) -> None:
         f"{FLOAT16.smallest_subnormal:.1g} become zero. Wrap the optimizer in LossScaleOptimizer, "
         "or call enable_mixed_precision_graph_rewrite",
     )
+
+
+class Outcome:
+    """Tells whether a step was applied, or what was skipped and why.
+
+    A step that has a value of the same name keeps it.
+    """
+
+    def __init__(self, step: Step, *, shards: bool) -> None:
+        """Say of which step, and whether its gradients are summed over shards."""
+        fetches = step.info.fetches
+        self._told = _OUTCOME not in {*fetches, *values_by_name(step.model.graph)}
+        self._losses = len(step.info.loss_scales)
+        of_each = (f"{n}_{i}" for n in (_FINITE, _SCALE) for i in range(self._losses))
+        self._from = tuple(n for n in (_FINITE, _SCALE, *of_each) if n in fetches)
+        self._steps, self._shards = step.info.accumulate, shards
+
+    def needed(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return fetches with what the outcome is told by in its place."""
+        if not self._is_in(names):
+            return tuple(names)
+        return tuple(dict.fromkeys((*(n for n in names if n != _OUTCOME), *self._from)))
+
+    def add(
+        self, results: Mapping[str, Array], names: Sequence[str], *, waiting: int, batches: int
+    ) -> dict[str, Array]:
+        """Return what was asked for.
+
+        Args:
+            results: What `needed` names.
+            names: What was asked for.
+            waiting: How many batches wait for an update.
+            batches: Of how many batches an update is that the step has made.
+        """
+        told: dict[str, Array] = {}
+        if self._is_in(names):
+            told[_OUTCOME] = np.array(self._text(results, waiting, batches))
+        return {name: told[name] if name in told else results[name] for name in names}
+
+    def _is_in(self, names: Sequence[str]) -> bool:
+        return self._told and _OUTCOME in names
+
+    def _text(self, results: Mapping[str, Array], waiting: int, batches: int) -> str:
+        if waiting:
+            return f"accumulated: {waiting} of {self._steps} batches wait for the update"
+        if results.get(_FINITE, True):
+            return "applied" if self._steps == 1 else f"applied: {_counted(batches)}"
+        of = "" if batches == 1 else f" of one of {batches} batches"
+        where = " on this shard or another" if self._shards else ""
+        return f"skipped: a gradient{of} is not finite{where}{self._scales(results)}"
+
+    def _scales(self, results: Mapping[str, Array]) -> str:
+        """Return the loss scale; of several losses those whose gradients are not finite."""
+        if not self._losses:
+            return f", at loss scale {float(results[_SCALE]):g}" if _SCALE in results else ""
+        to_blame = [i for i in range(self._losses) if not results.get(f"{_FINITE}_{i}", True)]
+        told = [f"{float(results[f'{_SCALE}_{i}']):g} of loss {i}" for i in to_blame]
+        return f", at loss scale {' and '.join(told)}" if told else ", but those of each loss are"
+
+
+def _counted(batches: int) -> str:
+    return "1 batch" if batches == 1 else f"{batches} batches"

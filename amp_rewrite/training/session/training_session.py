@@ -45,15 +45,17 @@ from amp_rewrite.training.session.inspection import Inspection
 from amp_rewrite.training.session.partial_restore import (
     Restored,
     begun_averages,
+    by_slot,
     fitted,
     fitting,
+    slots_of,
     state_tensors,
     uncertain,
 )
 from amp_rewrite.training.session.program_cache import AnyProgram, ProgramCache, default_options
 from amp_rewrite.training.session.sharding import ShardContext, sharding_of
 from amp_rewrite.training.session.states import ClosedStates, States
-from amp_rewrite.training.session.step_outcome import skip_watches, warn_if_unscaled
+from amp_rewrite.training.session.step_outcome import Outcome, skip_watches, warn_if_unscaled
 from amp_rewrite.training.session.waiting_gradients import WaitingGradients
 from amp_rewrite.training.step.precision import check_supported, in_precision, low_of
 from amp_rewrite.training.step.step import Step, read_step, whole_step
@@ -187,6 +189,7 @@ class TrainingSession(Inspection):
         shared = self._sharding is not None
         self._waiting = WaitingGradients(self.info, self._states, shards=shared)
         self.limit_skips(0)
+        self._outcome = Outcome(self._step, shards=shared)
         self._frozen = FrozenTensors(self._step)
         self.restored: Restored | None = None
         self._begin(None if _is_loaded(source) else cast("TrainOp", source).graph)
@@ -232,7 +235,8 @@ class TrainingSession(Inspection):
             feeds: Input name -> numpy array, OrtValue, an object with `__dlpack__`, or numbers in
                 lists; of the declared type, and on any device that ONNX Runtime can read.
             fetches: Names of values of the step; by default the loss, and with a loss scale
-                "grads_finite". A state's name gives its value before the update.
+                "grads_finite". A state's name gives its value before the update. "outcome" is
+                whether the step was applied, or what was skipped and why, in words.
             apply: End the update with this batch if the step accumulates gradients: the mean of
                 those that there are is applied, of fewer batches than were to come. The same on
                 all shards.
@@ -251,8 +255,9 @@ class TrainingSession(Inspection):
         """
         self.check_open()
         names = fetch_names(self.info, fetches, updates=True)
-        needed = (*names, *(name for name in self._watched if name not in names))
-        applies = self._waiting.applies(now=arguments.switch("apply", apply))
+        needed = self._outcome.needed(names)
+        needed = (*needed, *(name for name in self._watched if name not in needed))
+        applies, batches = self._waiting.next_run(now=arguments.switch("apply", apply))
         program = self._programs.get(needed, updates=True, applies=applies)
         checked = self._check(feeds, program)
         results = program.run(self._states.current, checked)
@@ -260,7 +265,7 @@ class TrainingSession(Inspection):
         waiting = self._waiting.batches
         for skips in self._skips:
             skips.note(results, waiting, partial(self.cause, checked))
-        return {name: results[name] for name in names}
+        return self._outcome.add(results, names, waiting=waiting, batches=batches)
 
     def evaluate(
         self,
@@ -371,7 +376,7 @@ class TrainingSession(Inspection):
         roles |= dict.fromkeys(self._frozen.replaced, FROZEN)
         tensors = {**self.state_dict(), **self._frozen.replaced}
         note = {} if progress is None else progress
-        write_checkpoint(path, tensors, roles, note)
+        write_checkpoint(path, tensors, roles, note, slots_of(self._step))
 
     def restore(self, path: str | os.PathLike[str], *, strict: bool = True) -> dict[str, Any]:
         """Continue from a checkpoint; return the progress that was stored with it.
@@ -384,8 +389,10 @@ class TrainingSession(Inspection):
             path: The file.
             strict: Whether it must hold exactly the states of the step. False takes what fits by
                 name, shape and type, across freezing and unfreezing, and into a larger or smaller
-                model; averages that it lacks begin at the weights that it has. Slots are left where
-                their numbers do not tell which they are. `restored` says what that was.
+                model; averages that it lacks begin at the weights that it has. Slots are those to
+                which their optimizers give one name, whatever their numbers; where the file or the
+                step does not tell names, slots are left if their numbers differ. `restored` says
+                what that was.
 
         Raises:
             CheckpointError: It cannot be read, or belongs to another model; no state has changed.
@@ -394,8 +401,10 @@ class TrainingSession(Inspection):
         read = partial(read_checkpoint, path)
         checkpoint = read() if self._sharding is None else self._sharding.checkpoint(read)
         self._waiting.check_restored(checkpoint.tensors)
-        unsure = {} if strict else uncertain(checkpoint.tensors, self._step)
-        self._load(checkpoint.tensors, path, unsure, strict=arguments.switch("strict", strict))
+        slots, saved = slots_of(self._step), checkpoint.slots
+        tensors = by_slot(checkpoint.tensors, saved, slots)
+        unsure = {} if strict or (slots and saved) else uncertain(tensors, self._step)
+        self._load(tensors, path, unsure, strict=arguments.switch("strict", strict))
         return checkpoint.progress
 
     def export(

@@ -25,20 +25,21 @@ class WaitingGradients:
         """How many batches wait."""
         return 0 if self._counter is None else int(self._states.read(self._counter))
 
-    def applies(self, *, now: bool) -> bool | None:
-        """Return whether the next run applies gradients.
+    def next_run(self, *, now: bool) -> tuple[bool | None, int]:
+        """Return whether the next run applies gradients, and of how many batches an update is.
 
-        None leaves that to the step, which counts itself; shards have to know, for they sum
+        None leaves the first to the step, which counts itself; shards have to know, for they sum
         gradients only then.
 
         Args:
             now: Apply them though more batches were to come.
         """
         if self._counter is None or not (now or self._shards):
-            return None
-        if self.batches + 1 >= self.steps:
-            return True if self._shards else None
-        return now
+            return None, self.steps
+        batches = self.batches + 1
+        if batches >= self.steps:
+            return True if self._shards else None, self.steps
+        return (True, batches) if now else (False, self.steps)
 
     def check_save(self) -> None:
         """Refuse to save sums that differ from shard to shard."""

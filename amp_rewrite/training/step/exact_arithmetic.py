@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.graph.step_part import Part, part_of
-from amp_rewrite.graph.traverse import graphs_in, remove_unused_nodes
+from amp_rewrite.graph.traverse import remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import constant_tensor, take_place
 from amp_rewrite.training.builder.random_numbers import (
@@ -34,17 +34,14 @@ def compute_random_in_32_bits(model: ir.Model) -> None:
     Keys, which are single numbers, stay int64 but for their last step, which wraps them. Types are
     known.
     """
-    whole = Builder(model, scope="random32", part=Part.RANDOM)
-    for graph in list(graphs_in(model.graph)):
-        b = whole if graph is model.graph else whole.child(graph)
-        for node in list(graph):
-            if _hash_ends(node):
-                take_place(_numbers(b, *_count_and_key(node)), node.outputs[0])
-            elif node.op_type == "GreaterOrEqual" and part_of(node) is Part.RANDOM:
-                take_place(_at_least(b, _input(node, 0), _input(node, 1)), node.outputs[0])
+    b = Builder(model, scope="random32", part=Part.RANDOM)
+    for node in list(model.graph):
+        if _hash_ends(node):
+            take_place(_numbers(b, *_count_and_key(node)), node.outputs[0])
+        elif node.op_type == "GreaterOrEqual" and part_of(node) is Part.RANDOM:
+            take_place(_at_least(b, _input(node, 0), _input(node, 1)), node.outputs[0])
     model.graph.sort()
-    for graph in graphs_in(model.graph):  # what is wide is warned of, used or not
-        remove_unused_nodes(graph)
+    remove_unused_nodes(model.graph)  # what is wide is warned of, used or not
 
 
 def _hash_ends(node: ir.Node) -> bool:

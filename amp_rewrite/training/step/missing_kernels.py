@@ -81,51 +81,6 @@ def _space_to_depth(b: Builder, node: ir.Node) -> list[ir.Value | None] | None:
     return [b.reshape(moved, [0, channels * size * size, height // size, width // size])]
 
 
-def _softmax_cross_entropy(b: Builder, node: ir.Node) -> list[ir.Value | None] | None:
-    """Take the logarithm of the softmax at the label, and its mean or sum.
-
-        log_prob = x - max(x) - log(sum(exp(x - max(x)))), over the classes, axis 1
-        loss = -sum(log_prob[label] * weight[label]) / sum(weight[label])
-
-    An element whose label is to be ignored has the weight 0.
-    """
-    scores, labels = _given(node, 0), _given(node, 1)
-    centred = b.sub(scores, b.reduce("ReduceMax", scores, [1]))
-    log_prob = b.sub(centred, b.log(b.reduce_sum(b.exp(centred), [1])))
-    counts, classes = _weights_of(b, node, scores, labels)
-    at_label = b.op("GatherElements", log_prob, b.unsqueeze(classes, [1]), axis=1)
-    losses = b.neg(b.squeeze(at_label, [1]))
-    losses = losses if counts is None else b.mul(losses, counts)
-    reduction = node.attributes.get_string("reduction", "mean")
-    return [_reduced(b, losses, counts, reduction), log_prob]
-
-
-def _weights_of(
-    b: Builder, node: ir.Node, scores: ir.Value, labels: ir.Value
-) -> tuple[ir.Value | None, ir.Value]:
-    """Return the weight of each element, None if all are 1, and labels that are classes."""
-    weights = node.inputs[2] if len(node.inputs) > 2 else None
-    ignored = node.attributes.get("ignore_index")
-    if ignored is None:
-        return (None if weights is None else b.gather(weights, labels)), labels
-    number = b.constant(ignored.as_int(), b.type_of(labels))
-    counted = b.logical_not(b.equal(labels, number))
-    classes = b.where(counted, labels, b.constant(0, b.type_of(labels)))
-    ones = b.cast(counted, b.type_of(scores))
-    return (ones if weights is None else b.mul(ones, b.gather(weights, classes))), classes
-
-
-def _reduced(b: Builder, losses: ir.Value, counts: ir.Value | None, reduction: str) -> ir.Value:
-    if reduction == "none":
-        return losses
-    total = b.reduce_sum(losses, keepdims=False)
-    if reduction == "sum":
-        return total
-    if counts is None:
-        return b.reduce_mean(losses, keepdims=False)
-    return b.div(total, b.reduce_sum(counts, keepdims=False))
-
-
 def _given(node: ir.Node, index: int) -> ir.Value:
     value = node.inputs[index]
     assert value is not None, "the input is not optional"
@@ -133,7 +88,6 @@ def _given(node: ir.Node, index: int) -> ir.Value:
 
 
 _RULES: dict[str, Callable[[Builder, ir.Node], list[ir.Value | None] | None]] = {
-    "SoftmaxCrossEntropyLoss": _softmax_cross_entropy,
     "SpaceToDepth": _space_to_depth,
     "Sum": _sum,
 }

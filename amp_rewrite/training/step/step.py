@@ -20,7 +20,6 @@ from amp_rewrite.training.graph.training_graph import TrainingGraph
 from amp_rewrite.training.step.batch_norm import put_back_batch_norms
 from amp_rewrite.training.step.cut_step import cut_step, values_by_name
 from amp_rewrite.training.step.dropout import replace_dropouts
-from amp_rewrite.training.step.gradient_underflow import UNDERFLOW, with_underflow
 from amp_rewrite.training.step.read_info import read_info
 from amp_rewrite.training.step.resolve_updates import resolve_updates
 from amp_rewrite.training.step.step_arguments import seed_number
@@ -149,19 +148,16 @@ class Step:
         """Return the model that computes `fetches` and the next state, and its description.
 
         Args:
-            fetches: Names of values, or `gradient_underflow`, whose nodes are added when they are
-                asked for.
+            fetches: Names of values.
             updates: See `cut_step`.
             defaults: See `cut_step`.
             applies: Whether gradients that the step accumulates are applied; None leaves that
                 to the step; see `resolve_updates`.
         """
-        model, info, names = clone(self.model), self.info, tuple(fetches)
+        model, info = clone(self.model), self.info
         if applies is not None and info.boundary is not None:
             resolve_updates(model, info.boundary, last=applies)
-        if UNDERFLOW in names:
-            info = with_underflow(model, info)
-        return model, cut_step(model, info, names, updates=updates, defaults=defaults)
+        return model, cut_step(model, info, fetches, updates=updates, defaults=defaults)
 
     def initial(self) -> dict[str, ir.TensorProtocol]:
         """Return the initial value of every state.

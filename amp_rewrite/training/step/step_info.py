@@ -6,7 +6,10 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import onnx_ir as ir
+
 from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph import elements
 from amp_rewrite.graph.step_metadata import VERSION
 from amp_rewrite.training.graph.adapter import Adapter
 
@@ -39,6 +42,13 @@ class StateInfo:
     role: str
     dtype: str
     shape: tuple[int, ...]
+
+    @property
+    def element(self) -> ir.DataType:
+        """The element type as onnx_ir has it."""
+        member = elements.element(self.dtype)
+        assert member is not None, "a step describes its states by ONNX type names"
+        return ir.DataType(member)
 
 
 @dataclass(frozen=True)

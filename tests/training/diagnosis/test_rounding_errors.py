@@ -122,7 +122,9 @@ def test_wrong_arguments_are_refused() -> None:
         amp.rounding_errors(block(), [feeds()], draws=0)
     with pytest.raises(DataError, match="no batch"):
         amp.rounding_errors(block(), [])
+
+
+def test_a_model_of_an_old_opset_is_raised() -> None:
     old = parse("g (float[2] x) => (float[2] y) { y = Tanh (x) }")
     old.opset_import[0].version = 9
-    with pytest.raises(GradientError, match="opset is too old"):
-        amp.rounding_errors(old, [{"x": np.ones(2, np.float32)}])
+    assert amp.rounding_errors(old, [{"x": np.ones(2, np.float32)}])["y"] > 0

@@ -43,7 +43,7 @@ def cases() -> list[Any]:
 
 def _has_rules(model: onnx.ModelProto) -> bool:
     opsets = {entry.domain: entry.version for entry in model.opset_import}
-    return opsets.get("", 0) >= 13 and all(n.op_type in RULES for n in model.graph.node)
+    return opsets.get("", 0) >= 16 and all(n.op_type in RULES for n in model.graph.node)
 
 
 def is_float(value: ir.Value) -> bool:

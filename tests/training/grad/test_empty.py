@@ -21,14 +21,14 @@ from releases import needs
 SUMS = ["ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"]
 WITHOUT_VALUE = ["ReduceMean", "ReduceMax", "ReduceMin", "ReduceLogSum", "ReduceLogSumExp"]
 SHAPES = [((2, 0), [1]), ((0, 3), [0]), ((2, 0, 3), [1])]
-OLD_AND_NEW = (13, 18, NEWEST)
+OLD_AND_NEW = (16, 18, NEWEST)
 NONE = Fed(np.zeros(0, np.int64))
 
 ROWS = [
     *(Row(op, (shape, Constant(axes))) for op in SUMS for shape, axes in SHAPES),
     *(Row(op, ((0, 3), Constant([1]))) for op in (*SUMS, *WITHOUT_VALUE)),
     *over(OLD_AND_NEW, "ReduceSum", ((2, 0),)),
-    *over((14, NEWEST), "CumSum", ((2, 0), Constant(1))),
+    *over((16, NEWEST), "CumSum", ((2, 0), Constant(1))),
     *over(OLD_AND_NEW, "Softmax", ((0, 3),)),
     *over(OLD_AND_NEW, "LogSoftmax", ((0, 3),)),
     *over(OLD_AND_NEW, "Relu", ((0, 2),)),
@@ -49,7 +49,7 @@ ROWS = [
     Row(
         "GatherND",
         ((3, 4), Fed(np.zeros((0, 1), np.int64))),
-        opset=13,
+        opset=16,
         lengths="no scatter adds before opset 16; the product instead takes one index per row",
     ),
     *over(OLD_AND_NEW, "ScatterND", ((4, 3), Fed(np.zeros((0, 1), np.int64)), (0, 3))),

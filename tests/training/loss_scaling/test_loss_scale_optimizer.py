@@ -16,24 +16,6 @@ Make = Callable[[], ir.Model]
 FeedsOf = Callable[[np.random.Generator], Feeds]
 
 
-def test_half_precision_gradients_are_unscaled_in_float32() -> None:
-    text = (
-        "forward (float16[2] g) => (float16 loss) { p = Mul(w, g) loss = ReduceSum<keepdims=0>(p) }"
-    )
-    proto = onnx.parser.parse_graph(text)
-    proto.initializer.append(onnx.numpy_helper.from_array(np.zeros(2, np.float16), "w"))
-    opsets = [onnx.helper.make_opsetid("", 17)]
-    model = amp.load(onnx.helper.make_model(proto, opset_imports=opsets, ir_version=8))
-    optimizer = LossScaleOptimizer(optimizers.GradientDescent(1.0), DynamicLossScale(2.0**12))
-    pairs = optimizer.compute_gradients(amp.value(model, "loss"))
-    gradient = pairs[0][0]
-    assert gradient.dtype is ir.DataType.FLOAT
-    tiny = np.array([2.0**-24, 2.0**-20], np.float16)  # divided by 4096 they are zero in float16
-    with amp.TrainingSession(optimizer.apply_gradients(pairs)) as session:
-        out = session.run({"g": tiny}, [gradient.name])
-    np.testing.assert_array_equal(out[gradient.name], tiny.astype(np.float32))
-
-
 @pytest.mark.parametrize("mode", ["if", "select"])
 def test_two_optimizers_on_one_model_have_a_scale_each(
     mode: str, four_variables: Make, feeds_of: FeedsOf

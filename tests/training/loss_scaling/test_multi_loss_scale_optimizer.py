@@ -115,12 +115,13 @@ def test_a_loss_moves_its_own_scale_alone_and_skips_the_step_for_all(
         before = session.state_dict()
         found = session.run(
             batch(1, **{where: bad}),
-            ["grads_finite", "grads_finite_0", "grads_finite_1", "skipped_steps"],
+            ["grads_finite", "grads_finite_0", "grads_finite_1", "skipped_steps", "outcome"],
         )
         assert not found["grads_finite"]
         assert not found[f"grads_finite_{to_blame}"]
         assert found[f"grads_finite_{other}"]
         assert found["skipped_steps"] == 1
+        assert f"at loss scale 32768 of loss {to_blame}" in str(found["outcome"])
         assert kept(session.state_dict()) == kept(before)
         assert session.global_step == 1
         # the second step in which the other loss was finite: its scale grows
@@ -159,7 +160,7 @@ def test_a_sum_that_overflows_while_each_loss_is_finite_shrinks_all_scales() -> 
     main, side = amp.value(graph, "main"), amp.value(graph, "side")
     optimizer = MultiLossScaleOptimizer(GradientDescent(0.1), given)
     with amp.TrainingSession(optimizer.minimize([main, side, main])) as session:
-        names = ["grads_finite", "grads_finite_0", "grads_finite_1"]
+        names = ["grads_finite", "grads_finite_0", "grads_finite_1", "outcome"]
         found = session.run(huge, names)
         assert not found["grads_finite"]
         assert optimizer.current_loss_scales == (1.0, 0.5, 0.5)
@@ -172,9 +173,14 @@ def test_of_accumulated_batches_any_may_skip_the_group(at: int, mode: str) -> No
     optimizer = MultiLossScaleOptimizer(Adam(0.01), [scale(), scale()], conditional=mode)
     with amp.TrainingSession(step_of(optimizer, accumulate=2), threads=1) as session:
         before = kept(session.state_dict())
-        for i in range(2):
-            found = session.run(batch(i, **({"sr": np.inf} if i == at else {})), "grads_finite_1")
-        assert not found["grads_finite_1"]
+        told = [
+            str(
+                session.run(batch(i, **({"sr": np.inf} if i == at else {})), ["outcome"])["outcome"]
+            )
+            for i in range(2)
+        ]
+        assert told[0] == "accumulated: 1 of 2 batches wait for the update"
+        assert "at loss scale 32768 of loss 1" in told[1]
         assert kept(session.state_dict()) == before
         assert optimizer.current_loss_scales == (2.0**15, 2.0**14)
         assert all(session.run(batch(i), ["grads_finite"])["grads_finite"] for i in range(2))

@@ -136,8 +136,8 @@ def test_an_update_of_fewer_batches_is_the_mean_of_these(name: str, precision: s
             for number in range(BATCHES - 1):
                 small.run(batch(update, number))
             assert small.waiting == BATCHES - 1
-            found = small.run(batch(update, BATCHES - 1), ["accumulated"], apply=True)
-            assert found["accumulated"] == 0
+            found = small.run(batch(update, BATCHES - 1), ["outcome", "accumulated"], apply=True)
+            assert (found["outcome"], found["accumulated"]) == (f"applied: {BATCHES} batches", 0)
             large.run(batch(update))
         for _ in range(2):
             run_all(small, 2, ["loss"])

@@ -250,17 +250,6 @@ def test_variables_whose_name_is_excluded_do_not_decay(
             np.testing.assert_array_equal(session.state_dict()["layer_bias"], np.ones((2, 2)))
 
 
-def test_a_float16_variable_is_updated_in_float32(dense_model: Callable[..., ir.Model]) -> None:
-    optimizer = optimizers.Momentum(0.5)
-    model = dense_model(np.ones((2, 2), np.float16))
-    with TrainingSession(optimizer.minimize(value(model, "loss"))) as session:
-        session.run({"g": np.full((2, 2), 0.25, np.float16)})
-        state = session.state_dict()
-    assert state["w"].dtype == np.float16
-    assert state["w/Momentum"].dtype == np.float32
-    np.testing.assert_array_equal(state["w"], np.full((2, 2), 0.875))
-
-
 def test_many_equal_indices_are_summed_exactly_and_alike_in_every_run(
     sparse_model: Callable[..., ir.Model],
 ) -> None:

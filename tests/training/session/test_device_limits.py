@@ -104,13 +104,12 @@ def test_integers_beyond_32_bits_are_refused_in_feeds_and_warned_of_in_models() 
         session.run(feeds)
 
 
-@pytest.mark.parametrize(("kind", "name"), [("double", "float64"), ("float16", "float16")])
-def test_models_of_other_types_are_refused(kind: str, name: str) -> None:
-    text = f"""<ir_version: 8, opset_import: ["": 17]>
-        g ({kind}[N, 2] x) => ({kind} loss) <{kind}[2, 2] w = {{1, 2, 3, 4}}> {{
-            h = MatMul(x, w) loss = ReduceMean<keepdims = 0>(h) }}"""
+def test_models_of_float64_are_refused() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        g (double[N, 2] x) => (double loss) <double[2, 2] w = {1, 2, 3, 4}> {
+            h = MatMul(x, w) loss = ReduceMean<keepdims = 0>(h) }"""
     loss = amp.value(amp.load(parser.parse_model(text)), "loss")
-    with pytest.raises(StepError, match=rf"state 'w': .* found {name}; expected float32"):
+    with pytest.raises(StepError, match=r"state 'w': .* found float64; expected float32"):
         TrainingSession(GradientDescent(0.1).minimize(loss), ["openvino"])
 
 

@@ -95,7 +95,7 @@ def test_the_learning_rate_can_be_set_between_steps(session):
 
 @pytest.mark.parametrize("value", [float("nan"), True, 10**400, float("inf"), -1.0, "fast"])
 def test_a_learning_rate_that_is_not_finite_is_refused(session, value):
-    with pytest.raises(OptionError, match="learning rate must be finite"):
+    with pytest.raises(OptionError, match="impossible learning_rate"):
         session.learning_rate = value
 
 

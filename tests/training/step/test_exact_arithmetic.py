@@ -9,7 +9,6 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
-import amp_rewrite as amp
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.traverse import remove_unused_nodes
@@ -19,7 +18,6 @@ from amp_rewrite.training.step.dropout import COUNTER, replace_dropouts
 from amp_rewrite.training.step.exact_arithmetic import (
     compute_random_in_32_bits,
 )
-from amp_rewrite.training.step.step import whole_step
 
 TEXT = """<ir_version: 8, opset_import: ["": {opset}]>
     g (float[{shape}] x) => (float[{shape}] y, bool[{shape}] a, bool[{shape}] b)
@@ -60,31 +58,6 @@ def test_masks_are_the_same(shape: str, opset: int) -> None:
 @pytest.mark.slow
 def test_masks_are_the_same_over_1000_steps() -> None:
     compare("N, M", [(300, 1000)], range(2**31 - 500, 2**31 + 500))
-
-
-def test_numbers_in_an_if_are_the_same() -> None:
-    """An update that is left out between the batches of one step is in an If."""
-    text = """<ir_version: 8, opset_import: ["": 17]>
-        g (float[N, 8] x) => (float loss) <float[8, 2] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
-            13, 14, 15, 16}> { h = MatMul(x, w) loss = ReduceMean<keepdims = 0>(h) }"""
-    model = amp.load(parser.parse_model(text))
-    amp.store_weights(model, "w", "float16")
-    loss = amp.value(model, "loss")
-    optimizer = amp.optimizers.Momentum(0.1, 0.9, rounding="stochastic")
-    wide, info = whole_step(optimizer.minimize(loss, accumulate=2)).cut(["loss"])
-    record_types(wide)
-    narrow = clone(wide)
-    compute_random_in_32_bits(narrow)
-    remove_unused_nodes(narrow.graph)
-    products = [n.outputs[0] for n in narrow.graph.all_nodes() if n.op_type == "Mul"]
-    assert not any(v.dtype is ir.DataType.INT64 and v.shape != ir.Shape([]) for v in products)
-    sessions = [Session(model) for model in (wide, narrow)]
-    names = [state.output for state in info.states]
-    for step in range(4):
-        x = np.random.default_rng(step).normal(size=(3, 8)).astype(np.float32)
-        found = [session.run({"x": x}, names) for session in sessions]
-        for name, one, other in zip(names, *found, strict=True):
-            np.testing.assert_array_equal(one, other, err_msg=name)
 
 
 def test_no_product_of_rows_has_more_than_32_bits() -> None:

@@ -138,7 +138,7 @@ def batch_normalization(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     gradients are g k; the sums of g h, g, -g k and -g k (x - mean) r^2 / 2. In training, the inputs
     mean and variance, and the outputs running_mean and running_var, are state, not differentiated.
     """
-    if node.attributes.get_int("training_mode", 0) or (b.opset < 14 and len(node.outputs) > 1):
+    if node.attributes.get_int("training_mode", 0):
         return _batch_training(node, b, known(gs[0]))
     x, scale, bias, mean, variance = operands(node)
     rank, g = rank_of(node, b, x), known(gs[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -20,7 +19,6 @@ from amp_rewrite.training.grad.rules.window import (
     static,
     tail,
 )
-from amp_rewrite.training.grad.scatter import can_add
 
 
 def max_pool(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -38,20 +36,9 @@ def max_pool(node: ir.Node, gs: Received, b: Builder) -> Gradients:
         return [_by_blocks(b, x, node.outputs[0], g)]
     indices = _indices(node, b)
     zeros = b.zeros(b.reshape(b.size(x), [1]), b.type_of(g))
-    if not window.overlaps:
-        return [b.reshape_like(_scattered(b, zeros, indices, g, None), x)]
-    if can_add(b):
-        return [b.reshape_like(_scattered(b, zeros, indices, g, "add"), x)]
-    # Every n-th position, n = ceil(extent / stride), shares no element with its neighbours.
-    steps = [-(-e // s) for e, s in zip(window.extent, window.strides, strict=True)]
-    axes = list(range(2, 2 + len(steps)))
-    parts: list[ir.Value] = []
-    for start in product(*map(range, steps)):
-        some, theirs = (
-            b.slice(v, start, [2**31 - 1] * len(steps), axes, steps) for v in (indices, g)
-        )
-        parts.append(_scattered(b, zeros, some, theirs, None))
-    total = parts[0] if len(parts) == 1 else b.op("Sum", *parts)
+    flat = [b.reshape(v, [-1]) for v in (indices, g)]
+    reduction = "add" if window.overlaps else None
+    total = b.op("ScatterElements", zeros, *flat, axis=0, reduction=reduction)
     return [b.reshape_like(total, x)]
 
 
@@ -79,13 +66,6 @@ def _by_blocks(b: Builder, x: ir.Value, y: ir.Value, g: ir.Value) -> ir.Value:
     apart = [b.unsqueeze(part, [3, 5]) for part in (*parts, left)]
     rows = [b.concat(apart[:2], 5), b.concat(apart[2:], 5)]
     return b.reshape_like(b.concat(rows, 3), x)
-
-
-def _scattered(
-    b: Builder, zeros: ir.Value, indices: ir.Value, g: ir.Value, reduction: str | None
-) -> ir.Value:
-    flat = [b.reshape(v, [-1]) for v in (indices, g)]
-    return b.op("ScatterElements", zeros, *flat, axis=0, reduction=reduction)
 
 
 def _indices(node: ir.Node, b: Builder) -> ir.Value:

@@ -16,7 +16,7 @@ from gradient_table import (
     unit,
 )
 
-BOTH = (13, NEWEST)
+BOTH = (16, NEWEST)
 
 ARITHMETIC = [
     *over(BOTH, "Add", ((2, 3), (2, 3))),
@@ -89,7 +89,7 @@ FUNCTIONS = [
 
 ACTIVATIONS = [
     *over(BOTH, "Sigmoid", ((3, 4),)),
-    *over((13, 17, 18, 21, NEWEST), "Relu", ((3, 4),)),
+    *over((16, 17, 18, 21, NEWEST), "Relu", ((3, 4),)),
     *over(BOTH, "LeakyRelu", ((3, 4),), {"alpha": 0.2}),
     Row("LeakyRelu", ((3, 4),)),
     Row("ThresholdedRelu", ((4, 4),), {"alpha": 0.3}, generate=spread),
@@ -105,7 +105,7 @@ ACTIVATIONS = [
     *over(BOTH, "Softsign", ((3, 4),)),
     *over(BOTH, "HardSigmoid", ((4, 4),), generate=spread),
     Row("HardSigmoid", ((6, 5),), {"alpha": 0.9, "beta": 0.3}, generate=spread),
-    *over((14, NEWEST), "HardSwish", ((10, 10),), generate=spread),
+    *over((16, NEWEST), "HardSwish", ((10, 10),), generate=spread),
     *over((20, NEWEST), "Gelu", ((3, 4),)),
     *over((20, NEWEST), "Gelu", ((3, 4),), {"approximate": "tanh"}),
     *over((18, NEWEST), "Mish", ((3, 4),)),

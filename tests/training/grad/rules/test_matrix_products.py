@@ -4,7 +4,7 @@ import pytest
 from gradient_table import NEWEST, Row, check_difference, check_float32, second_views
 
 ROWS = [
-    Row("MatMul", ((2, 3), (3, 4)), opset=13),
+    Row("MatMul", ((2, 3), (3, 4)), opset=16),
     Row("MatMul", ((2, 3), (3, 4)), opset=NEWEST),
     Row("MatMul", ((3,), (3,))),
     Row("MatMul", ((3,), (3, 4))),
@@ -18,8 +18,8 @@ ROWS = [
     Row("MatMul", ((1, 2, 3), (5, 3, 4))),
     Row("MatMul", ((2, 1, 2, 3), (5, 3, 4))),
     Row("MatMul", ((2, 5, 2, 3), (2, 1, 3, 4)), opset=NEWEST),
-    Row("Gemm", ((2, 3), (3, 4)), opset=13),
-    Row("Gemm", ((2, 3), (3, 4), (4,)), opset=13),
+    Row("Gemm", ((2, 3), (3, 4)), opset=16),
+    Row("Gemm", ((2, 3), (3, 4), (4,)), opset=16),
     Row("Gemm", ((2, 3), (3, 4), (2, 4))),
     Row("Gemm", ((2, 3), (3, 4), (2, 1))),
     Row("Gemm", ((2, 3), (3, 4), (1, 1))),
@@ -30,8 +30,8 @@ ROWS = [
     *(
         Row("Einsum", shapes, {"equation": equation}, opset=opset)
         for opset, equation, shapes in [
-            (13, "ij,jk->ik", ((2, 3), (3, 4))),
-            (13, "ij,jk", ((2, 3), (3, 4))),
+            (16, "ij,jk->ik", ((2, 3), (3, 4))),
+            (16, "ij,jk", ((2, 3), (3, 4))),
             (18, "bij,bjk->bik", ((5, 2, 3), (5, 3, 4))),
             (18, "bij , kj -> bki", ((5, 2, 3), (4, 3))),
             (18, "ij->ji", ((2, 3),)),

@@ -16,10 +16,10 @@ from gradient_table import (
 )
 
 MAX = [
-    (13, (2, 2, 6), {"kernel_shape": [2]}),
-    (13, (2, 2, 4, 6), {"kernel_shape": [2, 2], "strides": [2, 2]}),
-    (13, (2, 2, 5, 6), {"kernel_shape": [3, 2]}),
-    (13, (2, 2, 5, 6), {"kernel_shape": [3, 3], "strides": [2, 1], "pads": [1, 1, 1, 1]}),
+    (16, (2, 2, 6), {"kernel_shape": [2]}),
+    (16, (2, 2, 4, 6), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    (16, (2, 2, 5, 6), {"kernel_shape": [3, 2]}),
+    (16, (2, 2, 5, 6), {"kernel_shape": [3, 3], "strides": [2, 1], "pads": [1, 1, 1, 1]}),
     (18, (2, 2, 5, 6), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
     (18, (2, 2, 5, 6), {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
     (18, (2, 2, 7, 7), {"kernel_shape": [3, 2], "dilations": [2, 3]}),
@@ -30,8 +30,8 @@ MAX = [
     (NEWEST, (2, 2, 3, 4, 4), {"kernel_shape": [2, 2, 2], "strides": [1, 2, 2]}),
 ]
 AVERAGE = [
-    (13, (2, 2, 6), {"kernel_shape": [2]}),
-    (13, (2, 2, 4, 6), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    (16, (2, 2, 6), {"kernel_shape": [2]}),
+    (16, (2, 2, 4, 6), {"kernel_shape": [2, 2], "strides": [2, 2]}),
     (18, (2, 2, 5, 6), {"kernel_shape": [3, 2], "strides": [2, 1]}),
     (18, (2, 2, 5, 6), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
     (18, (2, 2, 5, 6), {"kernel_shape": [3, 3], "pads": [1, 0, 1, 1], "count_include_pad": 1}),
@@ -48,8 +48,8 @@ AVERAGE = [
     (NEWEST, (2, 2, 3, 4, 4), {"kernel_shape": [2, 2, 2], "strides": [1, 2, 2]}),
 ]
 LP = [
-    (13, (2, 2, 4, 6), {"kernel_shape": [2, 2], "strides": [2, 2]}),
-    (13, (2, 2, 5, 6), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "p": 1}),
+    (16, (2, 2, 4, 6), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    (16, (2, 2, 5, 6), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "p": 1}),
     (18, (2, 2, 5, 6), {"kernel_shape": [3, 2], "p": 3, "strides": [2, 1]}),
     (18, (2, 2, 5, 6), {"kernel_shape": [2, 2], "dilations": [2, 2]}),
     (18, (2, 2, 6), {"kernel_shape": [2]}),
@@ -75,7 +75,7 @@ ROWS = [
             ("GlobalLpPool", {}),
             ("GlobalLpPool", {"p": 3}),
         ]
-        for opset, x in [(13, (2, 3, 4)), (18, (2, 3, 4, 2)), (NEWEST, (2, 3, 2, 2, 2))]
+        for opset, x in [(16, (2, 3, 4)), (18, (2, 3, 4, 2)), (NEWEST, (2, 3, 2, 2, 2))]
     ),
 ]
 

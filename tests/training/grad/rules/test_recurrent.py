@@ -36,7 +36,7 @@ def _row(op: str, *, opset: int = 18, rest: tuple[Any, ...] = (), **attributes: 
 LENGTHS = Fed(np.array([3, 1], np.int32))
 EMPTY = Fed(np.array([0, 2], np.int32))
 ROWS = [
-    *(_row(op, opset=opset) for op in GATES for opset in (13, 14, 18, NEWEST)),
+    *(_row(op, opset=opset) for op in GATES for opset in (16, 18, NEWEST)),
     *(
         _row(op, direction=direction, rest=(LENGTHS,))
         for op in GATES
@@ -77,7 +77,7 @@ ROWS = [
 
 
 # A turn of a loop is made alike in every opset.
-LOOPED = [row for row in ROWS if row.opset in (13, 18)]
+LOOPED = [row for row in ROWS if row.opset in (16, 18)]
 FORMS = [*((row, T) for row in ROWS), *((row, None) for row in LOOPED)]
 
 

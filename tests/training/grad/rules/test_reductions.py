@@ -36,16 +36,16 @@ def _rows(op: str) -> list[Row]:
     generate = KINDS[op]
     # Until opset 18 only ReduceSum takes its axes as an input.
     old = (
-        [Row(op, ((2, 3, 4), Constant([1])), opset=13, generate=generate)]
+        [Row(op, ((2, 3, 4), Constant([1])), opset=16, generate=generate)]
         if op == "ReduceSum"
         else [
-            Row(op, ((2, 3, 4),), {"axes": [1]}, opset=13, generate=generate),
+            Row(op, ((2, 3, 4),), {"axes": [1]}, opset=16, generate=generate),
             Row(op, ((2, 3, 4),), {"axes": [-1, 0], "keepdims": 0}, opset=17, generate=generate),
         ]
     )
     return [
         *old,
-        Row(op, ((2, 3),), {"keepdims": 0}, opset=13, generate=generate),
+        Row(op, ((2, 3),), {"keepdims": 0}, opset=16, generate=generate),
         Row(op, ((2, 3),), opset=18, generate=generate),
         Row(op, ((2, 3, 4), Constant([0, 2])), {"keepdims": 0}, opset=18, generate=generate),
         Row(op, ((2, 3, 4), Constant([-2])), opset=21, generate=generate),
@@ -66,7 +66,7 @@ ROWS = [
         for exclusive in (0, 1)
         for reverse in (0, 1)
         for row in over(
-            (13, 14, NEWEST),
+            (16, NEWEST),
             "CumSum",
             ((3, 4), Constant(1)),
             {"exclusive": exclusive, "reverse": reverse},

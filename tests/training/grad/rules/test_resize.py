@@ -45,14 +45,14 @@ ROWS = [
     *(
         Row("Resize", (IMAGE, None, scales), {"mode": "linear", **attributes}, opset=opset)
         for opset, scales, attributes in [
-            (13, _scales(1, 1, 2, 1.5), {}),
+            (16, _scales(1, 1, 2, 1.5), {}),
             (18, _scales(1, 1, 0.7, 0.5), {}),
             (18, _scales(1, 1, 2, 2), {"coordinate_transformation_mode": "align_corners"}),
             (18, _scales(1, 1, 2, 2), {"coordinate_transformation_mode": "asymmetric"}),
             (NEWEST, _scales(1, 1, 2, 3), {"coordinate_transformation_mode": "pytorch_half_pixel"}),
         ]
     ),
-    Row("Resize", (IMAGE, None, None, _sizes(2, 2, 5, 7)), {"mode": "nearest"}, opset=13),
+    Row("Resize", (IMAGE, None, None, _sizes(2, 2, 5, 7)), {"mode": "nearest"}, opset=16),
     Row("Resize", (IMAGE, None, None, _sizes(2, 2, 5, 7)), {"mode": "linear"}),
     Row("Resize", (IMAGE, None, None, _sizes(5, 7)), {"mode": "linear", "axes": [2, 3]}),
     Row("Resize", ((2, 2, 4), None, _scales(1, 1, 2)), {"mode": "nearest"}),
@@ -61,7 +61,7 @@ ROWS = [
     Row("Resize", (IMAGE, None, _scales(1, 1, 0.6, 0.7)), {"mode": "cubic", "antialias": 1}),
     *(
         Row("Resize", (IMAGE, REGION, *how), {"mode": "linear", **CROP}, opset=opset)
-        for opset in (13, NEWEST)
+        for opset in (16, NEWEST)
         for how in [(_scales(1, 1, 2, 1.5),), (None, _sizes(2, 2, 6, 7))]
     ),
 ]

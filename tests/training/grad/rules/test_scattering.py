@@ -55,7 +55,7 @@ def test_what_is_written_gets_the_gradient_of_its_place(
     check_opened(row, "x0", "x2")
 
 
-@pytest.mark.parametrize("opset", [13, 18])
+@pytest.mark.parametrize("opset", [16, 18])
 @pytest.mark.parametrize("attributes", [{}, {"axis": 0}, {"axis": 1}, {"axis": -1}], ids=str)
 def test_elements_are_written_along_an_axis(attributes: dict[str, int], opset: int) -> None:
     indices = Constant([[0, 2], [1, 0]])
@@ -63,7 +63,7 @@ def test_elements_are_written_along_an_axis(attributes: dict[str, int], opset: i
     check_difference(row, static=True)
 
 
-@pytest.mark.parametrize("opset", [13, 18])
+@pytest.mark.parametrize("opset", [16, 18])
 def test_rows_are_written(opset: int) -> None:
     row = Row("ScatterND", ((4, 3), Constant([[1], [3]]), (2, 3)), opset=opset)
     check_difference(row, static=True)

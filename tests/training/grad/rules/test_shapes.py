@@ -24,13 +24,13 @@ from loop_models import check
 
 from amp_rewrite.training.grad import GradientError
 
-BOTH = (13, NEWEST)
+BOTH = (16, NEWEST)
 MASK = [[True, False, True], [False, True, True]]
 
 ROWS = [
     *over(BOTH, "Identity", ((2, 3),)),
     *over(BOTH, "Reshape", ((2, 3, 4), Constant([4, 6]))),
-    Row("Reshape", ((2, 3, 4), Constant([0, -1])), opset=13),
+    Row("Reshape", ((2, 3, 4), Constant([0, -1])), opset=16),
     Row("Reshape", ((2, 3, 4), Constant([-1, 2, 0])), opset=21),
     Row("Reshape", ((2, 3, 4), Fed([4, 0, -1])), opset=17, note="fed shape"),
     Row("Reshape", ((2, 3), Constant([6])), {"allowzero": 1}, opset=18),
@@ -56,16 +56,16 @@ ROWS = [
     Row("Concat", ((2, 3), (1, 3)), {"axis": -2}),
     Row("Concat", ((2, 3),), {"axis": 0}),
     *over(BOTH, "Split", ((2, 6), Constant([1, 2, 3])), {"axis": 1}, outputs=3),
-    Row("Split", ((4, 3),), opset=13, outputs=2),
+    Row("Split", ((4, 3),), opset=16, outputs=2),
     Row("Split", ((5, 3),), {"num_outputs": 2}, opset=18, outputs=2),
     Row("Split", ((2, 6), Fed([4, 2])), {"axis": -1}, outputs=2),
     *over(BOTH, "Cast", ((2, 3),), {"to": 11}, note="to double"),
-    *over((15, NEWEST), "CastLike", ((2, 3), Constant(np.zeros(1, np.float64)))),
+    *over((16, NEWEST), "CastLike", ((2, 3), Constant(np.zeros(1, np.float64)))),
     *over(BOTH, "DepthToSpace", ((2, 8, 3, 2),), {"blocksize": 2}),
     *over(BOTH, "DepthToSpace", ((2, 8, 3, 2),), {"blocksize": 2, "mode": "CRD"}),
     Row("DepthToSpace", ((1, 18, 2, 1),), {"blocksize": 3, "mode": "CRD"}),
     *over(BOTH, "SpaceToDepth", ((2, 3, 4, 6),), {"blocksize": 2}),
-    *over((14, NEWEST), "Trilu", ((3, 4),)),
+    *over((16, NEWEST), "Trilu", ((3, 4),)),
     Row("Trilu", ((2, 3, 3), Constant(-1)), {"upper": 0}),
     Row("Trilu", ((3, 4), Fed(1))),
     *over(BOTH, "ReverseSequence", ((4, 3), Constant([1, 4, 2]))),
@@ -103,21 +103,21 @@ INDEXING = [
     *over(BOTH, "Slice", ((5, 6), Constant([1, 2]), Constant([4, 5]))),
     *over(BOTH, "Slice", ((5, 6), Constant([1]), Constant([-1]), Constant([1]))),
     Row("Slice", ((5, 6), Constant([-3]), Constant([100]), Constant([-1]))),
-    Row("Slice", ((5, 6), Constant([0]), Constant([5]), Constant([1]), Constant([2])), opset=13),
+    Row("Slice", ((5, 6), Constant([0]), Constant([5]), Constant([1]), Constant([2])), opset=16),
     Row("Slice", ((5, 6), Constant([-1]), Constant([-7]), Constant([1]), Constant([-1]))),
     Row(
         "Slice",
         ((5, 6), Constant([4, 5]), Constant([0, -100]), Constant([0, 1]), Constant([-2, -3])),
     ),
     Row("Slice", ((5, 6), Constant([1, 0]), Constant([4, 6]), Constant([0, 1]), Constant([1, 4]))),
-    Row("Slice", ((5, 6), Fed([1]), Fed([-1]), Constant([1])), opset=13),
+    Row("Slice", ((5, 6), Fed([1]), Fed([-1]), Constant([1])), opset=16),
     Row("Slice", ((5, 6), Fed([-2, -4]), Fed([50, 5]), Fed([1, 0]))),
     Row("Slice", ((5, 6), Constant([1]), Constant([4]), Fed([1]))),
     Row("Slice", ((5, 6), Fed([1]), Fed([4]), Constant([0]), Fed([2])), opset=NEWEST),
     Row("Slice", ((5, 6), Fed([4, 0]), Fed([0, 6]), Constant([1, 0]), Fed([-1, 3]))),
     Row("Slice", ((5, 6), Fed([1, 2]), Fed([3, 4]))),
     Row("Slice", ((5, 6), Fed([-1, 1]), Fed([-9, 6]), Fed([1, 0]), Fed([-2, 3]))),
-    Row("Slice", ((5, 6), Fed([0]), Fed([9]), Fed([-1]), Fed([2])), opset=13),
+    Row("Slice", ((5, 6), Fed([0]), Fed([9]), Fed([-1]), Fed([2])), opset=16),
     Row("Slice", ((5, 6), Constant(np.array([1], np.int32)), Constant(np.array([3], np.int32)))),
     *over(BOTH, "Pad", ((2, 3), Constant([1, 0, 2, 3]))),
     *over(BOTH, "Pad", ((2, 3), Constant([0, 1, 0, 2]), ()), {"mode": "constant"}),
@@ -152,7 +152,7 @@ INDEXING = [
     Row(
         "GatherND",
         ((3, 4, 2), Fed([[[0], [2]], [[2], [1]]])),
-        opset=13,
+        opset=16,
         lengths="no scatter adds before opset 16; the product instead takes one index per row",
     ),
     *over(BOTH, "GatherND", ((2, 4, 3), Constant([[[1], [3]], [[0], [0]]])), {"batch_dims": 1}),

@@ -27,8 +27,8 @@ ROWS = [
         Row(op, (shape,), attributes, opset=opset)
         for op in ("Softmax", "LogSoftmax")
         for opset, shape, attributes in [
-            (13, (2, 3), {}),
-            (13, (2, 3, 4), {"axis": 1}),
+            (16, (2, 3), {}),
+            (16, (2, 3, 4), {"axis": 1}),
             (18, (2, 3, 4), {"axis": -2}),
             (NEWEST, (2, 3, 4), {"axis": 0}),
             (18, (3,), {}),
@@ -49,7 +49,7 @@ ROWS = [
         )
         for reduction in ("mean", "sum", "none")
         for opset, shape, labels, weight, attributes in [
-            (13, (4, 3), LABELS, (), {}),
+            (16, (4, 3), LABELS, (), {}),
             (18, (4, 3), LABELS, (Constant([0.5, 1.0, 2.0]),), {"ignore_index": 1}),
             (NEWEST, (2, 3, 2), Fed([[2, 0], [-1, 2]]), (), {"ignore_index": -1}),
             (18, (2, 3, 1, 2), Fed([[[2, 0]], [[1, 2]]]), (Constant([0.5, 1.0, 2.0]),), {}),
