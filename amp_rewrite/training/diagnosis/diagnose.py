@@ -16,6 +16,7 @@ from amp_rewrite.graph import elements
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import inputs_of
 from amp_rewrite.numerics.emulate.low_sums import Sums
+from amp_rewrite.rewriting.widen import widen
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis, LayerUnderflow, NonFinite
 from amp_rewrite.training.diagnosis.step_values import BACKWARD, StepValues, layer_of, part_word
 from amp_rewrite.training.loss_scaling.gradients import is_check
