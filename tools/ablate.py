@@ -41,10 +41,10 @@ CORPUS = Path(os.environ.get("AMP_CORPUS", ".cache/corpus")) / "models"
 PASS_OF = {step.name: type(step) for step in PASSES}
 TABLES: dict[str, tuple[Any, str, Any]] = {
     "intervals": (propagate.RULES, "", lambda _: interval.ANY),
-    "estimates": (estimates._RULES, "", lambda *_: None),
-    "contributed estimates": (estimates._RULES, "com.microsoft", lambda *_: None),
-    "outliers": (outliers._RULES, "", lambda *_: None),
-    "contributed outliers": (outliers._RULES, "com.microsoft", lambda *_: None),
+    "estimates": (vars(estimates)["_RULES"], "", lambda *_: None),
+    "contributed estimates": (vars(estimates)["_RULES"], "com.microsoft", lambda *_: None),
+    "outliers": (vars(outliers)["_RULES"], "", lambda *_: None),
+    "contributed outliers": (vars(outliers)["_RULES"], "com.microsoft", lambda *_: None),
     "counts": (vars(count_rules), "_BY_NAME", lambda *_: None),
 }
 """Domain of values -> where its rules stand by operator, and the rule that knows nothing."""
