@@ -84,15 +84,7 @@ def threads(value: object) -> int:
     Raises:
         OptionError: It is not an integer, negative, or more than ONNX Runtime's option holds.
     """
-    count = whole_number(value)
-    if count is None or not 0 <= count <= _MOST_THREADS:
-        raise OptionError(
-            "impossible number of threads",
-            found=_argument_text(value),
-            expected=f"an integer from 0 to {_MOST_THREADS}",
-            remedy="pass 0 to leave the choice to ONNX Runtime",
-        )
-    return count
+    return integer("number of threads", value, high=_MOST_THREADS)
 
 
 def switch(name: str, value: object, *, error: Raised = OptionError) -> bool:

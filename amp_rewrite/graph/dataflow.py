@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,9 +23,6 @@ from amp_rewrite.graph.infer import FlatTypes
 from amp_rewrite.graph.ports import Ports, is_fixed
 from amp_rewrite.graph.schemas import Schema
 from amp_rewrite.graph.traits import Trait, has, operator
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -226,19 +222,6 @@ class TypeGraph:
         chosen = np.zeros(len(self), np.bool_)
         chosen[list(vertices)] = True
         return chosen
-
-    def networkx(self) -> nx.DiGraph:
-        """Return the graph for analysis: vertices by number, with name, operator and type."""
-        import networkx as nx
-
-        graph = nx.DiGraph()
-        for vertex in range(len(self)):
-            kind = self.kind_of(vertex)
-            graph.add_node(
-                vertex, name=self.name(vertex), op_type=kind.operator.op_type, type=kind.type
-            )
-        graph.add_edges_from(self.edges.tolist())
-        return graph
 
 
 def vertices_in(mask: Array) -> Sequence[int]:

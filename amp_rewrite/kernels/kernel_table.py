@@ -201,7 +201,8 @@ def _load(provider: str, version: str | None) -> KernelTable:
             remedy="make one with tools/make_kernel_table.py, or use target='schema'",
         )
     path = targets.DATA.joinpath("kernels", f"{provider}_{chosen}.json")
-    return _read(path, f"{_REINSTALL} or remake it with tools/make_kernel_table.py", chosen)
+    remedy = f"{_REINSTALL} or remake it with tools/make_kernel_table.py"
+    return _read(path, lambda data: parse(data, chosen), remedy)
 
 
 def _load_file(name: str) -> KernelTable:
@@ -215,14 +216,16 @@ def _load_file(name: str) -> KernelTable:
 
 @cache
 def _load_as_of(name: str, _changed: int, _size: int) -> KernelTable:
-    return _read(Path(name), _REMAKE)
+    return _read(Path(name), parse, _REMAKE)
 
 
-def _read(path: Traversable, remedy: str, version: str | None = None) -> KernelTable:
+def _read(
+    path: Traversable, make: Callable[[Any], T], remedy: str, what: str = "kernel table"
+) -> T:
     try:
-        return parse(json.loads(path.read_text("utf-8")), version)
+        return make(json.loads(path.read_text("utf-8")))
     except _BROKEN as error:
-        raise _unreadable_error(path, error, remedy) from error
+        raise _unreadable_error(path, error, remedy, what) from error
 
 
 def shipped(
@@ -234,10 +237,7 @@ def shipped(
         KernelTableError: There is no such table, or it cannot be read.
     """
     path = targets.DATA.joinpath(folder, f"{name}.json")
-    try:
-        return parse(json.loads(path.read_text("utf-8")))
-    except _BROKEN as error:
-        raise _unreadable_error(path.name, error, remedy, f"table of {what}") from error
+    return _read(path, parse, remedy, f"table of {what}")
 
 
 def check_format(data: Mapping[str, Any], what: str, version: int) -> None:
@@ -311,10 +311,7 @@ def parse(data: Mapping[str, Any], version: str | None = None) -> KernelTable:
         KernelTableError: The file has another format version.
         KeyError, TypeError, ValueError, IndexError: It is not a kernel table.
     """
-    if data["version"] != FORMAT_VERSION:
-        raise KernelTableError(
-            "unknown kernel table format", found=data["version"], expected=FORMAT_VERSION
-        )
+    check_format(data, "kernels", FORMAT_VERSION)
     sets = [frozenset(names) for names in data["types"]]
 
     def kernels(rows: Any) -> tuple[Kernel, ...]:

@@ -34,11 +34,6 @@ class Ends:
     inputs: Mapping[str, str] = field(default_factory=dict[str, str])
     outputs: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all of them."""
-        return (*self.inputs, *self.outputs)
-
     @classmethod
     def of(cls, flat: FlatGraph, plan: CastPlan | None = None) -> Ends:
         """Return those of a model, as a plan leaves them."""

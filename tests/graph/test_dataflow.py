@@ -141,14 +141,3 @@ def test_a_sequence_at_the_end_of_the_model_is_opaque() -> None:
         "[s] s = SequenceConstruct(x) [a] y = SequenceAt(s, k)", "float[2] x, int64 k"
     )
     assert inside.opaque_ends == frozenset()
-
-
-def test_networkx_has_the_same_vertices_and_edges_for_analysis() -> None:
-    graph = graph_of(CHAIN).networkx()
-    assert dict(graph.nodes) == {
-        0: {"name": "a/T", "op_type": "Relu", "type": "tensor(float)"},
-        1: {"name": "b/T", "op_type": "Add", "type": "tensor(float)"},
-        2: {"name": "c/T1", "op_type": "Cast", "type": "tensor(float)"},
-        3: {"name": "e/T", "op_type": "Exp", "type": "tensor(float)"},
-    }
-    assert list(graph.edges) == [(0, 1), (1, 2), (1, 3)]

@@ -167,7 +167,7 @@ def test_a_table_in_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None
     assert second is not None
     assert second.has_kernel("", "Exp", 13, {"T": F16})
     path.write_text(json.dumps({**text, "version": 7}))
-    with pytest.raises(KernelTableError, match="unknown kernel table format; found 7"):
+    with pytest.raises(KernelTableError, match="unknown format of a table of kernels; found 7"):
         kernels.table_of(targets.find(str(path)))
     path.write_text(json.dumps({**text, "types": None}))
     with pytest.raises(KernelTableError, match="cannot be read"):
