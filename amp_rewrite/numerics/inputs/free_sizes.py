@@ -53,6 +53,9 @@ def attempts(*, cached: bool) -> Iterator[int]:
 class FreeSizes:
     """The sizes of free dimensions, the same for one name everywhere.
 
+    The later half of the attempts lets axes that loops may go along be as all others: silero_v6 has
+    a state along whose axis nothing goes, which nobody can tell from the model.
+
     Free dimensions get 1 for a batch or another first dimension, the side of an image (N, C, H, W)
     or (N, H, W, C), else one length.
     """
@@ -70,7 +73,8 @@ class FreeSizes:
         self.steps = max(self.length, FEWEST_STEPS)
         self._side = _IMAGE_SIZES[attempt % len(_IMAGE_SIZES)]
         self._map_side = _MAP_SIZES[attempt % len(_MAP_SIZES)]
-        self._inner = self.length if attempt < len(FREE_SIZES) else 1
+        self.follows_loops = attempt < len(FREE_SIZES)
+        self._inner = self.length if self.follows_loops else 1
         self._named: dict[str, int] = {}
 
     def keep_length(self, dimension: int | str | None, length: int) -> None:

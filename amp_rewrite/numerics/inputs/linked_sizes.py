@@ -61,7 +61,7 @@ class LinkedSizes:
 
     def shapes(self, sizes: FreeSizes) -> dict[str, Shape]:
         """Return the shapes of the inputs, with masks that fit caches if the attempt says so."""
-        along = list(self._step_axes())
+        along = list(self._step_axes()) if sizes.follows_loops else []
         for name, axis in along:
             sizes.keep_length((self.specs[name].shape or ())[axis], sizes.steps)
         shapes = {name: sizes.shape_of(spec) for name, spec in self.specs.items()}

@@ -112,9 +112,14 @@ def _free(value: ir.Value) -> list[int]:
 
 
 def _behind_first(value: ir.Value) -> tuple[int, ...]:
-    """Return the free axes; the first one is that of a batch, unless it is the only one."""
-    free = _free(value)
+    """Return the free axes but that of a batch: the first one, unless it is the only one."""
+    free = [at for at in _free(value) if "batch" not in _named(value, at)]
     return tuple([at for at in free if at] or free)
+
+
+def _named(value: ir.Value, at: int) -> str:
+    """Return what a dimension is called, in small letters."""
+    return "" if value.shape is None else str(value.shape[at]).lower()
 
 
 def _counts(model: ir.Model) -> Iterator[str]:
