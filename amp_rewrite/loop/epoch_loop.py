@@ -18,7 +18,7 @@ from amp_rewrite.errors import (
     placed,
 )
 from amp_rewrite.loop.evaluation import check_fills, evaluate, rehearse
-from amp_rewrite.loop.metrics import Metrics, on_host
+from amp_rewrite.loop.metrics import Metrics
 from amp_rewrite.loop.plan_and_progress import SCALE, Plan, Progress, check_begin, read_back
 from amp_rewrite.loop.run_with_callbacks import Callback, Run
 from amp_rewrite.training.data.examples import Batch, Examples
@@ -247,7 +247,7 @@ def _is_spoilt(session: TrainingSession, at: Progress, feeds: Batch) -> bool:
     """
     if math.isfinite(at.loss):
         return False
-    fed = non_finite({name: on_host(tensor) for name, tensor in feeds.items()})
+    fed = non_finite(feeds)
     if session.info.having("loss_scale") is not None:
         return bool(fed)
     if fed:

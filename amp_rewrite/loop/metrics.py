@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from amp_rewrite.errors import OptionError
-from amp_rewrite.runtimes.ort.ort_values import copy_of, from_dlpack, is_ort_value
+from amp_rewrite.training.session.input_checks import on_host
 from amp_rewrite.training.step.step_info import (
     DENOMINATOR,
     IGNORED,
@@ -238,13 +238,6 @@ class LossWeight:
             return _number_of_examples(feeds)
         labels = on_host(feeds[self._labels])
         return labels.size if self._ignored is None else int((labels != self._ignored).sum())
-
-
-def on_host(fed: Any) -> Array:
-    """Return what was fed, which may lie on a device, as an array."""
-    if not isinstance(fed, np.ndarray) and hasattr(fed, "__dlpack__"):
-        fed = from_dlpack(fed)
-    return copy_of(fed) if is_ort_value(fed) else np.asarray(fed)
 
 
 def ratio(part: float, whole: float) -> float:

@@ -90,7 +90,7 @@ def test_quiet_prints_nothing(folder):
         (["--output", "step.onnx"], "the output is the input"),
         (["--checkpoint", "c", "--metrics", "c"], "two outputs are one file"),
         (["--eval", "none.npz"], "the data cannot be read"),
-        (["--learning-rate", "nan"], "learning rate must be finite"),
+        (["--learning-rate", "nan"], "impossible learning_rate"),
         (["--provider", "Nope"], "no such execution provider"),
     ],
 )

@@ -14,7 +14,7 @@ from amp_rewrite.errors import FeedError, OptionError
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.runtimes.ort.device import HOST
-from amp_rewrite.runtimes.ort.ort_values import copy_of
+from amp_rewrite.runtimes.ort.ort_values import copy_of, from_dlpack, is_ort_value
 from amp_rewrite.training.builder.known import dims, symbolic_dims
 
 _TRAINS = "training_mode"
@@ -172,17 +172,24 @@ class InputChecks:
 
 def non_finite(tensors: Mapping[str, Any]) -> dict[str, int]:
     """Return input -> how many of its numbers are not finite, where there are any."""
-    arrays = {name: _on_host(tensor) for name, tensor in tensors.items()}
+    arrays = {name: on_host(tensor) for name, tensor in tensors.items()}
     counts = {
         name: int((~np.isfinite(array)).sum())
         for name, array in arrays.items()
-        if array is not None and _is_floating(array)
+        if _is_floating(array)
     }
     return {name: count for name, count in counts.items() if count}
 
 
 def _is_floating(array: Array) -> bool:
     return array.dtype.kind == "f" or array.dtype == BFLOAT16.ir.numpy()
+
+
+def on_host(fed: Any) -> Array:
+    """Return what was fed, which may lie on a device, as an array."""
+    if not isinstance(fed, np.ndarray) and hasattr(fed, "__dlpack__"):
+        fed = from_dlpack(fed)
+    return copy_of(fed) if is_ort_value(fed) else np.asarray(fed)
 
 
 def _on_host(tensor: Any) -> Array | None:

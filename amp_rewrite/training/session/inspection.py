@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,13 +9,14 @@ import numpy as np
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import AmpError, OptionError, RunError, StepError
-from amp_rewrite.runtimes.ort.ort_values import Array, is_ort_value, to_array
+from amp_rewrite.runtimes.ort.ort_values import Array
 from amp_rewrite.training.diagnosis.diagnose import diagnose
 from amp_rewrite.training.diagnosis.diagnosis import Diagnosis
 from amp_rewrite.training.graph.training_graph import SCALE_ROLES
 from amp_rewrite.training.optimizers.gradient_accumulation import ACCUMULATOR
 from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
+from amp_rewrite.training.session.input_checks import on_host
 from amp_rewrite.training.session.program_cache import ProgramCache
 from amp_rewrite.training.session.states import States
 from amp_rewrite.training.step.step import Step
@@ -211,7 +211,9 @@ class Inspection:
         for state in self.info.states:
             if state.role == ACCUMULATOR:
                 states[state.name] = np.zeros_like(states[state.name])
-        return diagnose(self._step, states, self._on_host(fed), self._programs.sums)
+        return diagnose(
+            self._step, states, {n: on_host(f) for n, f in fed.items()}, self._programs.sums
+        )
 
     def cause(self, feeds: Feeds) -> str | None:
         """Return what was not finite in the last run, in words; None if that cannot be found.
@@ -241,13 +243,3 @@ class Inspection:
                 remedy="build the step again",
             ) from error
         return dense
-
-    def _on_host(self, fed: Mapping[str, Any]) -> dict[str, Array]:
-        arrays: dict[str, Array] = {}
-        for name, tensor in fed.items():
-            dtype = self._inputs.declared[name].dtype
-            if is_ort_value(tensor) and dtype is not None:
-                arrays[name] = to_array(tensor, dtype)
-            else:
-                arrays[name] = np.asarray(tensor)
-        return arrays

@@ -31,7 +31,7 @@ from amp_rewrite.training.session.sharding import Sharding
 from amp_rewrite.training.step.batch_norm import share_statistics, spell_out_batch_norms
 from amp_rewrite.training.step.blocked_convolutions import block_convolutions
 from amp_rewrite.training.step.cut_step import cut_step, values_by_name
-from amp_rewrite.training.step.dropout import multiply_by_masks, remove_dropouts
+from amp_rewrite.training.step.dropout import remove_dropouts
 from amp_rewrite.training.step.missing_kernels import lower_missing
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
@@ -156,7 +156,6 @@ class ProgramCache:
         if plain and first == CPU:  # stages of shards hand on values of known types only
             block_convolutions(model)
             share_statistics(model)
-            multiply_by_masks(model)
         alone = OpenVinoProgram if self._apart else CompiledProgram
         program = alone if sharding is None else sharding.program
         return program(model, info, sets, **where)

@@ -23,7 +23,6 @@ from amp_rewrite.training.builder.random_numbers import (
     RandomNumbers,
     first,
 )
-from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step_info import StateInfo
 
@@ -53,36 +52,6 @@ def replace_dropouts(model: ir.Model, seed: int = 0) -> list[StateInfo]:
     following.name = f"{COUNTER}:next"
     graph.sort()
     return [StateInfo(COUNTER, f"{COUNTER}:next", "random", "int64", ())]
-
-
-def multiply_by_masks(model: ir.Model) -> None:
-    """Multiply what Dropouts and their gradients choose by the masks, in place.
-
-    ONNX Runtime's Where on a CPU branches at each element, and of a random mask no processor can
-    tell the next one: it takes eight times as long as a product. What is not finite stays so.
-    """
-    graph = model.graph
-    masks = {node.inputs[0] for node in graph if DROPOUT_KEY in node.metadata_props}
-    if not masks:
-        return
-    record_types(model)
-    b = Builder(model, scope="masks", part=Part.RANDOM)
-    factors: dict[ir.Value, ir.Value] = {}
-    for node in list(graph):
-        if node.op_type != "Where" or node.inputs[0] not in masks:
-            continue
-        mask, x, other = node.inputs
-        nothing = None if other is None else constant_tensor(other)
-        if mask is None or x is None or x.dtype is not ir.DataType.FLOAT:
-            continue
-        if nothing is None or nothing.numpy().any():
-            continue
-        if mask not in factors:
-            factors[mask] = b.cast(mask, ir.DataType.FLOAT)
-        take_place(b.mul(x, factors[mask]), node.outputs[0])
-        graph.remove(node, safe=True)
-    if b.added:
-        graph.sort()
 
 
 def remove_dropouts(model: ir.Model) -> None:

@@ -12,11 +12,9 @@ from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.optimizers import GradientDescent
 from amp_rewrite.training.graph.training_graph import value
-from amp_rewrite.training.session import program_cache
 from amp_rewrite.training.session.training_session import TrainingSession
 from amp_rewrite.training.step.dropout import (
     COUNTER,
-    multiply_by_masks,
     remove_dropouts,
     replace_dropouts,
 )
@@ -119,32 +117,3 @@ def test_evaluation_drops_nothing_whatever_dropout_reads_and_whatever_is_fetched
         np.testing.assert_array_equal(found[name], feeds["x"])
     np.testing.assert_array_equal(found["d"], np.ones(4))
     assert found["loss"] == 10
-
-
-def test_products_with_masks_choose_what_where_does() -> None:
-    text = """<ir_version: 8, opset_import: ["": 17]> g (float[N, 6] x) => (float loss)
-        <float ratio = {0.25}, bool training = {1}, float[6, 5] w = {
-         1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
-         26, 27, 28, 29, 30}> {
-            a = MatMul(x, w) y, mask = Dropout(a, ratio, training)
-            square = Mul(y, y) loss = ReduceMean<keepdims = 0>(square) }"""
-    found: list[Any] = []
-    for multiply in (multiply_by_masks, lambda _: None):
-        model = load(parser.parse_model(text))
-        with pytest.MonkeyPatch.context() as patch:
-            kept: list[int] = []
-
-            def counted(model: ir.Model, multiply=multiply, kept=kept) -> None:
-                multiply(model)
-                kept.append(sum(node.op_type == "Where" for node in model.graph))
-
-            patch.setattr(program_cache, "multiply_by_masks", counted)
-            session = TrainingSession(GradientDescent(1e-4).minimize(value(model, "loss")))
-            x = np.random.default_rng(0).normal(size=(7, 6)).astype(np.float32)
-            losses = [session.run({"x": x})["loss"] for _ in range(4)]
-            found.append((kept, losses, session.state_dict()["w"]))
-    (none, losses, weight), (some, expected, before) = found
-    assert none == [0]
-    assert some == [2]
-    np.testing.assert_array_equal(losses, expected)
-    np.testing.assert_array_equal(weight, before)
