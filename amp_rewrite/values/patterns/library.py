@@ -87,10 +87,6 @@ def _power(term: Term) -> Op:
     return Op("Pow", term, Number(2))
 
 
-def _product(term: Term) -> Op:
-    return Op("Mul", term, term)
-
-
 def _deviation(square: Op) -> Op:
     return Op("Sqrt", Op("Add", _mean(square), _EPSILON))
 
@@ -98,11 +94,6 @@ def _deviation(square: Op) -> Op:
 def _divided(term: Term, square: Op) -> Op:
     """Return x / sqrt(mean(x^2) + epsilon)."""
     return Op("Div", term, _deviation(square))
-
-
-def _multiplied(term: Term, square: Op) -> Op:
-    """Return x * (1 / sqrt(mean(x^2) + epsilon))."""
-    return Op("Mul", term, Op("Reciprocal", _deviation(square)))
 
 
 def _scaled(term: Term) -> Op:
@@ -177,80 +168,12 @@ QUICK_GELU = Pattern(
 )
 
 
-def _layer_normalization(form: str, normalized: Op) -> Pattern:
-    root = Op("Add", Op("Mul", normalized, _SCALE), _BIAS)
-    return Pattern(f"LayerNormalization with {form}", root, anchor="Sqrt")
-
-
-def _rms_normalization(form: str, normalized: Op) -> Pattern:
-    return Pattern(f"RMSNormalization with {form}", Op("Mul", normalized, _SCALE), anchor="Sqrt")
-
-
-# ONNX Runtime 1.31.1 does not fuse these and what follows: only reports name them.
-OTHER_LAYER_NORMALIZATIONS = (
-    _layer_normalization("Mul", _divided(_CENTRED, _product(_CENTRED))),
-    _layer_normalization("Reciprocal", _multiplied(_CENTRED, _power(_CENTRED))),
-    _layer_normalization("Mul and Reciprocal", _multiplied(_CENTRED, _product(_CENTRED))),
-)
-OTHER_RMS_NORMALIZATIONS = (
-    _rms_normalization("Mul", _divided(_X, _product(_X))),
-    _rms_normalization("Reciprocal", _multiplied(_X, _power(_X))),
-    _rms_normalization("Mul and Reciprocal", _multiplied(_X, _product(_X))),
-)
-
-WITHOUT_SCALE = (
-    Pattern(
-        "LayerNormalization without scale", _divided(_CENTRED, _power(_CENTRED)), anchor="Sqrt"
-    ),
-    Pattern("RMSNormalization without scale", _divided(_X, _power(_X)), anchor="Sqrt"),
-)
-
-_IN_GROUPS = Op("InstanceNormalization", Op("Reshape", _X), Value("ones"), Value("zeros"))
-GROUP_NORMALIZATION = Pattern(
-    "GroupNormalization",
-    Op("Add", Op("Mul", Op("Reshape", _IN_GROUPS), Value("scale")), Value("bias")),
-    anchor="InstanceNormalization",
-)
-
-_EXPONENTIAL = Op("Exp", Op("Sub", _X, Op("ReduceMax", _X)))
-SOFTMAX = Pattern("Softmax", Op("Div", _EXPONENTIAL, Op("ReduceSum", _EXPONENTIAL)), anchor="Exp")
-
-
-def _attention(scores: Op) -> Pattern:
-    return Pattern("Attention", Op("MatMul", Op("Softmax", scores), Value("v")), anchor="Softmax")
-
-
-_SCORES = Op("MatMul", _X, Value("k"))
-_FACTOR = Value("factor", is_single)
-_SCALED = (Op("Div", _SCORES, _FACTOR), Op("Mul", _SCORES, _FACTOR), _SCORES)
-_MASK = Value("mask")
-ATTENTION = (
-    *(_attention(Op("Add", scaled, _MASK)) for scaled in _SCALED),
-    *(_attention(Op("Where", _MASK, Value("lowest"), scaled)) for scaled in _SCALED),
-    *(_attention(Op("Where", _MASK, scaled, Value("lowest"))) for scaled in _SCALED),
-    *(_attention(scaled) for scaled in _SCALED),
-)
-
-_TURNED = Op("Concat", Op("Neg", Op("Slice", _X)), Op("Slice", _X))
-ROTARY_EMBEDDING = Pattern(
-    "RotaryEmbedding",
-    Op("Add", Op("Mul", _X, Value("cos")), Op("Mul", _TURNED, Value("sin"))),
-    anchor="Neg",
-)
-
 PATTERNS: tuple[Pattern, ...] = (
     *LAYER_NORMALIZATION,
-    *OTHER_LAYER_NORMALIZATIONS,
     *RMS_NORMALIZATION,
-    *OTHER_RMS_NORMALIZATIONS,
-    *WITHOUT_SCALE,
     *GELU,
     *FAST_GELU,
     SILU,
     QUICK_GELU,
-    GROUP_NORMALIZATION,
-    SOFTMAX,
-    *ATTENTION,
-    ROTARY_EMBEDDING,
 )
 """All patterns; one that contains another stands in front of it."""

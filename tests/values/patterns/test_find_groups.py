@@ -170,30 +170,8 @@ _OTHERS = {
 }
 
 
-@pytest.mark.parametrize("name", _OTHERS)
-def test_other_groups_are_found_for_reports(name: str) -> None:
-    places = ", int64[1] starts = {0}, int64[1] ends = {2}"
-    (group,) = groups_of(Form(_OTHERS[name], _CONSTANTS + places, ""))
-    assert group.name == name
-    assert len(group.nodes) == len(_OTHERS[name].splitlines())
 
 
-@pytest.mark.parametrize("mask", ["", "Add(s, bias)", "Where(c, s, two)", "Where(c, two, s)"])
-@pytest.mark.parametrize("scale", ["", "Div(a, two)", "Mul(two, a)"])
-def test_attention_is_found_with_and_without_scale_and_mask(scale: str, mask: str) -> None:
-    lines = [
-        "t = Transpose(h)",
-        "a = MatMul(h, t)",
-        f"s = {scale or 'Identity(a)'}",
-        "c = Greater(two, eps)",
-        f"m = {mask or 'Identity(s)'}",
-        "p = Softmax(m)",
-        "o = MatMul(p, x)",
-    ]
-    form = Form("\n".join(lines), _CONSTANTS, "")
-    (group,) = groups_of(form, behind="y = Identity(o)")
-    assert group.name == "Attention"
-    assert len(group.nodes) == 3 + bool(scale) + bool(mask)
 
 
 @pytest.mark.parametrize(
