@@ -87,6 +87,28 @@ def test_slots_are_restored_by_their_names_whatever_their_numbers(
         assert session.restored.kept == (optimizer.get_slot("w", "avg").name,)
 
 
+def test_slots_that_were_added_in_another_order_are_not_mixed(tmp_path: Path) -> None:
+    path = tmp_path / "c.safetensors"
+
+    def stepped(*names: str) -> tuple[Any, Any]:
+        optimizer, loss = Adam(0.1), loss_of()
+        optimizer.compute_gradients(loss)
+        for name in names:
+            optimizer.add_slot("w", name, float(len(name)))
+        return optimizer, optimizer.minimize(loss)
+
+    with amp.TrainingSession(stepped("long", "s")[1]) as session:
+        session.run(FEEDS)
+        session.save(path)
+    optimizer, op = stepped("s", "long")
+    with amp.TrainingSession(op) as session:
+        for name, number in (("s", 0.0), ("long", 0.0)):
+            optimizer.get_slot("w", name).assign(np.full(2, number, np.float32))
+        session.restore(path)
+        assert optimizer.get_slot("w", "s").read().tolist() == [1, 1]
+        assert optimizer.get_slot("w", "long").read().tolist() == [4, 4]
+
+
 def test_a_slot_that_the_step_lacks_is_left_and_named(tmp_path: Path) -> None:
     path = tmp_path / "c.safetensors"
     with amp.TrainingSession(with_average(Adam(0.1), loss_of())) as session:

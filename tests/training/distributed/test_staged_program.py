@@ -244,4 +244,4 @@ def test_whether_a_step_counts_does_not_depend_on_what_one_shard_fetches(fetches
     op = op_of(LINEAR, lambda o: amp.LossScaleOptimizer(CrossShardOptimizer(o)))
     large = {name: array * np.float32(1e10) for name, array in FEEDS.items()}
     found, _ = run(op, large, fetches, steps=1, shards=Shards(Twin(), ShardOptions()))
-    assert not found["grads_finite"]  # the gradients are; their norm overflows
+    assert not found["grads_finite"]  # the gradients are, but their norm overflows

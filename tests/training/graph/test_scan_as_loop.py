@@ -42,7 +42,7 @@ def scan(first: int, second: int, *, negative: bool) -> str:
 
 
 @pytest.mark.share(4)
-@pytest.mark.parametrize("opset", [13, 18, 23])
+@pytest.mark.parametrize("opset", [16, 18, 23])
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 1), (1, 0)])
 def test_a_scan_of_several_states_inputs_and_outputs_is_differentiated(
     first: int, second: int, opset: int
