@@ -170,10 +170,6 @@ _OTHERS = {
 }
 
 
-
-
-
-
 @pytest.mark.parametrize(
     ("name", "tail"),
     [
