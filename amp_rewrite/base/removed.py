@@ -40,6 +40,7 @@ FLAGS: Mapping[str, str] = {
     "--patience": "in Python, amp.callbacks.EarlyStopping(patience=...) ends training early",
     "--prefer": "for a smaller file use --store half, for a smaller error --data FILE --rtol X",
     "--recompute": "in Python, amp.recompute(model, nodes) chooses what is computed again",
+    "--resume": "tune again with a longer --budget",
     "--restore": "in Python, session.restore(path) begins with a checkpoint",
     "--restore-best": "in Python, amp.callbacks.BestCheckpoint(path, restore=True) puts it back",
     "--save-costs": "op lists and --deny-op choose the types",

@@ -42,7 +42,6 @@ def tune(
         typer.Option(help="The largest loss to accept. Default: that of the metric."),
     ] = None,
     budget: Annotated[str, typer.Option(help="Time for the search: 90s, 10m, 1h.")] = "10m",
-    resume: Annotated[bool, typer.Option(help="Continue from OUTPUT.state.")] = False,
     *,
     options: RewriteOptions,
     quiet: common.Quiet = False,
@@ -64,33 +63,32 @@ def tune(
             options,
             budget=limit,
             output=output,
-            resume=resume,
             progress=lambda step: progress(int(limit - step.seconds_left), int(limit), step),
             warn=common.console(quiet=quiet).print,
             estimate=common.rounding_errors,
         )
     tuning.save(output)
     if not quiet:
-        _print_unmet(tuning, _resume_command(model, data, tuning, output))
+        _print_unmet(tuning, _longer_command(model, data, tuning, output))
         common.say_target(options, tuning.options.chosen_target, common.console())
         _print(tuning, output)
     if not tuning.minimal:
         raise typer.Exit(common.FAILED)
 
 
-def _resume_command(model: Path, data: list[Path], tuning: Tuning, output: Path) -> str:
-    """Return the command that goes on with a search that ended early."""
+def _longer_command(model: Path, data: list[Path], tuning: Tuning, output: Path) -> str:
+    """Return the command that searches again with more time."""
     words = [*("amp-rewrite", "tune", str(model), "-o", str(output))]
     words += [word for each in data for word in ("--data", str(each))]
     words += ["--metric", tuning.tolerance.metric, "--rtol", f"{tuning.tolerance.limit:g}"]
     words += [word for option in option_words(tuning.options) for word in option]
-    return shlex.join([*words, "--budget", f"{MORE * tuning.seconds:g}s", "--resume"])
+    return shlex.join([*words, "--budget", f"{MORE * tuning.seconds:g}s"])
 
 
 def _print_unmet(tuning: Tuning, again: str) -> None:
-    """Print first that the search ended early, if it did, and the command that continues it."""
+    """Print first that the search ended early, if it did, and the command for a longer one."""
     if tuning.unmet is not None:
-        for line in (tuning.unmet, "next: Continue the search with more time.", f"  {again}"):
+        for line in (tuning.unmet, "next: Search again with more time.", f"  {again}"):
             common.console().print(line)
 
 

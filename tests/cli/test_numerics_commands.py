@@ -70,14 +70,11 @@ def test_localise_fails_and_names_the_node_and_calibrate_repairs_it(files, capsy
     assert run("localise", files / "m.onnx", low, "--data", files / "data", "--quiet") == 0
 
 
-def test_tune_writes_a_list_and_can_resume(files, capsys):
+def test_tune_writes_a_list(files, capsys):
     overlay = files / "keep.yaml"
     command = ("tune", files / "m.onnx", "--data", files / "data", "-o", overlay, "--budget", "1m")
     assert run(*command, "--metric", "cosine") == 0
     assert "2 nodes kept float32 (smallest set, " in capsys.readouterr().out
-    assert run(*command, "--metric", "cosine", "--resume") == 0
-    assert run(*command, "--metric", "max-relative", "--resume") == 2
-    assert "another search" in capsys.readouterr().err
     low = convert(files, "--lists", overlay)
     assert run("localise", files / "m.onnx", low, "--data", files / "data", "--quiet") == 0
 

@@ -5,8 +5,6 @@ finds the shortest that does, and then members leave one by one as long as it st
 that contribute least first. What is left is minimal: no member can go. In a small model every
 smaller set is tried as well, so that it is a smallest one. Each trial is a real repainting, run in
 one loaded model with gates (gates.py), so that a trial costs a forward pass and no loading.
-
-Trials are remembered in a state file: a search that is started again repeats none of them.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import Unpack
+from typing import Unpack, cast
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import AmpError, DataError, OptionError, OutOfTimeError, SaveError
@@ -34,7 +32,6 @@ from amp_rewrite.numerics.search.gates import GatedModel
 from amp_rewrite.numerics.search.inner_overflows import count_nonfinite, overflows_inside
 from amp_rewrite.numerics.search.localise import localise_slots
 from amp_rewrite.numerics.search.rounding_estimates import Estimate, Estimates
-from amp_rewrite.numerics.search.search_state import SearchState, fingerprint
 from amp_rewrite.numerics.search.slice_losses import SliceLosses
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tuning import Step, Tuning, beyond_control
@@ -63,7 +60,6 @@ def tune(
     *,
     budget: float = 600.0,
     output: str | os.PathLike[str] | None = None,
-    resume: bool = False,
     progress: Progress | None = None,
     warn: Warn | None = None,
     estimate: Estimate | None = None,
@@ -78,9 +74,7 @@ def tune(
         options: How the model is to be rewritten, as for `rewrite`.
         budget: Seconds; the best set found by then is returned. What comes before the search
             counts, too.
-        output: An op list file that always holds the best set so far; next to it, with `.state`
-            appended, what was tried.
-        resume: Read that state and continue.
+        output: An op list file that always holds the best set so far.
         progress: Called after each trial.
         warn: Called first, if at all: with what the weights alone say of a tolerance that no
             choice of arithmetic meets.
@@ -89,7 +83,7 @@ def tune(
         **changes: Single options by name, as for `rewrite`.
 
     Raises:
-        AmpError: The model, the data or an option is wrong, or the state belongs to another search.
+        AmpError: The model, the data or an option is wrong.
 
     Examples:
         >>> data = [{"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)}]
@@ -104,24 +98,13 @@ def tune(
     warn = arguments.function("warn", warn)
     estimate = arguments.function("estimate", estimate)
     output = None if output is None else path_text(output, SaveError)
-    resume = arguments.switch("resume", resume)
     painter = Repainter.of(model, changed(options, **changes))
     feeds = list(batches(data, painter.model))
     if not feeds:
         raise DataError("the data hold no batch", remedy="pass at least one")
-    state = SearchState.open(
-        None if output is None else f"{output}.state",
-        fingerprint(painter, feeds, tolerance),
-        resume=resume,
-    )
-    search = _Search(painter, feeds, tolerance, budget, output, state, progress, warn, estimate)
-    try:
-        tuning = search.run()
-    except AmpError:
-        state.discard()
-        raise
-    finally:
-        state.write()
+    for name, content in ((name, content) for each in feeds for name, content in each.items()):
+        _check_numbers(name, content)
+    tuning = _Search(painter, feeds, tolerance, budget, output, progress, warn, estimate).run()
     if output is not None:
         tuning.save(output)
     return tuning
@@ -136,6 +119,13 @@ def _check_tolerance(tolerance: object) -> None:
         )
 
 
+def _check_numbers(name: str, content: object) -> None:
+    """Refuse what is fed to an input if it is neither an array of numbers nor a list of them."""
+    items = cast("list[object]", content) if isinstance(content, list) else [content]
+    if any(arguments.array(name, item).dtype.hasobject for item in items):
+        raise DataError("not an array of numbers", where=name)
+
+
 @dataclass
 class _Search:
     painter: Repainter
@@ -143,7 +133,6 @@ class _Search:
     tolerance: Tolerance
     budget: float
     output: str | os.PathLike[str] | None
-    state: SearchState
     progress: Progress | None
     warn: Warn | None
     estimate: Estimate | None
@@ -152,6 +141,7 @@ class _Search:
     gated: GatedModel = field(init=False)
     nonfinite: dict[int, dict[str, int]] = field(default_factory=dict[int, dict[str, int]])
     references: list[dict[str, Array]] = field(default_factory=list[dict[str, Array]])
+    losses: dict[frozenset[str], float] = field(default_factory=dict[frozenset[str], float])
     contributions: dict[str, float] = field(default_factory=dict[str, float])
     control: float | None = None
     started: float = field(default_factory=time.monotonic)
@@ -172,7 +162,7 @@ class _Search:
             if self.best is None:
                 nodes = sorted({slot.node for slot in low})
                 self._note(tuple(self.painter.nodes[node].name or "" for node in nodes))
-            return self._make_tuning(self.state.losses.get(frozenset(), math.nan))
+            return self._make_tuning(self.losses.get(frozenset(), math.nan))
 
     def _search_painting(self, result: RewriteResult, low: frozenset[Slot]) -> Tuning:
         """Search until the end; `low` is what the lists alone make low, in `result`."""
@@ -230,16 +220,16 @@ class _Search:
     def loss(self, keep: Iterable[str]) -> float:
         """Return the loss with these nodes in float32; each painting is run once."""
         names = frozenset(keep)
-        loss_before = self.state.losses.get(names)
+        loss_before = self.losses.get(names)
         if loss_before is None:
             low = self.painter.low_slots(self.painter.paint(self._rules(names)))
             loss_before = self.by_painting.get(low)
             if loss_before is None:
                 loss_before = self.by_painting[low] = self._run(low)
-            self.state.add(names, loss_before)
+            self.losses[names] = loss_before
         if self.progress is not None:
             size = None if self.best is None else len(self.best)
-            self.progress(Step(len(self.state.losses), size, max(0.0, self.left)))
+            self.progress(Step(len(self.losses), size, max(0.0, self.left)))
         return loss_before
 
     def holds(self, keep: Sequence[str]) -> bool:
@@ -318,25 +308,18 @@ class _Search:
         return GatedModel.of(self.painter, self.paintable, expose_all=True)
 
     def _ranking(self, low: frozenset[Slot]) -> list[str]:
-        if self.state.ranking is None and self.estimates is not None:
-            contributions = self.estimates.contributions(low)
-            self.state.set_ranking(
-                sorted(contributions, key=lambda name: -contributions[name]), contributions
-            )
-        if self.state.ranking is None:
-            localisation = localise_slots(
-                self.painter,
-                low,
-                [self.data[self.worst]],
-                budget=max(0.0, self.left * _RANKING_SHARE),
-                gated=self.exposed,
-            )
-            self.state.set_ranking(
-                list(dict.fromkeys(e.node for e in localisation.ranking)),
-                {e.node: e.contribution for e in localisation.ranking},
-            )
-        self.contributions = self.state.contributions
-        return self.state.ranking or []
+        if self.estimates is not None:
+            self.contributions = dict(self.estimates.contributions(low))
+            return sorted(self.contributions, key=lambda name: -self.contributions[name])
+        localisation = localise_slots(
+            self.painter,
+            low,
+            [self.data[self.worst]],
+            budget=max(0.0, self.left * _RANKING_SHARE),
+            gated=self.exposed,
+        )
+        self.contributions = {e.node: e.contribution for e in localisation.ranking}
+        return list(dict.fromkeys(e.node for e in localisation.ranking))
 
     @cached_property
     def worst(self) -> int:
@@ -396,7 +379,7 @@ class _Search:
     def _note(self, keep: tuple[str, ...]) -> None:
         self.best = keep
         if self.output is not None:
-            self._make_tuning(self.state.losses.get(frozenset(), 0.0)).save(self.output)
+            self._make_tuning(self.losses.get(frozenset(), 0.0)).save(self.output)
 
     def _make_tuning(
         self, before: float, *, minimal: bool = False, smallest: bool = False
@@ -405,15 +388,15 @@ class _Search:
         chosen = set(keep)
         return Tuning(
             keep=keep,
-            loss=self.state.losses.get(frozenset(keep), 0.0),
+            loss=self.losses.get(frozenset(keep), 0.0),
             before=before,
             tolerance=self.tolerance,
             minimal=minimal,
             smallest=smallest,
-            trials=len(self.state.losses),
+            trials=len(self.losses),
             rules=self._rules(keep),
             options=self.painter.options,
-            tried=tuple((len(names), loss) for names, loss in self.state.losses.items()),
+            tried=tuple((len(names), loss) for names, loss in self.losses.items()),
             control=self.control,
             seconds=self.budget,
             operators={n.name or "": n.op_type for n in self.painter.nodes if n.name in chosen},

@@ -1,6 +1,5 @@
 """tune: minimal sets, a budget, resuming, and the best result always on disk."""
 
-import json
 import math
 import time
 
@@ -57,41 +56,12 @@ def test_the_best_set_so_far_is_on_disk_when_the_search_is_interrupted(tmp_path)
     assert 0 < result.report.summary.nodes_converted < 10
 
 
-def test_a_resumed_search_repeats_no_trial(tmp_path):
-    output = tmp_path / "keep.yaml"
-    full = tune(chain((4,)), data(), TOLERANCE, target="schema")
-    with pytest.raises(KeyboardInterrupt):
-        tune(chain((4,)), data(), TOLERANCE, target="schema", output=output, progress=stop_after(3))
-    state = json.loads((tmp_path / "keep.yaml.state").read_text())
-    assert len(state["trials"]) == 3
-    again = tune(chain((4,)), data(), TOLERANCE, target="schema", output=output, resume=True)
-    assert set(again.keep) == set(full.keep)
-    assert again.trials == full.trials
 
 
-def stop_after(trials):
-    def progress(step):
-        if step.trials >= trials:
-            raise KeyboardInterrupt
-
-    return progress
 
 
-def test_a_state_of_another_search_is_refused(tmp_path):
-    output = tmp_path / "keep.yaml"
-    tune(chain((4,)), data(), TOLERANCE, target="schema", output=output)
-    with pytest.raises(OptionError, match="another search"):
-        tune(chain((5,)), data(), TOLERANCE, target="schema", output=output, resume=True)
-    with pytest.raises(OptionError, match="another search"):
-        tune(chain((4,)), data(1), TOLERANCE, target="schema", output=output, resume=True)
-    (tmp_path / "keep.yaml.state").write_text("{")
-    with pytest.raises(OptionError, match="cannot be read"):
-        tune(chain((4,)), data(), TOLERANCE, target="schema", output=output, resume=True)
 
 
-def test_there_must_be_something_to_resume(tmp_path):
-    with pytest.raises(OptionError, match="nothing to resume"):
-        tune(chain(()), data(), TOLERANCE, output=tmp_path / "none.yaml", resume=True)
 
 
 def test_a_spent_budget_gives_a_set_that_holds_without_claiming_that_it_is_minimal():
@@ -100,14 +70,6 @@ def test_a_spent_budget_gives_a_set_that_holds_without_claiming_that_it_is_minim
     assert len(found.keep) == 10
 
 
-def test_weights_belong_to_the_fingerprint(tmp_path):
-    output = tmp_path / "keep.yaml"
-    source = chain((4,))
-    tune(source, data(), TOLERANCE, target="schema", output=output)
-    other = chain((4,))
-    other.graph.initializer[0].float_data[0] = 3.0
-    with pytest.raises(OptionError, match="another search"):
-        tune(other, data(), TOLERANCE, target="schema", output=output, resume=True)
 
 
 def test_no_data_are_refused():
@@ -222,21 +184,6 @@ def endless():
     )
 
 
-def test_a_search_that_fails_leaves_no_state(tmp_path):
-    output = tmp_path / "keep.yaml"
-
-    def fail(step):
-        raise DataError("a batch that does not fit")
-
-    with pytest.raises(DataError, match="does not fit"):
-        tune(chain((4,)), data(), TOLERANCE, target="schema", output=output, progress=fail)
-    assert [*tmp_path.iterdir()] == []
-    tune(chain((4,)), data(), TOLERANCE, target="schema", output=output)
-    before = (tmp_path / "keep.yaml.state").read_text()
-    resumed = {"target": "schema", "output": output, "resume": True, "progress": fail}
-    with pytest.raises(DataError, match="does not fit"):
-        tune(chain((4,)), data(), TOLERANCE, **resumed)
-    assert (tmp_path / "keep.yaml.state").read_text() == before
 
 
 def test_nothing_is_said_of_weights_where_the_arithmetic_is_to_blame():
