@@ -34,8 +34,9 @@ def many_steps(
         feeds: What there is.
         seconds: The budget of all that will run on them.
     """
-    before, per_run = FreeSizes(attempt).steps, run.seconds
-    for steps in MANY_STEPS if plausible.links.steps else ():
+    sizes, per_run = FreeSizes(attempt), run.seconds
+    before, follows = sizes.steps, plausible.links.steps and sizes.follows_loops
+    for steps in MANY_STEPS if follows else ():
         if steps <= before:
             continue
         if per_run * _RUNS * steps / before > seconds:
