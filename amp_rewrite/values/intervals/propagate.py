@@ -22,6 +22,7 @@ from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.values.intervals import (
+    counting,
     curves,
     element_types,
     elementwise,
@@ -55,7 +56,7 @@ _SHOWING_INPUT = (*_SAME_SHAPE, ("", "ConstantOfShape"))
 """Operators behind which `Intervals.array` and `Intervals.shape` look at the input."""
 
 
-_FAMILIES = (curves, elementwise, moving, normalizing, products, summing)
+_FAMILIES = (counting, curves, elementwise, moving, normalizing, products, summing)
 
 RULES: Mapping[str, Mapping[str, Rule]] = {
     "": table_of(chain.from_iterable(family.RULES.items() for family in _FAMILIES)),
