@@ -83,7 +83,7 @@ HOOKS = (
     *("Inspection.cause", "*.on_*", "*.fetches", "*.improved", "*.stayed"),
     *("Best.restore", "Callback.restore", "EarlyStopping.restore"),
     *("Run.call", "Best*.check"),
-    *("Callback.check", "Repair.lines", "KeepRule"),
+    *("Callback.check", "KeepRule"),
 )
 """Patterns of what the package calls, and a user at most overrides."""
 

@@ -59,29 +59,6 @@ def test_the_loss_and_its_gradient_stay_float32() -> None:
     )
 
 
-def test_sequences_of_gradients_stay_float32() -> None:
-    before = step(
-        """g (float[4,4] x, int64 k) => (float[4,4] y) {
-            [f] h = MatMul(x, x)
-            [a] s = SequenceConstruct(h, h)
-            [b] a = SequenceAt(s, k)
-            y = MatMul(a, a)
-        }""",
-        {"a": "gradient of f", "b": "gradient of f"},
-    )
-    assert_rewrites(
-        before,
-        """g (float[4,4] x, int64 k) => (float[4,4] y) {
-            x_fp16 = Cast<to = 10>(x)
-            [f] h = MatMul(x_fp16, x_fp16)
-            h_fp32 = Cast<to = 1>(h)
-            [a] s = SequenceConstruct(h_fp32, h_fp32)
-            [b] a = SequenceAt(s, k)
-            a_fp16 = Cast<to = 10>(a)
-            y_fp16 = MatMul(a_fp16, a_fp16)
-            y = Cast<to = 1>(y_fp16)
-        }""",
-    )
 
 
 LOSS, GRADIENT = "the loss", "the gradient of the loss"
