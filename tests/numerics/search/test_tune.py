@@ -56,20 +56,10 @@ def test_the_best_set_so_far_is_on_disk_when_the_search_is_interrupted(tmp_path)
     assert 0 < result.report.summary.nodes_converted < 10
 
 
-
-
-
-
-
-
-
-
 def test_a_spent_budget_gives_a_set_that_holds_without_claiming_that_it_is_minimal():
     found = tune(chain((4,)), data(), TOLERANCE, target="schema", budget=1e-9)
     assert not found.minimal
     assert len(found.keep) == 10
-
-
 
 
 def test_no_data_are_refused():
@@ -182,8 +172,6 @@ def endless():
           d = Identity(c) n = Tanh(h) }>
         [a] p = MatMul(l, w) [b] y = MatMul(p, v) }"""
     )
-
-
 
 
 def test_nothing_is_said_of_weights_where_the_arithmetic_is_to_blame():

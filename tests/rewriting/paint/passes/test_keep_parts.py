@@ -59,8 +59,6 @@ def test_the_loss_and_its_gradient_stay_float32() -> None:
     )
 
 
-
-
 LOSS, GRADIENT = "the loss", "the gradient of the loss"
 SUM_OVER_AXES = "a sum over axes in a gradient"
 COUNT = "it computes with a number of elements"
