@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from amp_rewrite.base import removed
@@ -55,12 +56,16 @@ def understood(arguments: Sequence[str]) -> list[str]:
 
 
 def with_other_names(command: Any) -> Any:
-    """Let a command answer options of other tools, and those that were removed."""
+    """Let a command take its output as a second argument, and answer options of other tools.
+
+    The output must not exist yet: of two models that a pattern of the shell names, the second one
+    is never replaced.
+    """
     parse = command.parse_args
 
     def parse_args(ctx: Any, args: list[str]) -> Any:
         try:
-            return parse(ctx, args)
+            return parse(ctx, _with_output(command, ctx, args))
         except Exception as error:
             flag = str(getattr(error, "option_name", ""))
             message = _tell_instead(flag)
@@ -77,3 +82,18 @@ def _tell_instead(flag: str) -> str | None:
     if flag in removed.FLAGS:
         return f"{flag} was removed in 0.1.0; {removed.FLAGS[flag]}"
     return f"No such option: {flag}; {_HINTS[flag]}" if flag in _HINTS else None
+
+
+def _with_output(command: Any, ctx: Any, args: list[str]) -> list[str]:
+    """Return arguments in which an argument too many is the output, if there is none."""
+    output = next((p for p in command.params if p.name == "output"), None)
+    if output is None or "--" in args:
+        return args
+    try:
+        values, extra, _ = command.make_parser(ctx).parse_args(args=list(args))
+    except Exception:  # noqa: BLE001 the command says what is wrong
+        return args
+    if len(extra) != 1 or values.get("output") is not None or Path(extra[0]).exists():
+        return args
+    at = len(args) - 1 - args[::-1].index(extra[0])
+    return [*args[:at], *args[at + 1 :], max(output.opts, key=len), extra[0]]

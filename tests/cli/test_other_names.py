@@ -80,3 +80,18 @@ def test_compare_compares_two_models(model: str) -> None:
 def test_what_was_removed_is_answered(words: list[str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         understood(words)
+
+
+def test_a_second_argument_is_the_output(model: str) -> None:
+    status, output = run("convert", model, "out.onnx", "--target", "schema", "--quiet")
+    assert (status, output) == (0, "")
+    assert onnx.TensorProto.FLOAT16 in precision_of("out.onnx")
+
+
+def test_a_model_that_is_there_is_never_taken_for_the_output(model: str) -> None:
+    content = Path(model).read_bytes()
+    Path("other.onnx").write_bytes(content)
+    status, output = run("convert", model, "other.onnx")
+    assert status == 2
+    assert "other.onnx" in output
+    assert Path("other.onnx").read_bytes() == content
