@@ -7,8 +7,7 @@
 Every measurement is a process of its own, so that no other session's memory is in its figures: the
 median of the steps after warming up, and the peak of the device's memory. Training is Adam with a
 dynamic loss scale for float16, whose updates are conditional by If, or by Where ("select").
-"measured" is the form that `convert` with measure=True finds to be the fastest, with all forms'
-times. PyTorch (eager and torch.compile, both under autocast for the low types) takes part if the
+PyTorch (eager and torch.compile, both under autocast for the low types) takes part if the
 interpreter `--torch-python` has it. What fails is in the file with its reason. A dry run measures
 nothing of use: a CPU computes float16 in float32, and bfloat16 is emulated.
 """
@@ -38,8 +37,6 @@ MODELS = ("minilm_l3", "resnet50_rand", "light_densenet121")
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 VARIANTS = {"float16": ("if", "select")}
 """Precision -> how steps may be built; others have no conditional update."""
-LOW, MEASURED = ("float16", "bfloat16"), "measured"
-"""The low types, of which an inference is made as it is by default, and as is fastest here."""
 TORCH = ("eager", "compile")
 
 
@@ -52,7 +49,7 @@ class Case:
         name: The network or model.
         tool: "amp_rewrite", "eager" or "compile".
         precision: One of PRECISIONS.
-        variant: "plain", "if", "select" or "measured"; see the module.
+        variant: "plain", "if" or "select"; see the module.
         figures: What the job measured: batch, ms, peak_mib, casts, loss, ...
         error: Why there are no figures.
     """
@@ -84,8 +81,6 @@ def cases(options: argparse.Namespace) -> list[Case]:
             found += [Case("training", name, tool, precision) for tool in options.torch]
     for name in options.models:
         found += [Case("inference", name, "amp_rewrite", p) for p in precisions]
-        low = [p for p in precisions if p in LOW]
-        found += [Case("inference", name, "amp_rewrite", p, MEASURED) for p in low]
     return found
 
 

@@ -109,10 +109,7 @@ def inference(case: dict[str, Any]) -> tuple[Callable[[], Any], dict[str, Any]]:
     feeds = PlausibleInputs.of(model).feeds(FreeSizes(0))
     if case["precision"] in ("float16", "bfloat16"):
         target = "cuda" if case["provider"] == CUDA else "cpu"
-        if case["variant"] == "measured":
-            result, facts["measured"] = measured_form(model, feeds, case)
-        else:
-            result = amp.rewrite(model, precision=case["precision"], target=target)
+        result = amp.rewrite(model, precision=case["precision"], target=target)
         summary = result.report.summary
         model, facts["casts"] = result.model, summary.casts_added
         facts["compute_converted"] = round(summary.compute_converted, 4)
@@ -132,26 +129,6 @@ def inference(case: dict[str, Any]) -> tuple[Callable[[], Any], dict[str, Any]]:
     for output in session.get_outputs():
         binding.bind_output(output.name, device.kind, device.index)
     return lambda: session.run_with_iobinding(binding), facts
-
-
-def measured_form(model: Any, feeds: Any, case: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the fastest form of a model that holds here, and how long all of them took.
-
-    On a CPU, which has few kernels of the low types, whatever ONNX admits may be low.
-    """
-    import amp_rewrite as amp
-
-    target = "cuda" if case["provider"] == CUDA else "schema"
-    made = amp.convert(
-        model,
-        [feeds],
-        precision=case["precision"],
-        target=target,
-        providers=[case["provider"]],
-        measure=True,
-    )
-    assert made.choice is not None, "it was asked for"
-    return made.result, {**made.choice.to_dict()}
 
 
 def torchs(case: dict[str, Any]) -> tuple[Callable[[], Any], dict[str, Any]]:

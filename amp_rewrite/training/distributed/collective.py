@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,19 +16,8 @@ _LENIENT = "surrogatepass"
 """Names of nodes and files may hold what UTF-8 alone does not encode."""
 
 
-@dataclass(frozen=True)
-class Pending:
-    """A collective that has begun.
-
-    Attributes:
-        group: Who has begun it.
-        request: What the engine calls it.
-        buffer: What it reads and writes, which lives until it is done.
-    """
-
-    group: Collective
-    request: Any
-    buffer: Any
+class Pending(Protocol):
+    """A collective that has begun."""
 
     def wait(self) -> None:
         """Return when it is done.
@@ -36,7 +25,26 @@ class Pending:
         Raises:
             ShardError: Another shard has ended, or does not answer in time.
         """
-        self.group.finish(self.request)
+        ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """A collective that an engine has begun.
+
+    Attributes:
+        finish: Waits for what the engine calls it.
+        request: What the engine calls it.
+        buffer: What it reads and writes, which lives until it is done.
+    """
+
+    finish: Callable[[Any], None]
+    request: Any
+    buffer: Any
+
+    def wait(self) -> None:
+        """Return when it is done; see `Pending`."""
+        self.finish(self.request)
 
 
 class Collective(Protocol):
@@ -58,10 +66,6 @@ class Collective(Protocol):
         Args:
             buffer: A contiguous array of float32 or float64; not to be touched before `wait`.
         """
-        ...
-
-    def finish(self, request: Any) -> None:
-        """Wait until a collective is done; see `Pending`."""
         ...
 
     def gather(self, array: Array) -> list[Array]:

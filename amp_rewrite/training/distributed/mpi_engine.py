@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import ShardError
-from amp_rewrite.training.distributed.collective import Array, Pending, as_bytes
+from amp_rewrite.training.distributed.collective import Array, Pending, Request, as_bytes
 
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 """Where Open MPI, and MPICH and its kin, say how many processes they have started."""
@@ -79,7 +79,7 @@ class MpiCollective:
     def start_sum(self, buffer: Array) -> Pending:
         """See `Collective`."""
         request = self._communicator.Iallreduce(self._mpi.IN_PLACE, buffer, self._mpi.SUM)
-        return Pending(self, request, buffer)
+        return Request(self.finish, request, buffer)
 
     def gather(self, array: Array) -> list[Array]:
         """See `Collective`."""
@@ -114,7 +114,7 @@ class MpiCollective:
         self._communicator.Free()
 
     def finish(self, request: Any) -> None:
-        """See `Collective`; asks until it is done."""
+        """Wait for a request: ask until it is done."""
         start = time.monotonic()
         try:
             while not request.Test():

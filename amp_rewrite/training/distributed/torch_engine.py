@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.errors import ShardError
-from amp_rewrite.training.distributed.collective import Array, Pending, as_bytes
+from amp_rewrite.training.distributed.collective import Array, Pending, Request, as_bytes
 
 _BACKEND = "gloo"
 _LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -79,7 +79,7 @@ class TorchCollective:
         work = self._call(
             lambda: self._distributed.all_reduce(tensor, group=self._group, async_op=True)
         )
-        return Pending(self, work, tensor)
+        return Request(self.finish, work, tensor)
 
     def gather(self, array: Array) -> list[Array]:
         """See `Collective`; the parts travel padded to the longest."""
@@ -140,7 +140,7 @@ class TorchCollective:
             raise self.failed(error) from error
 
     def finish(self, request: Any) -> None:
-        """See `Collective`."""
+        """Wait for a request."""
         try:
             request.wait(self._timeout)
         except RuntimeError as error:

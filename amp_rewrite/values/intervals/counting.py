@@ -1,7 +1,8 @@
 """Shapes, indices and counts: bounded by what they are.
 
-Evidence: a quotient by a length that Shape gives, as exporters write it in attention, stays float32
-without the rule of Shape, and is 16-bit with it (tests/rewriting/paint/passes/test_keep_demands.py).
+Evidence: a quotient by a length that Shape gives, as exporters write it in attention, stays
+float32 without the rule of Shape, and is 16-bit with it
+(tests/rewriting/paint/passes/test_keep_demands.py).
 """
 
 from __future__ import annotations
