@@ -60,28 +60,3 @@ def test_without_a_gpu_the_real_run_says_what_to_do(tmp_path: Path):
     done = run("--json", str(tmp_path / "gpu.json"))
     assert done.returncode == 1
     assert "no CUDA device: use --provider CPUExecutionProvider for a dry run" in done.stderr
-
-
-def test_an_inference_is_measured_in_its_fastest_form_too():
-    from bench_gpu import cases, parse
-
-    options = parse(["--networks", "--models", "minilm_l3", "--torch"])
-    found = [(case.precision, case.variant) for case in cases(options)]
-    assert found[-2:] == [("float16", "measured"), ("bfloat16", "measured")]
-    assert ("tf32", "measured") not in found
-
-
-@pytest.mark.slow
-def test_the_fastest_form_has_the_times_of_all(tmp_path: Path):
-    from conversions import CACHE
-
-    if not (CACHE / "corpus" / "models" / "minilm_l3.onnx").exists():
-        pytest.skip("there is no corpus; tools/corpus/fetch_corpus.py fetches it")
-    output = tmp_path / "gpu.json"
-    done = run(
-        "--provider", "CPUExecutionProvider", "--networks", "--models", "minilm_l3", "--torch",
-        "--precisions", "float16", "--json", str(output),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = json.loads(output.read_text())["measured"][-1]["figures"]["measured"]
-    assert "float32" in [form["name"] for form in found["forms"]]
