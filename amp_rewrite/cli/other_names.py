@@ -71,6 +71,7 @@ def with_other_names(command: Any) -> Any:
             message = _tell_instead(flag)
             if message is not None:
                 error.message = message  # pyright: ignore[reportAttributeAccessIssue] click's NoSuchOption, of whichever click typer brings
+                vars(error)["possibilities"] = None  # names that look alike do something else
             raise
 
     command.parse_args = parse_args

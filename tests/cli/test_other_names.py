@@ -95,3 +95,11 @@ def test_a_model_that_is_there_is_never_taken_for_the_output(model: str) -> None
     assert status == 2
     assert "other.onnx" in output
     assert Path("other.onnx").read_bytes() == content
+
+
+def test_an_option_that_was_removed_is_answered_without_a_guess(model: str) -> None:
+    status, output = run("convert", model, "-o", "out.onnx", "--measure")
+    assert status == 2
+    assert "--measure was removed in 0.1.0; time the files with `amp-rewrite run`" in output
+    assert "Possible options" not in output
+    assert not Path("out.onnx").exists()
