@@ -13,7 +13,7 @@ COMMANDS: Mapping[str, str] = {
 """Command -> the remedy."""
 
 FLAGS: Mapping[str, str] = {
-    "--adapters": "in Python, session.export_adapters(folder) writes them",
+    "--adapters": "a checkpoint has the adapters, and -o FILE a model with them merged",
     "--ahead": "a loader that reads ahead, such as PyTorch's, is data in Python",
     "--arm64-folder": "verify --target cpu-arm64 emulates the arithmetic of Arm processors",
     "--average": "in Python, WeightAverage(optimizer) keeps averages",
@@ -21,7 +21,7 @@ FLAGS: Mapping[str, str] = {
     "--best": "in Python, amp.callbacks.BestCheckpoint keeps the best checkpoint",
     "--clip-norm": "--option global-clipnorm=1.0; with a loss scale, clip_by_global_norm in Python",
     "--costs": "op lists and --deny-op choose the types",
-    "--cuda-graph": "in Python, TrainingSession(step, cuda_graph=True) captures steps",
+    "--cuda-graph": "leave it out: it never ran on a GPU",
     "--eval-every": "held-out data are evaluated after every epoch",
     "--explain-casts": "--report FILE.json has every cast, with its bytes",
     "--find-learning-rate": "train for an epoch with each of some rates, and compare",
@@ -34,12 +34,12 @@ FLAGS: Mapping[str, str] = {
     "--monitor": "in Python, amp.callbacks.EarlyStopping(monitor=...) says what to watch",
     "--no-decay": 'in Python, ParameterGroups(optimizer, no_decay="bias,norm") spares variables',
     "--no-strict": "in Python, session.restore(path, strict=False) takes what fits",
-    "--no-train-dropout": "in Python, amp.freeze(model, names, train_dropout=False) turns it off",
+    "--no-train-dropout": "leave it out: Dropout is applied behind frozen weights too",
     "--no-train-statistics": "in Python, amp.freeze(model, names, train_statistics=False) does so",
     "--non-finite": 'in Python, TrainingSession(step, non_finite="refuse") finds the first one',
     "--patience": "in Python, amp.callbacks.EarlyStopping(patience=...) ends training early",
     "--prefer": "for a smaller file use --store half, for a smaller error --data FILE --rtol X",
-    "--recompute": "in Python, amp.recompute(model, nodes) chooses what is computed again",
+    "--recompute": "--accumulate makes an update of several smaller batches",
     "--resume": "tune again with a longer --budget",
     "--restore": "in Python, session.restore(path) begins with a checkpoint",
     "--restore-best": "in Python, amp.callbacks.BestCheckpoint(path, restore=True) puts it back",

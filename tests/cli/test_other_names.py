@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import onnx
@@ -9,6 +10,8 @@ import pytest
 from handmade import FORWARD, model_of
 from typer.testing import CliRunner
 
+import amp_rewrite as amp
+from amp_rewrite.base import removed
 from amp_rewrite.cli.main import app
 from amp_rewrite.cli.other_names import understood
 from amp_rewrite.errors import OptionError
@@ -103,3 +106,11 @@ def test_an_option_that_was_removed_is_answered_without_a_guess(model: str) -> N
     assert "--measure was removed in 0.1.0; time the files with `amp-rewrite run`" in output
     assert "Possible options" not in output
     assert not Path("out.onnx").exists()
+
+
+def test_what_takes_the_place_of_something_removed_is_there() -> None:
+    tables = (removed.COMMANDS, removed.FLAGS, removed.ARGUMENTS, removed.NAMES)
+    remedies = " ".join(remedy for table in tables for remedy in table.values())
+    names = set(re.findall(r"\bamp\.([a-z_]+)", remedies))
+    assert names <= {*dir(amp)}
+    assert not names & removed.NAMES.keys()
