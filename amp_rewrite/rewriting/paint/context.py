@@ -18,7 +18,7 @@ from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
 from amp_rewrite.kernels.kernel_table import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
-from amp_rewrite.rewriting.paint.groups import FusedGroup
+from amp_rewrite.rewriting.paint.groups import FusedGroup, FusedScale
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Reason
 from amp_rewrite.rewriting.paint.sequence_clusters import Cluster, sequence_clusters
@@ -67,6 +67,7 @@ class PaintContext:
         adds_fused: Those of them that round a product and the sum that it joins once.
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
         groups: The groups that the target computes as one operator each.
+        scaled_operands: The factors that it takes into low matrix products.
         cut: Operators whose constants the target does not round to nearest -> which constant.
         excluded: Vertices that must stay float32, with the mark that says why.
         joined: Vertices that become low with their group, with the mark that says so.
@@ -90,6 +91,7 @@ class PaintContext:
     adds_fused: frozenset[tuple[str, str]] = frozenset()
     low_ends: frozenset[int] = frozenset()
     groups: tuple[FusedGroup, ...] = ()
+    scaled_operands: tuple[FusedScale, ...] = ()
     cut: Mapping[str, str] = field(default_factory=dict[str, str])
     excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     joined: Mapping[int, Mark] = field(default_factory=dict[int, Mark])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.build_type_graph import called_body
@@ -13,6 +14,7 @@ from amp_rewrite.kernels.fusions import TargetFusion
 from amp_rewrite.values.patterns.find_groups import Group, find_groups
 from amp_rewrite.values.patterns.library import PATTERNS
 from amp_rewrite.values.patterns.plain_view import PlainView
+from amp_rewrite.values.patterns.scaled_products import scaled_operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,39 @@ class FusedGroup:
     def surroundings(self) -> tuple[int, ...]:
         """The vertices on which the type of its operator's input and result depend."""
         return (*self.makers, *(vertex for vertex, _ in self.rivals), *self.tail)
+
+
+class FusedScale(NamedTuple):
+    """A factor that the target takes into the matrix product behind it.
+
+    Attributes:
+        scale: The vertex of the Mul or Div.
+        product: That of the MatMul.
+        words: What reports say.
+    """
+
+    scale: int
+    product: int
+    words: str
+
+
+def fused_scales(
+    type_graph: TypeGraph, fusion: TargetFusion | None, low: DType
+) -> tuple[FusedScale, ...]:
+    """Return the factors that a runtime with this fusion takes into low matrix products."""
+    opset = type_graph.flat.opsets.get("", 1)
+    if fusion is None or not fusion.runs(low, opset, low, low):
+        return ()
+    names = type_graph.flat.node_names
+    return tuple(
+        FusedScale(
+            type_graph.vertices_of(scale)[0],
+            type_graph.vertices_of(product)[0],
+            f"a factor of {names[product]}",
+        )
+        for scale, product in scaled_operands(type_graph)
+        if type_graph.vertices_of(scale) and type_graph.vertices_of(product)
+    )
 
 
 def fused_groups(

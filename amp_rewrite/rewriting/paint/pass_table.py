@@ -9,6 +9,7 @@ from amp_rewrite.rewriting.paint.passes.drop_unsupported import DropUnsupported
 from amp_rewrite.rewriting.paint.passes.fill_between import FillBetween
 from amp_rewrite.rewriting.paint.passes.follow_allow import FollowAllow
 from amp_rewrite.rewriting.paint.passes.grow_clear import GrowClear
+from amp_rewrite.rewriting.paint.passes.join_scales import JoinScales
 from amp_rewrite.rewriting.paint.passes.keep_batch_norms import KeepBatchNorms
 from amp_rewrite.rewriting.paint.passes.keep_cut import KeepCut
 from amp_rewrite.rewriting.paint.passes.keep_demands import KeepDemands
@@ -45,6 +46,7 @@ PASSES: tuple[PaintPass, ...] = (
     FillBetween(),
     FollowAllow(),
     GrowClear(),
+    JoinScales(),
     KeepBatchNorms(),
     KeepCut(),
     KeepDemands(),

@@ -188,7 +188,7 @@ def _followed(context: PaintContext, like: Course) -> PaintResult:
 def _ground(context: PaintContext) -> tuple[object, ...]:
     """Return the nodes of a model, and what passes that color it ask of the numbers in it."""
     names = context.type_graph.flat.node_names
-    return names, context.groups, small_powers(context)
+    return names, context.groups, context.scaled_operands, small_powers(context)
 
 
 def paint_once(context: PaintContext) -> Painting:

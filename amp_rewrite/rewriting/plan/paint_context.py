@@ -18,12 +18,13 @@ from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import given_mask
-from amp_rewrite.rewriting.paint.groups import fused_groups
+from amp_rewrite.rewriting.paint.groups import fused_groups, fused_scales
 from amp_rewrite.rewriting.paint.keep_rules import kept_nodes
 from amp_rewrite.rewriting.paint.ties import variable_ties
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.rewriting.plan.input_ranges import input_intervals
 from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.values.patterns import scaled_products
 
 
 def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> PaintContext:
@@ -55,6 +56,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         adds_fused=operators_adding_fused(target, options.low),
         low_ends=low_ends(type_graph, options),
         groups=fused_groups(type_graph, table, options.low),
+        scaled_operands=fused_scales(type_graph, table.get(scaled_products.NAME), options.low),
         cut={} if rounding is None else rounding.cut,
         given=low_before,
         target=target,
