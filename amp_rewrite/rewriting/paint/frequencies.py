@@ -5,8 +5,8 @@ ramp is. So in front of a Sin or Cos the functions that make a frequency of what
 float32, and so does that layer, whose result they bend. A layer whose result is the frequency
 itself stays what it is: a formula ends at a layer.
 
-Evidence: a frequency that a layer predicts, summed up over time: error over 10 % without it
-(tests/conformance/test_constant_places.py).
+Evidence: a frequency that a layer predicts, summed up over time or multiplied by it: 16-bit without
+it (twelve cases of tests/conformance/test_constant_places.py).
 """
 
 from __future__ import annotations

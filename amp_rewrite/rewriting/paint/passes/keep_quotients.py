@@ -8,7 +8,7 @@ products leave float16 on ordinary images, and its authors compute them in float
 An estimate, which starts from weights, cannot see that. One product over its
 own norm is another matter. In bfloat16 nothing leaves the range.
 
-Evidence: linear attention with activations of 100 in float16: NaN without the pass, right with it
+Evidence: linear attention whose activations are large, float16: NaN without the pass, right with it
 (tests/conformance/test_linear_attention.py).
 """
 
