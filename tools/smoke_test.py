@@ -44,8 +44,7 @@ def check_imports() -> None:
     home = Path(str(amp.__file__)).resolve().parent
     if Path(sys.prefix).resolve() not in home.parents:
         raise SystemExit(f"amp_rewrite comes from {home}, not from {sys.prefix}")
-    found = (m.name for m in pkgutil.walk_packages([str(home)], "amp_rewrite."))
-    modules = [name for name in found if ".adapters." not in name]  # they import other tools
+    modules = [m.name for m in pkgutil.walk_packages([str(home)], "amp_rewrite.")]
     for name in modules:
         importlib.import_module(name)
     print(f"imported amp_rewrite and {len(modules)} modules from {home}")

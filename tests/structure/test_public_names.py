@@ -86,7 +86,7 @@ import pkgutil
 from importlib import import_module
 import amp_rewrite as amp
 for module in pkgutil.walk_packages(amp.__path__, "amp_rewrite."):
-    if not module.name.endswith("__main__") and ".adapters." not in module.name:
+    if not module.name.endswith("__main__"):
         import_module(module.name)
 print(*(f"{name}={type(getattr(amp, name)).__name__}" for name in amp.__all__))
 """

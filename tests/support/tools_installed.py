@@ -1,4 +1,4 @@
-"""Packages that tests of adapters and of the documentation need, and that few have installed."""
+"""Packages that tests of the documentation need, and that few have installed."""
 
 from __future__ import annotations
 
