@@ -31,14 +31,14 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.loss_scaling import MultiLossScaleOptimizer as MultiLossScaleOptimizer
     from amp_rewrite.numerics.compare.verify import verify as verify
     from amp_rewrite.numerics.compare.verify_report import VerifyReport as VerifyReport
-    from amp_rewrite.numerics.conversion_report import Conversion as Conversion
-    from amp_rewrite.numerics.convert_model import convert as convert
+    from amp_rewrite.numerics.convert.conversion import Conversion as Conversion
+    from amp_rewrite.numerics.convert.convert import convert as convert
+    from amp_rewrite.numerics.convert.upgrade import RaisedModel as RaisedModel
+    from amp_rewrite.numerics.convert.upgrade import raise_opset as raise_opset
     from amp_rewrite.numerics.emulate import Evaluator as Evaluator
     from amp_rewrite.numerics.emulate import evaluate as evaluate
     from amp_rewrite.numerics.folder_commands import convert_folder as convert_folder
     from amp_rewrite.numerics.folder_report import FolderReport as FolderReport
-    from amp_rewrite.numerics.raise_opset import RaisedModel as RaisedModel
-    from amp_rewrite.numerics.raise_opset import raise_opset as raise_opset
     from amp_rewrite.numerics.ranges.calibrate import Calibration as Calibration
     from amp_rewrite.numerics.ranges.calibrate import calibrate as calibrate
     from amp_rewrite.numerics.repair import repair as repair
@@ -123,11 +123,11 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "numerics.safety_check": "check",
         "numerics.compare.verify": "verify",
         "numerics.compare.verify_report": "VerifyReport",
-        "numerics.conversion_report": "Conversion",
-        "numerics.convert_model": "convert",
+        "numerics.convert.conversion": "Conversion",
+        "numerics.convert.convert": "convert",
         "numerics.folder_report": "FolderReport",
         "numerics.folder_commands": "convert_folder",
-        "numerics.raise_opset": "RaisedModel raise_opset",
+        "numerics.convert.upgrade": "RaisedModel raise_opset",
         "numerics.ranges.calibrate": "Calibration calibrate",
         "numerics.repair": "Repair repair",
         "numerics.safety_report": "SafetyReport",

@@ -16,7 +16,7 @@ from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.io.model_files import check_output_path
-from amp_rewrite.numerics.converted_file import Asked, FileConversion, convert_file
+from amp_rewrite.numerics.convert.file import Asked, FileConversion, convert_file
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.report.file_sizes import sizes_of
@@ -32,7 +32,7 @@ from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
 
 if TYPE_CHECKING:
-    from amp_rewrite.numerics.conversion_report import Conversion
+    from amp_rewrite.numerics.convert.conversion import Conversion
 
 _TAKEN = ("--precision", "--keep-io", "--no-keep-io-types", "--lists", "--allow-op")
 _STEPS = 3

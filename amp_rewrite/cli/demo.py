@@ -18,10 +18,10 @@ from amp_rewrite.cli import common
 from amp_rewrite.cli.inputs import table_of
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import RuntimeMissingError
+from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.numerics.compare.verify_report import print_verify
 from amp_rewrite.numerics.inputs.batches import npz_bytes
-from amp_rewrite.numerics.made_up_inputs import make_inputs
 from amp_rewrite.rewriting.api import rewrite
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.explain import explain

@@ -10,9 +10,10 @@ import typer
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.numerics.converted_file import raised_model
+from amp_rewrite.numerics.convert.opset import upgraded
 from amp_rewrite.rewriting.api import rewrite
 from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.report.explain import explain as explain_node
 
 
@@ -29,9 +30,8 @@ def explain(
     """Explain why each NODE of MODEL becomes 16-bit or stays float32."""
     out = common.console()
     with progress_bar("rewriting"):
-        raised = raised_model(model, opset, options)
-        source = model if raised is None else raised.model
-        result = rewrite(source, options)
+        flat = read_source(model, inline_functions=options.inline_functions)
+        result = rewrite(upgraded(flat, opset, options)[0], options)
         report = result.report
     common.say_target(options, report.target, out)
     names = nodes or list(dict.fromkeys(n.name for n in report.nodes if n.variables))

@@ -14,8 +14,8 @@ from amp_rewrite.base.printable import printable
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.errors import OptionError
+from amp_rewrite.numerics.compare.made_up_inputs import MadeUpInputs, make_inputs
 from amp_rewrite.numerics.inputs.batches import npz_bytes
-from amp_rewrite.numerics.made_up_inputs import MadeUpInputs, make_inputs
 from amp_rewrite.rewriting.plan.input_ranges import input_ranges
 from amp_rewrite.rewriting.report.write_text import write_bytes
 

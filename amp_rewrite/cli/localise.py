@@ -12,7 +12,7 @@ from amp_rewrite.base.printable import counted, percent
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.numerics.made_up_inputs import make_inputs
+from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.search.localisation import Localisation, NodeError
 from amp_rewrite.numerics.search.localise import localise as run
 from amp_rewrite.rewriting.plan.options import RewriteOptions

@@ -12,7 +12,7 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.dataflow import Call, TypeGraph, VertexKind
 from amp_rewrite.graph.elements import retypable
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph, Operator
-from amp_rewrite.graph.infer import FlatTypes, infer
+from amp_rewrite.graph.infer import FlatTypes, infer, types_of
 from amp_rewrite.graph.ports import Ports, opaque_ports
 from amp_rewrite.graph.traits import Trait
 
@@ -46,7 +46,7 @@ def build_type_graph(
 
         model = FlatModel.of(model)
     if types is None:
-        types = infer(model)
+        types = types_of(model)
         model.settle_casts(types)
     calls, call = _Calls(model, types, tie, retypable(*bases)).of_all_nodes()
     graph = _with_vertices(model, types, calls, np.array(call, np.int64), bases)

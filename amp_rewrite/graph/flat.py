@@ -144,6 +144,7 @@ class FlatGraph(ABC):
         metadata: Node -> its metadata, of those that have some.
         bound: The values of the main graph that training_info binds; they keep their types.
         customs: What op lists say of operators without a schema; set before types are inferred.
+        known_types: What was inferred, and what lists said of operators then; see `infer.types_of`.
         idle_casts: The Casts to the type that they read. They are known as calls of Identity.
     """
 
@@ -170,6 +171,7 @@ class FlatGraph(ABC):
     bound: frozenset[int] = frozenset()
     customs: Customs = field(default_factory=dict[tuple[str, str], CustomOperator])
     idle_casts: list[int] = field(default_factory=list[int])
+    known_types: tuple[Customs, list[str | None]] | None = field(default=None, compare=False)
 
     @abstractmethod
     def attributes(self, node: int) -> Mapping[str, Attribute]:

@@ -47,6 +47,14 @@ def infer(
     return _Inference(graph, attributes or {}).run(inputs)
 
 
+def types_of(graph: FlatGraph) -> FlatTypes:
+    """Return what `infer` does of a model; it is inferred once, and must not be changed."""
+    known = graph.known_types
+    if known is None or known[0] != graph.customs:
+        known = graph.known_types = graph.customs, infer(graph)
+    return known[1]
+
+
 def infer_types(model: ir.Model) -> Types:
     """Return the type of every value of the main graph and of its subgraphs, at any depth."""
     from amp_rewrite.graph.flat_model import FlatModel

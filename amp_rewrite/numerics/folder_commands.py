@@ -13,7 +13,7 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import LoadError, OptionError, SaveError
 from amp_rewrite.graph.io.model_folder import ModelFolder
 from amp_rewrite.graph.io.paths import path_text
-from amp_rewrite.numerics.converted_file import Asked, convert_file
+from amp_rewrite.numerics.convert.file import Asked, convert_file
 from amp_rewrite.numerics.folder_job import Done, FolderJob, Progress
 from amp_rewrite.numerics.folder_models import FolderModels
 from amp_rewrite.numerics.folder_report import FolderReport, State

@@ -14,9 +14,9 @@ from amp_rewrite.errors import OnlyError, OptionError, SaveError
 from amp_rewrite.graph.added import SUFFIX
 from amp_rewrite.graph.io.model_files import Path
 from amp_rewrite.graph.io.paths import path_text
+from amp_rewrite.numerics.convert.scale import has_outliers
 from amp_rewrite.numerics.repair_report import Repair
 from amp_rewrite.numerics.safety_check import Progress, compared, judged, low_nodes
-from amp_rewrite.numerics.scaled_conversion import has_outliers
 from amp_rewrite.numerics.scaled_repair import scaled_form
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
@@ -159,11 +159,9 @@ def _lines_left(outcome: Repair) -> tuple[str, ...]:
 
 def _mended_only(mended: Mended, options: RewriteOptions, output: Path | None) -> Repair:
     """Return a model whose types were at odds, and that computes in float32 now that they agree."""
-    from amp_rewrite.graph.io.read import read_model
-
     raised = nothing_raised(mended, options.low)
     odd, target = odd_types(mended.odd), options.chosen_target
-    result = rewrite(read_model(mended.flat), changed(options, deny_nodes=("*",)))
+    result = rewrite(mended.flat, changed(options, deny_nodes=("*",)))
     outcome = Repair(options.low.name, target, raised, odd, (), (), _RULES, 0, 0.0, None, result)
     if output is not None:
         outcome.save(path_text(output, SaveError))
@@ -203,11 +201,11 @@ class _Work(NamedTuple):
 
     def tuned(self, data: Data) -> RewriteResult:
         """Return the painting that is left of the one that was given, so that it passes on data."""
-        from amp_rewrite.numerics.convert_model import convert
+        from amp_rewrite.numerics.convert.convert import convert
 
         try:
             return convert(
-                self.form.model,
+                self.form.flat,
                 data,
                 replace(self.options, overflow=KEEP),
                 rtol=self.rtol,
@@ -220,9 +218,9 @@ class _Work(NamedTuple):
 
     def made_up(self) -> Sequence[Mapping[str, Any]]:
         """Return the inputs that `verify` makes up."""
-        from amp_rewrite.numerics.made_up_inputs import make_inputs
+        from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 
-        return make_inputs(self.form.model, ranges=self.options.ranges).batches
+        return make_inputs(self.form.flat, ranges=self.options.ranges).batches
 
     def shown_by_made_up(
         self, outcome: Repair, verification: VerifyReport, stress: bool | None

@@ -16,7 +16,7 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.io.judged_file import judged_by
 from amp_rewrite.graph.io.model_files import Path
 from amp_rewrite.graph.io.model_files import Progress as Writing
-from amp_rewrite.numerics.load_judge import LoadJudge
+from amp_rewrite.numerics.convert.load_judge import LoadJudge
 from amp_rewrite.numerics.safety_report import danger_lines
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.dangers import OF_THE_FILE, Danger, is_end

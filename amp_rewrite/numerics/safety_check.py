@@ -100,7 +100,7 @@ def check(
     result, shown = judged(form, chosen), None
     if run and (devices or loading is None or not loading.lacks_operator):
         ways: dict[str, Any] = {"stress": stress, "providers": devices, "progress": progress}
-        shown = compared(form, form.given_model, data, chosen, **ways)
+        shown = compared(form, form.given, data, chosen, **ways)
     context, target = result.context, chosen.chosen_target
     found = form_dangers(form, result.painting, context, target, wide_ends=False)
     return SafetyReport(
@@ -118,7 +118,7 @@ def check(
 
 def judged(form: WideForm, options: RewriteOptions) -> RewriteResult:
     """Return what the rules leave of the painting that a model came with."""
-    return rewrite_freely(form.model, replace(options, overflow=KEEP))
+    return rewrite_freely(form.flat, replace(options, overflow=KEEP))
 
 
 def low_nodes(result: RewriteResult) -> int:
@@ -145,7 +145,7 @@ def compared(
     from amp_rewrite.numerics.compare.verify import compared_models
 
     return compared_models(
-        form.model,
+        form.flat,
         model,
         data,
         rtol=rtol,
@@ -159,9 +159,7 @@ def compared(
 
 def _of_float32(flat: FlatProto, options: RewriteOptions) -> SafetyReport:
     """Say of a model without low types what a conversion would have to keep."""
-    from amp_rewrite.graph.io.read import read_model
-
-    result = rewrite(read_model(flat), options, overflow=KEEP)
+    result = rewrite(flat, options, overflow=KEEP)
     target = options.chosen_target
     found_dangers = dangers(result.context, result.painting, target)
     return SafetyReport(options.precision, target, FLOAT32.name, 0, found_dangers, None)

@@ -10,12 +10,13 @@ import warnings
 from dataclasses import dataclass, replace
 
 from amp_rewrite.errors import AmpWarning
+from amp_rewrite.graph.io.read import shared_objects
 from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
+from amp_rewrite.numerics.convert.scale import NO_PROOF, measured_by, proof_of
 from amp_rewrite.numerics.inputs.batches import Data, batches
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
-from amp_rewrite.numerics.ranges.calibrated_options import with_calibration
-from amp_rewrite.numerics.scaled_conversion import NO_PROOF, measured_by, proof_of
 from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
+from amp_rewrite.rewriting.paint.findings import NOTHING_FOUND
 from amp_rewrite.rewriting.paint.painting import overflows
 from amp_rewrite.rewriting.plan.options import KEEP, SCALE, RewriteOptions
 from amp_rewrite.rewriting.plan.raising import raising_context
@@ -58,7 +59,7 @@ def scaled_form(
         data is None and not (options.overflow == SCALE or options.adds_nodes)
     ):
         return ()
-    calibration = None if data is None else calibrate(form.model, data, options)
+    calibration = None if data is None else calibrate(form.flat, data, options)
     before = _judge_form(form, options, calibration)
     measured = None if calibration is None else measured_by(calibration)
     if measured is None and not overflows(before.painting):
@@ -72,10 +73,10 @@ def scaled_form(
     scaled = form_of(scaling.flat, options.low)
     proof = None
     if data is not None:
-        proof = proof_of(form.model, scaled.model, batches(data, form.model))
+        proof = proof_of(form.flat, scaled.flat, batches(data, shared_objects(form.flat).model))
         if proof.difference > _LOST_DIGITS * options.low.epsilon:
             return scaling.refused(NO_PROOF)
-    anew = None if data is None else calibrate(scaled.model, data, options)
+    anew = None if data is None else calibrate(scaled.flat, data, options)
     after = _judge_form(scaled, options, anew)
     saved = saved_by_scaling(scaling, before.painted, after.painted)
     if saved is None:
@@ -93,7 +94,6 @@ def _judge_form(
     form: WideForm, options: RewriteOptions, calibration: Calibration | None
 ) -> RewriteResult:
     """Return what rules, and ranges that were measured, leave of the painting of a form."""
-    if calibration is not None:
-        options = with_calibration(options, calibration)
+    found = NOTHING_FOUND if calibration is None else calibration.findings
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # said of what is taken
-        return rewrite_freely(form.model, replace(options, overflow=KEEP))
+        return rewrite_freely(form.flat, replace(options, overflow=KEEP), found)

@@ -48,11 +48,6 @@ class OpLists:
         entries: All entries, in file order.
         node_rules: Nodes put on a list by name.
         level: One of LEVELS.
-        only_low: Whether nothing may stay float32 because of its list, as devices without float32
-            need it; what numbers forbid stays.
-        measured: Whether data have shown what values reach, so that with `only_low` no estimate
-            forbids anything.
-        force_all: Level UNSAFE_FORCE_ALL, or `only_low`: paint every operator, whatever its list.
         files: The files that the lists came from, in the order of application.
     """
 
@@ -61,8 +56,6 @@ class OpLists:
     entries: tuple[Entry, ...]
     node_rules: tuple[NodeRule, ...] = ()
     level: str = "default"
-    only_low: bool = False
-    measured: bool = False
     files: tuple[str, ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
@@ -102,18 +95,8 @@ class OpLists:
         return OpLists(low_dtype(precision).name, targets.find(target).name, tuple(entries))
 
     @property
-    def force_all(self) -> bool:
-        """Whether every operator is painted, whatever its list."""
-        return self.is_unsafe or self.only_low
-
-    @property
-    def estimates_count(self) -> bool:
-        """Whether what a value is likely to reach may keep something in float32."""
-        return not (self.only_low and self.measured)
-
-    @property
     def is_unsafe(self) -> bool:
-        """Whether the level is UNSAFE_FORCE_ALL."""
+        """Whether the level is UNSAFE_FORCE_ALL: every operator is painted, whatever its list."""
         return self.level == "UNSAFE_FORCE_ALL"
 
     @cached_property
@@ -151,7 +134,7 @@ class OpLists:
 
         TENSOR_CORES_ONLY empties deny, infer and clear; lists of bfloat16, and of a target without
         tensor cores, ignore it. TREAT_INFER_AS_DENY moves infer to deny. UNSAFE_FORCE_ALL leaves
-        the lists and sets `force_all`; it is for float16 on targets with tensor cores only.
+        the lists, and paints every operator; it is for float16 on targets with tensor cores only.
 
         Raises:
             OptionError: The level is unknown, or impossible for this precision and target.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
-from amp_rewrite.numerics.converted_file import FileConversion
+from amp_rewrite.numerics.convert.file import FileConversion
 from amp_rewrite.rewriting.report.file_sizes import sizes_of
 from amp_rewrite.rewriting.report.gains import Sizes
 from amp_rewrite.rewriting.report.next_steps import Names

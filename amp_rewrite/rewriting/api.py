@@ -29,8 +29,9 @@ from amp_rewrite.graph.sizes import Shape, Sizes
 from amp_rewrite.rewriting.apply.planned import Planned, noop_casts
 from amp_rewrite.rewriting.apply.written_metadata import for_model, written_metadata
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.findings import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.paint.painting import Painting, overflows
-from amp_rewrite.rewriting.paint.pipeline import Course, paint
+from amp_rewrite.rewriting.paint.pipeline import Course
 from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts
 from amp_rewrite.rewriting.plan.options import (
     SCALE,
@@ -39,7 +40,7 @@ from amp_rewrite.rewriting.plan.options import (
     changed,
     with_option_names,
 )
-from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context
+from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context, painted
 from amp_rewrite.rewriting.read_source import is_object, mentions, read_source
 from amp_rewrite.rewriting.report.log_folder import log_folder, write_report
 from amp_rewrite.rewriting.report.shortcomings import first_likely_overflow, unmatched_warning
@@ -116,7 +117,8 @@ class RewriteResult(Planned):
         from amp_rewrite.rewriting.report.node_notes import node_notes, note_nodes
 
         note_nodes(self.flat, node_notes(self.report))
-        self.__dict__.pop("_model", None)  # it was made of the messages without notes
+        for made in ("_model", "rewritten"):  # of the messages without notes
+            self.__dict__.pop(made, None)
 
     def _metadata(self) -> dict[str, str]:
         noted = written_metadata(self.flat, self.plan, self.options.chosen_target)
@@ -215,15 +217,29 @@ def rewrite(
         <RewriteResult: 3 of 4 float32 nodes in bfloat16 for cuda, 4 casts added>
         >>> result.save("low.onnx")
     """
-    chosen = changed(options, **changes)
-    result = rewrite_freely(model, chosen)
-    if chosen.only is not None:
-        _check_only(result, chosen.only)
+    return rewrite_as_found(model, changed(options, **changes))
+
+
+def rewrite_as_found(
+    model: Source, options: RewriteOptions, found: Findings = NOTHING_FOUND
+) -> RewriteResult:
+    """Do what `rewrite` does; `found` is what data or a search have shown of the model.
+
+    Raises:
+        AmpError: As for `rewrite`.
+    """
+    result = rewrite_freely(model, options, found)
+    if options.only is not None:
+        _check_only(result, options.only)
     return result
 
 
-def rewrite_freely(model: Source, options: RewriteOptions) -> RewriteResult:
+def rewrite_freely(
+    model: Source, options: RewriteOptions, found: Findings = NOTHING_FOUND
+) -> RewriteResult:
     """Return a rewrite whatever stays float32, though the option `only` be set.
+
+    `found` is what data or a search have shown of the model.
 
     Raises:
         AmpError: As for `rewrite`.
@@ -236,10 +252,10 @@ def rewrite_freely(model: Source, options: RewriteOptions) -> RewriteResult:
             flat, end_casts = _with_ends(flat, chosen)
             wide = _single_precision(flat, chosen)
         if wide is not None:
-            result = _rewrite(wide, chosen, clock)
+            result = _rewrite(wide, chosen, clock, found)
             if result.plan.computes_low:
                 return result
-        result = _rewrite(flat, chosen, clock)
+        result = _rewrite(flat, chosen, clock, found)
         return replace(result, end_casts=end_casts) if end_casts else result
 
 
@@ -328,8 +344,10 @@ def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Cha
     return told(rewritten, node)
 
 
-def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> RewriteResult:
-    result = _planned(flat, options, clock)
+def _rewrite(
+    flat: FlatProto, options: RewriteOptions, clock: _Clock, found: Findings
+) -> RewriteResult:
+    result = _planned(flat, options, clock, found)
     if (options.overflow == SCALE or options.adds_nodes) and overflows(result.painting):
         result = _scaled(result, clock)
     if options.strict:
@@ -342,7 +360,11 @@ def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> Rewrite
 
 
 def _planned(
-    flat: FlatProto, options: RewriteOptions, clock: _Clock, like: Course | None = None
+    flat: FlatProto,
+    options: RewriteOptions,
+    clock: _Clock,
+    found: Findings = NOTHING_FOUND,
+    like: Course | None = None,
 ) -> RewriteResult:
     """Paint a model, as a similar one was if there is one, and plan what changes."""
     lists = lists_of(options)
@@ -350,21 +372,21 @@ def _planned(
     options.check_names(flat)
     flat.say_lengths(options.lengths)
     with clock.step("type_graph"):
-        context = paint_context(flat, lists, options)
+        context = paint_context(flat, lists, options, found)
     with clock.step("painting"):
-        painted = paint(context, like)
+        finished = painted(context, like)
     with clock.step("casts"):
-        plan = plan_casts(painted.context, painted.painting, options.chosen_store)
+        plan = plan_casts(finished.context, finished.painting, options.chosen_store)
         removed = noop_casts(context.type_graph, plan)
         return RewriteResult(
             flat,
             options,
-            painted.context,
-            painted.painting,
+            finished.context,
+            finished.painting,
             plan,
             removed,
             clock.timings,
-            course=painted.course,
+            course=finished.course,
         )
 
 
@@ -394,7 +416,7 @@ def _scaled(before: RewriteResult, clock: _Clock) -> RewriteResult:
     from amp_rewrite.rewriting.scaling.scale_model import NO_SAVING, saved_by_scaling
 
     like = None if scaling.added else needs.fitting
-    planned = _planned(scaling.flat, before.options, clock, like)
+    planned = _planned(scaling.flat, before.options, clock, before.context.found, like)
     saved = saved_by_scaling(scaling, before.painted, planned.painted)
     if saved is None:
         return replace(before, refused=scaling.refused(NO_SAVING))
@@ -441,7 +463,7 @@ def _check_only(result: RewriteResult, precision: str) -> None:
         reasons_of,
     )
 
-    left = float32_left(read_source(result.model, inline_functions=True))
+    left = float32_left(read_source(result.rewritten, inline_functions=True))
     if left:
         raise OnlyError(lines_of_left(left, reasons_of(result.report), precision), result)
 

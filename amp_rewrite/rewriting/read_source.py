@@ -27,7 +27,9 @@ def read_source(source: Source, *, inline_functions: bool) -> FlatProto:
     Raises:
         AmpError: It is not a valid model, or a function cannot be inlined.
     """
-    if isinstance(source, str | os.PathLike | bytes | onnx.ModelProto):
+    if isinstance(source, FlatProto):
+        flat = source
+    elif isinstance(source, str | os.PathLike | bytes | onnx.ModelProto):
         flat = read_flat(source)
     else:
         from amp_rewrite.graph.io.load import unwrapped

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from amp_rewrite.base.printable import one_line
@@ -39,8 +38,6 @@ from amp_rewrite.rewriting.plan.raising import (
 from amp_rewrite.rewriting.read_source import read_source
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from amp_rewrite.graph.io.load import Source
 
 
@@ -210,20 +207,6 @@ class WideForm:
     context: PaintContext
     flat: FlatProto
     origins: Sequence[int]
-
-    @cached_property
-    def model(self) -> ir.Model:
-        """The float32 model as objects."""
-        from amp_rewrite.graph.io.read import read_model
-
-        return read_model(self.flat)
-
-    @cached_property
-    def given_model(self) -> ir.Model:
-        """The model as it was read, as objects."""
-        from amp_rewrite.graph.io.read import read_model
-
-        return read_model(self.given)
 
 
 def wide_form(

@@ -243,7 +243,7 @@ def test_a_defect_of_the_package_is_one_line_as_well(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("line one\nline two")
 
-    monkeypatch.setattr("amp_rewrite.numerics.converted_file.rewrite", fail)
+    monkeypatch.setattr("amp_rewrite.numerics.convert.file.rewrite", fail)
     status, _, err = convert(capsys, folder)
     assert status == 1
     assert err.startswith("amp-rewrite: internal error: RuntimeError: line one line two;")

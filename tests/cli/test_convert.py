@@ -13,7 +13,7 @@ import pytest
 from amp_rewrite.cli import main
 from amp_rewrite.numerics.compare.device_checks import DeviceChecks
 from amp_rewrite.numerics.compare.verify_records import DeviceComparison
-from amp_rewrite.numerics.search.tune import tune
+from amp_rewrite.numerics.search.tune import tune_painting
 
 TEXT = """<ir_version: 9, opset_import: ["" : 18]>
 g (float[2,4] x) => (float[2,4] y) <float[4,4] w = {{{w}}}, float[4,4] v = {{{v}}}> {{
@@ -147,9 +147,9 @@ def test_a_budget_that_ended_is_the_first_line_with_the_next_command(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hurried(*arguments: Any, **options: Any) -> Any:
-        return tune(*arguments, **options | {"budget": 0.001})
+        return tune_painting(*arguments, **options | {"budget": 0.001})
 
-    monkeypatch.setattr("amp_rewrite.numerics.convert_model.tune", hurried)
+    monkeypatch.setattr("amp_rewrite.numerics.convert.keep_float32.tune_painting", hurried)
     options = ("--data", folder / "data", "--rtol", "0.002", "--budget", "30s")
     assert convert(folder, "fine", *options, "--precision", "bfloat16") == 3
     lines = capsys.readouterr().out.splitlines()

@@ -12,7 +12,7 @@ from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import Precision
-from amp_rewrite.numerics.converted_file import raised_model
+from amp_rewrite.numerics.convert.file import raised_model
 
 RNG = np.random.default_rng(0)
 WEIGHTS = {

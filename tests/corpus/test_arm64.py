@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.numerics.converted_file import raised_model
+from amp_rewrite.numerics.convert.file import raised_model
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.rewriting.plan.options import AUTO

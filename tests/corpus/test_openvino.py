@@ -14,7 +14,7 @@ from resources import give_back, has_amx
 import amp_rewrite as amp
 from amp_rewrite import targets
 from amp_rewrite.kernels.rounding_table import of_target
-from amp_rewrite.numerics.converted_file import raised_model
+from amp_rewrite.numerics.convert.file import raised_model
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.rewriting.plan.options import RewriteOptions

@@ -9,7 +9,7 @@ from scaled_spellings import SPELLINGS, spelled, spelled_feeds
 
 import amp_rewrite as amp
 from amp_rewrite.graph.io.read import read_model
-from amp_rewrite.numerics.scaled_conversion import LARGEST_DIFFERENCE, proof_of
+from amp_rewrite.numerics.convert.scale import LARGEST_DIFFERENCE, proof_of
 from amp_rewrite.rewriting.scaling.scaling import Scaling
 
 QUICK = ("Pad of opset 9",)

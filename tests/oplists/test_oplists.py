@@ -166,9 +166,9 @@ def test_treat_infer_as_deny_moves_infer_with_its_overrides() -> None:
 
 def test_unsafe_force_all_leaves_the_lists() -> None:
     lists = load_lists(level="UNSAFE_FORCE_ALL", environ={})
-    assert lists.force_all
+    assert lists.is_unsafe
     assert lists.entries == load_lists(environ={}).entries
-    assert not load_lists(environ={}).force_all
+    assert not load_lists(environ={}).is_unsafe
 
 
 def test_a_level_that_was_passed_wins_over_the_environment() -> None:

@@ -17,7 +17,10 @@ ROOMS_OF_A_REWRITE = {
     *("oplists", "policy", "rewriting", "targets", "values"),
 }
 
-LIGHT = {"amp_rewrite.numerics", "amp_rewrite.numerics.converted_file"}
+LIGHT = {
+    *("amp_rewrite.numerics", "amp_rewrite.numerics.convert"),
+    *("amp_rewrite.numerics.convert.file", "amp_rewrite.numerics.convert.opset"),
+}
 """What loads the rest of its room when it is asked for a verdict."""
 
 NEVER = {

@@ -35,7 +35,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     ),
     "numerics": (
         *("numerics.emulate", "numerics.inputs", "numerics.repaint", "numerics.compare"),
-        *("numerics.ranges", "numerics.search", "numerics"),
+        *("numerics.ranges", "numerics.search", "numerics.convert", "numerics"),
     ),
     "page": ("page",),
     "training": (

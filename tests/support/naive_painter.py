@@ -50,7 +50,7 @@ class NaivePainter:
         self.allow = {v for v in self.vertices if v in self.process and self.is_seed(v)} - self.deny
         if not self.allow:
             return set()
-        if not self.context.lists.force_all:
+        if not self.context.force_all:
             self.p2_deny()
         self.match(clusters)
         self.p3_between()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any, Protocol
 
 import onnx
@@ -16,7 +15,7 @@ from amp_rewrite.graph.io.gate import admit
 from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.paused_gc import paused_gc
-from amp_rewrite.graph.traverse import nodes_in
+from amp_rewrite.graph.proto.flat_proto import FlatProto
 
 
 class HasModel(Protocol):
@@ -28,7 +27,7 @@ class HasModel(Protocol):
         ...
 
 
-Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model | HasModel
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model | HasModel | FlatProto
 
 
 def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> ir.Model:
@@ -55,6 +54,8 @@ def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> i
     """
     model = unwrapped(source)
     with paused_gc():
+        if isinstance(model, FlatProto):  # it was checked when it was read
+            return read_model(model)
         if isinstance(model, ir.Model):
             try:
                 copied = clone(model)
@@ -65,28 +66,6 @@ def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> i
             check(copied)
             return copied
         return read_model(read_flat(model, base_dir))
-
-
-def load_named(source: Source) -> ir.Model:
-    """Return what `load` does, in which every node has the name that a rewrite gives it.
-
-    A file's nodes get one where they have none; those of an onnx_ir Model keep theirs otherwise.
-
-    Raises:
-        AmpError: As for `load`.
-    """
-    model = unwrapped(source)
-    if not isinstance(model, ir.Model) or all(_names(model)):
-        return load(source)
-    from amp_rewrite.graph.io.read_object import read_object
-
-    with paused_gc():
-        return read_model(read_object(model))
-
-
-def _names(model: ir.Model) -> Iterator[str | None]:
-    tops = (node for graph in (model.graph, *model.functions.values()) for node in graph)
-    return (node.name for top in tops for node in nodes_in(top))
 
 
 def check(model: ir.Model) -> None:

@@ -8,8 +8,8 @@ builds what was read and checked before, and notes every message in an `Origin`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
 import onnx
 import onnx_ir as ir
@@ -28,8 +28,34 @@ QUANTIZATION = "quant_parameter_tensor_names"
 """The key of Value.meta under which onnx_ir keeps quantization annotations."""
 
 
+class Objects(NamedTuple):
+    """A model of onnx_ir, and the objects behind the numbers of the flat graph that it was made of.
+
+    Attributes:
+        model: The model.
+        nodes: By number, the node.
+        values: By number, the value.
+    """
+
+    model: ir.Model
+    nodes: Sequence[ir.Node]
+    values: Sequence[ir.Value]
+
+
 def read_model(flat: FlatProto) -> ir.Model:
     """Return the model that a flat graph describes; it refers to the messages."""
+    return read_objects(flat).model
+
+
+def shared_objects(flat: FlatProto) -> Objects:
+    """Return the objects of a flat graph, which are made once, and which nobody may change."""
+    if flat.objects is None:
+        flat.objects = read_objects(flat)
+    return cast("Objects", flat.objects)
+
+
+def read_objects(flat: FlatProto) -> Objects:
+    """Return new objects for a flat graph; they refer to the messages."""
     proto, origin = flat.proto, Origin(flat.proto)
     builder = _Builder(flat, origin)
     graph = builder.graph(MAIN)
@@ -51,7 +77,7 @@ def read_model(flat: FlatProto) -> ir.Model:
         metadata_props=dict(flat.metadata_props) or None,
     )
     origins.attach(model, origin)
-    return model
+    return Objects(model, [builder.nodes[n] for n in range(flat.n_nodes)], builder.values)
 
 
 def _optional(proto: Any, field: str) -> Any:
@@ -68,6 +94,7 @@ class _Builder:
     def __init__(self, flat: FlatProto, origin: Origin) -> None:
         self._flat, self._origin = flat, origin
         self.values = [ir.Value(name=name) for name in flat.value_names]
+        self.nodes: dict[int, ir.Node] = {}
 
     def graph(self, number: int) -> ir.Graph:
         """Build a graph and everything in it."""
@@ -139,6 +166,7 @@ class _Builder:
             metadata_props=props(metadata) if metadata else None,
         )
         self._origin.nodes[node] = (proto, attributes)
+        self.nodes[number] = node
         if number in flat.given:
             self._origin.given[node] = flat.node_names[number]
         if nested:

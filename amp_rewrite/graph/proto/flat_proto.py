@@ -66,6 +66,8 @@ class FlatProto(FlatGraph):
         mended: What was done to the nodes when the model was read; `proto` is the mended one.
         infer: Finds the shapes that the file does not record, or None.
         lengths: Lengths of free dimensions that the user says, by the names that inputs give them.
+        objects: The objects of onnx_ir that were made of it and are shared, if they were.
+        paintings: What was painted of it (rewriting/plan/paint_context.py), if anything was.
     """
 
     proto: onnx.ModelProto = field(kw_only=True)
@@ -87,6 +89,8 @@ class FlatProto(FlatGraph):
     mended: MendedNodes = field(default_factory=MendedNodes)
     infer: Callable[[FlatProto], Mapping[int, Sequence[int | None]]] | None = None
     lengths: Mapping[str, int] = field(default_factory=dict[str, int])
+    objects: object = field(default=None, repr=False, compare=False)
+    paintings: object = field(default=None, repr=False, compare=False)
     _held: dict[int, Tensor | None] = field(
         default_factory=dict[int, "Tensor | None"], repr=False, compare=False
     )
@@ -133,8 +137,9 @@ class FlatProto(FlatGraph):
 
     def say_lengths(self, lengths: Mapping[str, int]) -> None:
         """Let free dimensions have lengths from now on; shapes are inferred with them."""
-        self.lengths = lengths
-        vars(self).pop("inferred_shapes", None)
+        if lengths != self.lengths:
+            self.lengths = lengths
+            vars(self).pop("inferred_shapes", None)
 
     @property
     def free_dimensions(self) -> frozenset[str]:

@@ -19,8 +19,8 @@ from amp_rewrite.base import arguments
 from amp_rewrite.base.progress import silent
 from amp_rewrite.errors import OptionError, OutOfTimeError
 from amp_rewrite.graph.io.load import Source
-from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
+from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.numerics.compare.distance import Tolerances, is_float
 from amp_rewrite.numerics.compare.finite_feeds import finite_feed
@@ -192,7 +192,7 @@ def compared_models(
     providers = None if providers is None else arguments.texts("providers", providers)
     progress = arguments.function("progress", ways.get("progress"))
     after = TypedModel.of(rewritten)
-    before = _scaled_alike(original, after.model) or TypedModel.of(original)
+    before = TypedModel.of(_scaled_alike(original, after.model) or original)
     tolerances = Tolerances.of(lowest_precision(after.types), rtol, atol)
     kernels = _target(ways.get("target"), providers, after.model)
     inside = intermediates or stress
@@ -210,7 +210,7 @@ def compared_models(
     )
 
 
-def _scaled_alike(original: Source, rewritten: ir.Model) -> TypedModel | None:
+def _scaled_alike(original: Source, rewritten: ir.Model) -> FlatProto | None:
     """Return the original, scaled as the rewritten model says that it was; None if it was not.
 
     It computes the same outputs in float32, and inside it the values that the rewritten one has.
@@ -220,8 +220,7 @@ def _scaled_alike(original: Source, rewritten: ir.Model) -> TypedModel | None:
         return None
     flat = read_source(original, inline_functions=False)
     is_scaled = flat.metadata_props.get(EXPONENTS_KEY) == note
-    scaled = None if is_scaled else scaled_as_noted(flat, note)
-    return None if scaled is None else TypedModel(read_model(scaled))
+    return flat if is_scaled else scaled_as_noted(flat, note) or flat
 
 
 def _target(

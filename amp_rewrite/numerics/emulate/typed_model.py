@@ -8,8 +8,11 @@ from functools import cached_property
 import onnx_ir as ir
 
 from amp_rewrite.graph.clone import clone, value_pairs
-from amp_rewrite.graph.infer import Types, infer_types
-from amp_rewrite.graph.io.load import Source, check, load
+from amp_rewrite.graph.infer import Types, infer_types, types_of
+from amp_rewrite.graph.io.load import Source, check, load, unwrapped
+from amp_rewrite.graph.io.read import Objects, read_objects, shared_objects
+from amp_rewrite.graph.io.read_flat import read_flat
+from amp_rewrite.graph.proto.flat_proto import FlatProto
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,20 @@ class TypedModel:
         Raises:
             AmpError: It is not a valid model.
         """
-        if isinstance(source, ir.Model):
-            check(source)
-            return TypedModel(source)
-        return TypedModel(load(source))
+        model = unwrapped(source)
+        if isinstance(model, ir.Model):
+            check(model)
+            return TypedModel(model)
+        flat = model if isinstance(model, FlatProto) else read_flat(model)
+        return TypedModel._read(flat, shared_objects(flat))
+
+    @staticmethod
+    def _read(flat: FlatProto, objects: Objects, *, spare: bool = False) -> TypedModel:
+        """Return objects that were read, with the types of the flat graph."""
+        model = TypedModel(objects.model, spare)
+        pairs = zip(objects.values, types_of(flat), strict=True)
+        model.__dict__["types"] = {value: type_ for value, type_ in pairs if type_ is not None}
+        return model
 
     @cached_property
     def types(self) -> Types:
@@ -50,6 +63,8 @@ class TypedModel:
         """
         if isinstance(source, TypedModel):
             return source if source.spare else source.copy()
+        if isinstance(source, FlatProto):
+            return TypedModel._read(source, read_objects(source), spare=True)
         return TypedModel(load(source))
 
     def copy(self) -> TypedModel:

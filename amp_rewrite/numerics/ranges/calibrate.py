@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Unpack
 
 from amp_rewrite import targets
@@ -25,8 +25,9 @@ from amp_rewrite.numerics.inputs.batches import Data, batches, count
 from amp_rewrite.numerics.ranges.bounds import ACCUMULATING, POOLS, PRODUCTS
 from amp_rewrite.numerics.ranges.value_ranges import Range, RangeMeter
 from amp_rewrite.numerics.repaint.overlay import overlay_text, write_overlay
-from amp_rewrite.numerics.repaint.repaint import Repainter, Slot, read_lists
+from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 from amp_rewrite.oplists import ListName, NodeRule
+from amp_rewrite.rewriting.paint.findings import Findings
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
 
 MARGIN = 1.5
@@ -74,6 +75,11 @@ class Calibration:
             f"{len(self.nodes)} nodes stay float32; {len(self.ranges)} values measured over "
             f"{self.batches} batches",
         )
+
+    @property
+    def findings(self) -> Findings:
+        """What a painting is told of it."""
+        return Findings(self.rules, measured=not self.unmeasured)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -148,7 +154,9 @@ def calibrate(
     progress = arguments.function("progress", progress)
     if accumulate_low is not None:
         accumulate_low = arguments.texts("accumulate_low", accumulate_low)
-    painter = Repainter.of(model, _judging_options(changed(options, **changes)))
+    chosen = changed(options, **changes)
+    # what an estimate alone would keep is asked about as well, where all has to be in 16 bits
+    painter = Repainter.of(model, chosen, Findings(measured=chosen.only is not None))
     sums = _sums(painter.options) if accumulate_low is None else accumulate_low
     meter = RangeMeter.of(painter, sums)
     total = count(data)
@@ -176,13 +184,6 @@ def calibrate(
         model=os.path.basename(model) if isinstance(model, str | os.PathLike) else "a model",
         sums=_sums_by_result(meter),
     )
-
-
-def _judging_options(options: RewriteOptions) -> RewriteOptions:
-    """Return options with which what an estimate alone would keep is asked about as well."""
-    if options.only is None:
-        return options
-    return replace(options, lists=replace(read_lists(options), measured=True))
 
 
 def _sums_by_result(meter: RangeMeter) -> dict[str, float]:

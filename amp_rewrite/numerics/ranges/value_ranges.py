@@ -143,7 +143,7 @@ class RangeMeter:
     def _open(self) -> Float32Session:
         model = load(self.painter.model)
         prober, twins = Prober(model), dict(value_pairs(self.painter.model, model))
-        sensitive, number = sensitive_values(self.painter.type_graph), self.painter.flat.number
+        sensitive, number = sensitive_values(self.painter.type_graph), self.painter.number
         for i, value in enumerate(self.values):
             careful = number[value] in sensitive
             _probe_value(prober, twins[value], i, self.painter.low, careful=careful)
@@ -230,7 +230,7 @@ def _has_slot(node: int, slots: frozenset[tuple[int, str]]) -> bool:
 
 
 def _is_measurable(painter: Repainter, value: ir.Value) -> bool:
-    graph, number = painter.type_graph, painter.flat.number[value]
+    graph, number = painter.type_graph, painter.number[value]
     is_tensor = graph.types[number] == f"tensor({FLOAT32.onnx})"
     return is_tensor and constant_tensor(graph, number) is None
 

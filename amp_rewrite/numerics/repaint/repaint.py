@@ -1,13 +1,11 @@
-"""Paint one model again and again under different node rules, and compare the paintings.
+"""Paint one model again and again under different findings, and compare the paintings.
 
-A rewrite works on a copy of the model, so paintings are compared by position: the index of the node
-in execution order, and the name of its type variable. Where only the colors count, the model is
-painted as it is (paint/pipeline.py), and nothing is copied or rewritten.
+What runs a model are copies of it, so paintings are compared by position: the index of the node in
+execution order, and the name of its type variable. Nothing is copied or rewritten for a painting.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,21 +14,27 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
-from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.flat_model import FlatModel
-from amp_rewrite.graph.io.functions import inline
-from amp_rewrite.graph.io.load import Source, load_named
-from amp_rewrite.oplists import ListName, NodeRule, OpLists, load_lists
+from amp_rewrite.graph.io.load import Source
+from amp_rewrite.graph.io.read import Objects, shared_objects
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.oplists import ListName, NodeRule, OpLists
 from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.paint.absorbed import Absorbed, absorbed_fills
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.findings import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.paint.painting import OVERFLOWS, Reason
-from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint, paint_fitting
+from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint_fitting
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
-from amp_rewrite.rewriting.plan.paint_context import lists_of, low_ends, paint_context
+from amp_rewrite.rewriting.plan.paint_context import (
+    lists_of,
+    low_ends,
+    paint_context,
+    painted,
+)
+from amp_rewrite.rewriting.read_source import read_source
 
 _PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
 
@@ -54,44 +58,63 @@ class Repainter:
     """A float32 model, and its painting under any node rules.
 
     Attributes:
-        model: The float32 model; never modified.
-        options: The options of the rewrite, with the lists read once.
-        flat: The numbers of the nodes and values of `model`.
-        type_graph: The dataflow of `model`, without ties.
+        flat: The float32 model, by number.
+        options: The options of the rewrite.
+        objects: The same as objects of onnx_ir, which nobody changes.
         index: Node -> its position.
+        number: Value -> its number.
+        found: What is known of the model before anything is looked for.
     """
 
-    model: ir.Model
+    flat: FlatProto
     options: RewriteOptions
-    flat: FlatModel
-    type_graph: TypeGraph
+    objects: Objects
     index: Mapping[ir.Node, int]
+    number: Mapping[ir.Value, int]
+    found: Findings
     _lists: OpLists
 
     @staticmethod
-    def of(source: Source, options: RewriteOptions) -> Repainter:
+    def of(source: Source, options: RewriteOptions, found: Findings = NOTHING_FOUND) -> Repainter:
         """Load a model and the lists.
 
         Raises:
             AmpError: The model, a list or an option is wrong.
         """
-        model = load_named(source)
-        options = for_model(options, model)
-        if options.inline_functions:
-            inline(model)  # nodes keep their positions in every rewrite
-        flat = FlatModel.of(model)
-        index = {node: i for i, node in enumerate(flat.nodes)}
-        return Repainter(model, options, flat, build_type_graph(flat), index, read_lists(options))
+        flat = read_source(source, inline_functions=options.inline_functions)
+        options = for_model(options, flat)
+        lists, objects = lists_of(options), shared_objects(flat)
+        flat.customs = lists.customs
+        options.check_names(flat)
+        flat.say_lengths(options.lengths)
+        index = {node: i for i, node in enumerate(objects.nodes)}
+        number = {value: v for v, value in enumerate(objects.values)}
+        return Repainter(flat, options, objects, index, number, found, lists)
+
+    @property
+    def model(self) -> ir.Model:
+        """The float32 model; never modified."""
+        return self.objects.model
 
     @property
     def nodes(self) -> Sequence[ir.Node]:
         """The nodes of `model` in execution order."""
-        return self.flat.nodes
+        return self.objects.nodes
+
+    @property
+    def values_by_number(self) -> Sequence[ir.Value]:
+        """The values of `model`, by their numbers."""
+        return self.objects.values
+
+    @property
+    def type_graph(self) -> TypeGraph:
+        """The dataflow of the model."""
+        return self._context.type_graph
 
     @cached_property
     def ends(self) -> frozenset[ir.Value]:
         """The graph inputs and outputs of `model` that become low where anything does."""
-        return frozenset(self.flat.values[v] for v in low_ends(self.type_graph, self.options))
+        return frozenset(self.objects.values[v] for v in low_ends(self.type_graph, self.options))
 
     @property
     def low(self) -> DType:
@@ -99,24 +122,22 @@ class Repainter:
         return self.options.low
 
     def rewrite(self) -> RewriteResult:
-        """Return the rewritten model under the lists' node rules alone.
+        """Return the rewritten model by what was known before.
 
         Raises:
             StrictError: The option `strict` is set, and the rewrite is not complete.
         """
-        return rewrite_freely(self.model, replace(self.options, lists=self._lists, overflow=KEEP))
+        return rewrite_freely(self.flat, replace(self.options, overflow=KEEP), self.found)
 
     def paint(self, rules: Sequence[NodeRule]) -> PaintResult:
-        """Return the painting that a rewrite under the lists' node rules and these has."""
-        context = self._context
-        lists = replace(context.lists, node_rules=(*context.lists.node_rules, *rules))
-        return paint(replace(context, lists=lists))
+        """Return the painting that a rewrite with these rules and what was known before has."""
+        found = self.found.with_rules(rules)
+        return painted(paint_context(self.flat, self._lists, self.options, found))
 
     @cached_property
     def _context(self) -> PaintContext:
-        """What the paintings of `model` know; what it remembers does not depend on node rules."""
-        options = replace(self.options, lists=self._lists)
-        return paint_context(self.flat, lists_of(options), options)
+        """What the paintings of `model` know."""
+        return paint_context(self.flat, self._lists, self.options, self.found)
 
     def low_slots(self, result: RewriteResult | PaintResult) -> frozenset[Slot]:
         """Return the slots that a rewrite or a painting made low."""
@@ -139,7 +160,7 @@ class Repainter:
         slots: set[Slot] = set()
         for vertex in vertices_in(context.supported & context.processable):
             listed = context.entry(graph.nodes[vertex])
-            if listed is None or not (listed.list in _PAINTED or context.lists.force_all):
+            if listed is None or not (listed.list in _PAINTED or context.force_all):
                 continue
             variables = graph.kind_of(vertex).variables
             slots.update(Slot(graph.nodes[vertex], variable) for variable in variables)
@@ -154,10 +175,10 @@ class Repainter:
 
     def absorbed(self, values: Iterable[ir.Value]) -> dict[ir.Value, Absorbed]:
         """Return which elements of values are fills of masks that end in a Softmax."""
-        graph, numbers = self._context.type_graph, self.flat.number
-        float32 = (n for v in values if graph.is_float32(n := numbers[v]))
+        graph = self._context.type_graph
+        float32 = (n for v in values if graph.is_float32(n := self.number[v]))
         fills_of = absorbed_fills(self._context, self.paint(()).painting, float32)
-        return {self.flat.values[number]: fills for number, fills in fills_of.items()}
+        return {self.objects.values[number]: fills for number, fills in fills_of.items()}
 
     def carriers(self, value: ir.Value) -> tuple[Slot, ...]:
         """Return the slots that write or read a value of `model`."""
@@ -178,7 +199,7 @@ class Repainter:
         for value, vertex in self._uses():
             if vertex != ABSENT and graph.is_float32(value):
                 slot = Slot(graph.nodes[vertex], graph.kind_of(vertex).variables[0])
-                slots = slots_of.setdefault(self.flat.values[value], [])
+                slots = slots_of.setdefault(self.objects.values[value], [])
                 if slot not in slots:
                     slots.append(slot)
         return {value: tuple(slots) for value, slots in slots_of.items()}
@@ -188,18 +209,3 @@ class Repainter:
         yield from zip(self.flat.inputs, self.type_graph.reads, strict=True)
         for number, vertices in self.type_graph.sinks.items():
             yield from zip(self.flat.bodies[number].outputs, vertices, strict=True)
-
-
-def read_lists(options: RewriteOptions) -> OpLists:
-    """Read the op lists of a rewrite; environment and level are applied by the rewrite.
-
-    Raises:
-        AmpError: A list is wrong.
-    """
-    if isinstance(options.lists, OpLists):
-        return options.lists
-    lists = options.lists
-    if lists is not None:
-        lists = [lists] if isinstance(lists, str | os.PathLike) else lists
-        lists = [os.fspath(item) for item in lists]
-    return load_lists(lists, precision=options.precision, target=options.chosen_target, environ={})

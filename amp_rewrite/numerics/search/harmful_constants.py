@@ -121,7 +121,7 @@ def rules_for(painter: Repainter, constants: Sequence[HarmfulConstant]) -> tuple
             f"rounding its constant {constant.name} to {painter.low.name} alone brings "
             f"{constant.share:.2g} times the largest error allowed"
         )
-        for node in _readers(painter, painter.flat.number[value]):
+        for node in _readers(painter, painter.number[value]):
             why.setdefault(node, reason)
     return tuple(
         NodeRule(painter.nodes[node].name or "", None, ListName.DENY, why[node], "convert")

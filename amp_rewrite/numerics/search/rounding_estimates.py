@@ -26,7 +26,7 @@ class Estimates:
     def __init__(self, painter: Repainter, by_name: Mapping[str, float]) -> None:
         """Take the estimates of a painter's model."""
         self._painter, flat = painter, painter.flat
-        names = (value.name or "" for value in flat.values)
+        names = flat.value_names
         self.by_value = np.array([by_name.get(name, 0.0) for name in names], np.float64)
 
     def contributions(self, low: Collection[Slot]) -> dict[str, float]:

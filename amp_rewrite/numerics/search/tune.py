@@ -99,15 +99,43 @@ def tune(
     estimate = arguments.function("estimate", estimate)
     output = None if output is None else path_text(output, SaveError)
     painter = Repainter.of(model, changed(options, **changes))
+    tuning = tune_painting(
+        painter,
+        data,
+        tolerance,
+        budget=budget,
+        output=output,
+        progress=progress,
+        warn=warn,
+        estimate=estimate,
+    )
+    if output is not None:
+        tuning.save(output)
+    return tuning
+
+
+def tune_painting(
+    painter: Repainter,
+    data: Data,
+    tolerance: Tolerance,
+    *,
+    budget: float,
+    output: str | None = None,
+    progress: Progress | None = None,
+    warn: Warn | None = None,
+    estimate: Estimate | None = None,
+) -> Tuning:
+    """Do what `tune` does, beginning with what is known of a model.
+
+    Raises:
+        AmpError: The data are wrong.
+    """
     feeds = list(batches(data, painter.model))
     if not feeds:
         raise DataError("the data hold no batch", remedy="pass at least one")
     for name, content in ((name, content) for each in feeds for name, content in each.items()):
         _check_numbers(name, content)
-    tuning = _Search(painter, feeds, tolerance, budget, output, progress, warn, estimate).run()
-    if output is not None:
-        tuning.save(output)
-    return tuning
+    return _Search(painter, feeds, tolerance, budget, output, progress, warn, estimate).run()
 
 
 def _check_tolerance(tolerance: object) -> None:

@@ -35,12 +35,18 @@ class Planned:
     @cached_property
     def _model(self) -> ir.Model:
         from amp_rewrite.graph.io.read import read_model
+
+        with paused_gc():
+            return read_model(self.rewritten)
+
+    @cached_property
+    def rewritten(self) -> FlatProto:
+        """The model with the changes, by number."""
         from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
 
         with paused_gc():
             graph, notes = self.context.type_graph, self._metadata()
-            rewritten = rewritten_flat(self.flat, graph, self.plan, self.removed, notes)
-            return read_model(rewritten.flat)
+            return rewritten_flat(self.flat, graph, self.plan, self.removed, notes).flat
 
     def save(self, path: Path, *, progress: Progress | None = None) -> None:
         """Write the model with the changes; weights are converted on their way.

@@ -18,6 +18,7 @@ from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
 from amp_rewrite.kernels.kernel_table import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
+from amp_rewrite.rewriting.paint.findings import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.paint.groups import FusedGroup, FusedScale
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Reason
@@ -73,6 +74,9 @@ class PaintContext:
         joined: Vertices that become low with their group, with the mark that says so.
         given: A mask of the vertices that somebody made low, where that is to be kept as far as it
             does no harm; None where the painting is to be found.
+        only_low: Whether nothing may stay float32 because of its list, as devices without float32
+            need it; what numbers forbid stays.
+        found: What data or a search have shown of the model.
         target: The target; None where the painting is of no model for one.
         values: What is known of the numbers that values hold.
     """
@@ -96,6 +100,8 @@ class PaintContext:
     excluded: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     joined: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     given: Array | None = field(default=None, repr=False)
+    only_low: bool = False
+    found: Findings = NOTHING_FOUND
     target: Target | None = None
     values: ValueFacts = field(kw_only=True, repr=False)
     _entries: dict[int, Entry | None] = field(default_factory=dict[int, "Entry | None"], repr=False)
@@ -106,6 +112,21 @@ class PaintContext:
     def clusters(self) -> tuple[Cluster, ...]:
         """The clusters of operators that handle one sequence."""
         return sequence_clusters(self.type_graph)
+
+    @property
+    def force_all(self) -> bool:
+        """Whether every operator is painted, whatever its list."""
+        return self.lists.is_unsafe or self.only_low
+
+    @property
+    def estimates_count(self) -> bool:
+        """Whether what a value is likely to reach may keep something in float32."""
+        return not (self.only_low and self.found.measured)
+
+    @property
+    def node_rules(self) -> tuple[NodeRule, ...]:
+        """The rules about nodes that lists have, and those that were found."""
+        return (*self.lists.node_rules, *self.found.rules)
 
     def excluding(self, marks: Mapping[int, Mark]) -> PaintContext:
         """Return a context in which these vertices stay float32 as well."""
@@ -192,7 +213,7 @@ class PaintContext:
     @cached_property
     def forced(self) -> Array:
         """A mask of the vertices that are painted whatever their list."""
-        force_all, domains = self.lists.force_all, _DOMAINS[self.lists.only_low]
+        force_all, domains = self.force_all, _DOMAINS[self.only_low]
         return self.type_graph.where(
             lambda k: (
                 force_all
@@ -240,7 +261,7 @@ class PaintContext:
     @cached_property
     def _lawless(self) -> bool:
         """Whether there is no rule about any single node or vertex."""
-        named = self.rules.preserve or self.rules.deny or self.lists.node_rules
+        named = self.rules.preserve or self.rules.deny or self.node_rules
         return not (named or self.kept or self.excluded)
 
     def is_allowed(self, vertex: int) -> bool:
@@ -281,7 +302,7 @@ class PaintContext:
     @cached_property
     def _node_rules(self) -> Mapping[str, tuple[NodeRule, ...]]:
         by_name: dict[str, tuple[NodeRule, ...]] = {}
-        for rule in self.lists.node_rules:
+        for rule in self.node_rules:
             by_name[rule.node] = (*by_name.get(rule.node, ()), rule)
         return by_name
 

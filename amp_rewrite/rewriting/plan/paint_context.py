@@ -1,9 +1,13 @@
-"""From a model and the options of a rewrite to what its painting knows."""
+"""From a model and the options of a rewrite to what its painting knows, and to its painting.
+
+What is found for a model that was read is kept with it: a conversion asks for one painting several
+times, with and without what data have shown.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT32
@@ -11,24 +15,83 @@ from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.step_metadata import state_names
 from amp_rewrite.kernels import fusions, rounding_table
 from amp_rewrite.kernels.accumulation import operators_adding_fused, operators_adding_in
 from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.findings import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.paint.given_notes import given_mask
 from amp_rewrite.rewriting.paint.groups import fused_groups, fused_scales
 from amp_rewrite.rewriting.paint.keep_rules import kept_nodes
+from amp_rewrite.rewriting.paint.pipeline import Course, PaintResult, paint
 from amp_rewrite.rewriting.paint.ties import variable_ties
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.rewriting.plan.input_ranges import input_intervals
-from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.values.patterns import scaled_products
 
+_KEPT = 2
+"""How many paintings of a model are kept: without findings, and with the last ones."""
 
-def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> PaintContext:
-    """Return what the painting of a model knows; `lists` are those of `lists_of`."""
+
+@dataclass
+class _Paintings:
+    """What was painted of a model under some lists and options.
+
+    Attributes:
+        asked: The options, without what no painting depends on, and the lists.
+        context: What the paintings know, without findings.
+        painted: The last paintings, with their findings.
+    """
+
+    asked: tuple[RewriteOptions, OpLists]
+    context: PaintContext
+    painted: list[tuple[Findings, PaintResult]] = field(
+        default_factory=list[tuple[Findings, PaintResult]]
+    )
+
+
+def paint_context(
+    model: FlatGraph, lists: OpLists, options: RewriteOptions, found: Findings = NOTHING_FOUND
+) -> PaintContext:
+    """Return what the painting of a model knows; `lists` are those of `lists_of`.
+
+    It remembers what it was asked before, so that a model is looked at once.
+    """
+    asked = replace(options, lists=None, strict=False, overflow=KEEP), lists
+    known = model.paintings if isinstance(model, FlatProto) else None
+    if not (isinstance(known, _Paintings) and known.asked == asked):
+        known = _Paintings(asked, _new_context(model, lists, options))
+        if isinstance(model, FlatProto):
+            model.paintings = known
+    context = known.context
+    if not context.only_low:
+        found = replace(found, measured=False)
+    return context if found == NOTHING_FOUND else replace(context, found=found)
+
+
+def painted(context: PaintContext, like: Course | None = None) -> PaintResult:
+    """Paint a model, as `paint` does; one that was painted so is not painted again."""
+    flat = context.type_graph.flat
+    known = flat.paintings if isinstance(flat, FlatProto) else None
+    if like is not None or not isinstance(known, _Paintings) or not _is_of(known, context):
+        return paint(context, like)
+    for found, result in known.painted:
+        if found == context.found:
+            return result
+    result = paint(context)
+    known.painted = [*known.painted[-_KEPT + 1 :], (context.found, result)]
+    return result
+
+
+def _is_of(known: _Paintings, context: PaintContext) -> bool:
+    return context.values is known.context.values and not (context.excluded or context.joined)
+
+
+def _new_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> PaintContext:
     target = targets.find(options.chosen_target)
     kernels = table_of(target)
     type_graph = build_type_graph(model, variable_ties(kernels, options.low))
@@ -59,6 +122,7 @@ def paint_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> 
         scaled_operands=fused_scales(type_graph, table.get(scaled_products.NAME), options.low),
         cut={} if rounding is None else rounding.cut,
         given=low_before,
+        only_low=options.only is not None,
         target=target,
         values=values,
     )
@@ -79,7 +143,6 @@ def lists_of(options: RewriteOptions) -> OpLists:
             target=options.chosen_target,
             level=options.level,
         )
-    op_lists = op_lists if options.only is None else replace(op_lists, only_low=True)
     return op_lists.allowing(options.allow_ops).denying(options.deny_ops)
 
 

@@ -84,7 +84,7 @@ def stored_constants(
     if store == "float32" or not context.converts_weights:
         return {}
     chosen = _tables(context, painting) if store == "tables" else read_constants(context.type_graph)
-    measured = {rule.node for rule in context.lists.node_rules if rule.list is ListName.DENY}
+    measured = {rule.node for rule in context.node_rules if rule.list is ListName.DENY}
     flat, constants = context.type_graph.flat, dict[int, StoredConstant]()
     for value in chosen:
         if measured and any(flat.node_names[node] in measured for node in flat.readers(value)):

@@ -19,7 +19,7 @@ def unmatched_rules(context: PaintContext) -> tuple[UnmatchedRule, ...]:
     variables = _variables(context)
     return tuple(
         UnmatchedRule(rule.node, rule.variable, rule.where)
-        for rule in context.lists.node_rules
+        for rule in context.node_rules
         if rule.node not in variables or rule.variable not in (None, *variables[rule.node])
     )
 
@@ -42,7 +42,7 @@ def unmatched_warning(context: PaintContext) -> str | None:
 
 def _variables(context: PaintContext) -> dict[str, tuple[str, ...]]:
     """Return node name -> its float32 type variables, for the nodes that rules name."""
-    graph, wanted = context.type_graph, {rule.node for rule in context.lists.node_rules}
+    graph, wanted = context.type_graph, {rule.node for rule in context.node_rules}
     names = enumerate(graph.flat.node_names) if wanted else ()
     variables_of: dict[str, tuple[str, ...]] = {}
     for node, name in names:

@@ -4,7 +4,7 @@ Of n numbers with mean 0 and mean square 1 none exceeds sqrt(n - 1), and of n nu
 square 1 none exceeds sqrt(n) (P. A. Samuelson, "How Deviant Can You Be?", 1968).
 
 Evidence: without the rule of SimplifiedLayerNormalization a residual stream beyond float16 is not
-scaled (tests/numerics/test_scaled_conversion.py).
+scaled (tests/numerics/convert/test_scale.py).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from rewrite_text import parse, rewritten
 
 import amp_rewrite as amp
-from amp_rewrite.numerics.converted_file import Asked, convert_file
+from amp_rewrite.numerics.convert.file import Asked, convert_file
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.next_steps import Names, next_steps
 from amp_rewrite.rewriting.report.records import OpsetAdvice

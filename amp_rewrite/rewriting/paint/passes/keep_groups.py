@@ -106,7 +106,7 @@ class _Judge:
         """
         members, results = self.fused.core, self.fused.results
         low = self._low_among(results)
-        if self.context.lists.force_all or not (low or self._reads_low()):
+        if self.context.force_all or not (low or self._reads_low()):
             return {}
         if (low or self._gives_low()) and self._may_become_low(members):
             return {} if len(low) == len(results) else self._low(members)
@@ -117,7 +117,7 @@ class _Judge:
 
         All of it may be low, too, where the lists deny none of it.
         """
-        if self.context.lists.only_low:
+        if self.context.only_low:
             return {}
         results, tail = self.fused.results, self.fused.tail
         low_core, low_tail = self._low_among(results), self._low_among(tail)

@@ -57,7 +57,7 @@ class KeepInRange(PaintPass):
 
 def _is_overruled(context: PaintContext, vertex: int, reason: Reason) -> bool:
     """Tell whether the user, or data, know better than an estimate; no fact is overruled."""
-    if reason is Reason.LIKELY_OVERFLOW and not context.lists.estimates_count:
+    if reason is Reason.LIKELY_OVERFLOW and not context.estimates_count:
         return True
     return reason is not Reason.CERTAIN_OVERFLOW and context.is_allowed(vertex)
 

@@ -90,9 +90,9 @@ def _limit(context: PaintContext, node: int, terms: int | None) -> int:
     flat = context.type_graph.flat
     if has(flat.called(node), Trait.CONTRACTS):
         return LONGEST_PRODUCT
-    if terms is None or not context.lists.only_low:
+    if terms is None or not context.only_low:
         return LONGEST_MEAN
-    estimates_count = context.lists.estimates_count
+    estimates_count = context.estimates_count
     estimate = context.values.estimates[flat.inputs_of(node)[0]] if estimates_count else None
     reached = 0.0 if estimate is None else (abs(estimate.mean) + estimate.spread) * terms
     return LONGEST_PRODUCT if reached < context.low.overflow else LONGEST_MEAN

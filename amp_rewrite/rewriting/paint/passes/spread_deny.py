@@ -42,7 +42,7 @@ class SpreadDeny(PaintPass):
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting with the denied vertices in it."""
-        if context.lists.force_all:
+        if context.force_all:
             return painting
         graph = context.type_graph
         roots = {v: m for v, m in _find_squares(context).items() if not painting.is_allow(v)}

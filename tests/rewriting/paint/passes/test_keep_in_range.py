@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from pass_marks import context_of, marks_of, model_of, painting_of
-from rewrite_text import assert_close, lists_of, parse, reasons, rewritten
+from rewrite_text import assert_close, parse, reasons, rewritten
 
 import amp_rewrite as amp
 from amp_rewrite.base.name_patterns import NamePattern
+from amp_rewrite.rewriting.paint.findings import Findings
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
 
@@ -170,6 +170,6 @@ def test_the_user_and_data_overrule_estimates_and_no_facts() -> None:
     rules = NodeRules(allow=(NamePattern.of("n", "here"),))
     assert beyond(likely, ranges={}, rules=rules) == {"y": "likely"}
     assert beyond(certain, rules=rules) == dict.fromkeys("hy", "certain")
-    lists = replace(lists_of("float16"), only_low=True, measured=True)
-    assert beyond(likely, ranges={}, lists=lists) == {}
-    assert beyond(certain, lists=lists) == dict.fromkeys("hy", "certain")
+    measured = {"only_low": True, "found": Findings(measured=True)}
+    assert beyond(likely, ranges={}, **measured) == {}
+    assert beyond(certain, **measured) == dict.fromkeys("hy", "certain")

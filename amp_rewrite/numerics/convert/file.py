@@ -1,39 +1,33 @@
 """A model's file becomes a rewritten file, with the verdict that was asked for.
 
-What verifies, tunes and moves opsets is loaded when it is needed: most conversions only rewrite.
+What verifies, tunes and upgrades models is loaded when it is needed: most conversions only rewrite.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amp_rewrite.dtypes import BFLOAT16
-from amp_rewrite.errors import AmpError, AmpWarning, OptionError, RuntimeMissingError, StrictError
-from amp_rewrite.graph.elements import tensor
+from amp_rewrite.errors import OptionError, RuntimeMissingError, StrictError
 from amp_rewrite.graph.io.judged_file import judged_by
 from amp_rewrite.graph.io.model_files import Path as PathLike
 from amp_rewrite.graph.io.model_files import Progress as Writing
+from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.step_metadata import step_description
-from amp_rewrite.kernels.kernel_table import table_of
-from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely
+from amp_rewrite.numerics.convert.opset import upgraded
+from amp_rewrite.rewriting.api import RewriteResult, rewrite
 from amp_rewrite.rewriting.plan.options import AUTO, KEEP, RewriteOptions
-from amp_rewrite.targets import SCHEMA, Target, find
+from amp_rewrite.rewriting.read_source import read_source
 
 if TYPE_CHECKING:
-    from amp_rewrite.graph.io.load import Source
-    from amp_rewrite.numerics.conversion_report import Conversion
-    from amp_rewrite.numerics.raise_opset import RaisedModel
+    from amp_rewrite.numerics.convert.conversion import Conversion
+    from amp_rewrite.numerics.convert.upgrade import RaisedModel
     from amp_rewrite.numerics.search.rounding_estimates import Estimate
     from amp_rewrite.rewriting.report.rewrite_report import Report
 
 Progress = Callable[..., None]
-
-_LARGEST = 1 << 31
-"""Bytes of the largest weights of a model that is run twice without being asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +41,7 @@ class Asked:
         rtol: The largest error; None for what `verify` asks for.
         budget: Seconds for tuning.
         write_failed: Whether the model is written even if it does not hold.
-        opset: The opset that the model is moved to first: a number, "auto" or "keep".
+        opset: The opset that the model is upgraded to first: a number, "auto" or "keep".
         estimate: What ranks nodes for tuning, as for `tune`.
         provider: The execution provider that the result is run on as well, if any.
         warn: Called before a search for what has to stay float32, as for `convert`.
@@ -94,7 +88,8 @@ class FileConversion:
         result: The rewrite.
         made: Its verdict, if there is one.
         missing: What `strict` misses, if anything.
-        raised: The model under a newer opset, if it was moved to one.
+        given: The model as it was read.
+        raised: The model at a newer opset, if it was upgraded.
     """
 
     model: Path
@@ -102,6 +97,7 @@ class FileConversion:
     result: RewriteResult
     made: Conversion | None
     missing: StrictError | None
+    given: FlatProto
     raised: RaisedModel | None
 
     @property
@@ -134,9 +130,9 @@ class FileConversion:
             report = self.result.report if self.made is None else self.made.report
         if self.raised is None:
             return report
-        from amp_rewrite.numerics.raise_opset import with_gain
+        from amp_rewrite.numerics.convert.upgrade import with_gain
 
-        return with_gain(self.raised, report, self.model, self.result.options)
+        return with_gain(self.raised, report, self.given, self.result.options)
 
     def save(self, path: PathLike, progress: Writing | None = None) -> None:
         """Write the result; if there is a verdict, ONNX Runtime has to load the file first.
@@ -148,16 +144,13 @@ class FileConversion:
         if self.made is None:
             self.result.save(path, progress=progress)
             return
-        from amp_rewrite.numerics.load_judge import LoadJudge  # most conversions only rewrite
+        from amp_rewrite.numerics.convert.load_judge import (
+            LoadJudge,  # most conversions only rewrite
+        )
 
         target = self.result.options.chosen_target
         with judged_by(LoadJudge(self.made, target, insists=self.asked.write_failed)):
             self.result.save(path, progress=progress)
-
-    @property
-    def source(self) -> Source:
-        """The model that was rewritten."""
-        return self.model if self.raised is None else self.raised.model
 
     def to_json(self, report: Report) -> str:
         """Return a report as JSON text, with the verdict if there is one."""
@@ -176,29 +169,28 @@ def convert_file(
     """
     judged = options.strict and asked.stress is None
     asked.check(verifies=asked.converts or judged)
-    raised = raised_model(model, asked.opset, options)
-    source = model if raised is None else raised.model
+    given = read_source(model, inline_functions=options.inline_functions)
+    flat, raised = upgraded(given, asked.opset, options)
     conversion = None
     try:
         if asked.converts:
-            conversion = _convert_source(source, options, asked, progress)
-        result = rewrite(source, options) if conversion is None else conversion.result
+            conversion = _convert(flat, options, asked, progress)
+        result = rewrite(flat, options) if conversion is None else conversion.result
         if conversion is None and judged:
-            conversion = _judge_strictly(source, result, asked, progress)
+            conversion = _judge_strictly(flat, result, asked, progress)
     except StrictError as error:
-        return FileConversion(model, asked, error.result, None, error, raised)
-    return FileConversion(
-        model, asked, result if conversion is None else conversion.result, conversion, None, raised
-    )
+        return FileConversion(model, asked, error.result, None, error, given, raised)
+    result = result if conversion is None else conversion.result
+    return FileConversion(model, asked, result, conversion, None, given, raised)
 
 
-def _convert_source(
-    model: Source, options: RewriteOptions, asked: Asked, progress: Progress
+def _convert(
+    flat: FlatProto, options: RewriteOptions, asked: Asked, progress: Progress
 ) -> Conversion:
-    from amp_rewrite.numerics.convert_model import convert
+    from amp_rewrite.numerics.convert.convert import convert
 
     return convert(
-        model,
+        flat,
         asked.data or None,
         options,
         rtol=asked.rtol,
@@ -208,102 +200,23 @@ def _convert_source(
         estimate=asked.estimate,
         providers=None if asked.provider is None else [asked.provider],
         warn=asked.warn,
+        opset=KEEP,
     )
 
 
 def _judge_strictly(
-    model: Source, result: RewriteResult, asked: Asked, progress: Progress
+    flat: FlatProto, result: RewriteResult, asked: Asked, progress: Progress
 ) -> Conversion | None:
     """Return the verdict that `strict` asks for; None for a training step."""
     if step_description(result.flat):
         asked.check(verifies=False)
         return None
-    from amp_rewrite.numerics.convert_model import judge
+    from amp_rewrite.numerics.convert.convert import judge
 
     try:
-        return judge(model, result, result.options, rtol=asked.rtol, progress=progress)
+        return judge(flat, result, rtol=asked.rtol, progress=progress)
     except RuntimeMissingError as error:
         raise RuntimeMissingError(
             "--strict verifies the result, for which ONNX Runtime is not installed",
             remedy="pip install 'amp-rewrite[cpu]', or leave the verification out: --no-stress",
         ) from error
-
-
-def raised_model(model: Path, opset: str, options: RewriteOptions) -> RaisedModel | None:
-    """Return a model at the opset that was asked for, or None for the one that it has.
-
-    `auto` moves a model that becomes bfloat16 where a newer opset lets more of it be low, the
-    target has the kernels, and the moved model gives the same outputs in float32: Conv, Resize and
-    most of vision and audio take bfloat16 since opset 22 only. What the target would cut off is
-    computed into weights then. So it does where a target's float16 kernels begin at an opset.
-
-    Raises:
-        AmpError: A number was asked for, and the model cannot be moved there.
-    """
-    if opset == KEEP:
-        return None
-    if opset != AUTO:
-        return _move_opset(model, _number(opset), options)
-    advised = _advised_opset(model, options)
-    if advised is None:
-        return None
-    try:
-        raised = _move_opset(model, advised, options)
-    except AmpError:
-        return None
-    return raised if raised.unverified is None and raised.opset != raised.before else None
-
-
-def _number(opset: str) -> int:
-    try:
-        return int(opset)
-    except ValueError as error:
-        raise OptionError(
-            "--opset is no opset", found=opset, expected=f"a number, {AUTO} or {KEEP}"
-        ) from error
-
-
-def _may_move(options: RewriteOptions) -> bool:
-    """Tell whether any model is moved to another opset without being asked for."""
-    return options.precision == BFLOAT16.name or find(options.chosen_target).opset is not None
-
-
-def _advised_opset(model: Path, options: RewriteOptions) -> int | None:
-    """Return the opset to which a model is worth being moved without being asked for."""
-    if not _may_move(options) or options.chosen_target == SCHEMA:
-        return None
-    with warnings.catch_warnings(action="ignore", category=AmpWarning):  # the rewrite says it all
-        result = rewrite_freely(model, replace(options, strict=False))
-    flat = result.flat
-    if flat.files.total > _LARGEST:
-        return None
-    if step_description(flat):
-        return None
-    target = find(options.chosen_target)
-    if target.opset is not None:
-        return target.opset if _has_more_kernels(result, options, target) else None
-    advice = result.report.opset_advice
-    if advice is not None and not advice.lost:
-        return advice.opset
-    return None
-
-
-def _has_more_kernels(result: RewriteResult, options: RewriteOptions, target: Target) -> bool:
-    """Tell whether a target has a kernel for a model's operator at its own opset only."""
-    kernels, flat, before = table_of(target), result.flat, result.report.opset
-    if kernels is None or target.opset is None or before >= target.opset:
-        return False
-    types = {"T": tensor(options.low.number)}
-    called = {flat.called(node)[:2] for node in range(flat.n_nodes)}
-    return any(
-        not domain
-        and kernels.has_kernel("", op, target.opset, types)
-        and not kernels.has_kernel("", op, before, types)
-        for domain, op in called
-    )
-
-
-def _move_opset(model: Path, opset: int, options: RewriteOptions) -> RaisedModel:
-    from amp_rewrite.numerics.raise_opset import raise_opset
-
-    return raise_opset(model, opset, inline_functions=options.inline_functions)

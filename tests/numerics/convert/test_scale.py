@@ -20,9 +20,9 @@ from residual_models import (
 
 import amp_rewrite as amp
 from amp_rewrite.graph.io.read import read_model
-from amp_rewrite.numerics import scaled_conversion
+from amp_rewrite.numerics.convert import scale
+from amp_rewrite.numerics.convert.scale import LARGEST_DIFFERENCE, proof_of
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
-from amp_rewrite.numerics.scaled_conversion import LARGEST_DIFFERENCE, proof_of
 
 
 def converted(model: onnx.ModelProto, **options: Any) -> amp.Conversion:
@@ -257,7 +257,7 @@ def test_without_data_the_proof_runs_on_inputs_that_are_made_up(bounded: onnx.Mo
 def test_a_scaled_model_that_computes_something_else_is_not_taken(
     bounded: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(scaled_conversion, "LARGEST_DIFFERENCE", -1.0)
+    monkeypatch.setattr(scale, "LARGEST_DIFFERENCE", -1.0)
     found = amp.convert(bounded, overflow="scale", stress=False)
     assert found.result.scaling is None
 

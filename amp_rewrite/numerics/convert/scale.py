@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from amp_rewrite.errors import AmpError, AmpWarning
-from amp_rewrite.graph.io.read import read_model
+from amp_rewrite.graph.io.read import shared_objects
+from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.batches import Data, Feeds, batches
-from amp_rewrite.numerics.made_up_inputs import make_inputs
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely, scaled_by_measures
+from amp_rewrite.rewriting.paint.findings import Findings
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.scaling.needs import Measured
 from amp_rewrite.rewriting.scaling.scale_model import NO_SAVING, saved_by_scaling
 from amp_rewrite.rewriting.scaling.scaling import Proof, Scaling, Unscaled
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from amp_rewrite.graph.io.load import Source
 
 LARGEST_DIFFERENCE = 1e-6
@@ -34,8 +33,8 @@ to the largest of an output: none, where no runtime computes a norm in another o
 NO_PROOF = "no run showed that the scaled model computes the same"
 """Why nothing is scaled where the two differ in float32, or cannot be run."""
 
-Ruled = Callable[[Calibration], RewriteOptions]
-"""Gives the options of a rewrite with the rules of a calibration."""
+Ruled = Callable[[Calibration], tuple[RewriteOptions, Findings]]
+"""Gives the options of a rewrite with what a calibration forbids, and what it found."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +42,10 @@ class ScaledConversion:
     """A scaled model, and what data say of it.
 
     Attributes:
-        model: The scaled model, in float32.
         calibration: What its ranges forbid.
         scaling: What was scaled, with what that saves.
     """
 
-    model: ir.Model
     calibration: Calibration
     scaling: Scaling
 
@@ -76,18 +73,17 @@ def scaled_conversion(
     scaling = scaled_by_measures(model, options, measured)
     if scaling is None or not scaling.sets:
         return () if scaling is None else scaling.unscaled
-    scaled = read_model(scaling.flat)
-    proof = proof_of(model, scaled, batches(data, scaled))
+    proof = proof_of(model, scaling.flat, batches(data, shared_objects(scaling.flat).model))
     if proof.difference > LARGEST_DIFFERENCE:
         return scaling.refused(NO_PROOF)
-    anew = calibrate(scaled, data, options)
+    anew = calibrate(scaling.flat, data, options)
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # said of what is taken
-        before = _rewrite_plainly(model, ruled(calibration))
-        after = _rewrite_plainly(scaled, ruled(anew))
+        before = _rewrite_plainly(model, *ruled(calibration))
+        after = _rewrite_plainly(scaling.flat, *ruled(anew))
     saved = saved_by_scaling(scaling, before.painted, after.painted)
     if saved is None:
         return scaling.refused(NO_SAVING)
-    return ScaledConversion(scaled, anew, replace(saved, proof=proof))
+    return ScaledConversion(anew, replace(saved, proof=proof))
 
 
 def has_outliers(result: RewriteResult, options: RewriteOptions) -> bool:
@@ -120,7 +116,7 @@ def proved_rewrite(model: Source, result: RewriteResult, options: RewriteOptions
     """
     if result.scaling is None:
         return result
-    scaled = read_model(result.scaling.flat)
+    scaled = result.scaling.flat
     feeds = make_inputs(scaled, ranges=options.ranges).batches
     proof = proof_of(model, scaled, feeds)
     if proof.difference > LARGEST_DIFFERENCE:
@@ -129,11 +125,11 @@ def proved_rewrite(model: Source, result: RewriteResult, options: RewriteOptions
     return replace(result, scaling=replace(result.scaling, proof=proof))
 
 
-def _rewrite_plainly(model: Source, options: RewriteOptions) -> RewriteResult:
-    return rewrite_freely(model, replace(options, strict=False, overflow=KEEP))
+def _rewrite_plainly(model: Source, options: RewriteOptions, found: Findings) -> RewriteResult:
+    return rewrite_freely(model, replace(options, strict=False, overflow=KEEP), found)
 
 
-def proof_of(model: Source, scaled: ir.Model, feeds: Iterable[Feeds]) -> Proof:
+def proof_of(model: Source, scaled: Source, feeds: Iterable[Feeds]) -> Proof:
     """Return how far a scaled model is from the original at most, both in float32.
 
     It is relative to the largest magnitude of an output; infinite where one is not finite or one of

@@ -16,10 +16,10 @@ import pytest
 import amp_rewrite as amp
 from amp_rewrite.errors import DataError, OptionError, StrictError, VerdictError
 from amp_rewrite.numerics.compare.verify import verified
-from amp_rewrite.numerics.convert_model import (
-    _fails_on_data,  # pyright: ignore[reportPrivateUsage]
-    _Job,  # pyright: ignore[reportPrivateUsage]
-)
+from amp_rewrite.numerics.convert import keep_float32
+from amp_rewrite.numerics.convert.judge import fails_on_data
+from amp_rewrite.numerics.convert.work import Terms, Trial, Work
+from amp_rewrite.rewriting.read_source import read_source
 
 TEXT = """<ir_version: 9, opset_import: ["" : 18]>
 g (float[2,4] x) => (float[2,4] y)
@@ -67,13 +67,13 @@ def test_what_fails_on_the_device_alone_is_searched_unless_float32_fails_there_t
     wrong = (replace(device.original[0], ok=False, cosine=0.9),)
 
     def fails(**changes: Any) -> bool:
-        return _fails_on_data(replace(report, device=replace(device, **changes)))
+        return fails_on_data(replace(report, device=replace(device, **changes)))
 
     assert not fails()
     assert fails(original=wrong)
     assert not fails(original=wrong, itself=wrong)
     assert not fails(original=wrong, asked=False)
-    assert not _fails_on_data(replace(report, device=None))
+    assert not fails_on_data(replace(report, device=None))
 
 
 @pytest.mark.parametrize("target", ["cuda", "schema"])
@@ -223,8 +223,8 @@ def test_a_search_leaves_time_for_the_verification_behind_it(
         time.sleep(0.4)
         return verified(*arguments, **options)
 
-    monkeypatch.setattr("amp_rewrite.numerics.convert_model.tune", tune)
-    monkeypatch.setattr("amp_rewrite.numerics.convert_model.verified", slow)
+    monkeypatch.setattr("amp_rewrite.numerics.convert.keep_float32.tune_painting", tune)
+    monkeypatch.setattr("amp_rewrite.numerics.convert.judge.verified", slow)
     with pytest.raises(Tuned):
         amp.convert(model(), batches(), rtol=1e-9, budget=60.0)
     assert 50 < given[0] < 60 - 2 * 0.4
@@ -270,15 +270,17 @@ def test_a_file_that_is_further_off_than_its_trial_is_searched_for_again(
 ) -> None:
     given: list[float] = []
 
-    def searched(_: Any, options: Any, before: Any, tolerance: Any) -> Any:
+    def searched(before: Trial, tolerance: Any, *_: Any) -> Trial:
         loss, off = found[len(given)]
         given.append(tolerance.limit)
         output = SimpleNamespace(cosine=None if off is None else 1 - off, scaled_error=off)
         verification = SimpleNamespace(outputs=[output], device=None)
-        return SimpleNamespace(tuning=SimpleNamespace(loss=loss), verification=verification)
+        made = SimpleNamespace(tuning=SimpleNamespace(loss=loss), verification=verification)
+        return before._replace(made=cast("Any", made))
 
-    monkeypatch.setattr(_Job, "_tuned_and_verified", searched)
+    monkeypatch.setattr(keep_float32, "_tuned", searched)
     options = amp.RewriteOptions(precision="bfloat16", target="schema")
-    job = _Job(model(), batches(), options, rtol, 60.0, False, lambda _: None)
-    job._search_and_verify(options, cast("Any", None))  # pyright: ignore[reportPrivateUsage]
+    work = Work(read_source(model(), inline_functions=False), options)
+    before = Trial(work, cast("Any", None), None, 0.0)
+    keep_float32.search(before, Terms(batches(), rtol, 60.0))
     assert given == pytest.approx(limits)

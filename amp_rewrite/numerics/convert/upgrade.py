@@ -1,4 +1,4 @@
-"""A model moved to a newer opset and checked: same outputs in float32, as far as it runs."""
+"""A model upgraded to a newer opset and checked: same outputs in float32, as far as it runs."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.numerics.convert.upgrade import RaisedModel
 from amp_rewrite.numerics.ranges.calibrate import Calibration
 from amp_rewrite.numerics.search.tuning import Tuning
 from amp_rewrite.oplists import NodeRule
@@ -37,6 +38,7 @@ class Conversion:
         constants: What stays float32 because it reads a constant whose rounding alone does harm.
         vain: Whether it is in doubt and what would mend it leaves nothing low.
         vain_search: The search that left nothing low, if one did.
+        raised: The model at a newer opset, if it was upgraded.
     """
 
     result: RewriteResult
@@ -47,6 +49,7 @@ class Conversion:
     constants: tuple[NodeRule, ...] = ()
     vain: bool = False
     vain_search: Tuning | None = None
+    raised: RaisedModel | None = None
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""

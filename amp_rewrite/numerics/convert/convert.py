@@ -1,0 +1,162 @@
+"""`convert`: from a float32 model and data to a low-precision model with a verdict, in one step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Unpack, cast
+
+from amp_rewrite.base import arguments
+from amp_rewrite.base.progress import silent
+from amp_rewrite.errors import SaveError
+from amp_rewrite.graph.io.load import Source
+from amp_rewrite.graph.io.paths import path_text
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.numerics.compare.verify import device_providers
+from amp_rewrite.numerics.convert.conversion import Conversion
+from amp_rewrite.numerics.convert.judge import judged, tried
+from amp_rewrite.numerics.convert.keep_float32 import fit_to_made_up, mend
+from amp_rewrite.numerics.convert.measure import measured
+from amp_rewrite.numerics.convert.opset import upgraded
+from amp_rewrite.numerics.convert.scale import proved_rewrite
+from amp_rewrite.numerics.convert.work import BUDGET, Progress, Terms, Trial, Work
+from amp_rewrite.numerics.inputs.batches import Data
+from amp_rewrite.numerics.search.rounding_estimates import Estimate
+from amp_rewrite.rewriting.api import RewriteResult, rewrite_as_found
+from amp_rewrite.rewriting.plan.options import (
+    AUTO,
+    Changes,
+    RewriteOptions,
+    changed,
+    with_option_names,
+)
+from amp_rewrite.rewriting.read_source import read_source
+
+
+@with_option_names
+def convert(
+    model: Source,
+    data: Data | None = None,
+    options: RewriteOptions | None = None,
+    *,
+    rtol: float | None = None,
+    budget: float = BUDGET,
+    stress: bool | None = None,
+    output: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    estimate: Estimate | None = None,
+    providers: Sequence[str] | None = None,
+    warn: Progress | None = None,
+    opset: int | str = AUTO,
+    **changes: Unpack[Changes],
+) -> Conversion:
+    """Rewrite a model so that it holds on data: calibrate, rewrite, verify and, if needed, tune.
+
+    Values that overflow on the data stay float32. If the outputs are not within the tolerance
+    then, and the rounded weights alone, computed in float32, are not either, what reads a constant
+    whose rounding alone does harm stays float32. If that is not enough, or a value inside
+    overflows, the smallest set of nodes is looked for that has to stay float32 as well. Without
+    data the model is rewritten and verified with made-up inputs, which take their place only where
+    the rounded weights are to blame or a value inside overflows on them.
+
+    Args:
+        model: A path, an onnx_ir model or a ModelProto; never modified.
+        data: Batches (input name -> array), .npz or .csv files, folders of .npz files;
+            they are read several times, and kept in memory if the model has to be tuned.
+        options: How to rewrite; None for the default options.
+        rtol: The largest error of an output, relative to its largest magnitude; None for what
+            `verify` asks for, a cosine of 0.999 and the same classes.
+        budget: Seconds for all of it; the searches for harmful constants and for nodes get what
+            calibrating and verifying leave, and verifying takes once more. Calibrating takes at
+            most half of it. A model that was not verified on everything by then is in doubt.
+        stress: Verify with stress inputs as well; None does so without data, and if `strict` is
+            set.
+        output: Where to write the rewritten model if it holds; a file of data that ends in .onnx is
+            taken for it.
+        progress: Called at the beginning of each step and of its parts.
+        estimate: Ranks nodes for tuning in one pass over the data, as for `tune`.
+        providers: Run the rewritten model itself on these execution providers as well, as for
+            `verify`: what they compute must hold. None runs it on none.
+        warn: Called before a search, if at all: the rounded weights alone exceed the tolerance.
+        opset: The opset of ai.onnx that the model is upgraded to first: a number, "auto" or "keep";
+            see `upgraded`.
+        **changes: Single options by name, as for `rewrite`.
+
+    Returns:
+        The rewritten model and its verdict. `save` writes nothing that does not hold, that is in
+        doubt, since the rounded weights alone are as far off, or in which nothing is low any more.
+
+    Raises:
+        VerdictError: It is to be written, and does not hold, is in doubt, or has nothing low left.
+        StrictError: The option `strict` is set, and the rewrite is not complete.
+        AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
+
+    Examples:
+        >>> data = [{"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)}]
+        >>> conversion = amp.convert("model.onnx", data)
+        >>> print(conversion.verdict)
+        Passed on 1 batch of your data: ...
+        >>> conversion.save("low.onnx")
+    """
+    chosen = changed(options, **changes)
+    if isinstance(data, str | os.PathLike) and os.fspath(data).endswith(".onnx"):
+        data, output = None, data if output is None else output
+    kept = cast("Data", [*data]) if isinstance(data, Iterator) else data
+    stress = None if stress is None else arguments.switch("stress", stress)
+    terms = Terms(
+        kept,
+        _tolerance(rtol),
+        arguments.number(
+            "budget", budget, low=0, above=True, expected="a positive number of seconds"
+        ),
+        data is None or chosen.strict if stress is None else stress,
+        arguments.function("progress", progress) or silent,
+        arguments.function("estimate", estimate),
+        () if providers is None else device_providers(arguments.texts("providers", providers)),
+        arguments.function("warn", warn) or silent,
+    )
+    flat = read_source(model, inline_functions=chosen.inline_functions)
+    flat, raised = upgraded(flat, opset, chosen)
+    made = replace(converted(Work(flat, chosen), terms).made, raised=raised)
+    if output is not None:
+        made.save(path_text(output, SaveError))
+    return made
+
+
+def judge(
+    flat: FlatProto,
+    result: RewriteResult,
+    *,
+    rtol: float | None = None,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Return a rewrite with its verdict on made-up and stress inputs.
+
+    It is another rewrite than the one given if constants do harm, as for `convert`.
+
+    Raises:
+        AmpError: `rtol` is wrong, or ONNX Runtime is not installed.
+    """
+    terms = Terms(None, _tolerance(rtol), progress=progress or silent)
+    return converted(Work(flat, result.options), terms, result).made
+
+
+def converted(work: Work, terms: Terms, result: RewriteResult | None = None) -> Trial:
+    """Take the steps of a conversion; the rewrite may have been made."""
+    if terms.data is not None:
+        terms.progress("calibrating")
+        return mend(tried(measured(work, terms.data, terms), terms), terms)
+    rewritten = rewrite_as_found(work.flat, work.options) if result is None else result
+    rewritten = proved_rewrite(work.flat, rewritten, work.options)
+    work = replace(work, refused=rewritten.refused)
+    if rewritten.scaling is not None:
+        work = replace(work, flat=rewritten.scaling.flat, scaling=rewritten.scaling)
+    first = judged(work, rewritten, terms)
+    return fit_to_made_up(first, terms) or mend(first, terms)
+
+
+def _tolerance(rtol: float | None) -> float | None:
+    if rtol is None:
+        return None
+    return arguments.number("rtol", rtol, low=0, expected="a number of at least 0")

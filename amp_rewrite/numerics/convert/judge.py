@@ -1,0 +1,85 @@
+"""Second step of a conversion: rewrite what is known by now, and compare it with the original."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from amp_rewrite import targets
+from amp_rewrite.errors import OutOfTimeError
+from amp_rewrite.numerics.compare.distance import OutputComparison, Tolerances
+from amp_rewrite.numerics.compare.verification import Verification
+from amp_rewrite.numerics.compare.verify import origin_of, unfinished_after, verified
+from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.numerics.convert.conversion import Conversion
+from amp_rewrite.numerics.convert.work import Terms, Trial, Work
+from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.rewriting.api import RewriteResult, rewrite_as_found
+from amp_rewrite.rewriting.plan.options import KEEP
+from amp_rewrite.runtimes.ort.time_limit import time_limit
+
+
+def tried(work: Work, terms: Terms) -> Trial:
+    """Rewrite and verify; what is to be scaled was scaled before."""
+    terms.progress("rewriting")
+    options = replace(work.options, overflow=KEEP)
+    rewritten = rewrite_as_found(work.flat, options, work.found)
+    scaled = {"scaling": work.scaling, "refused": work.refused}
+    return judged(work, replace(rewritten, options=work.options, **scaled), terms)
+
+
+def judged(work: Work, result: RewriteResult, terms: Terms) -> Trial:
+    """Verify what was rewritten."""
+    terms.progress("verifying")
+    begins, run, shapes = time.monotonic(), None, {}
+    tolerances = Tolerances.of(work.options.low, terms.rtol)
+    try:
+        with time_limit(terms.ends()):
+            target = targets.find(result.options.chosen_target)
+            before, after = TypedModel.of(work.flat), TypedModel.of(result.rewritten)
+            run = Verification(before, after, tolerances, target, threads=0, inside=True)
+            run.device(terms.providers, asked=True)
+            ranges = work.options.ranges
+            report = verified(
+                run,
+                terms.data,
+                stress=terms.stress,
+                input_ranges=ranges,
+                progress=terms.progress,
+            )
+            shapes = run.shapes
+    except OutOfTimeError:  # no model was loaded
+        report, run = _unverified(work, tolerances, terms), None
+    made = Conversion(
+        result, report, work.calibration, work.tuning, shapes, constants=work.constants
+    )
+    return Trial(work, made, run, time.monotonic() - begins)
+
+
+def _unverified(work: Work, tolerances: Tolerances, terms: Terms) -> VerifyReport:
+    """Return what is known of a model for whose verification no time was left."""
+    return VerifyReport(
+        work.options.low.name,
+        0,
+        origin_of(terms.data, 0),
+        tolerances,
+        (),
+        target=work.options.chosen_target,
+        unfinished=unfinished_after(0, terms.data),
+    )
+
+
+def fails_on_data(report: VerifyReport) -> bool:
+    """Tell whether more in float32 could help: tuning looks at the data, not at stress inputs."""
+    return bool(report.infinities) or not all(output.ok for output in compared_outputs(report))
+
+
+def compared_outputs(report: VerifyReport) -> tuple[OutputComparison, ...]:
+    """Return the errors of outputs that more in float32 may make smaller: emulated, and there.
+
+    Those on a device that computes the float32 original wrong as well are none of them.
+    """
+    device = report.device
+    if device is None or not device.asked or any(not output.ok for output in device.itself):
+        return report.outputs
+    return (*report.outputs, *device.original)

@@ -1,0 +1,109 @@
+"""Which opset a model is converted at: its own, or a newer one at which more of it can be low."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from amp_rewrite.dtypes import BFLOAT16
+from amp_rewrite.errors import AmpError, AmpWarning, OptionError
+from amp_rewrite.graph.elements import tensor
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.step_metadata import step_description
+from amp_rewrite.kernels.kernel_table import table_of
+from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
+from amp_rewrite.rewriting.plan.options import AUTO, KEEP, RewriteOptions
+from amp_rewrite.rewriting.read_source import read_source
+from amp_rewrite.targets import SCHEMA, Target, find
+
+if TYPE_CHECKING:
+    from amp_rewrite.numerics.convert.upgrade import RaisedModel
+
+_LARGEST = 1 << 31
+"""Bytes of the largest weights of a model that is run twice without being asked for."""
+
+
+def upgraded(
+    flat: FlatProto, opset: int | str, options: RewriteOptions
+) -> tuple[FlatProto, RaisedModel | None]:
+    """Return a model at the opset that was asked for, and how it came there if it is another one.
+
+    "auto" upgrades a model that becomes bfloat16 where a newer opset lets more of it be low, the
+    target has the kernels, and the upgraded model gives the same outputs in float32: Conv, Resize
+    and most of vision and audio take bfloat16 since opset 22 only. What the target would cut off is
+    computed into weights then. So it does where a target's float16 kernels begin at an opset.
+
+    Raises:
+        OptionError: The opset is neither a number nor "auto" or "keep".
+        AmpError: A number was asked for, and the model cannot be upgraded to it.
+    """
+    if opset == KEEP:
+        return flat, None
+    if opset != AUTO:
+        raised = _upgrade(flat, _number(opset))
+    else:
+        advised = _advised_opset(flat, options)
+        if advised is None:
+            return flat, None
+        try:
+            raised = _upgrade(flat, advised)
+        except AmpError:
+            return flat, None
+        if raised.unverified is not None or raised.opset == raised.before:
+            return flat, None
+    return read_source(raised.model, inline_functions=False), raised
+
+
+def _number(opset: int | str) -> int:
+    try:
+        return int(opset)
+    except ValueError as error:
+        raise OptionError(
+            "--opset is no opset", found=opset, expected=f"a number, {AUTO} or {KEEP}"
+        ) from error
+
+
+def _may_upgrade(options: RewriteOptions) -> bool:
+    """Tell whether any model is upgraded without being asked for."""
+    return options.precision == BFLOAT16.name or find(options.chosen_target).opset is not None
+
+
+def _advised_opset(flat: FlatProto, options: RewriteOptions) -> int | None:
+    """Return the opset to which a model is worth being upgraded without being asked for."""
+    if not _may_upgrade(options) or options.chosen_target == SCHEMA:
+        return None
+    with warnings.catch_warnings(action="ignore", category=AmpWarning):  # the rewrite says it all
+        result = rewrite_freely(flat, replace(options, strict=False))
+    if flat.files.total > _LARGEST:
+        return None
+    if step_description(flat):
+        return None
+    target = find(options.chosen_target)
+    if target.opset is not None:
+        return target.opset if _has_more_kernels(result, options, target) else None
+    advice = result.report.opset_advice
+    if advice is not None and not advice.lost:
+        return advice.opset
+    return None
+
+
+def _has_more_kernels(result: RewriteResult, options: RewriteOptions, target: Target) -> bool:
+    """Tell whether a target has a kernel for a model's operator at its own opset only."""
+    kernels, flat, before = table_of(target), result.flat, result.report.opset
+    if kernels is None or target.opset is None or before >= target.opset:
+        return False
+    types = {"T": tensor(options.low.number)}
+    called = {flat.called(node)[:2] for node in range(flat.n_nodes)}
+    return any(
+        not domain
+        and kernels.has_kernel("", op, target.opset, types)
+        and not kernels.has_kernel("", op, before, types)
+        for domain, op in called
+    )
+
+
+def _upgrade(flat: FlatProto, opset: int) -> RaisedModel:
+    from amp_rewrite.numerics.convert.upgrade import raise_opset  # few models are upgraded
+
+    return raise_opset(flat, opset)
