@@ -19,17 +19,21 @@ from amp_rewrite.training.optimizers.registry import (
     get,
     register,
 )
-from amp_rewrite.training.optimizers.rules.adadelta import Adadelta, AdadeltaRule
-from amp_rewrite.training.optimizers.rules.adagrad import Adagrad, AdagradRule
+from amp_rewrite.training.optimizers.rules.adagrad import (
+    Adadelta,
+    AdadeltaRule,
+    Adagrad,
+    AdagradRule,
+)
 from amp_rewrite.training.optimizers.rules.adam import Adam, AdamRule
-from amp_rewrite.training.optimizers.rules.adamw import AdamW, AdamWRule
+from amp_rewrite.training.optimizers.rules.adamw import LAMB, AdamW, AdamWRule, LAMBRule
 from amp_rewrite.training.optimizers.rules.gradient_descent import (
     GradientDescent,
     GradientDescentRule,
+    Momentum,
+    MomentumRule,
 )
 from amp_rewrite.training.optimizers.rules.keras import SGD, Lamb, RMSprop
-from amp_rewrite.training.optimizers.rules.lamb import LAMB, LAMBRule
-from amp_rewrite.training.optimizers.rules.momentum import Momentum, MomentumRule
 from amp_rewrite.training.optimizers.rules.rmsprop import RMSProp, RMSPropRule
 from amp_rewrite.training.optimizers.rules.tf1 import (
     AdadeltaOptimizer,

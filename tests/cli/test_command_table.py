@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import inspect
 import re
+from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import amp_rewrite
-from amp_rewrite.cli.command_table import COMMANDS, command
+from amp_rewrite.cli.command_table import COMMANDS, GROUPS, MAIN, command
+from amp_rewrite.cli.main import app
 
 FOLDER = Path(amp_rewrite.__file__).parent / "cli"
 
@@ -34,3 +39,92 @@ def test_every_file_that_says_it_is_a_command_is_in_the_table() -> None:
     texts = [path.read_text("utf-8") for path in FOLDER.glob("*.py")]
     heads = [re.match(r'"""`amp-rewrite ([\w-]+)`:', text) for text in texts]
     assert {head[1] for head in heads if head is not None} == set(COMMANDS)
+
+
+FIRST = ["--precision", "--target", "--output", "--data", "--rtol", "--help"]
+"""What `convert --help` begins with; the order is that of the groups' rows."""
+
+
+def help_of(name: str, width: int = 100) -> str:
+    """Return the help of a command on a terminal of some width."""
+    found = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": str(width)})
+    assert found.exit_code == 0
+    return found.output
+
+
+def sections_of(text: str) -> dict[str, str]:
+    """Return the sections of a help by their titles."""
+    parts = re.split(r"^(\w[\w ]*):\n", text, flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@cache
+def command_of(name: str) -> Any:
+    return command(name)
+
+
+def options_of(name: str) -> list[Any]:
+    return [p for p in command_of(name).params if p.param_type_name == "option"]
+
+
+def test_convert_begins_with_what_most_users_need() -> None:
+    sections = sections_of(help_of("convert"))
+    shown = re.findall(r"^ +(?:-\w, )?(--[\w-]+)", sections[MAIN], re.M)
+    assert sorted(shown) == sorted(FIRST)
+    assert [name for name in sections if name in GROUPS] == [
+        *("Types", "Rules", "Checking", "Output", "Advanced")
+    ]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_shown_once(name: str) -> None:
+    text = "".join(sections_of(help_of(name, 140)).values())
+    for option in options_of(name):
+        flag = re.escape(max(option.opts, key=len))
+        shown = re.findall(
+            rf"^  (?:-\w, )?{flag}(?![\w-])|^  --[\w-]+, {flag}(?![\w-])", text, re.M
+        )
+        assert len(shown) == 1, option.opts
+
+
+def test_a_group_has_no_option_that_no_command_has() -> None:
+    known = {option.name for name in COMMANDS for option in options_of(name)}
+    assert {name for names in GROUPS.values() for name in names} <= known
+
+
+VALUES = ("x", "1", "0.5", "text")
+"""What options take: names and paths, numbers, and a format."""
+
+
+def context_with(name: str, option: Any, words: list[str]) -> Any:
+    """Return what a command makes of an option, beside what it needs."""
+    given = command_of(name)
+    words = [*("m.onnx" for p in given.params if p.param_type_name == "argument"), *words]
+    for other in options_of(name):
+        if other.required and other.name != option.name:
+            words += [other.opts[0], "x"]
+    return given.make_context(name, words)
+
+
+def is_taken(name: str, option: Any, flag: str) -> bool:
+    """Tell whether a command takes an option, with a value of its kind."""
+    for words in ([flag],) if option.is_flag else ([flag, value] for value in VALUES):
+        with suppress(Exception):  # a value of another kind
+            context = context_with(name, option, words)
+            return context.get_parameter_source(option.name).name == "COMMANDLINE"
+    return False
+
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_that_is_shown_is_taken(name: str) -> None:
+    options = [option for option in options_of(name) if not option.is_eager]  # --help ends it
+    flags = [
+        (option, flag) for option in options for flag in (*option.opts, *option.secondary_opts)
+    ]
+    assert [flag for option, flag in flags if not is_taken(name, option, flag)] == []
+
+
+def test_an_option_of_another_command_is_not_taken() -> None:
+    other = next(option for option in options_of("train") if option.name == "epochs")
+    assert not is_taken("convert", other, "--epochs")

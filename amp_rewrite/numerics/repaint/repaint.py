@@ -25,8 +25,8 @@ from amp_rewrite.graph.io.load import Source, load_named
 from amp_rewrite.oplists import ListName, NodeRule, OpLists, load_lists
 from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
-from amp_rewrite.rewriting.paint.absorbed import Absorbed, absorbed_fills
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.fills import Absorbed, absorbed_fills
 from amp_rewrite.rewriting.paint.painting import OVERFLOWS, Reason
 from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint, paint_fitting
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions

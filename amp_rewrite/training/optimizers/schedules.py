@@ -19,7 +19,7 @@ import onnx_ir as ir
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers.checked_fields import Checked, checked
+from amp_rewrite.training.optimizers.argument_checks import Checked, checked
 from amp_rewrite.training.optimizers.config import (
     arguments,
     class_of,

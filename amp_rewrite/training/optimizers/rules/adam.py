@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers.checked_fields import checked
+from amp_rewrite.training.optimizers.argument_checks import checked
 from amp_rewrite.training.optimizers.config import flat
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer

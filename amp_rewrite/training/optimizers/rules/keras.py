@@ -16,9 +16,13 @@ from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.rules.gradient_descent import GradientDescent
-from amp_rewrite.training.optimizers.rules.lamb import LAMB
-from amp_rewrite.training.optimizers.rules.momentum import Momentum, MomentumRule, MomentumSlots
+from amp_rewrite.training.optimizers.rules.adamw import LAMB
+from amp_rewrite.training.optimizers.rules.gradient_descent import (
+    GradientDescent,
+    Momentum,
+    MomentumRule,
+    MomentumSlots,
+)
 from amp_rewrite.training.optimizers.rules.rmsprop import RMSProp, TensorFlowRMSPropRule
 from amp_rewrite.training.optimizers.update_rule import UpdateInput
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers.checked_fields import checked
+from amp_rewrite.training.optimizers.argument_checks import checked
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import (

@@ -11,11 +11,9 @@ from functools import partial
 from typing import Any
 
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.rules.adadelta import Adadelta
-from amp_rewrite.training.optimizers.rules.adagrad import Adagrad
+from amp_rewrite.training.optimizers.rules.adagrad import Adadelta, Adagrad
 from amp_rewrite.training.optimizers.rules.adam import Adam
-from amp_rewrite.training.optimizers.rules.gradient_descent import GradientDescent
-from amp_rewrite.training.optimizers.rules.momentum import Momentum
+from amp_rewrite.training.optimizers.rules.gradient_descent import GradientDescent, Momentum
 from amp_rewrite.training.optimizers.rules.rmsprop import RMSProp, TensorFlowRMSPropRule
 
 GradientDescentOptimizer = GradientDescent
