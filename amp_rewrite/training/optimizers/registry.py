@@ -13,13 +13,15 @@ from amp_rewrite.training.optimizers.rules.adagrad import Adadelta, Adagrad
 from amp_rewrite.training.optimizers.rules.adam import Adam
 from amp_rewrite.training.optimizers.rules.adamw import LAMB, AdamW
 from amp_rewrite.training.optimizers.rules.gradient_descent import GradientDescent, Momentum
-from amp_rewrite.training.optimizers.rules.keras import SGD, RatedMomentum, RMSprop
 from amp_rewrite.training.optimizers.rules.rmsprop import RMSProp
-from amp_rewrite.training.optimizers.rules.tf1 import (
+from amp_rewrite.training.optimizers.rules.tensorflow import (
+    SGD,
     AdadeltaOptimizer,
     AdagradOptimizer,
     AdamOptimizer,
     MomentumOptimizer,
+    RatedMomentum,
+    RMSprop,
     RMSPropOptimizer,
 )
 

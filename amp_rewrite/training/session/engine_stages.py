@@ -13,8 +13,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.metadata_keys import PREPARED_KEY
 from amp_rewrite.graph.proto.infer_in_place import infer_in_place
-from amp_rewrite.runtimes.engines import open_session
-from amp_rewrite.runtimes.freed_memory import give_back
+from amp_rewrite.runtimes.engines import give_back, open_session
 from amp_rewrite.runtimes.ort.device import HOST, Device
 from amp_rewrite.runtimes.ort.ort_values import copy_of, empty, shared_array, to_ort_value
 from amp_rewrite.runtimes.ort.providers import check_form
@@ -29,8 +28,11 @@ from amp_rewrite.training.session.device_limits import check_fed_integers
 from amp_rewrite.training.session.feeds import feed_shape
 from amp_rewrite.training.step.convolved_gradients import convolve_gradients
 from amp_rewrite.training.step.cut_step import Stage
-from amp_rewrite.training.step.exact_arithmetic import compute_random_in_32_bits
-from amp_rewrite.training.step.faster_forms import move_blocks, separate_factors
+from amp_rewrite.training.step.faster_forms import (
+    compute_random_in_32_bits,
+    move_blocks,
+    separate_factors,
+)
 from amp_rewrite.training.step.number_stages import number_stages
 from amp_rewrite.training.step.step_info import StepInfo
 
