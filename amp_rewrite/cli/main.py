@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from amp_rewrite.base.version import __version__
-from amp_rewrite.cli.command_table import FIRST, SETTINGS, Commands, epilog
+from amp_rewrite.cli.command_table import FIRST, SETTINGS, Commands, epilog, understood
 from amp_rewrite.cli.common import (
     FAILED,
     INTERRUPTED,
@@ -30,7 +30,6 @@ from amp_rewrite.cli.common import (
     error_console,
     in_flags,
 )
-from amp_rewrite.cli.other_names import understood
 from amp_rewrite.cli.own_process import run_apart
 from amp_rewrite.errors import AmpError, OptionError, SaveError, StrictError, UnloadableError
 
@@ -218,11 +217,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _check_standard_output(error: OSError | None = None) -> None:
-    """Write out what waits for standard output.
-
-    Args:
-        error: What the command ended with, if it may have come from there. Errors of files name
-            the file.
+    """Write out what waits for standard output; an `error` that names no file may be of it.
 
     Raises:
         SaveError: It cannot be written; what waits is given up, so that the process ends quietly.

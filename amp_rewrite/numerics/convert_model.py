@@ -52,7 +52,7 @@ from amp_rewrite.rewriting.plan.options import (
     with_option_names,
 )
 from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
-from amp_rewrite.runtimes.ort.runtime import time_limit
+from amp_rewrite.runtimes.ort.time_limit import time_limit
 
 BUDGET = 600.0
 """Seconds for tuning."""

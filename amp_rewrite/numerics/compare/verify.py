@@ -42,7 +42,7 @@ from amp_rewrite.rewriting.scaling.noted_exponents import scaled_as_noted
 from amp_rewrite.runtimes.engines import check_provider
 from amp_rewrite.runtimes.ort.isolated_load import load_of_source
 from amp_rewrite.runtimes.ort.providers import has_provider
-from amp_rewrite.runtimes.ort.runtime import check_time
+from amp_rewrite.runtimes.ort.time_limit import check_time
 from amp_rewrite.targets import CUDA
 
 Progress = Callable[[str], None]

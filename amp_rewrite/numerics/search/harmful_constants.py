@@ -35,7 +35,7 @@ from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.repaint.repaint import Repainter
 from amp_rewrite.oplists import ListName, NodeRule
-from amp_rewrite.runtimes.ort.runtime import time_limit
+from amp_rewrite.runtimes.ort.time_limit import time_limit
 
 HARM = 1.0
 """A constant does harm if its rounding alone brings more than this share of the tolerance.

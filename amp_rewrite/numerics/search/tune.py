@@ -37,7 +37,7 @@ from amp_rewrite.numerics.search.tuning import Step, Tuning, beyond_control
 from amp_rewrite.oplists import ListName, NodeRule
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
-from amp_rewrite.runtimes.ort.runtime import time_limit
+from amp_rewrite.runtimes.ort.time_limit import time_limit
 
 EXHAUSTIVE = 2000
 """How many smaller sets a search tries to see whether one of them holds."""

@@ -1,4 +1,4 @@
-"""ONNX Runtime itself, imported when it is needed, its errors in one line, and its limit of time.
+"""ONNX Runtime itself, imported when it is needed, and its errors in one line.
 
 Whatever needs it raises RuntimeMissingError where it is not installed.
 """
@@ -6,22 +6,16 @@ Whatever needs it raises RuntimeMissingError where it is not installed.
 from __future__ import annotations
 
 import importlib
-import threading
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache
-from threading import Timer
 from typing import Any
 
-from amp_rewrite.errors import OutOfTimeError, RunError, RuntimeMissingError
+from amp_rewrite.errors import RunError, RuntimeMissingError
 
 _NAME = "onnxruntime"
 _LONGEST = 500
 """Characters of a message that an error shows."""
-
-_ends: ContextVar[float | None] = ContextVar("_ends", default=None)
 
 
 def import_runtime() -> Any:
@@ -66,55 +60,3 @@ def one_line(what: str) -> Generator[None]:
 def _error_types() -> tuple[type[Exception], ...]:
     members: list[Any] = list(vars(import_state()).values())
     return tuple(t for t in members if isinstance(t, type) and issubclass(t, Exception))
-
-
-@contextmanager
-def time_limit(ends: float) -> Generator[None]:
-    """Stop what ONNX Runtime does in the block at a time of `time.monotonic`.
-
-    What the block calls keeps to it: a run that passes it ends between two nodes, and no model is
-    loaded behind it. In a block inside another one the earlier limit counts.
-    """
-    outer = _ends.get()
-    token = _ends.set(ends if outer is None else min(ends, outer))
-    try:
-        yield
-    finally:
-        _ends.reset(token)
-
-
-def check_time() -> None:
-    """Stop here if the limit is over; nothing without one.
-
-    Raises:
-        OutOfTimeError: It is.
-    """
-    ends = _ends.get()
-    if ends is not None and time.monotonic() >= ends:
-        raise OutOfTimeError("the time is over", remedy="give a larger budget")
-
-
-@contextmanager
-def limited_run() -> Generator[Any]:
-    """Give the onnxruntime.RunOptions of a run that stops at the limit; None without one.
-
-    Raises:
-        OutOfTimeError: The limit is over, or the run was stopped by it.
-    """
-    ends = _ends.get()
-    if ends is None:
-        yield None
-        return
-    check_time()
-    options = import_runtime().RunOptions()
-    seconds = max(0.0, ends - time.monotonic())
-    timer = Timer(min(seconds, threading.TIMEOUT_MAX), lambda: setattr(options, "terminate", True))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield options
-    except Exception:  # what fails behind the limit is out of time
-        check_time()
-        raise
-    finally:
-        timer.cancel()

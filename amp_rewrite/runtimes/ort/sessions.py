@@ -18,7 +18,8 @@ from amp_rewrite.graph import elements
 from amp_rewrite.runtimes.model_source import model_source
 from amp_rewrite.runtimes.ort.device import HOST, Device, device_of, load_libraries
 from amp_rewrite.runtimes.ort.providers import check_started, starting, use_plugins
-from amp_rewrite.runtimes.ort.runtime import check_time, import_runtime, limited_run, one_line
+from amp_rewrite.runtimes.ort.runtime import import_runtime, one_line
+from amp_rewrite.runtimes.ort.time_limit import check_time, limited_run
 from amp_rewrite.runtimes.session import Provider, RanNode, threads_of_environment
 from amp_rewrite.targets import CPU
 

@@ -21,7 +21,7 @@ from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.numerics.inputs.batches import Array, Data, batches
 from amp_rewrite.numerics.repaint.float32_session import Float32Session
-from amp_rewrite.runtimes.ort.runtime import check_time
+from amp_rewrite.runtimes.ort.time_limit import check_time
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.grad.rule import IndexedSlices
 from amp_rewrite.training.grad.walk import gradients

@@ -67,7 +67,7 @@ class MomentumOptimizer(Momentum):
 
 
 class AdagradOptimizer(Adagrad):
-    """Adagrad without an epsilon: a += g^2; w -= learning_rate * g / sqrt(a)."""
+    """Adagrad without an epsilon: a += g^2; w -= learning_rate * g / sqrt(a); a starts above 0."""
 
     def __init__(
         self,
@@ -77,19 +77,7 @@ class AdagradOptimizer(Adagrad):
         name: str = "Adagrad",
         **options: Any,
     ) -> None:
-        """Make the rule.
-
-        Args:
-            learning_rate: A number or a schedule.
-            initial_accumulator_value: What a starts at; above 0.
-            use_locking: Without effect.
-            name: What slots are named after.
-            **options: What `Optimizer` takes by keyword.
-
-        Raises:
-            OptimizerTypeError: One of them is of a type that it cannot be.
-            OptimizerValueError: One is impossible.
-        """
+        """Make the rule; `Adagrad` says what the arguments are."""
         options.setdefault("epsilon", 0.0)
         super().__init__(
             learning_rate,
