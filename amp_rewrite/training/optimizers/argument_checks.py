@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import numbers
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, field, fields
 from functools import partial
 from typing import Any
 
@@ -149,13 +149,13 @@ def pairs(given: Iterable[Any]) -> list[Any]:
     return entries
 
 
-def checked(check: Callable[..., Any], *, default: Any = MISSING, **bounds: Any) -> Any:
+def field(check: Callable[..., Any], *, default: Any = dataclasses.MISSING, **bounds: Any) -> Any:
     """Return a field whose value is what `check(name, value, **bounds)` returns."""
-    return field(default=default, metadata={_CHECK: partial(check, **bounds)})
+    return dataclasses.field(default=default, metadata={_CHECK: partial(check, **bounds)})
 
 
 class Checked:
-    """What rules and schedules have in common: dataclasses with fields that `checked` made."""
+    """What rules and schedules have in common: dataclasses with fields that `field` made."""
 
     def __post_init__(self) -> None:
         """Check the fields.
@@ -164,7 +164,7 @@ class Checked:
             OptimizerTypeError: One has a wrong type.
             OptimizerValueError: One is out of its range.
         """
-        for entry in fields(self):  # pyright: ignore[reportArgumentType] children are dataclasses
+        for entry in dataclasses.fields(self):  # pyright: ignore[reportArgumentType] children are dataclasses
             if _CHECK in entry.metadata:
                 value = entry.metadata[_CHECK](entry.name, getattr(self, entry.name))
                 object.__setattr__(self, entry.name, value)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers.argument_checks import checked
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import (
@@ -37,8 +36,8 @@ class AdagradRule(UpdateRule):
 
     slots = AdagradSlots
 
-    initial_accumulator_value: float = checked(check.number)
-    epsilon: float = checked(check.number)
+    initial_accumulator_value: float = check.field(check.number)
+    epsilon: float = check.field(check.number)
 
     def __post_init__(self) -> None:
         """Check the hyperparameters.
@@ -111,8 +110,8 @@ class AdadeltaRule(UpdateRule):
 
     slots = AdadeltaSlots
 
-    rho: float = checked(check.number, high=1)
-    epsilon: float = checked(check.number, above=True)
+    rho: float = check.field(check.number, high=1)
+    epsilon: float = check.field(check.number, above=True)
 
     def update(
         self, given: UpdateInput, shared: ir.Value, slots: AdadeltaSlots

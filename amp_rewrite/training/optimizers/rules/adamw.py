@@ -13,7 +13,6 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers.argument_checks import checked
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.rules.adam import (
     BETA1_POWER,
@@ -60,8 +59,8 @@ def _patterns(name: str, expressions: Iterable[str]) -> tuple[str, ...]:
 class DecayingAdamRule(AdamRule):
     """A rule with Adam's moments and a weight decay that is not a part of the gradient."""
 
-    weight_decay: float = checked(check.number, default=0.0)
-    exclude_from_weight_decay: Iterable[str] = checked(_patterns, default=())
+    weight_decay: float = check.field(check.number, default=0.0)
+    exclude_from_weight_decay: Iterable[str] = check.field(_patterns, default=())
 
     def variant(self, variable: State) -> bool:
         """Return whether a variable decays."""

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers.argument_checks import checked
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import (
@@ -26,7 +25,7 @@ class PenalizedRule(UpdateRule):
     every row, so that a sparse gradient is made dense.
     """
 
-    weight_decay: float = checked(check.number, default=0.0)
+    weight_decay: float = check.field(check.number, default=0.0)
 
     @property
     def touches_rows_only(self) -> bool:
@@ -101,8 +100,8 @@ class MomentumRule(PenalizedRule):
 
     slots = MomentumSlots
 
-    momentum: float = checked(check.number)
-    use_nesterov: bool = checked(check.flag)
+    momentum: float = check.field(check.number)
+    use_nesterov: bool = check.field(check.flag)
 
     def update(
         self, given: UpdateInput, shared: ir.Value, slots: MomentumSlots
