@@ -7,12 +7,16 @@ program does not have to parse the line.
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from amp_rewrite.base.printable import printable
 
 _SHOWN = 8  # skipped steps in the text of a LossScaleError
+_PACKAGE = str(Path(__file__).resolve().parent)
 
 
 class AmpError(Exception):
@@ -69,6 +73,14 @@ def placed(error: AmpError, where: object, kind: type[AmpError] | None = None) -
 
 class AmpWarning(UserWarning):
     """Category of every warning: what was asked for is done, but may not be what was meant."""
+
+
+def warn(text: str) -> None:
+    """Warn, with the category AmpWarning, at the innermost line that is outside this package."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, AmpWarning, stacklevel=level - 1 if frame is None else level)
 
 
 class LoadError(AmpError):

@@ -9,7 +9,6 @@ from amp_rewrite.training.optimizers.clipping import (
     global_norm,
 )
 from amp_rewrite.training.optimizers.gradient_accumulation import Accumulation
-from amp_rewrite.training.optimizers.group import group
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.parameter_groups import ParameterGroup, ParameterGroups
 from amp_rewrite.training.optimizers.registry import (
@@ -19,24 +18,30 @@ from amp_rewrite.training.optimizers.registry import (
     get,
     register,
 )
-from amp_rewrite.training.optimizers.rules.adadelta import Adadelta, AdadeltaRule
-from amp_rewrite.training.optimizers.rules.adagrad import Adagrad, AdagradRule
+from amp_rewrite.training.optimizers.rules.adagrad import (
+    Adadelta,
+    AdadeltaRule,
+    Adagrad,
+    AdagradRule,
+)
 from amp_rewrite.training.optimizers.rules.adam import Adam, AdamRule
-from amp_rewrite.training.optimizers.rules.adamw import AdamW, AdamWRule
+from amp_rewrite.training.optimizers.rules.adamw import LAMB, AdamW, AdamWRule, LAMBRule
 from amp_rewrite.training.optimizers.rules.gradient_descent import (
     GradientDescent,
     GradientDescentRule,
+    Momentum,
+    MomentumRule,
 )
-from amp_rewrite.training.optimizers.rules.keras import SGD, Lamb, RMSprop
-from amp_rewrite.training.optimizers.rules.lamb import LAMB, LAMBRule
-from amp_rewrite.training.optimizers.rules.momentum import Momentum, MomentumRule
 from amp_rewrite.training.optimizers.rules.rmsprop import RMSProp, RMSPropRule
-from amp_rewrite.training.optimizers.rules.tf1 import (
+from amp_rewrite.training.optimizers.rules.tensorflow import (
+    SGD,
     AdadeltaOptimizer,
     AdagradOptimizer,
     AdamOptimizer,
     GradientDescentOptimizer,
+    Lamb,
     MomentumOptimizer,
+    RMSprop,
     RMSPropOptimizer,
 )
 from amp_rewrite.training.optimizers.schedules import (
@@ -49,7 +54,7 @@ from amp_rewrite.training.optimizers.schedules import (
     Schedule,
     StepSchedule,
 )
-from amp_rewrite.training.optimizers.train_op import TrainOp
+from amp_rewrite.training.optimizers.train_op import TrainOp, group
 from amp_rewrite.training.optimizers.update_rule import UpdateInput, UpdateRule
 from amp_rewrite.training.optimizers.weight_average import WeightAverage
 from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper

@@ -114,7 +114,7 @@ def measure(case: Case, options: argparse.Namespace) -> None:
 
 def describe(options: argparse.Namespace) -> dict[str, Any]:
     """Return what the figures were measured on and with."""
-    from amp_rewrite.runtimes.ort.cuda_driver import cuda_device
+    from amp_rewrite.runtimes.ort.device import cuda_device
 
     device = cuda_device(options.device) if options.provider == CUDA else None
     packages = {**versions(), **torch_versions(options.torch_python)}

@@ -120,7 +120,7 @@ def on_webgpu(path: Path, inputs: Path) -> dict[str, Any]:
     import numpy as np
     import onnxruntime as ort
 
-    from amp_rewrite.runtimes.ort.plugins import add_to_options
+    from amp_rewrite.runtimes.ort.providers import add_to_options
     from amp_rewrite.targets import WEBGPU
 
     options = ort.SessionOptions()

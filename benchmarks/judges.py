@@ -21,7 +21,7 @@ from results import Row
 
 from amp_rewrite import targets
 from amp_rewrite.errors import OptionError
-from amp_rewrite.runtimes.ort.plugins import devices_of
+from amp_rewrite.runtimes.ort.providers import devices_of
 
 PACKAGES = {"tensorrt": "tensorrt_rtx_cu13_bindings", "webgpu": "onnxruntime-ep-webgpu"}
 """Judge -> the package that it comes in, where that is not ONNX Runtime's."""

@@ -25,7 +25,7 @@ from tools_installed import REQUIRED
 from amp_rewrite.errors import OptionError, RuntimeMissingError
 from amp_rewrite.runtimes.openvino.package import computes_in
 from amp_rewrite.runtimes.openvino.package import import_runtime as import_openvino
-from amp_rewrite.runtimes.ort.plugins import devices_of
+from amp_rewrite.runtimes.ort.providers import devices_of
 from amp_rewrite.training.global_state import global_state
 
 # A shell lets what it runs in the background ignore SIGINT, which all processes from here on would.

@@ -25,7 +25,7 @@ from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.kernels.kernel_table import FORMAT_VERSION
-from amp_rewrite.runtimes.ort.plugins import is_plugin
+from amp_rewrite.runtimes.ort.providers import is_plugin
 from amp_rewrite.targets import ARM64, CPU, DIRECTML, WEBGPU, arm_hint
 
 _SOURCE = "onnxruntime.capi.onnxruntime_pybind11_state"

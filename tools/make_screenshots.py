@@ -18,9 +18,9 @@ from shutil import which
 from playwright.sync_api import Browser, sync_playwright
 
 import amp_rewrite as amp
-from amp_rewrite.page.evidence import Evidence
+from amp_rewrite.page.overview import Evidence
 from amp_rewrite.page.render import write_page
-from amp_rewrite.rewriting.report.file_sizes import sizes_of
+from amp_rewrite.rewriting.report.gains import sizes_of
 from amp_rewrite.rewriting.report.next_steps import Names
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from amp_rewrite.runtimes.ort.plugins import devices_of, is_plugin
+from amp_rewrite.runtimes.ort.providers import devices_of, is_plugin
 from amp_rewrite.runtimes.ort.runtime import import_runtime, import_state
 
 _OPEN = 2**31 - 1

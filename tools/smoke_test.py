@@ -16,7 +16,7 @@ import onnxruntime
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import Precision
-from amp_rewrite.page.evidence import Evidence
+from amp_rewrite.page.overview import Evidence
 from amp_rewrite.page.render import write_page
 from amp_rewrite.rewriting.report.next_steps import Names
 

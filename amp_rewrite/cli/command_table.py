@@ -1,17 +1,20 @@
-"""The commands by name: the file of one is imported when it is called, or asked for its help."""
+"""The commands by name: the file of one is imported when it is called, or asked for its help.
+
+What users of other converters type is understood where it means one thing, else answered.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from amp_rewrite.cli.help_examples import EXAMPLES, epilog
-from amp_rewrite.cli.help_groups import SETTINGS, GroupedCommand
-from amp_rewrite.cli.other_names import with_other_names
+from amp_rewrite.base import removed
+from amp_rewrite.errors import OptionError
 
 COMMANDS: Mapping[str, str] = {
     "convert": "Convert MODEL to mixed precision.",
@@ -40,16 +43,148 @@ COMMANDS: Mapping[str, str] = {
 The command `train-step` is the function `train_step` of the file `train_step.py`.
 """
 
+MAIN = "Options"
+"""The first group: what most users need."""
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Types": (
+        *("lists", "level", "keep_io_types", "keep_io_types_names", "keep_io", "weights", "store"),
+        *("overflow", "only", "inline_functions", "opset", "dims"),
+    ),
+    "Rules": (
+        *("preserve", "deny_nodes", "allow_nodes", "deny_ops", "allow_ops", "variables"),
+        *("input_ranges", "strict"),
+    ),
+    "Checking": (
+        *(
+            "verify",
+            "stress",
+            "stress_budget",
+            "budget",
+            "provider",
+            "write_failed",
+        ),
+        *("atol", "seed", "input_range", "held_out"),
+    ),
+    "Output": (
+        *("report", "html", "annotate", "dry_run", "replace", "quiet", "verbose"),
+        *("metrics", "tensorboard"),
+    ),
+    "Checkpoints": ("checkpoint", "checkpoint_every", "resume"),
+    "Optimizer": ("option", "accumulate"),
+    "Weights": ("freeze", "unfreeze"),
+    "Loss scale": ("loss_scale", "loss_scale_option", "conditional", "max_skips"),
+    "Advanced": (
+        *("infer_after_allow", "move_casts", "fetch", "cross_shard", "shards"),
+        *("emulate", "threads", "shuffle", "loss_option"),
+    ),
+}
+"""Group -> the parameters of commands that stand there; every other one stands in the first."""
+
+_FEW = 10
+"""Up to this many options stand in one group."""
+
+_WIDTH = 140
+"""Columns that a help takes at most; it takes as many as the terminal has."""
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": _WIDTH}
+"""What all commands have in common."""
+
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "convert": (
+        "amp-rewrite convert model.onnx -o model.fp16.onnx",
+        "amp-rewrite convert model.onnx -o model.bf16.onnx --precision bfloat16",
+        "amp-rewrite convert model.onnx -o model.fp16.onnx --data samples/ --rtol 0.01",
+        "amp-rewrite convert model.onnx -o kept.fp16.onnx --deny-node 'classifier*'",
+        "amp-rewrite convert model.fp16.onnx -o wide.onnx --precision float32",
+    ),
+    "check": (
+        "amp-rewrite check model.fp16.onnx",
+        "amp-rewrite check model.fp16.onnx --no-run --report safety.json",
+        "amp-rewrite check model.onnx model.fp16.onnx --format github",
+    ),
+    "repair": (
+        "amp-rewrite repair model.fp16.onnx -o fixed.onnx --target webgpu",
+        "amp-rewrite repair model.fp16.onnx -o fixed.onnx --data samples/",
+    ),
+    "explain": (
+        "amp-rewrite explain model.onnx attention.softmax",
+        "amp-rewrite convert model.onnx --dry-run --html report.html",
+    ),
+    "inputs": (
+        "amp-rewrite inputs model.onnx -o inputs.npz",
+        "amp-rewrite inputs model.onnx -o made_up/ --batches 8 --input-range image=0:1",
+    ),
+    "verify": (
+        "amp-rewrite verify model.onnx model.fp16.onnx",
+        "amp-rewrite verify model.onnx model.fp16.onnx --data inputs.npz --stress",
+    ),
+    "calibrate": (
+        "amp-rewrite calibrate model.onnx --data samples/ -o ranges.yaml",
+        "amp-rewrite convert model.onnx -o model.fp16.onnx --lists ranges.yaml",
+    ),
+    "localise": ("amp-rewrite localise model.onnx model.fp16.onnx --data inputs.npz",),
+    "tune": (
+        "amp-rewrite tune model.onnx --data samples/ -o tuned.yaml --rtol 0.01",
+        "amp-rewrite convert model.onnx -o model.fp16.onnx --lists tuned.yaml",
+    ),
+    "check-lists": (
+        "amp-rewrite check-lists",
+        "amp-rewrite check-lists tuned.yaml --model model.onnx --format json",
+    ),
+    "run": ("amp-rewrite run model.fp16.onnx --data inputs.npz -o outputs.npz",),
+    "train-step": (
+        "amp-rewrite train-step digits.onnx -o step.onnx \\\n"
+        "  --loss softmax-cross-entropy:logits:t --optimizer adam",
+        "amp-rewrite train-step digits.onnx -o fp16_step.onnx \\\n"
+        "  --loss softmax-cross-entropy:logits:t --precision float16",
+    ),
+    "train": (
+        "amp-rewrite train step.onnx --data digits_train.npz --epochs 2 -o trained.onnx",
+        "amp-rewrite train step.onnx --data digits_train.npz \\\n"
+        "  --eval digits_test.npz --checkpoint last.safetensors",
+    ),
+    "doctor": ("amp-rewrite doctor step.onnx --data digits_train.npz",),
+    "inject": ("amp-rewrite inject step.onnx -o scaled.onnx --loss-scale dynamic",),
+    "demo": ("amp-rewrite demo", "amp-rewrite demo --folder demo --precision bfloat16"),
+}
+"""Command -> lines to type. The tests run them one after the other, in this order."""
+
+FIRST = ("amp-rewrite demo", "amp-rewrite convert model.onnx -o model.fp16.onnx")
+"""What the list of commands ends with."""
+
+ELSEWHERE = {"compare": "verify", "benchmark": "run", "bench": "run", "validate": "check"}
+"""Command elsewhere -> the command that does the same."""
+
+_HINTS = {
+    **dict.fromkeys(("--fp16", "--half", "--float16"), "--precision float16, the default"),
+    **dict.fromkeys(("--bf16", "--bfloat16"), "--precision bfloat16"),
+    **dict.fromkeys(("--op-block-list", "--op_block_list"), "--deny-op OPERATOR"),
+    **dict.fromkeys(("--node-block-list", "--node_block_list"), "--deny-node NAME"),
+    **dict.fromkeys(
+        ("--exclude", "--skip", "--nodes-to-exclude", "--nodes_to_exclude"),
+        "--deny-op OPERATOR keeps an operator in float32, --deny-node NAME a node",
+    ),
+    **dict.fromkeys(("--fp32", "--float32"), "convert --precision float32 widens a model"),
+    "--int8": "models are converted to float16 or bfloat16 only",
+    "--tolerance": "--rtol is the tolerance, relative to the output's peak",
+    "--atol": "--rtol is the tolerance, relative to the output's peak",
+    "--calibration-data": "--data FILE.npz names the inputs",
+    "--calibration_data": "--data FILE.npz names the inputs",
+    "--device": "--target names what the model is for, --provider what it runs on",
+}
+"""Option elsewhere (onnxconverter-common, ONNX Runtime, AutoCast, trtexec) -> what to use here."""
+
 
 def command(name: str) -> Any:
     """Import a command and return it."""
     function = name.replace("-", "_")
     module = import_module(f"{__package__}.{function}")
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={**SETTINGS})
-    alone.command(name, cls=GroupedCommand, epilog=epilog(EXAMPLES[name]))(
+    alone.command(name, cls=_GroupedCommand, epilog=epilog(EXAMPLES[name]))(
         getattr(module, function)
     )
-    return with_other_names(typer.main.get_command(alone))
+    return _with_other_names(typer.main.get_command(alone))
 
 
 class Commands(TyperGroup):
@@ -64,3 +199,102 @@ class Commands(TyperGroup):
         """Return the name of the command that is called, the command, and its arguments."""
         name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else command(name), rest
+
+
+class _GroupedCommand(TyperCommand):
+    """A command whose help shows its options in groups."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, then the options of each group."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], MAIN: []}
+        sections |= {name: [] for name in GROUPS}
+        parameters = self.get_params(ctx)
+        options = [p for p in parameters if p.param_type_name == "option"]
+        group_of = {name: group for group, names in GROUPS.items() for name in names}
+        if len(options) <= _FEW:
+            group_of = {}
+        for parameter in parameters:
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            is_option = parameter.param_type_name == "option"
+            name = group_of.get(parameter.name or "", MAIN) if is_option else "Arguments"
+            sections[name].append(record)
+        for name, rows in sections.items():
+            if rows:
+                with formatter.section(name):
+                    formatter.write_dl(rows)
+
+
+def epilog(examples: tuple[str, ...]) -> str:
+    r"""Return what stands behind the options; typer breaks no line of a paragraph after \b."""
+    lines = "\n".join(examples).replace("\n", "\n  ")
+    return f"\b\nExamples:\n  {lines}"
+
+
+def understood(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a command line with the command by its name here.
+
+    Args:
+        arguments: The words behind the program's name.
+
+    Raises:
+        OptionError: The command was removed, or a stream takes the place of a file.
+    """
+    words = list(arguments)
+    at = next((k for k, word in enumerate(words) if not word.startswith("-")), None)
+    if at is not None:
+        words[at] = ELSEWHERE.get(words[at], words[at])
+        if words[at] in removed.COMMANDS:
+            raise OptionError(
+                f"the command {words[at]} was removed in 0.1.0", remedy=removed.COMMANDS[words[at]]
+            )
+    end = words.index("--") if "--" in words else len(words)
+    if "-" in words[:end]:
+        raise OptionError("- for a stream was removed in 0.1.0", remedy="name a file")
+    return words
+
+
+def _with_other_names(command: Any) -> Any:
+    """Let a command take its output as a second argument, and answer options of other tools.
+
+    The output must not exist yet: of two models that a pattern of the shell names, the second one
+    is never replaced.
+    """
+    parse = command.parse_args
+
+    def parse_args(ctx: Any, args: list[str]) -> Any:
+        try:
+            return parse(ctx, _with_output(command, ctx, args))
+        except Exception as error:
+            flag = str(getattr(error, "option_name", ""))
+            message = _tell_instead(flag)
+            if message is not None:
+                error.message = message  # pyright: ignore[reportAttributeAccessIssue] click's NoSuchOption, of whichever click typer brings
+                vars(error)["possibilities"] = None  # names that look alike do something else
+            raise
+
+    command.parse_args = parse_args
+    return command
+
+
+def _tell_instead(flag: str) -> str | None:
+    """Return what to use in place of an option that there is not, if that is known."""
+    if flag in removed.FLAGS:
+        return f"{flag} was removed in 0.1.0; {removed.FLAGS[flag]}"
+    return f"No such option: {flag}; {_HINTS[flag]}" if flag in _HINTS else None
+
+
+def _with_output(command: Any, ctx: Any, args: list[str]) -> list[str]:
+    """Return arguments in which an argument too many is the output, if there is none."""
+    output = next((p for p in command.params if p.name == "output"), None)
+    if output is None or "--" in args:
+        return args
+    try:
+        values, extra, _ = command.make_parser(ctx).parse_args(args=list(args))
+    except Exception:  # noqa: BLE001 the command says what is wrong
+        return args
+    if len(extra) != 1 or values.get("output") is not None or Path(extra[0]).exists():
+        return args
+    at = len(args) - 1 - args[::-1].index(extra[0])
+    return [*args[:at], *args[at + 1 :], max(output.opts, key=len), extra[0]]

@@ -19,7 +19,7 @@ from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.convert.file import Asked, FileConversion, convert_file
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
-from amp_rewrite.rewriting.report.file_sizes import sizes_of
+from amp_rewrite.rewriting.report.gains import sizes_of
 from amp_rewrite.rewriting.report.next_steps import (
     Names,
     inlined_conversion,
@@ -246,7 +246,7 @@ def _write_page(
     page: Path, done: FileConversion, report: Report, output: Path, *, written: bool
 ) -> None:
     """Write the page of a conversion; what makes it is loaded for it alone."""
-    from amp_rewrite.page.evidence import evidence_of
+    from amp_rewrite.page.overview import evidence_of
     from amp_rewrite.page.render import write_page
 
     write_page(page, done.result, report, evidence_of(done, output, written=written))

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
+import errno
 import gc
 import io
 import logging
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
 from amp_rewrite.base.version import __version__
-from amp_rewrite.cli.command_table import Commands
+from amp_rewrite.cli.command_table import FIRST, SETTINGS, Commands, epilog, understood
 from amp_rewrite.cli.common import (
     FAILED,
     INTERRUPTED,
@@ -25,13 +30,8 @@ from amp_rewrite.cli.common import (
     error_console,
     in_flags,
 )
-from amp_rewrite.cli.ctrl_c import wait_for_imports
-from amp_rewrite.cli.help_examples import FIRST, epilog
-from amp_rewrite.cli.help_groups import SETTINGS
-from amp_rewrite.cli.other_names import understood
 from amp_rewrite.cli.own_process import run_apart
-from amp_rewrite.cli.standard_output import check_standard_output
-from amp_rewrite.errors import AmpError, OptionError, StrictError, UnloadableError
+from amp_rewrite.errors import AmpError, OptionError, SaveError, StrictError, UnloadableError
 
 app = typer.Typer(
     cls=Commands,
@@ -42,6 +42,17 @@ app = typer.Typer(
     help="Automatic mixed precision for ONNX, as a compiler pass.",
     epilog=epilog(FIRST),
 )
+
+_IMPORTS = "<frozen importlib._bootstrap>"
+"""The file that frames of an import say they are of."""
+
+_AGAIN = 0.02
+"""After how many seconds it is looked again whether the import is done."""
+
+_REMEDY = "write to a file, or to a pipe that something reads"
+
+
+_REASONS = frozenset({errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EPIPE})
 
 
 def _version(wanted: bool) -> None:
@@ -128,10 +139,10 @@ def _run(arguments: list[str]) -> None:
     try:
         app(arguments, prog_name="amp-rewrite")
     except OSError as error:
-        check_standard_output(error)
+        _check_standard_output(error)
         raise
     except SystemExit:  # by which typer leaves
-        check_standard_output()
+        _check_standard_output()
         raise
 
 
@@ -174,3 +185,58 @@ def _set_up_process() -> None:
 
 def _say_interrupted() -> None:
     _print_error("amp-rewrite: interrupted; files that were not finished stay as they were")
+
+
+def wait_for_imports() -> None:
+    """Let SIGINT raise KeyboardInterrupt as it does, but no earlier than imports are done."""
+    signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if not _is_importing(frame):
+        signal.default_int_handler(number, frame)
+    later = threading.Timer(_AGAIN, _interrupt_again)
+    later.daemon = True
+    later.start()
+
+
+def _interrupt_again() -> None:
+    main = threading.main_thread().ident
+    if hasattr(signal, "pthread_kill") and main is not None:
+        signal.pthread_kill(main, signal.SIGINT)  # which ends what it may be waiting for, too
+    else:
+        _thread.interrupt_main()
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == _IMPORTS:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _check_standard_output(error: OSError | None = None) -> None:
+    """Write out what waits for standard output; an `error` that names no file may be of it.
+
+    Raises:
+        SaveError: It cannot be written; what waits is given up, so that the process ends quietly.
+    """
+    if sys.stdout is None or sys.stdout.closed:  # pyright: ignore[reportUnnecessaryComparison] it is None if the process began without one
+        return
+    try:
+        if error is not None and error.filename is None and error.errno in _REASONS:
+            raise error
+        sys.stdout.flush()
+    except OSError as problem:
+        _give_up()
+        raise SaveError(
+            "standard output cannot be written", found=problem.strerror or problem, remedy=_REMEDY
+        ) from problem
+
+
+def _give_up() -> None:
+    """Let what still waits go nowhere: Python writes it once more when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

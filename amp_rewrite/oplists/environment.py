@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import lru_cache
 
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import schemas
@@ -22,6 +23,13 @@ _VARIABLES = (
 )
 
 _log = logging.getLogger(__name__)
+
+_ENABLE = "TF_ENABLE_AUTO_MIXED_PRECISION"
+"""The variable that lets new training sessions compute in float16; global_state.py reads it."""
+
+_THEIRS, _OURS = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_", "AMP_REWRITE_"
+"""How variables begin; the former are in https://github.com/tensorflow/tensorflow/blob/v2.16.1/tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h."""
+_SETTINGS = ("LEVEL", "LOG_PATH")
 
 
 def apply(entries: tuple[Entry, ...], environ: Mapping[str, str]) -> tuple[Entry, ...]:
@@ -92,3 +100,45 @@ def _require_known(domain: str, op: str, variable: str) -> None:
         found=f"{domain}::{op}" if domain else op,
         expected=f"{hint}, as Op or domain::Op, separated by commas",
     )
+
+
+def with_tensorflow(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the environment with TensorFlow's variables under this package's names.
+
+    A variable of this package wins over TensorFlow's of the same meaning. Operators that ONNX does
+    not know (`Conv2D`, `FusedBatchNormV3`) are left out: such a variable was set for TensorFlow's
+    graphs. One line in the log says what was read.
+    """
+    theirs = {name: value for name, value in environ.items() if name.startswith(_THEIRS) and value}
+    if not theirs:
+        return environ
+    read: dict[str, str] = {}
+    unknown: list[str] = []
+    for name, value in theirs.items():
+        word = name.removeprefix(_THEIRS)
+        if _OURS + word in environ:
+            continue
+        if word in _SETTINGS:
+            read[_OURS + word] = value
+        elif word.endswith(("_ADD", "_REMOVE")):
+            names = [each.strip() for each in value.split(",") if each.strip()]
+            standard = [each for each in names if each in schemas.names("")]
+            unknown += [each for each in names if each not in standard]
+            read[_OURS + word] = ",".join(standard)
+    _log_variables(tuple(sorted(theirs)), tuple(unknown))
+    return {**environ, **read}
+
+
+def is_enabled(environ: Mapping[str, str]) -> bool:
+    """Return whether TensorFlow's variable enables the graph rewrite."""
+    enabled = environ.get(_ENABLE, "").strip().lower() in ("1", "true")
+    if enabled:
+        _log_variables((_ENABLE,), ())
+    return enabled
+
+
+@lru_cache(maxsize=64)
+def _log_variables(names: tuple[str, ...], unknown: tuple[str, ...]) -> None:
+    """Log once that variables were read."""
+    rest = f"; no operators of ONNX: {', '.join(unknown)}" if unknown else ""
+    _log.warning("read TensorFlow's environment variables: %s%s", ", ".join(names), rest)

@@ -25,7 +25,7 @@ from amp_rewrite.graph.elements import element_named
 from amp_rewrite.oplists import environment
 from amp_rewrite.oplists import files as list_files
 from amp_rewrite.oplists.entries import Condition, Custom, Entry, ListName, NodeRule
-from amp_rewrite.oplists.tensorflow_variables import with_tensorflow
+from amp_rewrite.oplists.environment import with_tensorflow
 
 __all__ = ["LEVELS", "Condition", "Entry", "Level", "ListName", "NodeRule", "OpLists", "load_lists"]
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+from amp_rewrite.base.printable import printable
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.page.columns import NONE, Columns, Strings
 from amp_rewrite.rewriting.report.phrases import phrase
 from amp_rewrite.rewriting.report.records import NodeRecord, VariableRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
 OTHER, LOW, KEPT, MIXED = range(4)
 """What a node computes in: no float32 before, the low type, float32, or both."""
+
+NONE = -1
+"""What stands in a column for nothing."""
+
+Columns = dict[str, list[Any]]
+"""The name of a column -> its entries."""
 
 
 class NodeTable(NamedTuple):
@@ -96,3 +103,25 @@ def _bound_text(variable: VariableRecord, strings: Strings) -> int:
     """Return what a low result cannot exceed, as far as that is proved."""
     has_bound = variable.dtype != FLOAT32.name and variable.bound
     return strings.number(f"{variable.bound:.4g}") if has_bound else NONE
+
+
+@dataclass
+class Strings:
+    """The strings of a page, each of them once.
+
+    Attributes:
+        texts: The strings, as a reader is shown them.
+    """
+
+    texts: list[str] = field(default_factory=list[str])
+    _numbers: dict[str, int] = field(default_factory=dict[str, int])
+
+    def number(self, text: str | None) -> int:
+        """Return the number of a string, NONE for None."""
+        if text is None:
+            return NONE
+        number_of = self._numbers.get(text)
+        if number_of is None:
+            number_of = self._numbers[text] = len(self.texts)
+            self.texts.append(printable(text))
+        return number_of

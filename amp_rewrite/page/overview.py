@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from amp_rewrite.base.printable import counted, in_bytes, printable
 from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
-from amp_rewrite.page.evidence import Evidence
+from amp_rewrite.numerics.convert.file import FileConversion
 from amp_rewrite.page.node_table import KEPT, cause_of, is_drawn, precision_of
-from amp_rewrite.rewriting.report.gains import Sizes, headline
-from amp_rewrite.rewriting.report.next_steps import next_steps
+from amp_rewrite.rewriting.report.gains import Sizes, headline, sizes_of
+from amp_rewrite.rewriting.report.next_steps import Names, next_steps
 from amp_rewrite.rewriting.report.phrases import plain_phrase
 from amp_rewrite.rewriting.report.rewrite_report import Report, remarks
 
@@ -144,3 +146,35 @@ def _fact(name: str, said: str, more: str) -> Fact:
 
 def _texts(lines: tuple[str, ...]) -> list[str]:
     return [printable(line) for line in lines]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the page shows besides the report, as far as it is known.
+
+    Attributes:
+        names: What the files are called.
+        sizes: How large the model is before and after.
+        verification: How far it is from the original.
+        remarks: What a reader has to know to read the page rightly.
+        against: What speaks against a model that holds, if anything.
+    """
+
+    names: Names
+    sizes: Sizes | None = None
+    verification: VerifyReport | None = None
+    remarks: tuple[str, ...] = ()
+    against: str | None = None
+
+
+def evidence_of(conversion: FileConversion, output: Path, *, written: bool) -> Evidence:
+    """Return what is known of a conversion."""
+    model, result, outcome = conversion.model, conversion.result, conversion.made
+    data = conversion.asked.data
+    return Evidence(
+        names=Names(model.name, output.name, tuple(path.name for path in data), written),
+        sizes=sizes_of(model, result.flat, result.plan, output if written else None),
+        verification=None if outcome is None else outcome.verification,
+        remarks=() if outcome is None or outcome.unmet is None else (outcome.unmet,),
+        against=None if outcome is None else outcome.nothing_left,
+    )

@@ -8,13 +8,12 @@ from typing import Any
 from amp_rewrite.base.printable import printable
 from amp_rewrite.base.version import __version__
 from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.elements import FLOAT32_TYPES
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
-from amp_rewrite.page.columns import NONE, Columns, Strings
-from amp_rewrite.page.evidence import Evidence
+from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.page.grouping import Group, group_nodes
-from amp_rewrite.page.node_table import is_drawn, tabulate_nodes
-from amp_rewrite.page.overview import overview
-from amp_rewrite.page.value_table import tabulate_ports, tabulate_values
+from amp_rewrite.page.node_table import NONE, Columns, Strings, is_drawn, tabulate_nodes
+from amp_rewrite.page.overview import Evidence, overview
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
@@ -27,6 +26,9 @@ PLAIN, TO_LOW, TO_FLOAT32 = range(3)
 
 _MOST_ENDS = 24
 """How many inputs, or outputs, stand in the graph one by one: a training step has hundreds."""
+
+_NAMES = {FLOAT32.onnx: FLOAT32.name, "double": "float64"}
+"""How types are called that ONNX's type strings call otherwise."""
 
 
 def page_data(result: RewriteResult, report: Report, evidence: Evidence) -> dict[str, Any]:
@@ -50,8 +52,8 @@ def page_data(result: RewriteResult, report: Report, evidence: Evidence) -> dict
         "variables": table.variables,
         "groups": groups,
         "ends": ends,
-        "values": tabulate_values(result, strings),
-        "ports": tabulate_ports(result),
+        "values": _tabulate_values(result, strings),
+        "ports": _tabulate_ports(result),
         "edges": tabulate_edges(result, drawn),
         "functions": _function_nodes(flat),
         "strings": strings.texts,
@@ -169,3 +171,70 @@ def _casts(result: RewriteResult) -> dict[tuple[int, int], int]:
             if use.body in (ABSENT, MAIN):
                 kinds[cast.value, use.node] = kind
     return kinds
+
+
+def _tabulate_values(result: RewriteResult, strings: Strings) -> Columns:
+    """Return a row for each value: its name, its types before and after, and its shape."""
+    flat = result.flat
+    before, after = types_of(result)
+    return {
+        "name": [strings.number(name) for name in flat.value_names],
+        "before": [strings.number(name) for name in before],
+        "after": [strings.number(name) for name in after],
+        "shape": [_shape(flat.shape(value), strings) for value in range(flat.n_values)],
+    }
+
+
+def types_of(result: RewriteResult) -> tuple[list[str | None], list[str | None]]:
+    """Return, by value, what its type is called before and after; None where it is not known."""
+    types = result.context.type_graph.types
+    before = [None if t is None else _type_name(t) for t in types]
+    after = list(before)
+    low = result.plan.low
+    changed = {*result.plan.retyped, *result.plan.ends}
+    changed |= {w.value for w in result.plan.weights if not w.keep_float32}
+    for value in changed:
+        name = before[value]
+        if types[value] in FLOAT32_TYPES and name is not None:
+            after[value] = name.replace(FLOAT32.name, low.name)
+    return before, after
+
+
+def _type_name(type_string: str) -> str:
+    """Return what a reader calls a type: its element's name, with "seq" around it if it is one."""
+    inside = type_string.replace("tensor(", "").replace(")", "")
+    *around, name = inside.split("(")
+    return " of ".join([*around, _NAMES.get(name, name)])
+
+
+def _tabulate_ports(result: RewriteResult) -> Columns:
+    """Return what nodes read and make: the values of all, and where those of a node begin.
+
+    What is read through a Cast, or as a low copy of a weight, has a row in `cast`: its place in
+    `inputs` and 1 if it is read in the low type, 0 in float32.
+    """
+    flat = result.flat
+    casts: dict[int, int] = {}
+    for cast in result.plan.casts:
+        for use in cast.uses:
+            if use.node != ABSENT:
+                casts[flat.input_start[use.node] + use.index] = int(cast.to != FLOAT32)
+    for weight in result.plan.weights:
+        for use in weight.uses if weight.keep_float32 else ():
+            if use.node != ABSENT:
+                casts[flat.input_start[use.node] + use.index] = 1
+    return {
+        "inputs": list(flat.inputs),
+        "inputStart": list(flat.input_start),
+        "outputs": list(flat.outputs),
+        "outputStart": list(flat.output_start),
+        "cast": [[slot, low] for slot, low in casts.items()],
+    }
+
+
+def _shape(shape: Shape | None, strings: Strings) -> int:
+    if shape is None:
+        return NONE
+    return strings.number(
+        "\N{MULTIPLICATION SIGN}".join("?" if d is None else str(d) for d in shape)
+    )

@@ -42,8 +42,8 @@ from amp_rewrite.rewriting.plan.options import (
 )
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context, painted
 from amp_rewrite.rewriting.read_source import is_object, mentions, read_source
-from amp_rewrite.rewriting.report.log_folder import log_folder, write_report
 from amp_rewrite.rewriting.report.shortcomings import first_likely_overflow, unmatched_warning
+from amp_rewrite.rewriting.report.write_text import log_folder, write_report
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.dataflow import TypeGraph
@@ -114,7 +114,7 @@ class RewriteResult(Planned):
         What is saved from now on has the notes, and so has `model`; an object that `model` gave
         before has none.
         """
-        from amp_rewrite.rewriting.report.node_notes import node_notes, note_nodes
+        from amp_rewrite.rewriting.report.explain import node_notes, note_nodes
 
         note_nodes(self.flat, node_notes(self.report))
         for made in ("_model", "rewritten"):  # of the messages without notes
@@ -269,7 +269,7 @@ def _with_ends(flat: FlatProto, options: RewriteOptions) -> tuple[FlatProto, int
         return flat, 0
     casts = 0
     if options.makes_low and targets.find(options.chosen_target).meets_onnx_runtime:
-        from amp_rewrite.rewriting.mend_norms import with_wide_norms
+        from amp_rewrite.rewriting.mend import with_wide_norms
 
         flat, casts = with_wide_norms(flat, options.low)
     if not options.ends_are_float32:

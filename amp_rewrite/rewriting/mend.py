@@ -22,6 +22,7 @@ from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.elements import element, tensor
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.graph.infer import FlatTypes, infer
+from amp_rewrite.graph.ports import ports_of
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.rewriting.clashes import (
     DENSE,
@@ -35,6 +36,7 @@ from amp_rewrite.rewriting.clashes import (
 )
 from amp_rewrite.rewriting.mend_inputs import with_casts, with_low_inputs
 from amp_rewrite.rewriting.mend_scales import rounded_scales
+from amp_rewrite.rewriting.paint.batch_norms import product_before
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, Use
 
 
@@ -254,3 +256,37 @@ def _results(flat: FlatProto) -> dict[int, list[Use]]:
         for index, value in enumerate(body.outputs):
             uses_of.setdefault(value, []).append(Use(ABSENT, index, number))
     return uses_of
+
+
+def with_wide_norms(flat: FlatProto, low: DType) -> tuple[FlatProto, int]:
+    """Return a model without low BatchNormalizations that ONNX Runtime would fuse into a MatMul.
+
+    They compute in float32, and what they give has the type that it had; the number is that of the
+    Casts. The pass `keep-batch-norms` keeps them float32 in a model that is made low. A rewrite
+    leaves what is low already, but for these: no ONNX Runtime loads the file as it came.
+    """
+    nodes = [*flat.nodes_of("BatchNormalization")]
+    if not nodes:
+        return flat, 0
+    types = infer(flat)
+    clashes = [clash for node in nodes if (clash := _mixed(flat, types, node, low)) is not None]
+    if not clashes:
+        return flat, 0
+    plan = casts_around(flat, types, clashes)
+    return with_casts(flat, plan), len(plan.casts)
+
+
+def _mixed(flat: FlatProto, types: FlatTypes, node: int, low: DType) -> Clash | None:
+    """Return the type of a node's data, if it is low and that of its constants is float32."""
+    inputs, called = flat.inputs_of(node), flat.called(node)
+    own = tensor(low.number)
+    if called.domain or ABSENT in inputs or types[inputs[0]] != own:
+        return None
+    if WIDE not in {types[value] for value in inputs[1:]}:
+        return None
+    product = product_before(flat, node)
+    if product == ABSENT or types[flat.outputs_of(product)[0]] != own:
+        return None
+    count = len(flat.outputs_of(node))
+    ports = ports_of(called.domain, called.op_type, flat.opset_of(node), len(inputs), count)
+    return None if ports.schema is None else Clash(node, ports.inputs[0], ports, (own,))

@@ -10,10 +10,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from amp_rewrite.base.user_warning import warn
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, PrecisionLike, low_dtype
-from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
-from amp_rewrite.oplists.tensorflow_variables import is_enabled
+from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError, warn
+from amp_rewrite.oplists.environment import is_enabled
 from amp_rewrite.policy import Policy, policy_of
 from amp_rewrite.training.loss_scaling.get import get
 from amp_rewrite.training.loss_scaling.loss_scale_optimizer import LossScaleOptimizer

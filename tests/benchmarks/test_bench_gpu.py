@@ -53,7 +53,7 @@ def test_what_fails_is_in_the_file_with_its_reason(tmp_path: Path):
 
 
 def test_without_a_gpu_the_real_run_says_what_to_do(tmp_path: Path):
-    from amp_rewrite.runtimes.ort.cuda_driver import cuda_device
+    from amp_rewrite.runtimes.ort.device import cuda_device
 
     if cuda_device() is not None:
         pytest.skip("there is a GPU")

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import inspect
 import re
+from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import onnx
 import pytest
+from handmade import FORWARD, model_of
+from typer.testing import CliRunner
 
 import amp_rewrite
-from amp_rewrite.cli.command_table import COMMANDS, command
+import amp_rewrite as amp
+from amp_rewrite.base import removed
+from amp_rewrite.cli.command_table import COMMANDS, GROUPS, MAIN, command, understood
+from amp_rewrite.cli.main import app
+from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.io.save import save
 
 FOLDER = Path(amp_rewrite.__file__).parent / "cli"
 
@@ -34,3 +45,190 @@ def test_every_file_that_says_it_is_a_command_is_in_the_table() -> None:
     texts = [path.read_text("utf-8") for path in FOLDER.glob("*.py")]
     heads = [re.match(r'"""`amp-rewrite ([\w-]+)`:', text) for text in texts]
     assert {head[1] for head in heads if head is not None} == set(COMMANDS)
+
+
+FIRST = ["--precision", "--target", "--output", "--data", "--rtol", "--help"]
+"""What `convert --help` begins with; the order is that of the groups' rows."""
+
+
+def help_of(name: str, width: int = 100) -> str:
+    """Return the help of a command on a terminal of some width."""
+    found = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": str(width)})
+    assert found.exit_code == 0
+    return found.output
+
+
+def sections_of(text: str) -> dict[str, str]:
+    """Return the sections of a help by their titles."""
+    parts = re.split(r"^(\w[\w ]*):\n", text, flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@cache
+def command_of(name: str) -> Any:
+    return command(name)
+
+
+def options_of(name: str) -> list[Any]:
+    return [p for p in command_of(name).params if p.param_type_name == "option"]
+
+
+def test_convert_begins_with_what_most_users_need() -> None:
+    sections = sections_of(help_of("convert"))
+    shown = re.findall(r"^ +(?:-\w, )?(--[\w-]+)", sections[MAIN], re.M)
+    assert sorted(shown) == sorted(FIRST)
+    assert [name for name in sections if name in GROUPS] == [
+        *("Types", "Rules", "Checking", "Output", "Advanced")
+    ]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_shown_once(name: str) -> None:
+    text = "".join(sections_of(help_of(name, 140)).values())
+    for option in options_of(name):
+        flag = re.escape(max(option.opts, key=len))
+        shown = re.findall(
+            rf"^  (?:-\w, )?{flag}(?![\w-])|^  --[\w-]+, {flag}(?![\w-])", text, re.M
+        )
+        assert len(shown) == 1, option.opts
+
+
+def test_a_group_has_no_option_that_no_command_has() -> None:
+    known = {option.name for name in COMMANDS for option in options_of(name)}
+    assert {name for names in GROUPS.values() for name in names} <= known
+
+
+VALUES = ("x", "1", "0.5", "text")
+"""What options take: names and paths, numbers, and a format."""
+
+
+def context_with(name: str, option: Any, words: list[str]) -> Any:
+    """Return what a command makes of an option, beside what it needs."""
+    given = command_of(name)
+    words = [*("m.onnx" for p in given.params if p.param_type_name == "argument"), *words]
+    for other in options_of(name):
+        if other.required and other.name != option.name:
+            words += [other.opts[0], "x"]
+    return given.make_context(name, words)
+
+
+def is_taken(name: str, option: Any, flag: str) -> bool:
+    """Tell whether a command takes an option, with a value of its kind."""
+    for words in ([flag],) if option.is_flag else ([flag, value] for value in VALUES):
+        with suppress(Exception):  # a value of another kind
+            context = context_with(name, option, words)
+            return context.get_parameter_source(option.name).name == "COMMANDLINE"
+    return False
+
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_that_is_shown_is_taken(name: str) -> None:
+    options = [option for option in options_of(name) if not option.is_eager]  # --help ends it
+    flags = [
+        (option, flag) for option in options for flag in (*option.opts, *option.secondary_opts)
+    ]
+    assert [flag for option, flag in flags if not is_taken(name, option, flag)] == []
+
+
+def test_an_option_of_another_command_is_not_taken() -> None:
+    other = next(option for option in options_of("train") if option.name == "epochs")
+    assert not is_taken("convert", other, "--epochs")
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    save(model_of(FORWARD), "in.onnx")
+    return "in.onnx"
+
+
+def run(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, understood(words))
+    return result.exit_code, result.output
+
+
+def precision_of(path: str) -> set[int]:
+    return {tensor.data_type for tensor in onnx.load(path).graph.initializer}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--debug", "compare", "a", "b"], ["--debug", "verify", "a", "b"]),
+        (["benchmark", "m"], ["run", "m"]),
+        (["convert", "compare", "--", "-q"], ["convert", "compare", "--", "-q"]),
+        (["--help"], ["--help"]),
+        ([], []),
+    ],
+)
+def test_commands_of_other_tools_become_those_here(words: list[str], expected: list[str]) -> None:
+    assert understood(words) == expected
+
+
+@pytest.mark.parametrize(
+    ("option", "answer"),
+    [
+        ("--exclude", "--deny-op OPERATOR keeps an operator in float32"),
+        ("--bf16", "--precision bfloat16"),
+        ("--op_block_list", "--deny-op OPERATOR"),
+        ("--atol", "--rtol is the tolerance"),
+        ("--device", "--target names what the model is for"),
+    ],
+)
+def test_an_option_that_may_mean_several_things_is_answered(
+    model: str, option: str, answer: str
+) -> None:
+    status, output = run("convert", model, "-o", "out.onnx", option, "x")
+    assert status == 2
+    assert answer in output
+
+
+def test_compare_compares_two_models(model: str) -> None:
+    assert run("convert", model, "-o", "out.onnx", "--target", "schema")[0] == 0
+    status, output = run("compare", model, "out.onnx")
+    assert status == 0
+    assert "against the original" in output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["convert", "-", "-o", "low.onnx"], "- for a stream was removed in 0.1.0"),
+        (["report", "m.onnx"], "the command report was removed in 0.1.0"),
+    ],
+)
+def test_what_was_removed_is_answered(words: list[str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        understood(words)
+
+
+def test_a_second_argument_is_the_output(model: str) -> None:
+    status, output = run("convert", model, "out.onnx", "--target", "schema", "--quiet")
+    assert (status, output) == (0, "")
+    assert onnx.TensorProto.FLOAT16 in precision_of("out.onnx")
+
+
+def test_a_model_that_is_there_is_never_taken_for_the_output(model: str) -> None:
+    content = Path(model).read_bytes()
+    Path("other.onnx").write_bytes(content)
+    status, output = run("convert", model, "other.onnx")
+    assert status == 2
+    assert "other.onnx" in output
+    assert Path("other.onnx").read_bytes() == content
+
+
+def test_an_option_that_was_removed_is_answered_without_a_guess(model: str) -> None:
+    status, output = run("convert", model, "-o", "out.onnx", "--measure")
+    assert status == 2
+    assert "--measure was removed in 0.1.0; time the files with `amp-rewrite run`" in output
+    assert "Possible options" not in output
+    assert not Path("out.onnx").exists()
+
+
+def test_what_takes_the_place_of_something_removed_is_there() -> None:
+    tables = (removed.COMMANDS, removed.FLAGS, removed.ARGUMENTS, removed.NAMES)
+    remedies = " ".join(remedy for table in tables for remedy in table.values())
+    names = set(re.findall(r"\bamp\.([a-z_]+)", remedies))
+    assert names <= {*dir(amp)}
+    assert not names & removed.NAMES.keys()

@@ -11,9 +11,8 @@ import onnx
 import pytest
 from terminals import run_on_a_terminal
 
-from amp_rewrite.cli.command_table import COMMANDS
+from amp_rewrite.cli.command_table import COMMANDS, EXAMPLES, FIRST
 from amp_rewrite.cli.demo import IMAGE, demo_model
-from amp_rewrite.cli.help_examples import EXAMPLES, FIRST
 from amp_rewrite.cli.main import main
 
 COLOR = re.compile(r"\x1b\[[\d;]*(3|4|9|10)\d(;[\d;]*)?m")

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import amp_rewrite as amp
 from amp_rewrite import optimizers as opt
-from amp_rewrite.oplists import tensorflow_variables
+from amp_rewrite.oplists import environment
 from amp_rewrite.training.global_state import global_state
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
@@ -408,7 +408,7 @@ def low_nodes() -> int:
 def test_tensorflow_s_variables_change_lists_and_level(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tensorflow_variables.forget()
+    environment._log_variables.cache_clear()
     before = low_nodes()
     monkeypatch.setenv(f"{PREFIX}INFERLIST_REMOVE", "Softmax,Add")
     monkeypatch.setenv(f"{PREFIX}DENYLIST_ADD", "Softmax,Conv2D")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amp_rewrite.cli.command_table import COMMANDS, command
-from amp_rewrite.cli.help_examples import EXAMPLES, FIRST
+from amp_rewrite.cli.command_table import COMMANDS, EXAMPLES, FIRST, command
 from amp_rewrite.cli.main import main
 
 

@@ -21,7 +21,7 @@ from amp_rewrite.loop.epoch_loop import resume, train
 from amp_rewrite.loop.evaluation import evaluate
 from amp_rewrite.loop.plan_and_progress import Plan
 from amp_rewrite.loop.ready_callbacks import CSVLogger, Watch
-from amp_rewrite.training.data.data_set import DataSet
+from amp_rewrite.training.data.as_examples import DataSet
 from amp_rewrite.training.session.training_session import TrainingSession
 
 DATA = DataSet(batch(1, 50))

@@ -17,8 +17,7 @@ from rewrite_text import parse
 import amp_rewrite as amp
 from amp_rewrite.base.printable import printable
 from amp_rewrite.cli.demo import demo_model
-from amp_rewrite.page.evidence import Evidence
-from amp_rewrite.page.overview import causes
+from amp_rewrite.page.overview import Evidence, causes
 from amp_rewrite.page.render import write_page
 from amp_rewrite.rewriting.report.gains import Sizes
 

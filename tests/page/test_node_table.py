@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 from page_models import BRANCHES, result_of
 
-from amp_rewrite.page.columns import NONE, Strings
-from amp_rewrite.page.node_table import KEPT, LOW, MIXED, OTHER, precision_of, tabulate_nodes
+from amp_rewrite.page.node_table import (
+    KEPT,
+    LOW,
+    MIXED,
+    NONE,
+    OTHER,
+    Strings,
+    precision_of,
+    tabulate_nodes,
+)
 from amp_rewrite.rewriting.report.records import NodeRecord, VariableRecord
 
 

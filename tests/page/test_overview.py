@@ -9,8 +9,7 @@ from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.numerics.compare.stress_report import StressReport, StressResult
-from amp_rewrite.page.evidence import Evidence
-from amp_rewrite.page.overview import causes, overview
+from amp_rewrite.page.overview import Evidence, causes, overview
 from amp_rewrite.rewriting.report.gains import Sizes
 
 

@@ -13,9 +13,8 @@ import pytest
 from page_models import BRANCHES, bare_evidence, result_of
 
 import amp_rewrite
-from amp_rewrite.page.document import as_json
 from amp_rewrite.page.page_data import page_data
-from amp_rewrite.page.render import render
+from amp_rewrite.page.render import as_json, render
 
 STATIC = Path(amp_rewrite.__file__).parent / "page" / "static"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from digits_file import all_digits
 
-from amp_rewrite.training.data.data_set import DataSet
+from amp_rewrite.training.data.as_examples import DataSet
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from amp_rewrite.training.data.data_set import DataSet
+from amp_rewrite.training.data.as_examples import DataSet
 
 
 def all_digits() -> DataSet:

@@ -14,7 +14,7 @@ PACKAGE = Path(amp_rewrite.__file__).parent
 FLOORS: dict[str, tuple[str, ...]] = {
     "ground": (
         *("base.version", "base.removed", "base.printable", "errors"),
-        *("base.user_warning", "base.fields", "base.arguments", "base.name_patterns"),
+        *("base.fields", "base.arguments", "base.name_patterns"),
         *("base.progress", "base.github_annotations", "base.processor"),
         *("dtypes", "policy", "targets"),
     ),

@@ -6,7 +6,7 @@ import onnx
 from rewrite_text import parse
 
 import amp_rewrite as amp
-from amp_rewrite.page.evidence import Evidence
+from amp_rewrite.page.overview import Evidence
 from amp_rewrite.rewriting.report.next_steps import Names
 
 BRANCHES = """g (float[2,4] x, bool b) => (float[2,4] y)

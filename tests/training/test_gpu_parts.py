@@ -20,13 +20,12 @@ from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.kernels.kernel_table import KernelTable
 from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.runtimes.ort import device as devices
-from amp_rewrite.runtimes.ort.cuda_driver import CudaDevice, cuda_device
-from amp_rewrite.runtimes.ort.device import Device, load_libraries
+from amp_rewrite.runtimes.ort.device import CudaDevice, Device, cuda_device, load_libraries
 from amp_rewrite.targets import CPU, CUDA
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.session import device_limits
 from amp_rewrite.training.session.device_limits import warn_if_slow
-from amp_rewrite.training.session.static_shapes import make_static
+from amp_rewrite.training.session.engine_stages import make_static
 from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.training.step.cut_step import cut_step
 from amp_rewrite.training.step.read_info import read_info

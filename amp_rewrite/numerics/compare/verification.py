@@ -288,7 +288,6 @@ class Verification:
         feeds: Feeds,
         expected: Mapping[str, Any],
         apart: Mapping[str, Array],
-        usual: Mapping[str, OutputSize] | None = None,
         *,
         told: Told | None = None,
     ) -> dict[str, Comparer]:
@@ -297,7 +296,7 @@ class Verification:
             noisy = self.weights_alone.run(feeds, self.outputs)
         else:
             noisy = run_told(self.told.control, feeds, told, self.outputs)
-        return {} if noisy is None else self.compared(expected, noisy, usual or {}, apart)
+        return {} if noisy is None else self.compared(expected, noisy, {}, apart)
 
     def _compare_moved(
         self,

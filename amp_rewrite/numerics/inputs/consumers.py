@@ -1,6 +1,6 @@
 """Where the numbers of a value go: every use of it, and of what is made of it.
 
-Evidence: that of input_roles.py and index_limits.py, which follow inputs so.
+Evidence: that of input_roles.py and linked_sizes.py, which follow inputs so.
 """
 
 from __future__ import annotations

@@ -1,11 +1,19 @@
-"""What inputs take from each other: masks over cache and tokens, and axes along which loops go.
+"""What inputs take from each other, from tables that they index, and from loops.
 
 A decoder with a cache of keys and values (KV cache) reads a mask over the past and the new tokens
 together. Declared shapes often do not say so: each free dimension has a name of its own there, or
 none.
 
+A made-up sequence of one element shows nothing of a state that is carried on. The axis that Scan or
+LSTM goes along is followed back to an input as long as operators keep it or transpose it. Where
+that ends elsewhere, and of a Loop, every free axis behind the first one may be the sequence.
+
 Evidence: a decoder with a cache (tests/numerics/inputs/test_linked_sizes.py): without, one number
 is the mask of 33 places; with, the mask has as many as the cache and the tokens.
+silero_v6_sequence, whose LSTM goes along the first axis of its input, and the recurrences of
+tests/conformance/test_carried_states.py: of one step each of them passes.
+magika, minilm_l3 and minilm_l3_ortfused: without the sizes of tables, their row numbers are 0 and
+1; with, they are any of the table.
 """
 
 from __future__ import annotations
@@ -13,13 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec
-from amp_rewrite.numerics.inputs.consumers import Consumers, moves
+from amp_rewrite.numerics.inputs.consumers import Consumers, constant, moves
 from amp_rewrite.numerics.inputs.free_sizes import FreeSizes, image_sides, is_float
-from amp_rewrite.numerics.inputs.steps import Steps
 
 Shape = tuple[int, ...]
 
@@ -30,6 +38,34 @@ _CACHES: Mapping[str, Mapping[int, int]] = {
     "com.microsoft::GroupQueryAttention": {3: 2, 4: 2},
     "com.microsoft::MultiHeadAttention": {6: 2, 7: 2},
 }
+
+# operators: their first input is a sequence
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+# operators: what the condition of a Loop is made of
+_COMPARISONS = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"})
+# operators: arithmetic between an input and a number of steps
+_NUMBERS = frozenset(
+    {
+        *("Abs", "Add", "Ceil", "Clip", "Div", "Floor", "Max", "Min", "Mul", "Neg", "ReduceMax"),
+        *("ReduceMin", "ReduceProd", "Relu", "Round", "Sub"),
+    }
+)
+# operators: those with other axes than their first input
+_OTHER_AXES = frozenset(
+    {
+        *("ArgMax", "ArgMin", "Expand", "Flatten", "Gather", "Loop", "Reshape", "Scan", "Squeeze"),
+        *("Unsqueeze", "ConstantOfShape", "Range", "If"),
+    }
+)
+
+# operators: places of inputs, which no trait has
+_TABLES: Mapping[str, Mapping[int, int]] = {
+    "Gather": {1: 0},
+    "RotaryEmbedding": {3: 1},
+    "com.microsoft::RotaryEmbedding": {1: 2},
+    "com.microsoft::EmbedLayerNormalization": {0: 2, 1: 4, 8: 3},
+}
+"""Operator -> which of its inputs are indices, and which input is the table of each."""
 
 
 @dataclass(frozen=True)
@@ -112,3 +148,145 @@ def _cache_axes(
             axis = axis_given + len(declared) if axis_given < 0 else axis_given
         if axis is not None and axis < len(declared) and not isinstance(declared[axis], int):
             yield axis
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What inputs say about the number of steps.
+
+    Attributes:
+        axes: Input -> its axes that are gone along, one element a step.
+        counts: Inputs that hold a number of steps.
+    """
+
+    axes: Mapping[str, tuple[int, ...]]
+    counts: frozenset[str]
+
+    def __bool__(self) -> bool:
+        """Tell whether any input says how many steps there are."""
+        return bool(self.axes or self.counts)
+
+    @staticmethod
+    def of(model: ir.Model) -> Steps:
+        """Look at a model, which is not changed."""
+        starts = [each for node in model.graph.all_nodes() for each in _starts(node)]
+        if not starts:
+            return Steps({}, frozenset())
+        counts = frozenset(_counts(model))
+        axes: dict[str, tuple[int, ...]] = {}
+        for value, axis in starts:
+            found, at = _followed(value, axis)
+            if at is None or found not in model.graph.inputs:
+                inputs = (v for v in model.graph.inputs if v.name not in counts)
+                return Steps({v.name or "": a for v in inputs if (a := _behind_first(v))}, counts)
+            if at in _free(found):
+                axes[found.name or ""] = (*axes.get(found.name or "", ()), at)
+        return Steps({name: tuple(dict.fromkeys(each)) for name, each in axes.items()}, counts)
+
+
+def _starts(node: ir.Node) -> Iterator[tuple[ir.Value | None, int | None]]:
+    """Yield the sequences that a node goes along, and the axis; (None, None) of a Loop."""
+    kind = operator(node)
+    if kind in _RECURRENT:
+        yield node.inputs[0], node.attributes.get_int("layout", 0)
+    elif kind == "Scan":
+        count = node.attributes.get_int("num_scan_inputs", 1)
+        batches = 1 if node.inputs and node.inputs[0] is None else 0  # that of opset 8
+        axes = node.attributes.get_ints("scan_input_axes") or [batches] * count
+        yield from zip(node.inputs[len(node.inputs) - count :], axes, strict=True)
+    elif kind == "Loop":
+        yield None, None
+
+
+def _followed(value: ir.Value | None, axis: int | None) -> tuple[ir.Value, int | None]:
+    """Return where a value comes from, and which axis it is there; None if that is not known."""
+    at = axis
+    while value is not None and at is not None:
+        node = value.producer()
+        if node is None:
+            return value, at + len(value.shape or ()) if at < 0 else at
+        if operator(node) == "Transpose":
+            order = node.attributes.get_ints("perm")
+            at = None if order is None or at >= len(order) else order[at]
+        elif operator(node) in _OTHER_AXES:
+            at = None
+        value = max(node.inputs, key=_rank, default=None)
+    return value or ir.Value(), None
+
+
+def _rank(value: ir.Value | None) -> int:
+    return -1 if value is None or value.shape is None else value.shape.rank()
+
+
+def _free(value: ir.Value) -> list[int]:
+    """Return the axes of a value whose length is not recorded."""
+    return [at for at, length in enumerate(value.shape or ()) if not isinstance(length, int)]
+
+
+def _behind_first(value: ir.Value) -> tuple[int, ...]:
+    """Return the free axes but that of a batch: the first one, unless it is the only one."""
+    free = [at for at in _free(value) if "batch" not in _named(value, at)]
+    return tuple([at for at in free if at] or free)
+
+
+def _named(value: ir.Value, at: int) -> str:
+    """Return what a dimension is called, in small letters."""
+    return "" if value.shape is None else str(value.shape[at]).lower()
+
+
+def _counts(model: ir.Model) -> Iterator[str]:
+    """Yield the inputs of one number that Loops count to."""
+    consumers = Consumers(model)
+    loops = [node for node in model.graph.all_nodes() if operator(node) == "Loop"]
+    bodies = {node.attributes["body"].as_graph() for node in loops}
+    for value in model.graph.inputs:
+        uses = consumers.uses(value, lambda n, i: moves(n, i) or operator(n) in _NUMBERS)
+        if loops and any(
+            (operator(node) == "Loop" and index == 0)
+            or (operator(node) in _COMPARISONS and node.graph in bodies)
+            for node, index in uses
+        ):
+            yield value.name or ""
+
+
+def index_limits(model: ir.Model) -> dict[str, int]:
+    """Return, for inputs that index constant tables or become one-hot, the smallest size."""
+    consumers = Consumers(model)
+    limits: dict[str, int] = {}
+    for value in model.graph.inputs:
+        sizes = [size for node, i in consumers.uses(value, moves) for size in _sizes(node, i)]
+        if sizes:
+            limits[value.name or ""] = min(sizes)
+    return limits
+
+
+def _sizes(node: ir.Node, index: int) -> Iterator[int]:
+    """Yield how many rows an input of a node chooses from, if it is known to choose."""
+    kind = operator(node)
+    if kind == "Equal":
+        classes = _count_classes(constant(node.inputs[1 - index]))
+    elif kind == "OneHot" and index == 0:
+        depth = constant(node.inputs[1])
+        classes = None if depth is None else int(depth.numpy().reshape(-1)[0])
+    else:
+        classes = _rows(node, _TABLES.get(kind, {}).get(index))
+    if classes:
+        yield classes
+
+
+def _rows(node: ir.Node, place: int | None) -> int | None:
+    """Return the number of rows of the table among a node's inputs."""
+    table = None if place is None or place >= len(node.inputs) else constant(node.inputs[place])
+    if table is None or not table.shape.rank():
+        return None
+    axis = node.attributes.get_int("axis", 0) if operator(node) == "Gather" else 0
+    size = table.shape[axis]
+    return size if isinstance(size, int) else None
+
+
+def _count_classes(tensor: ir.TensorProtocol | None) -> int | None:
+    """Return n if a constant is 0, 1, ... n - 1: what is compared with that becomes one-hot."""
+    if tensor is None or tensor.size < 2 or np.dtype(tensor.dtype.numpy()).kind not in "iu":
+        return None
+    numbers = tensor.numpy().reshape(-1)
+    return tensor.size if np.array_equal(numbers, np.arange(tensor.size)) else None

@@ -27,8 +27,7 @@ from amp_rewrite.numerics.inputs.free_sizes import (
     image_sides,
     is_float,
 )
-from amp_rewrite.numerics.inputs.index_limits import index_limits
-from amp_rewrite.numerics.inputs.linked_sizes import LinkedSizes
+from amp_rewrite.numerics.inputs.linked_sizes import LinkedSizes, index_limits
 from amp_rewrite.numerics.inputs.scalings import Scaling, scalings_of
 
 _SAMPLE_RATE = 16000

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from amp_rewrite.base import arguments
+from amp_rewrite.dtypes import DType
+from amp_rewrite.numerics.compare.distance import Comparer, Tolerances
 from amp_rewrite.numerics.inputs.batches import Array
 
 METRICS = ("max-relative", "cosine", "top1")
+
+_Outputs = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +104,91 @@ def _disagreement(reference: Array, output: Array) -> float:
     if reference.shape != output.shape:
         return float("inf")
     return float((reference != output).mean()) if reference.size else 0.0
+
+
+@dataclass(frozen=True)
+class SliceLosses:
+    """What slices of outputs of several scales may differ by in one search.
+
+    An output may hold boxes and scores, or a position and a speed. What a search accepts has to
+    hold for each slice of such an output, within what the slices move by themselves
+    (compare/slices.py).
+
+    Attributes:
+        names: The outputs with slices of widely differing sizes on all batches.
+        yardsticks: How far these outputs move by themselves, over all batches: comparers by name.
+    """
+
+    names: tuple[str, ...]
+    yardsticks: tuple[Mapping[str, Comparer], ...]
+    apart: tuple[_Outputs, ...]
+    _tolerance: Tolerance
+    _tolerances: Tolerances
+
+    @staticmethod
+    def of(
+        tolerance: Tolerance,
+        low: DType,
+        references: Sequence[_Outputs],
+        noises: Callable[[], Sequence[Sequence[_Outputs]]],
+        apart: Callable[[], Sequence[_Outputs]] | None = None,
+    ) -> SliceLosses:
+        """Look for outputs of several scales.
+
+        Args:
+            tolerance: What a search is for. Classes alone have no slices.
+            low: The low type.
+            references: The outputs of the float32 model for each batch.
+            noises: Returns the same as yardsticks move them; called if there is such an output.
+            apart: Returns the rows of outputs that are masked whole, for each batch; called then.
+        """
+        strict = tolerance.metric == "max-relative"
+        limits = Tolerances.of(low, rtol=tolerance.limit if strict else None)
+        none: Sequence[_Outputs] = [{} for _ in references]
+        empty = SliceLosses((), (), tuple(none), tolerance, limits)
+        if tolerance.metric == "top1" or not references:
+            return empty
+        same = _compare_outputs(tuple(references[0]), limits, references, references, none)
+        names = tuple(name for name, comparer in same.items() if comparer.slices.axes)
+        if not names:
+            return empty
+        rows = tuple(none if apart is None else apart())
+        comparisons = tuple(
+            _compare_outputs(names, limits, references, each, rows) for each in noises()
+        )
+        return SliceLosses(names, comparisons, rows, tolerance, limits)
+
+    def loss(self, references: Sequence[_Outputs], outputs: Sequence[_Outputs]) -> float:
+        """Return the loss of the worst slice on all batches, in the metric of the search.
+
+        A slice that is as far off as it may be has the limit as its loss.
+        """
+        compared = _compare_outputs(self.names, self._tolerances, references, outputs, self.apart)
+        shares = (self._share(name, comparer) for name, comparer in compared.items())
+        share = max(shares, default=0.0)
+        if math.isinf(share):
+            return share
+        squared = self._tolerance.metric == "cosine"  # 1 - cosine grows with the distance squared
+        return self._tolerance.limit * (share * share if squared else share)
+
+    def _share(self, name: str, comparer: Comparer) -> float:
+        worst = comparer.result([each[name] for each in self.yardsticks]).slice
+        if worst is None:
+            return 0.0
+        return worst.distance / worst.limit if worst.limit else 0.0 if worst.ok else math.inf
+
+
+def _compare_outputs(
+    names: Sequence[str],
+    limits: Tolerances,
+    references: Sequence[_Outputs],
+    outputs: Sequence[_Outputs],
+    apart: Sequence[_Outputs],
+) -> dict[str, Comparer]:
+    comparers = {name: Comparer(name, limits) for name in names}
+    for before, after, rows in zip(references, outputs, apart, strict=True):
+        for name in names:
+            fed = Comparer(name, limits)
+            fed.add(before[name], after[name], rows.get(name))
+            comparers[name].merge(fed)
+    return comparers

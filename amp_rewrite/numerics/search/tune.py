@@ -32,8 +32,7 @@ from amp_rewrite.numerics.search.gates import GatedModel
 from amp_rewrite.numerics.search.inner_overflows import count_nonfinite, overflows_inside
 from amp_rewrite.numerics.search.localise import localise_slots
 from amp_rewrite.numerics.search.rounding_estimates import Estimate, Estimates
-from amp_rewrite.numerics.search.slice_losses import SliceLosses
-from amp_rewrite.numerics.search.tolerance import Tolerance
+from amp_rewrite.numerics.search.tolerance import SliceLosses, Tolerance
 from amp_rewrite.numerics.search.tuning import Step, Tuning, beyond_control
 from amp_rewrite.oplists import ListName, NodeRule
 from amp_rewrite.rewriting.api import RewriteResult
@@ -424,7 +423,6 @@ class _Search:
             trials=len(self.losses),
             rules=self._rules(keep),
             options=self.painter.options,
-            tried=tuple((len(names), loss) for names, loss in self.losses.items()),
             control=self.control,
             seconds=self.budget,
             operators={n.name or "": n.op_type for n in self.painter.nodes if n.name in chosen},

@@ -29,7 +29,6 @@ class Tuning:
         trials: How many paintings were run.
         rules: `keep` as node rules, with reasons.
         options: The options of the rewrite that it is for.
-        tried: What was run: how many nodes were kept float32, and the loss.
         control: The loss that the rounded weights alone bring, computed in float32; None if that
             cannot be measured. If it is beyond the tolerance, only nodes whose weights stay
             float32 mend anything.
@@ -46,7 +45,6 @@ class Tuning:
     trials: int
     rules: tuple[NodeRule, ...]
     options: RewriteOptions
-    tried: tuple[tuple[int, float], ...] = ()
     control: float | None = None
     seconds: float = 0.0
     operators: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import NamedTuple
 
 from amp_rewrite.base.printable import counted
 from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.io.read_flat import read_flat
+from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.rewriting.apply.save_rewritten import can_save
 from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.report.records import Summary
 
@@ -92,3 +97,29 @@ def _percent(share: float) -> str:
     if (whole == 100) != (share == 1) or (whole == 0) != (share == 0):
         return f"{100 * share:.2g} %" if share < 0.5 else f"{100 * share:.1f} %"
     return f"{whole} %"
+
+
+def sizes_of(model: Path, flat: FlatProto, plan: CastPlan, rewritten: Path | None) -> Sizes:
+    """Return how large a model is before and after.
+
+    `rewritten` is None if it was not saved, so that its size is computed.
+
+    Raises:
+        LoadError: A file cannot be read.
+    """
+    is_read = flat.files.base_dir is not None  # else it came from memory, or was inlined
+    before = os.path.getsize(model) + flat.files.total if is_read else size_of(model)
+    if rewritten is None:
+        return planned_size(before, plan)
+    is_one_file = is_read and can_save(flat) and not flat.files.total
+    after = os.path.getsize(rewritten) if is_one_file else size_of(rewritten)
+    return Sizes(before, after, exact=True)
+
+
+def size_of(model: Path) -> int:
+    """Return the bytes of a model's file and of the data files that it names.
+
+    Raises:
+        LoadError: It cannot be read.
+    """
+    return os.path.getsize(model) + read_flat(model).files.total

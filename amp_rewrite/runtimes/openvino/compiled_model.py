@@ -15,9 +15,16 @@ from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.runtimes.model_source import model_source
-from amp_rewrite.runtimes.openvino.package import DEVICE, core, import_runtime, one_line
+from amp_rewrite.runtimes.openvino.package import (
+    DEVICE,
+    Array,
+    core,
+    import_runtime,
+    one_line,
+    to_array,
+    to_tensor,
+)
 from amp_rewrite.runtimes.openvino.packed_heads import APART, is_as_long_as_heads, packs_heads
-from amp_rewrite.runtimes.openvino.shared_tensors import Array, to_array, to_tensor
 from amp_rewrite.runtimes.openvino.turned_weights import part_turned_weights
 from amp_rewrite.runtimes.openvino.wide_arithmetic import (
     warn_of_wide_arithmetic,

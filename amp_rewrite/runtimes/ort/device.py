@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,10 @@ _DEVICES = {
     "DmlExecutionProvider": "dml",
 }
 """Providers without a target whose memory is not the host's, and what OrtValue calls it."""
+
+_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+_MAJOR, _MINOR = 75, 76
+"""CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR."""
 
 
 @dataclass(frozen=True)
@@ -77,3 +83,53 @@ def load_libraries(device: Device) -> None:
     runtime = import_runtime()
     if device.kind == "cuda" and hasattr(runtime, "preload_dlls"):  # since 1.21
         runtime.preload_dlls()
+
+
+@dataclass(frozen=True)
+class CudaDevice:
+    """A CUDA device.
+
+    Attributes:
+        name: What its maker calls it.
+        capability: Its compute capability, for example 8.0.
+        memory: Its memory in bytes.
+        driver: The CUDA version of the driver, for example "12.4".
+    """
+
+    name: str
+    capability: float
+    memory: int
+    driver: str
+
+
+def cuda_device(index: int = 0, library: Any = None) -> CudaDevice | None:
+    """Return a device; None if there is no such device or no driver.
+
+    Args:
+        index: Its number among those that the process sees, as providers count them.
+        library: The driver's library, by default the one that is installed.
+    """
+    try:
+        driver = ctypes.CDLL(_LIBRARY) if library is None else library
+    except OSError:
+        return None
+    device, version = ctypes.c_int(), ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), index):
+        return None
+    name, memory = ctypes.create_string_buffer(256), ctypes.c_size_t()
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    failed = (
+        driver.cuDriverGetVersion(ctypes.byref(version)),
+        driver.cuDeviceGetName(name, len(name), device),
+        driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device),
+        driver.cuDeviceGetAttribute(ctypes.byref(major), _MAJOR, device),
+        driver.cuDeviceGetAttribute(ctypes.byref(minor), _MINOR, device),
+    )
+    if any(failed):
+        return None
+    return CudaDevice(
+        name=name.value.decode("utf-8", "replace"),
+        capability=major.value + minor.value / 10,
+        memory=memory.value,
+        driver=f"{version.value // 1000}.{version.value % 1000 // 10}",
+    )

@@ -8,8 +8,7 @@ from typing import Any, Unpack, cast
 
 import onnx_ir as ir
 
-from amp_rewrite.base.user_warning import warn
-from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError, warn
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.grad.rule import IndexedSlices

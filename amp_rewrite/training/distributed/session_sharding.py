@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -20,7 +23,6 @@ from amp_rewrite.training.distributed.collective import (
     gather_text,
 )
 from amp_rewrite.training.distributed.cross_shard_optimizer import check_permutation
-from amp_rewrite.training.distributed.fingerprint import compare_steps
 from amp_rewrite.training.distributed.memory import is_numbered, number_sums
 from amp_rewrite.training.distributed.staged_program import Halfway, ShardedProgram
 from amp_rewrite.training.graph.replicas import (
@@ -36,6 +38,8 @@ from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.dropout import spread_masks
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
+
+_MISSING = "nothing"
 
 
 class SessionSharding:
@@ -79,7 +83,7 @@ class SessionSharding:
                 "the step sums nothing over shards, which would train apart from each other",
                 remedy="build it with CrossShardOptimizer, or amp-rewrite train-step --cross-shard",
             )
-        compare_steps(self._world, step, self._options)
+        _compare_steps(self._world, step, self._options)
         for groups in sorted({groups_of(node) for node in sums}):
             check_permutation(groups, self._world.size)
             if groups not in self._known:
@@ -194,3 +198,72 @@ def _refuse_other_sums(model: ir.Model) -> None:
                 where=node.outputs[0].name,
                 remedy="fetch it in a session of the step that it belongs to",
             )
+
+
+def _compare_steps(world: Collective, step: Step, options: ShardOptions) -> None:
+    """Compare options, states, inputs, nodes and constants of the steps of all shards.
+
+    The initial values of states may differ: those of shard 0 are taken.
+
+    Raises:
+        ShardError: They differ; the message names the first difference.
+    """
+    parts = {
+        "an option": [f"{name} {value}" for name, value in asdict(options).items()],
+        "a state tensor": _states(step),
+        "an input": _inputs(step),
+        "a node": [_node(node) for node in step.model.graph],
+        "a constant": list(_constants(step)),
+    }
+    own = np.stack([_digest("\n".join(lines)) for lines in parts.values()])
+    digests = world.gather(own)
+    for index, (what, lines) in enumerate(parts.items()):
+        other = next(
+            (i for i, d in enumerate(digests) if (d[index] != digests[0][index]).any()), None
+        )
+        if other is not None:
+            texts = gather_text(world, "\n".join(lines))
+            raise _difference(what, texts[0].split("\n"), texts[other].split("\n"), other)
+
+
+def _difference(what: str, first: list[str], second: list[str], other: int) -> ShardError:
+    pairs = zip_longest(first, second, fillvalue=_MISSING)
+    expected, own = next(pair for pair in pairs if pair[0] != pair[1])
+    return ShardError(
+        f"the shards run different steps: {what} differs",
+        where=f"shard {other}",
+        found=own or _MISSING,
+        expected=f"{expected or _MISSING}, as on shard 0",
+        remedy="start all shards with the same program, files and options",
+    )
+
+
+def _digest(text: str) -> np.ndarray[Any, Any]:
+    return np.frombuffer(hashlib.blake2b(text.encode(), digest_size=16).digest(), np.uint8)
+
+
+def _states(step: Step) -> list[str]:
+    return [f"{s.name} {s.dtype} {list(s.shape)} {s.role}" for s in step.info.states]
+
+
+def _inputs(step: Step) -> list[str]:
+    values = {v.name: v for v in step.model.graph.inputs}
+    return [f"{name} {values[name].dtype} {values[name].shape}" for name in step.info.inputs]
+
+
+def _node(node: ir.Node) -> str:
+    names = [
+        [v.name if v is not None else "" for v in side] for side in (node.inputs, node.outputs)
+    ]
+    content = ir.serde.serialize_node(node).SerializeToString(deterministic=True)
+    digest = hashlib.blake2b(content, digest_size=8).hexdigest()
+    return f"{node.op_type} {names[0]} -> {names[1]} {digest}"
+
+
+def _constants(step: Step) -> Iterator[str]:
+    states = set(step.info.names)
+    for name, value in sorted(step.model.graph.initializers.items()):
+        tensor = value.const_value
+        if name not in states and tensor is not None:
+            content = hashlib.blake2b(tensor.tobytes(), digest_size=8).hexdigest()
+            yield f"{name} {tensor.dtype} {tensor.shape} {content}"

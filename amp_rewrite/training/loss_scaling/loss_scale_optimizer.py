@@ -32,13 +32,13 @@ from amp_rewrite.training.loss_scaling.skipped_step import (
 )
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import registry
-from amp_rewrite.training.optimizers import var_list as var_lists
 from amp_rewrite.training.optimizers.apply_updates import check_pairs
 from amp_rewrite.training.optimizers.compute_gradients import (
     Loss,
     check_float,
     check_grad_loss,
     check_loss,
+    checked_var_list,
 )
 from amp_rewrite.training.optimizers.config import (
     arguments,
@@ -240,7 +240,7 @@ class LossScaleOptimizer(ScalingOptimizer):
         check_float("loss", value.name, value.dtype)
         seed_of_user = check_grad_loss(value, grad_loss)
         b, scale = builder_in(value.graph), self._values(value.graph).current_loss_scale
-        var_list = var_lists.checked(value, var_list)
+        var_list = checked_var_list(value, var_list)
         seed = scaled_seed(b, value, scale, seed_of_user)
         pairs = super().compute_gradients(value, var_list=var_list, grad_loss=seed, **options)
         gradients = self.get_unscaled_gradients([gradient for gradient, _ in pairs])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.graph.names import is_utf8
 from amp_rewrite.training.graph.training_graph import GraphValue
+
+_CHECK = "check"
+"""Key in the metadata of a field: (name, value) -> the value, checked."""
 
 
 def number(
@@ -142,3 +147,24 @@ def pairs(given: Iterable[Any]) -> list[Any]:
                 remedy="pass what compute_gradients returned",
             )
     return entries
+
+
+def field(check: Callable[..., Any], *, default: Any = dataclasses.MISSING, **bounds: Any) -> Any:
+    """Return a field whose value is what `check(name, value, **bounds)` returns."""
+    return dataclasses.field(default=default, metadata={_CHECK: partial(check, **bounds)})
+
+
+class Checked:
+    """What rules and schedules have in common: dataclasses with fields that `field` made."""
+
+    def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            OptimizerTypeError: One has a wrong type.
+            OptimizerValueError: One is out of its range.
+        """
+        for entry in dataclasses.fields(self):  # pyright: ignore[reportArgumentType] children are dataclasses
+            if _CHECK in entry.metadata:
+                value = entry.metadata[_CHECK](entry.name, getattr(self, entry.name))
+                object.__setattr__(self, entry.name, value)

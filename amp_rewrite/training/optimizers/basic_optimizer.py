@@ -11,7 +11,6 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import gradient_options
-from amp_rewrite.training.optimizers import var_list as var_lists
 from amp_rewrite.training.optimizers.apply_updates import (
     StepUpdates,
     check_pairs,
@@ -25,6 +24,7 @@ from amp_rewrite.training.optimizers.compute_gradients import (
     check_float,
     check_grad_loss,
     check_loss,
+    chosen_variables,
     raw_gradients,
 )
 from amp_rewrite.training.optimizers.config import (
@@ -271,7 +271,7 @@ class BasicOptimizer:
         value = check_loss(loss)
         graph = self._states.graph = value.graph
         check_float("loss", value.name, value.dtype)
-        variables = var_lists.chosen(graph, value, var_list)
+        variables = chosen_variables(graph, value, var_list)
         seed = check_grad_loss(value, grad_loss)
         gradients = raw_gradients(graph, value, variables, seed)
         return [(wrap(graph, g), v) for g, v in zip(gradients, variables, strict=True)]

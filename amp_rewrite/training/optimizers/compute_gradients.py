@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -25,6 +25,8 @@ OneLoss: TypeAlias = GraphValue | Callable[[], GraphValue]
 
 Loss: TypeAlias = OneLoss | Sequence[OneLoss]
 """What is minimized: a loss, or the sum of several."""
+
+_KINDS = State | GraphValue | ir.Value | str
 
 
 def check_loss(loss: Loss) -> GraphValue:
@@ -183,3 +185,81 @@ def _ones(graph: TrainingGraph, loss: ir.Value) -> ir.Value:
     )
     graph.model.graph.register_initializer(ones)
     return ones
+
+
+def chosen_variables(graph: TrainingGraph, loss: GraphValue, var_list: object) -> list[Any]:
+    """Return the variables, and other values, that a loss is differentiated with respect to.
+
+    Returns:
+        A State for each variable, a GraphValue for every other value; each once.
+
+    Raises:
+        OptimizerTypeError: An entry is not a variable.
+        OptimizerValueError: There is none, or one is not floating-point.
+        UnknownValueError: One is of another model.
+    """
+    if var_list is None:
+        variables: list[Any] = list(graph.variables(loss.value))
+    else:
+        references = {v.value: v for v in (_denoted(graph, v) for v in flat_var_list(var_list))}
+        variables = list(references.values())
+    if not variables:
+        raise OptimizerValueError(
+            "No variables to optimize.",
+            where=f"loss {loss.name!r}",
+            expected="a floating-point initializer that the loss depends on",
+            remedy="keep the weights as initializers when exporting the model, or unfreeze some",
+        )
+    for variable in variables:
+        check_float("variable", variable.name, variable.dtype)
+    return variables
+
+
+def checked_var_list(loss: GraphValue, var_list: object) -> Any:
+    """Return the argument of a wrapper, which refuses it before it adds anything.
+
+    Raises:
+        OptimizerTypeError: See `chosen_variables`; so for the next two.
+        OptimizerValueError: See there.
+        UnknownValueError: See there.
+    """
+    references = chosen_variables(loss.graph, loss, var_list)
+    return None if var_list is None else references
+
+
+def flat_var_list(var_list: object) -> list[Any]:
+    """Return the entries of a variable, a list of variables, or lists inside lists.
+
+    A function is called for them. Those of a mapping come in the order of its keys.
+
+    Raises:
+        OptimizerTypeError: An entry is not a variable.
+    """
+    if isinstance(var_list, _KINDS):
+        return [var_list]
+    if callable(var_list):
+        return flat_var_list(var_list())
+    if isinstance(var_list, Mapping):
+        entries = cast(Mapping[Any, object], var_list)
+        return [v for key in sorted(entries, key=str) for v in flat_var_list(entries[key])]
+    if isinstance(var_list, Iterable) and not isinstance(var_list, bytes):
+        return [v for entry in cast(Iterable[object], var_list) for v in flat_var_list(entry)]
+    raise OptimizerTypeError(
+        "not a variable",
+        where="var_list",
+        found=f"an object of type {type(var_list).__name__}",
+        expected="a state, a value of the model, a name, or a list of these",
+    )
+
+
+def _denoted(graph: TrainingGraph, reference: State | GraphValue | ir.Value | str) -> Any:
+    """Return the variable that a reference denotes, or the value if that is not an initializer."""
+    if isinstance(reference, ir.Value) and reference.graph is graph.source.graph:
+        reference = str(reference.name)
+    denoted = graph.value(reference) if isinstance(reference, str) else reference
+    if isinstance(denoted, ir.Value):
+        denoted = GraphValue(graph, denoted)
+    inside = isinstance(denoted, GraphValue) and denoted.value.graph is graph.model.graph
+    if isinstance(denoted, GraphValue) and inside and not denoted.value.is_initializer():
+        return denoted
+    return graph.variable(denoted)

@@ -26,9 +26,8 @@ from amp_rewrite.training.optimizers.gradient import (
     values_of,
     wrap,
 )
-from amp_rewrite.training.optimizers.group import FINITE, NORM
 from amp_rewrite.training.optimizers.slots import Variable
-from amp_rewrite.training.optimizers.train_op import Accumulated, TrainOp
+from amp_rewrite.training.optimizers.train_op import FINITE, NORM, Accumulated, TrainOp
 
 ACCUMULATED = "accumulated"
 """The fetch that says how many batches wait for an update, and the end of the states' names."""

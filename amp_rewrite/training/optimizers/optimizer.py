@@ -12,11 +12,10 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import schedules
-from amp_rewrite.training.optimizers import var_list as var_lists
 from amp_rewrite.training.optimizers.apply_updates import check_pairs, check_step
 from amp_rewrite.training.optimizers.basic_optimizer import BasicOptimizer
 from amp_rewrite.training.optimizers.clipping import LIMITS, clip
-from amp_rewrite.training.optimizers.compute_gradients import Loss, called
+from amp_rewrite.training.optimizers.compute_gradients import Loss, called, flat_var_list
 from amp_rewrite.training.optimizers.config import SETTINGS, KerasSettings, arguments, flat
 from amp_rewrite.training.optimizers.gradient import Gradient
 from amp_rewrite.training.optimizers.gradient_accumulation import Accumulation
@@ -169,7 +168,7 @@ class Optimizer(BasicOptimizer):
         Raises:
             OptimizerValueError: What `get_gradients` and `apply_gradients` raise.
         """
-        variables = var_lists.flat(params)
+        variables = flat_var_list(params)
         gradients = self.get_gradients(loss, variables)
         return [self.apply_gradients(zip(gradients, variables, strict=True))]
 

@@ -15,11 +15,10 @@ from amp_rewrite.training.optimizers.apply_updates import Pairs, check_pairs
 from amp_rewrite.training.optimizers.basic_optimizer import is_part
 from amp_rewrite.training.optimizers.config import arguments, mapping
 from amp_rewrite.training.optimizers.gradient import Gradient
-from amp_rewrite.training.optimizers.group import SHARED, merged
 from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE, Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.slots import Variable
-from amp_rewrite.training.optimizers.train_op import TrainOp
+from amp_rewrite.training.optimizers.train_op import SHARED, TrainOp, merged
 from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper
 
 _REST = "default"

@@ -9,20 +9,19 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers.config import class_of, custom_classes, restore
 from amp_rewrite.training.optimizers.optimizer import Optimizer
-from amp_rewrite.training.optimizers.rules.adadelta import Adadelta
-from amp_rewrite.training.optimizers.rules.adagrad import Adagrad
+from amp_rewrite.training.optimizers.rules.adagrad import Adadelta, Adagrad
 from amp_rewrite.training.optimizers.rules.adam import Adam
-from amp_rewrite.training.optimizers.rules.adamw import AdamW
-from amp_rewrite.training.optimizers.rules.gradient_descent import GradientDescent
-from amp_rewrite.training.optimizers.rules.keras import SGD, RatedMomentum, RMSprop
-from amp_rewrite.training.optimizers.rules.lamb import LAMB
-from amp_rewrite.training.optimizers.rules.momentum import Momentum
+from amp_rewrite.training.optimizers.rules.adamw import LAMB, AdamW
+from amp_rewrite.training.optimizers.rules.gradient_descent import GradientDescent, Momentum
 from amp_rewrite.training.optimizers.rules.rmsprop import RMSProp
-from amp_rewrite.training.optimizers.rules.tf1 import (
+from amp_rewrite.training.optimizers.rules.tensorflow import (
+    SGD,
     AdadeltaOptimizer,
     AdagradOptimizer,
     AdamOptimizer,
     MomentumOptimizer,
+    RatedMomentum,
+    RMSprop,
     RMSPropOptimizer,
 )
 

@@ -19,7 +19,6 @@ import onnx_ir as ir
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers.checked_fields import Checked, checked
 from amp_rewrite.training.optimizers.config import (
     arguments,
     class_of,
@@ -29,7 +28,7 @@ from amp_rewrite.training.optimizers.config import (
 )
 
 
-class Schedule(Checked, ABC):
+class Schedule(check.Checked, ABC):
     """The learning rate as a function of the number of steps done."""
 
     @property
@@ -78,7 +77,7 @@ class Schedule(Checked, ABC):
 class ConstantSchedule(Schedule):
     """The same rate at every step."""
 
-    learning_rate: float = checked(check.number)
+    learning_rate: float = check.field(check.number)
 
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
         """Return 1."""
@@ -90,9 +89,9 @@ class ConstantSchedule(Schedule):
 class StepSchedule(Schedule):
     """learning_rate * decay_rate ^ floor(step / decay_steps)."""
 
-    learning_rate: float = checked(check.number)
-    decay_steps: float = checked(check.number, low=1)
-    decay_rate: float = checked(check.number, default=0.1, above=True)
+    learning_rate: float = check.field(check.number)
+    decay_steps: float = check.field(check.number, low=1)
+    decay_rate: float = check.field(check.number, default=0.1, above=True)
 
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
         """Return decay_rate ^ floor(step / decay_steps)."""
@@ -109,9 +108,9 @@ class CosineSchedule(Schedule):
     https://arxiv.org/abs/1608.03983).
     """
 
-    learning_rate: float = checked(check.number)
-    decay_steps: float = checked(check.number, low=1)
-    alpha: float = checked(check.number, default=0.0)
+    learning_rate: float = check.field(check.number)
+    decay_steps: float = check.field(check.number, low=1)
+    alpha: float = check.field(check.number, default=0.0)
 
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
         """Return alpha + (1 - alpha) * (1 + cos(pi * done)) / 2."""
@@ -177,10 +176,10 @@ class ExponentialDecay(Schedule):
     and tf.compat.v1.train.exponential_decay.
     """
 
-    initial_learning_rate: float = checked(check.number)
-    decay_steps: float = checked(check.number, above=True)
-    decay_rate: float = checked(check.number, above=True)
-    staircase: bool = checked(check.flag, default=False)
+    initial_learning_rate: float = check.field(check.number)
+    decay_steps: float = check.field(check.number, above=True)
+    decay_rate: float = check.field(check.number, above=True)
+    staircase: bool = check.field(check.flag, default=False)
     name: str | None = None
 
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:
@@ -198,11 +197,11 @@ class PolynomialDecay(Schedule):
     (https://keras.io/api/optimizers/learning_rate_schedules/polynomial_decay/).
     """
 
-    initial_learning_rate: float = checked(check.number, above=True)
-    decay_steps: float = checked(check.number, above=True)
-    end_learning_rate: float = checked(check.number, default=0.0001)
-    power: float = checked(check.number, default=1.0)
-    cycle: bool = checked(check.flag, default=False)
+    initial_learning_rate: float = check.field(check.number, above=True)
+    decay_steps: float = check.field(check.number, above=True)
+    end_learning_rate: float = check.field(check.number, default=0.0001)
+    power: float = check.field(check.number, default=1.0)
+    cycle: bool = check.field(check.flag, default=False)
     name: str | None = None
 
     def factor(self, b: Builder, step: ir.Value) -> ir.Value | float:

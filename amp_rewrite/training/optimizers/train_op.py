@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import onnx_ir as ir
 
 from amp_rewrite.base.printable import one_line
-from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.graph.step_part import Part
+from amp_rewrite.training.graph.training_graph import SCALE_ROLES, GraphValue, State, TrainingGraph
+
+FINITE = "grads_finite"
+"""The name among the fetches of a step of the condition under which it is applied."""
+NORM = "gradient_norm"
+SHARED = ("global_step", "statistic", *SCALE_ROLES)
+"""Roles of states that several optimizers update in the same way: such an update counts once."""
 
 
 @dataclass(frozen=True)
@@ -63,3 +71,121 @@ class Accumulated:
     steps: int
     boundary: ir.Value
     counter: State
+
+
+def group(*train_ops: TrainOp) -> TrainOp:
+    """Return the step that does several steps at once, each from the state before.
+
+    For variables that are trained in different ways, or with different losses: the updates of one
+    do not see those of another. The loss, the learning rate and the global step that sessions know
+    are those of the first; "gradient_norm" is that of all gradients together. An optimizer's own
+    learning rate is set by its `learning_rate`.
+
+    Optimizers with a loss scale must have been given one and the same LossScale. It has one state,
+    which the step updates once; gradients of any of them that are not finite skip all. (Losses with
+    scales of their own are minimized by MultiLossScaleOptimizer, around ParameterGroups if need
+    be.)
+
+        scale = DynamicLossScale()
+        slow = LossScaleOptimizer(Adam(1e-4), scale).minimize(loss, var_list=old)
+        fast = LossScaleOptimizer(Adam(1e-3), scale).minimize(loss, var_list=new)
+        train_op = group(slow, fast)
+
+    Args:
+        *train_ops: Steps on one model, of different variables. Those with a loss scale skip
+            together from then on, by themselves too.
+
+    Raises:
+        OptimizerTypeError: One is no TrainOp.
+        OptimizerValueError: There is none, they are of different models, update one state or have
+            different loss scales, of which one could not skip the others.
+    """
+    _check(train_ops)
+    op = merged(train_ops, SHARED)
+    conditions = list(dict.fromkeys(op.fetches[FINITE] for op in train_ops if FINITE in op.fetches))
+    if len(conditions) < 2:
+        return op
+    return replace(op, fetches={**op.fetches, FINITE: _one_condition(op.graph, conditions)})
+
+
+def _one_condition(graph: TrainingGraph, conditions: Sequence[ir.Value]) -> ir.Value:
+    """Let one condition, that all hold, take the place of several, in place; return it."""
+    readers = [(use.node, use.idx) for condition in conditions for use in condition.uses()]
+    b = graph.scoped("group", Part.LOSS_SCALE)
+    together = conditions[0]
+    for condition in conditions[1:]:
+        together = b.logical_and(together, condition)
+    together.name = graph.free_name(FINITE)
+    for node, index in readers:
+        node.replace_input_with(index, together)
+    graph.model.graph.sort()
+    return together
+
+
+def merged(steps: Sequence[TrainOp], shared: Collection[str]) -> TrainOp:
+    """Return the step that does several steps at once; see `group`.
+
+    Args:
+        steps: At least one; their conditions are the same.
+        shared: Roles of states that all of them update in the same way.
+
+    Raises:
+        OptimizerValueError: Two of them update one state of another role.
+    """
+    graph = steps[0].graph
+    updates: dict[str, ir.Value] = {}
+    for op in steps:
+        for name, value in op.updates.items():
+            if name not in updates:
+                updates[name] = value
+            elif graph.states[name].role not in shared:
+                raise OptimizerValueError(
+                    "two steps update one state",
+                    where=name,
+                    remedy="give each optimizer a var_list of its own",
+                )
+    first = steps[0]
+    fetches = dict(first.fetches)
+    norms = [op.fetches[NORM] for op in steps if NORM in op.fetches]
+    if len(norms) > 1:
+        fetches[NORM] = _together(graph, norms)
+    averages = {name: average for op in steps for name, average in op.averages.items()}
+    return replace(first, updates=updates, fetches=fetches, averages=averages)
+
+
+def _check(train_ops: Sequence[TrainOp]) -> None:
+    if not train_ops:
+        raise OptimizerValueError("no steps to group", expected="at least one TrainOp")
+    for op in train_ops:
+        if not isinstance(op, TrainOp):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+            raise OptimizerTypeError(
+                "not a training step", found=type(op).__name__, remedy="pass what minimize returned"
+            )
+        if op.accumulated is not None:
+            raise OptimizerValueError(
+                "steps that accumulate gradients cannot be grouped",
+                remedy="train groups of variables with ParameterGroups, whose minimize accumulates",
+            )
+        if op.graph is not train_ops[0].graph:
+            raise OptimizerValueError("steps of different models cannot be grouped")
+        if _scale_of(op) != _scale_of(train_ops[0]):
+            raise OptimizerValueError(
+                "steps with different loss scales cannot be grouped",
+                found=" and ".join(str(o.loss_scale) for o in (train_ops[0], op)),
+                expected="one LossScale, or none",
+                remedy="make one LossScale, and give it to each LossScaleOptimizer; losses with "
+                "scales of their own are minimized by MultiLossScaleOptimizer",
+            )
+
+
+def _scale_of(op: TrainOp) -> object:
+    """Return what tells one loss scale from another: its states, and what it is."""
+    roles = {name: op.graph.states[name].role for name in op.updates}
+    return op.loss_scale, [name for name, role in roles.items() if role in SCALE_ROLES]
+
+
+def _together(graph: TrainingGraph, norms: Sequence[ir.Value]) -> ir.Value:
+    """Return sqrt(sum of squares), in the widest of the types."""
+    b = graph.scoped("group", Part.CLIP)
+    widest = max((b.type_of(n) for n in norms), key=lambda t: t.itemsize)
+    return b.sqrt(b.op("Sum", *(b.square(b.cast(n, widest)) for n in norms)))

@@ -13,7 +13,7 @@ from amp_rewrite.errors import UnsupportedError
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import State
-from amp_rewrite.training.optimizers.checked_fields import Checked
+from amp_rewrite.training.optimizers.argument_checks import Checked
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.runtimes.ort.binding import Binding
 from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.runtimes.ort.ort_values import copy_of, to_ort_value
-from amp_rewrite.runtimes.ort.sessions import Session
+from amp_rewrite.runtimes.ort.sessions import Binding, Session
 from amp_rewrite.runtimes.session import Provider
 from amp_rewrite.training.step.cut_step import Stage
 from amp_rewrite.training.step.step_info import StepInfo

@@ -12,8 +12,7 @@ from amp_rewrite.dtypes import LOW
 from amp_rewrite.errors import FeedError, OptionError, StepError
 from amp_rewrite.runtimes.openvino.package import computes_in, core
 from amp_rewrite.runtimes.openvino.wide_arithmetic import exceeds
-from amp_rewrite.runtimes.ort.cuda_driver import cuda_device
-from amp_rewrite.runtimes.ort.device import Device
+from amp_rewrite.runtimes.ort.device import Device, cuda_device
 from amp_rewrite.runtimes.ort.ort_values import is_ort_value, shared_array
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import ARM64, CPU, OPENVINO

@@ -12,8 +12,8 @@ from amp_rewrite.errors import OptionError, RunError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.metadata_keys import PREPARED_KEY
-from amp_rewrite.runtimes.engines import open_session
-from amp_rewrite.runtimes.freed_memory import give_back
+from amp_rewrite.graph.proto.infer_in_place import infer_in_place
+from amp_rewrite.runtimes.engines import give_back, open_session
 from amp_rewrite.runtimes.ort.device import HOST, Device
 from amp_rewrite.runtimes.ort.ort_values import copy_of, empty, shared_array, to_ort_value
 from amp_rewrite.runtimes.ort.providers import check_form
@@ -26,11 +26,13 @@ from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.session.compiled_program import WHAT, StageProgram, StateTensors
 from amp_rewrite.training.session.device_limits import check_fed_integers
 from amp_rewrite.training.session.feeds import feed_shape
-from amp_rewrite.training.session.static_shapes import make_static
 from amp_rewrite.training.step.convolved_gradients import convolve_gradients
 from amp_rewrite.training.step.cut_step import Stage
-from amp_rewrite.training.step.exact_arithmetic import compute_random_in_32_bits
-from amp_rewrite.training.step.faster_forms import move_blocks, separate_factors
+from amp_rewrite.training.step.faster_forms import (
+    compute_random_in_32_bits,
+    move_blocks,
+    separate_factors,
+)
 from amp_rewrite.training.step.number_stages import number_stages
 from amp_rewrite.training.step.step_info import StepInfo
 
@@ -39,6 +41,8 @@ STATIC = 4
 those of evaluation have one each, but texts of any length have many."""
 
 Lengths = tuple[int, ...]
+
+_Shapes = Mapping[str, tuple[int, ...]]
 
 
 def is_openvino(providers: Sequence[Provider]) -> bool:
@@ -268,3 +272,45 @@ class OpenVinoProgram:
     def end_profiling(self) -> str:
         """Refuse; see `OpenVinoStages`."""
         return next(iter(self._known.values())).end_profiling()
+
+
+def make_static(model: ir.Model, shapes: _Shapes) -> None:
+    """Give inputs their shapes, and turn what depends on shapes alone into constants, in place."""
+    for value in model.graph.inputs:
+        shape = shapes.get(str(value.name))
+        if shape is not None:
+            value.shape = ir.Shape(shape)
+    infer_in_place(model)
+    for node in list(model.graph):
+        # operators: those that depend on nothing but lengths, and that _fold computes.
+        if node.op_type in ("Shape", "Size") and node.domain == "":
+            _fold(model.graph, node)
+
+
+def _known(shape: ir.Shape) -> bool:
+    return all(isinstance(d, int) for d in shape)
+
+
+def _fold(graph: ir.Graph, node: ir.Node) -> None:
+    source, old = node.inputs[0], node.outputs[0]
+    if source is None or source.shape is None or not _known(source.shape):
+        return
+    dims = np.array([int(d) for d in source.shape if isinstance(d, int)], np.int64)
+    if node.op_type == "Size":
+        dims = np.array(dims.prod(), np.int64)
+    else:
+        end = node.attributes.get("end")
+        dims = dims[node.attributes.get_int("start", 0) : None if end is None else end.as_int()]
+    if old.is_graph_output():
+        return
+    name = str(old.name)
+    old.name = f"{name}:computed"
+    new = ir.Value(
+        name=name,
+        type=ir.TensorType(ir.DataType.INT64),
+        shape=ir.Shape(dims.shape),
+        const_value=ir.tensor(dims, name=name),
+    )
+    graph.register_initializer(new)
+    ir.convenience.replace_all_uses_with(old, new)
+    graph.remove(node, safe=True)

@@ -13,8 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.base.printable import one_line
-from amp_rewrite.base.user_warning import warn
-from amp_rewrite.errors import CheckpointError
+from amp_rewrite.errors import CheckpointError, warn
 from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, ROLES, LossScaleState
 from amp_rewrite.training.optimizers.moving_average import COUNT
 from amp_rewrite.training.optimizers.slots import Slot

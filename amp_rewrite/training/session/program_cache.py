@@ -26,12 +26,12 @@ from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.graph.training_mode import normalise_by_running_statistics
 from amp_rewrite.training.session.compiled_program import CompiledProgram, StateTensors
 from amp_rewrite.training.session.engine_stages import OpenVinoProgram, is_openvino
-from amp_rewrite.training.session.joint_updates import join_updates
 from amp_rewrite.training.session.sharding import Sharding
 from amp_rewrite.training.step.batch_norm import share_statistics, spell_out_batch_norms
 from amp_rewrite.training.step.blocked_convolutions import block_convolutions
 from amp_rewrite.training.step.cut_step import cut_step, values_by_name
 from amp_rewrite.training.step.dropout import remove_dropouts
+from amp_rewrite.training.step.faster_forms import join_updates
 from amp_rewrite.training.step.missing_kernels import lower_missing
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo

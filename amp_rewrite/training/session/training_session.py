@@ -54,13 +54,11 @@ from amp_rewrite.training.session.partial_restore import (
 )
 from amp_rewrite.training.session.program_cache import AnyProgram, ProgramCache, default_options
 from amp_rewrite.training.session.sharding import ShardContext, sharding_of
-from amp_rewrite.training.session.states import ClosedStates, States
+from amp_rewrite.training.session.states import ClosedStates, States, WaitingGradients
 from amp_rewrite.training.session.step_outcome import Outcome, skip_watches, warn_if_unscaled
-from amp_rewrite.training.session.waiting_gradients import WaitingGradients
 from amp_rewrite.training.step.precision import check_supported, in_precision, low_of
 from amp_rewrite.training.step.step import Step, read_step, whole_step
-from amp_rewrite.training.step.step_arguments import example_count, fetch_names
-from amp_rewrite.training.step.trained_model import set_weights
+from amp_rewrite.training.step.trained_model import example_count, fetch_names, set_weights
 
 if TYPE_CHECKING:
     from amp_rewrite.training.optimizers.train_op import TrainOp

@@ -22,14 +22,16 @@ with all channels beside the positions they were moved one by one, at 5.5 of 58 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.errors import RunError
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import remove_unused_nodes
-from amp_rewrite.runtimes.ort.blocked_layout import DOMAIN, VERSION, channel_block
+from amp_rewrite.runtimes.ort.sessions import Session, session_options
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import constant_tensor, dims, take_place
 from amp_rewrite.training.grad.rules.window import Lengths, Window, static
@@ -37,6 +39,12 @@ from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.step.convolved_gradients import convolve_gradients, cropped
 
 _BACK = -(2**31)
+
+DOMAIN, VERSION = "com.microsoft.nchwc", 1
+"""Of the operators in blocks, to which ONNX Runtime's optimizer moves Conv of constant weights."""
+
+_CHANNELS = 16
+"""A multiple of every block."""
 
 
 def block_convolutions(model: ir.Model) -> None:
@@ -202,3 +210,21 @@ def _plain_window(node: ir.Node) -> Window | None:
     strides, dilations = (tuple(attributes.get_ints(n, (1, 1))) for n in ("strides", "dilations"))
     pads = tuple(attributes.get_ints("pads", (0, 0, 0, 0)))
     return Window(None, strides, dilations, pads[:2], pads[2:])
+
+
+@cache
+def channel_block() -> int:
+    """Return how many channels lie side by side on this machine's CPU; 0 where none do."""
+    fed = np.arange(2 * _CHANNELS, dtype=np.float32).reshape(1, _CHANNELS, 1, 2)
+    x, y = (ir.Value(name=n, type=ir.TensorType(ir.DataType.FLOAT)) for n in "xy")
+    x.shape = ir.Shape(fed.shape)
+    node = ir.Node(DOMAIN, "ReorderInput", [x], outputs=[y])
+    imports = {"": 17, DOMAIN: VERSION}
+    model = ir.Model(ir.Graph([x], [y], nodes=[node], opset_imports=imports), ir_version=8)
+    try:
+        session = Session(model, options=session_options(threads=1))
+        (blocks,) = session.run({"x": fed})
+    except RunError:
+        return 0
+    block = int(np.flatnonzero(blocks.reshape(-1) == 1)[0])  # the first channel's second position
+    return block if block > 1 else 0

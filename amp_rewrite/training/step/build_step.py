@@ -22,9 +22,8 @@ from amp_rewrite.training.step.cut_step import cut_step
 from amp_rewrite.training.step.missing_kernels import refuse_unloadable
 from amp_rewrite.training.step.precision import in_precision, low_of
 from amp_rewrite.training.step.step import Step, whole_step
-from amp_rewrite.training.step.step_arguments import checked_targets, fetched_names
 from amp_rewrite.training.step.step_info import DEFAULT_FETCHES
-from amp_rewrite.training.step.trained_model import keep_forward
+from amp_rewrite.training.step.trained_model import checked_targets, fetched_names, keep_forward
 
 if TYPE_CHECKING:
     from amp_rewrite.training.optimizers.train_op import TrainOp

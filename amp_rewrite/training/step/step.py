@@ -18,11 +18,9 @@ from amp_rewrite.training.graph.compared import compared_by
 from amp_rewrite.training.graph.replicas import undefine
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 from amp_rewrite.training.step.batch_norm import put_back_batch_norms
-from amp_rewrite.training.step.cut_step import cut_step, values_by_name
+from amp_rewrite.training.step.cut_step import cut_step, resolve_updates, values_by_name
 from amp_rewrite.training.step.dropout import replace_dropouts
 from amp_rewrite.training.step.read_info import read_info
-from amp_rewrite.training.step.resolve_updates import resolve_updates
-from amp_rewrite.training.step.step_arguments import seed_number
 from amp_rewrite.training.step.step_info import (
     CONSTANT_UNLESS_UPDATED,
     DENOMINATOR,
@@ -34,7 +32,7 @@ from amp_rewrite.training.step.step_info import (
     StateInfo,
     StepInfo,
 )
-from amp_rewrite.training.step.trained_model import forward_of
+from amp_rewrite.training.step.trained_model import forward_of, seed_number
 
 if TYPE_CHECKING:
     from amp_rewrite.rewriting.api import RewriteResult

@@ -48,7 +48,7 @@ class Operation(NamedTuple):
     """A node, as transfer rules see it.
 
     A rule sees what nodes of one case have in common (`Intervals.case`), for it is asked only of
-    the first one; what else a rule may ask must become part of a kind (values/node_kinds.py).
+    the first one; what else a rule may ask must become part of a kind (values/sweep.py).
 
     Attributes:
         known: What is known of values.

@@ -36,8 +36,7 @@ from amp_rewrite.values.intervals.element_types import ElementType
 from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.intervals.operation import Operation, Rule
 from amp_rewrite.values.intervals.row_sums import Layout, RowSums
-from amp_rewrite.values.node_kinds import behind_identities, node_kinds
-from amp_rewrite.values.sweep import Sweep, rules_of, table_of
+from amp_rewrite.values.sweep import Sweep, behind_identities, node_kinds, rules_of, table_of
 from amp_rewrite.values.weight_stats import MeasuredConstants
 
 _PATIENCE = 2

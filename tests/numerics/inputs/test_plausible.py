@@ -11,7 +11,7 @@ import amp_rewrite as amp
 from amp_rewrite.errors import DataError
 from amp_rewrite.numerics.emulate import Evaluator
 from amp_rewrite.numerics.inputs.free_sizes import FreeSizes
-from amp_rewrite.numerics.inputs.index_limits import index_limits
+from amp_rewrite.numerics.inputs.linked_sizes import index_limits
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 
 HEADER = '<ir_version: 9, opset_import: ["" : 17]>'

@@ -13,7 +13,6 @@ from thread_shards import on_threads
 import amp_rewrite as amp
 from amp_rewrite import optimizers
 from amp_rewrite.optimizers import GradientDescent
-from amp_rewrite.runtimes.ort import blocked_layout
 from amp_rewrite.training.session.compiled_program import CompiledProgram
 from amp_rewrite.training.step import blocked_convolutions
 
@@ -28,7 +27,7 @@ TEXT = """<ir_version: 8, opset_import: ["": 17]>
 @pytest.fixture
 def blocks() -> None:
     """Skip where the processor has no blocks."""
-    if not blocked_layout.channel_block():
+    if not blocked_convolutions.channel_block():
         pytest.skip("this processor has no blocks")
 
 
@@ -38,7 +37,7 @@ def counts(monkeypatch: pytest.MonkeyPatch, block: int | None = None) -> list[in
     load = CompiledProgram._load
 
     def counted(self: CompiledProgram, model: Any, *args: Any) -> Any:
-        found.append(sum(n.domain == blocked_layout.DOMAIN for n in model.graph))
+        found.append(sum(n.domain == blocked_convolutions.DOMAIN for n in model.graph))
         return load(self, model, *args)
 
     monkeypatch.setattr(CompiledProgram, "_load", counted)

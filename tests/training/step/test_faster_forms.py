@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import collections
+from collections import Counter
+from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 import onnx_ir as ir
+import onnxruntime
 import pytest
 from onnx import parser
 
 import amp_rewrite as amp
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.save import to_proto
+from amp_rewrite.graph.traverse import graphs_in, remove_unused_nodes
+from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.optimizers import GradientDescent
 from amp_rewrite.runtimes.ort.sessions import Session
 from amp_rewrite.training.graph.prepare import record_types
-from amp_rewrite.training.step.faster_forms import move_blocks, separate_factors
+from amp_rewrite.training.optimizers.update_rule import DOMAIN
+from amp_rewrite.training.step.dropout import COUNTER, replace_dropouts
+from amp_rewrite.training.step.faster_forms import (
+    compute_random_in_32_bits,
+    join_updates,
+    move_blocks,
+    separate_factors,
+)
 from amp_rewrite.training.step.step import whole_step
 
 TEXT = """<ir_version: 8, opset_import: ["": {opset}]>
@@ -92,3 +107,154 @@ def test_it_is_the_same_of_factors(case: str) -> None:
     found, expected = (Session(m).run(feeds) for m in (apart, model))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+RANDOM_TEXT = """<ir_version: 8, opset_import: ["": {opset}]>
+    g (float[{shape}] x) => (float[{shape}] y, bool[{shape}] a, bool[{shape}] b)
+    <float ratio = {{0.3}}, float other = {{0.7}}, bool training = {{1}}> {{
+        h, a = Dropout (x, ratio, training)
+        y, b = Dropout (h, other, training) }}"""
+
+
+def masks(shape: str, opset: int = 17) -> tuple[ir.Model, ir.Model]:
+    """Return a model with two masks as it is, and in 32 bits."""
+    model = load(parser.parse_model(RANDOM_TEXT.format(shape=shape, opset=opset)))
+    replace_dropouts(model, 5)
+    record_types(model)
+    narrow = clone(model)
+    compute_random_in_32_bits(narrow)
+    return model, narrow
+
+
+def compare(shape: str, sizes: list[tuple[int, ...]], counters: Any, opset: int = 17) -> None:
+    sessions = [Session(model) for model in masks(shape, opset)]
+    for size in sizes:
+        for counter in counters:
+            feeds = {"x": np.ones(size, np.float32), COUNTER: np.array(counter, np.int64)}
+            wide, narrow = (session.run(feeds, ["a", "b"]) for session in sessions)
+            for one, other in zip(wide, narrow, strict=True):
+                np.testing.assert_array_equal(one, other, err_msg=f"{size} at {counter}")
+
+
+@pytest.mark.share(3)
+@pytest.mark.parametrize("opset", [13, 22])
+@pytest.mark.parametrize("shape", ["N, M", "40, 100"])
+def test_masks_are_the_same(shape: str, opset: int) -> None:
+    sizes = [(1, 1), (3, 256), (40, 1000)] if shape == "N, M" else [(40, 100)]
+    counters = [0, 1, 2**31 - 1, 2**31, 2**32 + 7, 2**53 + 3]
+    compare(shape, sizes, counters, opset)
+
+
+@pytest.mark.slow
+def test_masks_are_the_same_over_1000_steps() -> None:
+    compare("N, M", [(300, 1000)], range(2**31 - 500, 2**31 + 500))
+
+
+def test_no_product_of_rows_has_more_than_32_bits() -> None:
+    _, narrow = masks("40, 100")
+    remove_unused_nodes(narrow.graph)
+    products = [node.outputs[0] for node in narrow.graph if node.op_type == "Mul"]
+    rows = [v for v in products if v.shape is not None and len(v.shape)]
+    assert {v.dtype for v in rows} == {ir.DataType.INT32, ir.DataType.FLOAT}
+
+
+FORWARD = """forward (float[n, 6] x, int64[n] t) => (float loss) {
+    y = Gemm(x, w1, bias1)
+    h = Tanh(y)
+    scaled = Mul(h, scale)
+    z = Gemm(scaled, w2, bias2)
+    loss = SoftmaxCrossEntropyLoss(z, t)
+}"""
+SHAPES = {"w1": (6, 5), "bias1": (5,), "scale": (5,), "w2": (5, 3), "bias2": (3,)}
+ELEMENTWISE = ["GradientDescent", "Momentum", "Adagrad", "Adadelta", "RMSProp", "Adam", "AdamW"]
+
+
+def forward() -> ir.Model:
+    graph, rng = onnx.parser.parse_graph(FORWARD), np.random.default_rng(0)
+    for name, shape in SHAPES.items():
+        array = rng.normal(size=shape).astype(np.float32)
+        graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    return amp.load(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8))
+
+
+def step_of(optimizer: amp.optimizers.Optimizer) -> ir.Model:
+    train_op = optimizer.minimize(amp.value(forward(), "loss"))
+    return whole_step(train_op).cut(["loss"])[0]
+
+
+def calls(model: ir.Model) -> Counter[str]:
+    nodes = [node for graph in graphs_in(model.graph) for node in graph]
+    return Counter(node.op_type for node in nodes if node.domain == DOMAIN)
+
+
+def results(model: ir.Model) -> dict[str, np.ndarray]:
+    proto = to_proto(model)
+    onnx.checker.check_model(proto, full_check=True)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    rng = np.random.default_rng(0)
+    feeds = {"x": rng.normal(size=(8, 6)).astype(np.float32), "t": rng.integers(0, 3, 8)}
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    names = [output.name for output in session.get_outputs()]
+    found = session.run(None, feeds)
+    return {name: np.asarray(array) for name, array in zip(names, found, strict=True)}
+
+
+def assert_joined(model: ir.Model, before: dict[str, int], after: dict[str, int]) -> None:
+    expected = results(model)
+    assert calls(model) == before
+    join_updates(model)
+    assert calls(model) == after
+    found = results(model)
+    assert list(found) == list(expected)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_vectors_are_updated_by_one_call(name: str) -> None:
+    assert_joined(step_of(getattr(amp.optimizers, name)()), {name: 5}, {name: 3})
+
+
+@pytest.mark.parametrize("mode", ["if", "select"])
+def test_conditional_updates_are_joined_where_they_are(mode: str) -> None:
+    optimizer = LossScaleOptimizer(amp.optimizers.Adam(), conditional=mode)
+    assert_joined(step_of(optimizer), {"Adam": 5}, {"Adam": 3})
+
+
+def test_a_rule_that_asks_for_the_norm_of_a_variable_is_not_joined() -> None:
+    assert_joined(step_of(amp.optimizers.LAMB()), {"LAMB": 5}, {"LAMB": 5})
+
+
+def test_an_update_that_reads_another_one_is_not_joined_with_it() -> None:
+    model = amp.load(
+        onnx.parser.parse_model(
+            """<ir_version: 8, opset_import: ["" : 17, "amp_rewrite" : 1]>
+            chain (float[n, 6] x, int64[n] t, float[3] v, float[3] g) => (float[3] b) {
+                a = amp_rewrite.Descend(v, g)
+                b = amp_rewrite.Descend(a, g)
+            }
+            <domain: "amp_rewrite", opset_import: ["" : 17]>
+            Descend (value, gradient) => (new) { new = Sub(value, gradient) }"""
+        )
+    )
+    node = model.graph[0]
+    node.outputs[0].shape = ir.Shape([3])
+    join_updates(model)
+    assert calls(model) == {"Descend": 2}
+
+
+def test_a_session_trains_as_the_step_says() -> None:
+    train_op = amp.optimizers.Adam().minimize(amp.value(forward(), "loss"))
+    expected = results(whole_step(train_op).cut(["loss"])[0])
+    rng = np.random.default_rng(0)
+    feeds = {"x": rng.normal(size=(8, 6)).astype(np.float32), "t": rng.integers(0, 3, 8)}
+    with amp.TrainingSession(train_op) as session:
+        session.run(feeds)
+        states = session.state_dict()
+        for state in session.info.states:
+            np.testing.assert_array_equal(states[state.name], expected[state.output])

@@ -14,7 +14,7 @@ from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.runtimes.ort.sessions import Session
 from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.step.cut_step import Stage
-from amp_rewrite.training.step.exact_arithmetic import compute_random_in_32_bits
+from amp_rewrite.training.step.faster_forms import compute_random_in_32_bits
 from amp_rewrite.training.step.number_stages import WIDE, number_stages
 from amp_rewrite.training.step.step import whole_step
 

@@ -20,7 +20,7 @@ from amp_rewrite.values.intervals import propagate
 from amp_rewrite.values.intervals.interval import Interval, between
 from amp_rewrite.values.intervals.propagate import intervals_of
 from amp_rewrite.values.magnitudes.estimates import Estimates
-from amp_rewrite.values.node_kinds import ShapeOf, node_kinds
+from amp_rewrite.values.sweep import ShapeOf, node_kinds
 
 SIDE = 4
 UNARY = (

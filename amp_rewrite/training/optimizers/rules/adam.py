@@ -12,7 +12,6 @@ import onnx_ir as ir
 
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers.checked_fields import checked
 from amp_rewrite.training.optimizers.config import flat
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
@@ -67,11 +66,11 @@ class AdamRule(UpdateRule):
 
     slots = AdamSlots
 
-    beta1: float = checked(check.number, high=1)
-    beta2: float = checked(check.number, high=1)
-    epsilon: float = checked(check.number, above=True)
-    lazy: bool = checked(check.flag)
-    epsilon_hat: bool = checked(check.flag, default=False)
+    beta1: float = check.field(check.number, high=1)
+    beta2: float = check.field(check.number, high=1)
+    epsilon: float = check.field(check.number, above=True)
+    lazy: bool = check.field(check.flag)
+    epsilon_hat: bool = check.field(check.flag, default=False)
 
     @property
     def touches_rows_only(self) -> bool:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.training.optimizers import argument_checks as check
-from amp_rewrite.training.optimizers.checked_fields import checked
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.update_rule import (
@@ -54,10 +53,10 @@ class RMSPropRule(UpdateRule):
     https://arxiv.org/abs/1308.0850.
     """
 
-    decay: float = checked(check.number, high=1)
-    momentum: float = checked(check.number)
-    epsilon: float = checked(check.number, above=True)
-    centered: bool = checked(check.flag, default=False)
+    decay: float = check.field(check.number, high=1)
+    momentum: float = check.field(check.number)
+    epsilon: float = check.field(check.number, above=True)
+    centered: bool = check.field(check.flag, default=False)
 
     @property
     def slots(self) -> type[Any]:  # pyright: ignore[reportIncompatibleVariableOverride] it depends
@@ -100,7 +99,7 @@ class TensorFlowRMSPropRule(RMSPropRule):
     changes the touched rows only.
     """
 
-    initial_rms: float = checked(check.number, default=0.0)
+    initial_rms: float = check.field(check.number, default=0.0)
 
     def initial_slot(self, slot: str) -> float:
         """Return what a slot is filled with at first."""

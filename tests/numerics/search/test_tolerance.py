@@ -11,8 +11,7 @@ from onnx import numpy_helper
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import FLOAT16
-from amp_rewrite.numerics.search.slice_losses import SliceLosses
-from amp_rewrite.numerics.search.tolerance import Tolerance
+from amp_rewrite.numerics.search.tolerance import SliceLosses, Tolerance
 
 DATA = [{"s": np.array([1000, 1.1], np.float32), "z": np.array([1001.3], np.float32)}]
 """A place of 1000 and a speed of 1, and where it is seen."""

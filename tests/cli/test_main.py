@@ -14,6 +14,7 @@ import onnx
 import onnx.parser
 import pytest
 
+from amp_rewrite.cli.demo import demo_model
 from amp_rewrite.cli.main import main
 from amp_rewrite.runtimes.ort.sessions import Session
 
@@ -94,7 +95,7 @@ def test_an_interrupted_demo_removes_its_folder(
 
 SLOW_IMPORT = """
 import sys, time
-from amp_rewrite.cli.ctrl_c import wait_for_imports
+from amp_rewrite.cli.main import wait_for_imports
 wait_for_imports()
 try:
     import slow
@@ -121,3 +122,43 @@ def test_an_import_is_finished_before_it_is_interrupted(tmp_path: Path) -> None:
         timeout=50,
     )
     assert done.stdout.strip() == "True"
+
+
+FULL = Path("/dev/full")
+OUTPUT_COMMANDS = {
+    "version": ["--version"],
+    "text": ["convert", "m.onnx", "--dry-run"],
+}
+PROGRAM = "from amp_rewrite.cli.main import main; main()"
+
+
+def run(folder: Path, command: str, redirection: str, *, buffered: bool) -> tuple[int, str]:
+    (folder / "m.onnx").write_bytes(demo_model().SerializeToString())
+    words = [sys.executable, "-P", "-c", PROGRAM, *OUTPUT_COMMANDS[command]]
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {redirection}', "sh", *words],
+        cwd=folder,
+        env=os.environ | {"PYTHONUNBUFFERED": "" if buffered else "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.share(3)
+@pytest.mark.skipif(not FULL.exists(), reason="the system has no full device")
+@pytest.mark.parametrize("command", OUTPUT_COMMANDS)
+def test_a_full_standard_output_is_one_line(command: str, tmp_path: Path) -> None:
+    buffered = command == "version"
+    status, err = run(tmp_path, command, f"> {FULL}", buffered=buffered)
+    assert status == 1
+    last = err.splitlines()[-1]
+    assert "standard output" in last
+    assert "No space left on device" in last
+    assert "internal error" not in err
+    assert "wrote" not in err
+
+
+def test_a_closed_standard_output_is_no_error(tmp_path: Path) -> None:
+    assert run(tmp_path, "text", ">&-", buffered=True) == (0, "")

@@ -10,7 +10,7 @@ import amp_rewrite as amp
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.training.graph.replicas import is_collective, resolve
-from amp_rewrite.training.step.resolve_updates import resolve_updates
+from amp_rewrite.training.step.cut_step import resolve_updates
 from amp_rewrite.training.step.step import whole_step
 
 MODEL = """<ir_version: 10, opset_import: ["" : 18]>
