@@ -46,7 +46,10 @@ class _Segment(NamedTuple):
 
 
 def write_streams(
-    streams: Iterable[Stream], file: int, *observers: Callable[[memoryview], object]
+    streams: Iterable[Stream],
+    file: int,
+    *observers: Callable[[memoryview], object],
+    is_read_next: bool = False,
 ) -> None:
     """Write streams from the beginning of a file on.
 
@@ -54,13 +57,14 @@ def write_streams(
         streams: What to write, without gaps.
         file: A descriptor that can be written to; its position is neither used nor moved.
         *observers: Called with the bytes of each segment, in order and in the caller's thread.
+        is_read_next: Whether somebody reads the file at once, so that it is best kept in memory.
 
     Raises:
         LoadError: A source cannot be read.
         OSError: The file cannot be written, for example because the disk is full.
     """
     segments = _segments(streams)
-    with closing(in_order(partial(_write_segment, file), segments)) as written:
+    with closing(in_order(partial(_write_segment, file, is_read_next), segments)) as written:
         for data in written:
             for observe in observers:
                 observe(data)
@@ -83,7 +87,7 @@ def _segments(streams: Iterable[Stream]) -> Iterator[_Segment]:
         yield _Segment(offset, used, tuple(pieces))
 
 
-def _write_segment(file: int, segment: _Segment) -> memoryview:
+def _write_segment(file: int, is_read_next: bool, segment: _Segment) -> memoryview:
     """Write a segment to its place, and return its bytes."""
     array, end = np.empty(segment.nbytes, np.uint8), 0
     for piece in segment.pieces:
@@ -93,6 +97,7 @@ def _write_segment(file: int, segment: _Segment) -> memoryview:
     data, done = array.data, 0
     while done < len(data):
         done += os.pwrite(file, data[done : done + _AT_ONCE], segment.offset + done)
-    if hasattr(os, "posix_fadvise"):  # the disk begins now, and fsync has little left to wait for
+    # the disk begins now, and fsync has little left to wait for
+    if hasattr(os, "posix_fadvise") and not is_read_next:
         os.posix_fadvise(file, segment.offset, len(data), os.POSIX_FADV_DONTNEED)
     return data

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph import elements
-from amp_rewrite.runtimes.model_source import model_source
+from amp_rewrite.runtimes.model_source import model_message
 from amp_rewrite.runtimes.ort.device import HOST, Device, device_of, load_libraries
 from amp_rewrite.runtimes.ort.providers import check_started, starting, use_plugins
 from amp_rewrite.runtimes.ort.runtime import import_runtime, one_line
@@ -28,6 +28,10 @@ _FATAL = 4
 
 _RAN = "_kernel_time"
 """What the profile appends to a node's name where it tells how long its kernel ran."""
+
+
+_FOLDER = "session.model_external_initializers_file_folder_path"
+"""The option that says where the weights of a model lie that comes as a message."""
 
 
 def session_options(
@@ -113,7 +117,9 @@ class Session:
             self._forget = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             options.enable_profiling = True
             options.profile_file_prefix = str(Path(folder, "run"))
-        source = model_source(model, self)
+        source, folder = model_message(model, self)
+        if folder is not None:
+            options.add_session_config_entry(_FOLDER, folder)
         self._what = what
         plugins = use_plugins(options, providers)
         named = None if plugins else list(providers)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -11,7 +12,9 @@ import pytest
 from onnx import numpy_helper
 
 import amp_rewrite as amp
+from amp_rewrite.dtypes import FLOAT16, FLOAT32
 from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.graph.tensors import ConvertedTensor
 from amp_rewrite.runtimes import model_source
 from amp_rewrite.runtimes.ort import providers
 from amp_rewrite.runtimes.ort.device import HOST
@@ -48,6 +51,14 @@ def scaled(size: int) -> tuple[onnx.ModelProto, np.ndarray]:
     return model, weight
 
 
+def rounded(model: ir.Model) -> ir.Model:
+    """Return a model whose weight becomes float16 and float32 again when it is read."""
+    (value,) = model.graph.initializers.values()
+    low = ConvertedTensor(cast("Any", value.const_value), FLOAT16)
+    value.const_value = ConvertedTensor(low, FLOAT32)
+    return model
+
+
 def folders() -> set[str]:
     import tempfile
 
@@ -69,14 +80,30 @@ def test_a_large_model_goes_through_a_folder_that_ends_with_the_session(
     assert folders() == set()
 
 
-def test_weights_in_files_are_not_read_into_the_message(
+def test_weights_stay_in_their_files_and_what_is_converted_is_written_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
     model, weight = scaled(1000)
-    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
-    monkeypatch.setattr(model_source, "to_proto", None)
-    session = Session(amp.load(tmp_path / "m.onnx"))
-    np.testing.assert_array_equal(session.run({"x": np.ones(1000, np.float32)})[0], weight)
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path, save_as_external_data=True, size_threshold=0)
+    x = {"x": np.ones(1000, np.float32)}
+    session = Session(amp.load(path))
+    np.testing.assert_array_equal(session.run(x)[0], weight)
+    assert [*temporary.iterdir()] == []
+    first, second = (Session(rounded(amp.load(path))) for _ in range(2))
+    expected = weight.astype(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(first.run(x)[0], expected)
+    np.testing.assert_array_equal(second.run(x)[0], expected)
+    written = [*temporary.rglob("*.data")]
+    assert sum(file.stat().st_size for file in written) == weight.nbytes
+    del first
+    np.testing.assert_array_equal(second.run(x)[0], expected)
+    assert written[0].exists()
+    del second
+    assert [*temporary.iterdir()] == []
 
 
 def test_a_model_that_cannot_be_loaded_is_one_line():
