@@ -331,7 +331,8 @@ def _is_multiple(numbers: Array, others: Array) -> bool:
     """Tell whether numbers are others of the same shape times one factor, but for rounding."""
     largest = np.abs(others).argmax()
     factor = numbers.flat[largest] / others.flat[largest] if others.flat[largest] else 0
-    return bool(factor) and np.allclose(numbers, factor * others, rtol=1e-3, atol=0)
+    scaled = factor * others
+    return bool(factor) and bool((np.abs(numbers - scaled) <= 1e-3 * np.abs(scaled)).all())
 
 
 def _add(marks: dict[int, Mark], more: Mapping[int, Mark]) -> None:
