@@ -40,7 +40,10 @@ def _range(op: Operation) -> Interval:
     span = i.between(min(start.low, limit.low), max(start.high, limit.high))
     if not (start.is_point and limit.is_point and delta.is_point and delta.low):
         return span
-    count = math.ceil((limit.low - start.low) / delta.low)
+    steps = (limit.low - start.low) / delta.low
+    if not math.isfinite(steps):
+        return span
+    count = math.ceil(steps)
     if count <= 0:
         return i.ZERO
     last = start.low + (count - 1) * delta.low

@@ -57,7 +57,7 @@ def _sqrt(a: Interval) -> Interval:
 
 def _pow(op: Operation) -> Interval:
     exponent = op.of(1)
-    if exponent.is_point:
+    if exponent.is_point and exponent.is_bounded:
         return _power(op.of(0), exponent.low)
     return i.NOT_NEGATIVE if op.of(0).low >= 0 else i.ANY
 

@@ -188,7 +188,8 @@ class WeightRows(NamedTuple):
     def of_sums(cls, sums: Array, squares: float) -> WeightRows:
         """Say what rows are like by their sums and the sum of the squares of all elements."""
         peak = float(np.abs(sums).max(initial=0.0))
-        return cls(float(sums.mean()), float(sums.var()), squares / len(sums), peak)
+        with np.errstate(invalid="ignore", over="ignore"):  # weights may be infinite
+            return cls(float(sums.mean()), float(sums.var()), squares / len(sums), peak)
 
     @classmethod
     def sampled(cls, elements: Array, terms: float) -> WeightRows:
