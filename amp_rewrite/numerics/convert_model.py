@@ -43,7 +43,12 @@ from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tune import tune
 from amp_rewrite.numerics.search.tuning import Tuning
 from amp_rewrite.oplists import NodeRule
-from amp_rewrite.rewriting.api import RewriteResult, rewrite
+from amp_rewrite.rewriting.api import (
+    RewriteResult,
+    rewrite,
+    untold_estimates,
+    warn_of_estimate,
+)
 from amp_rewrite.rewriting.plan.options import (
     KEEP,
     Changes,
@@ -195,6 +200,12 @@ class _Job:
 
     def run(self, result: RewriteResult | None = None) -> Conversion:
         """Take the steps that are needed, the first of which may have been taken."""
+        with untold_estimates():
+            conversion = self._run(result)
+        warn_of_estimate(conversion.result, stacklevel=5)
+        return conversion
+
+    def _run(self, result: RewriteResult | None) -> Conversion:
         if self.data is None:
             rewritten = rewrite(self.model, self.options) if result is None else result
             rewritten = proved_rewrite(self.model, rewritten, self.options)

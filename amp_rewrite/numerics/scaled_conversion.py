@@ -82,9 +82,9 @@ def scaled_conversion(
         return scaling.refused(NO_PROOF)
     anew = calibrate(scaled, data, options)
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # said of what is taken
-        before = _rewrite_plainly(model, ruled(calibration))
-        after = _rewrite_plainly(scaled, ruled(anew))
-    saved = saved_by_scaling(scaling, before.painted, after.painted)
+        before = _rewrite_plainly(model, ruled(calibration)).painted
+        after = _rewrite_plainly(scaled, ruled(anew)).painted
+    saved = saved_by_scaling(scaling, before, after, adds_nodes=options.adds_nodes)
     if saved is None:
         return scaling.refused(NO_SAVING)
     return ScaledConversion(scaled, anew, replace(saved, proof=proof))

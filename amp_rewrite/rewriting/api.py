@@ -22,7 +22,6 @@ from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import LOW, OTHERS
 from amp_rewrite.errors import AmpWarning, OnlyError, OptionError, StrictError
 from amp_rewrite.graph.flat import MAIN
-from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.sizes import Shape, Sizes
@@ -55,6 +54,10 @@ if TYPE_CHECKING:
 
 _OF_A_PROTO = frozenset({"graph", "SerializeToString", "ir_version", "opset_import"})
 """Attributes of a ModelProto by which other libraries take a result for one."""
+
+
+_BY_AN_ESTIMATE = "by an estimate"
+"""The beginning of what is told of an estimate."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,7 @@ class RewriteResult(Planned):
         self.__dict__.pop("_model", None)  # it was made of the messages without notes
 
     def _metadata(self) -> dict[str, str]:
-        noted = written_metadata(self.flat, self.plan, self.options.chosen_target)
-        return noted if self.scaling is None else {**noted, EXPONENTS_KEY: self.scaling.note}
+        return written_metadata(self.flat, self.plan, self.options.chosen_target)
 
     @property
     def painted(self) -> tuple[TypeGraph, Painting, CastPlan]:
@@ -395,7 +397,8 @@ def _scaled(before: RewriteResult, clock: _Clock) -> RewriteResult:
 
     like = None if scaling.added else needs.fitting
     planned = _planned(scaling.flat, before.options, clock, like)
-    saved = saved_by_scaling(scaling, before.painted, planned.painted)
+    adds_nodes = before.options.adds_nodes
+    saved = saved_by_scaling(scaling, before.painted, planned.painted, adds_nodes=adds_nodes)
     if saved is None:
         return replace(before, refused=scaling.refused(NO_SAVING))
     return replace(planned, scaling=saved)
@@ -410,10 +413,24 @@ def _warn(result: RewriteResult) -> None:
     unmatched = unmatched_warning(result.context)
     if unmatched is not None:
         warnings.warn(unmatched, AmpWarning, stacklevel=5)
+    warn_of_estimate(result, stacklevel=6)
+
+
+def warn_of_estimate(result: RewriteResult, stacklevel: int) -> None:
+    """Tell of the first node that an estimate keeps float32, if one does."""
     overflow = first_likely_overflow(result.context)
     if overflow is not None:
         remedy = "give --input-range NAME=LOW:HIGH, or calibrate on your data"
-        warnings.warn(f"by an estimate, {overflow}; {remedy}", AmpWarning, stacklevel=5)
+        told = f"{_BY_AN_ESTIMATE}, {overflow}; {remedy}"
+        warnings.warn(told, AmpWarning, stacklevel=stacklevel)
+
+
+@contextmanager
+def untold_estimates() -> Generator[None]:
+    """Tell nothing of estimates in the body, which may scale or measure what they are of."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _BY_AN_ESTIMATE, AmpWarning)
+        yield
 
 
 def _check_strict(result: RewriteResult) -> None:

@@ -22,6 +22,7 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.pass_table import PASSES
+from amp_rewrite.rewriting.paint.passes.grow_clear import GrowClear
 from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
 from amp_rewrite.rewriting.paint.passes.keep_overflows import KeepOverflows
 from amp_rewrite.rewriting.paint.passes.spread_deny import SpreadDeny, small_powers
@@ -176,6 +177,8 @@ def _followed(context: PaintContext, like: Course) -> PaintResult:
     if _ground(context) != _ground(like.context) or always != like.always:
         return _finished(context, always, rounds)
     for earlier in like.rounds:
+        if GrowClear().run(context, earlier.painting) is not earlier.painting:
+            return _finished(context, always, rounds)  # what was scaled draws more in
         kept = _by_pass(context, earlier.painting, KEEPING)
         rounds.append(Round(earlier.painting, kept))
         new = _new(context, kept.values())

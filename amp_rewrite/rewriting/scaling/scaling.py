@@ -92,8 +92,8 @@ class Scaling:
     """What was scaled in a model.
 
     Attributes:
-        flat: The scaled model: the same nodes with other constants, and Muls where sets end.
-        note: Its exponents, as metadata have them (noted_exponents.py).
+        flat: The scaled model: the same nodes with other constants, and Muls where sets end. Its
+            metadata note the exponents (noted_exponents.py).
         sets: What is scaled together; empty if nothing can be, and then the model is the one given.
         unscaled: What leaves the range and is not.
         subnormal: How many constants have elements that lose digits because of it.
@@ -104,7 +104,6 @@ class Scaling:
     """
 
     flat: FlatProto = field(repr=False)
-    note: str = field(repr=False)
     sets: tuple[ScaledSet, ...]
     unscaled: tuple[Unscaled, ...] = ()
     subnormal: int = 0
