@@ -193,6 +193,7 @@ class _Job:
     warn: Progress = silent
     last: Verification | None = None
     scaling: Scaling | None = None
+    given: Source | None = None
     refused: tuple[Unscaled, ...] = ()
     started: float = field(default_factory=time.monotonic)
     takes: float = 0.0
@@ -248,11 +249,12 @@ class _Job:
         verification, is_infinite = first.verification, bool(first.verification.infinities)
         if verification.unfinished is not None or self.options.only is not None:
             return None
-        is_scalable = self.scaling is None and has_outliers(first.result, self.options)
+        is_scalable = has_outliers(first.result, self.options)
         if not is_infinite and not is_scalable:
             return None
         self.progress("calibrating on made-up inputs")
         kept, last = (self.model, self.scaling, self.refused), self.last
+        self.model, self.scaling = self.given or self.model, None  # bounds may scale too little
         calibration = self._calibrated(make_inputs(self.model, ranges=self.options.ranges).batches)
         if calibration is not None:
             conversion = self._rewrite_and_verify(self._add_rules(calibration), calibration)
@@ -270,7 +272,8 @@ class _Job:
         """Go on with the scaled model, if one was rewritten, in the place of the one given."""
         self.refused = result.refused
         if result.scaling is not None:
-            self.model, self.scaling = read_model(result.scaling.flat), result.scaling
+            self.given, self.scaling = self.model, result.scaling
+            self.model = read_model(result.scaling.flat)
 
     def _mend_failing(self, options: RewriteOptions, first: Conversion) -> Conversion:
         """Keep float32 what a model that fails on the data needs: first by constants, then by runs.

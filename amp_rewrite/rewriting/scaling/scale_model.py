@@ -191,7 +191,7 @@ class _Choice:
         cut = self._made(adds_nodes=True, spares_numbers=True)
         if cut is None or cut.unscaled:
             cut = self._made(adds_nodes=True)
-        if cut is None or (plain is not None and len(plain.unscaled) <= len(cut.unscaled)):
+        if cut is None or (plain is not None and plain.nodes_left <= cut.nodes_left):
             return plain
         return cut
 

@@ -117,6 +117,11 @@ class Scaling:
         """How many Mul nodes stand where a set that is scaled ends."""
         return len(self.borders)
 
+    @property
+    def nodes_left(self) -> int:
+        """How many nodes make what leaves the range and is not scaled."""
+        return sum(len(left.nodes) for left in self.unscaled)
+
     def refused(self, why: str) -> tuple[Unscaled, ...]:
         """Return all that leaves the range as not scaled, its sets for a reason."""
         left = (
