@@ -229,8 +229,6 @@ class _Job:
                 calibration = calibrate(self.model, data, lenient)
                 self.options = replace(self.options, target=calibration.options.target)
                 ruled = self._add_rules
-                if self.scaling is not None:  # by bounds
-                    return calibration
                 scaled = scaled_conversion(self.model, data, lenient, calibration, ruled)
         except OutOfTimeError:
             return None

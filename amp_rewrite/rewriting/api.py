@@ -77,7 +77,7 @@ class RewriteResult(Planned):
         refused: What leaves the range and is not scaled, where nothing is.
         end_casts: How many Casts `flat` has before the plan, so that what was in 16 bits is
             float32: inputs and outputs, and what keeps ONNX Runtime from loading the model.
-        course: How the painting came about, if nothing was scaled.
+        course: How the painting began, if it was not given.
     """
 
     flat: FlatProto
@@ -343,10 +343,8 @@ def _rewrite(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> Rewrite
     return result
 
 
-def _planned(
-    flat: FlatProto, options: RewriteOptions, clock: _Clock, like: Course | None = None
-) -> RewriteResult:
-    """Paint a model, as a similar one was if there is one, and plan what changes."""
+def _planned(flat: FlatProto, options: RewriteOptions, clock: _Clock) -> RewriteResult:
+    """Paint a model, and plan what changes."""
     lists = lists_of(options)
     flat.customs = lists.customs
     options.check_names(flat)
@@ -354,7 +352,7 @@ def _planned(
     with clock.step("type_graph"):
         context = paint_context(flat, lists, options)
     with clock.step("painting"):
-        painted = paint(context, like)
+        painted = paint(context)
     with clock.step("casts"):
         plan = plan_casts(painted.context, painted.painting, options.chosen_store)
         removed = noop_casts(context.type_graph, plan)
@@ -387,16 +385,14 @@ def _scaled(before: RewriteResult, clock: _Clock) -> RewriteResult:
     from amp_rewrite.rewriting.scaling.needs import Needs
 
     with clock.step("scaling"):
-        needs = Needs(before.context, None, before.course)
-        scaling = _scaling(before, needs)
+        scaling = _scaling(before, Needs(before.context, None, before.course))
     if scaling is None:
         return before
     if not scaling.sets:
         return replace(before, refused=scaling.unscaled)
     from amp_rewrite.rewriting.scaling.scale_model import NO_SAVING, saved_by_scaling
 
-    like = None if scaling.added else needs.fitting
-    planned = _planned(scaling.flat, before.options, clock, like)
+    planned = _planned(scaling.flat, before.options, clock)
     adds_nodes = before.options.adds_nodes
     saved = saved_by_scaling(scaling, before.painted, planned.painted, adds_nodes=adds_nodes)
     if saved is None:
