@@ -19,7 +19,12 @@ from amp_rewrite.numerics.repair_report import Repair
 from amp_rewrite.numerics.safety_check import Progress, compared, judged, low_nodes
 from amp_rewrite.numerics.scaled_repair import scaled_form
 from amp_rewrite.oplists import ListName
-from amp_rewrite.rewriting.api import RewriteResult, rewrite
+from amp_rewrite.rewriting.api import (
+    RewriteResult,
+    rewrite,
+    untold_estimates,
+    warn_of_estimate,
+)
 from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.dangers import form_dangers, odd_types
 from amp_rewrite.rewriting.mend import Mended, mend_types
@@ -129,16 +134,18 @@ def repair(
     chosen = for_model(replace(chosen, precision=low.name), flat)
     flat.customs = lists_of(chosen).customs
     work = _Work(form_of(flat, low), mended, chosen, keep_io, weights, rtol, budget, progress)
-    work = work.scaled(data)
-    if data is None:
-        outcome = work.repaired(judged(work.form, chosen), _RULES)
-    else:
-        outcome = work.repaired(work.tuned(data), _DATA)
-    if verify or data is not None:
-        outcome = work.verified(outcome, data, stress)
-    is_open = chosen.only is None  # more may become float32
-    if is_open and outcome.verification is not None and data is None:
-        outcome = work.shown_by_made_up(outcome, outcome.verification, stress)
+    with untold_estimates():
+        work = work.scaled(data)
+        if data is None:
+            outcome = work.repaired(judged(work.form, chosen), _RULES)
+        else:
+            outcome = work.repaired(work.tuned(data), _DATA)
+        if verify or data is not None:
+            outcome = work.verified(outcome, data, stress)
+        is_open = chosen.only is None  # more may become float32
+        if is_open and outcome.verification is not None and data is None:
+            outcome = work.shown_by_made_up(outcome, outcome.verification, stress)
+    warn_of_estimate(outcome.result, stacklevel=4)
     if chosen.only is not None:
         outcome = replace(outcome, left=_lines_left(outcome))
     if output is not None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from amp_rewrite.errors import AmpWarning
 from amp_rewrite.graph.io.read import shared_objects
-from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
 from amp_rewrite.numerics.convert.scale import NO_PROOF, measured_by, proof_of
 from amp_rewrite.numerics.inputs.batches import Data, batches
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
@@ -69,7 +68,6 @@ def scaled_form(
     scaling = scale_given(form.given, own, plain.context, measured, adds_nodes=options.adds_nodes)
     if scaling is None or not scaling.sets:
         return () if scaling is None else scaling.unscaled
-    _note(scaling)
     scaled = form_of(scaling.flat, options.low)
     proof = None
     if data is not None:
@@ -78,16 +76,11 @@ def scaled_form(
             return scaling.refused(NO_PROOF)
     anew = None if data is None else calibrate(scaled.flat, data, options)
     after = _judge_form(scaled, options, anew)
-    saved = saved_by_scaling(scaling, before.painted, after.painted)
+    adds_nodes = options.adds_nodes
+    saved = saved_by_scaling(scaling, before.painted, after.painted, adds_nodes=adds_nodes)
     if saved is None:
         return scaling.refused(NO_SAVING)
     return ScaledForm(scaled, replace(saved, proof=proof))
-
-
-def _note(scaling: Scaling) -> None:
-    """Note in the metadata of a scaled model which values it computes times which powers."""
-    scaling.flat.proto.metadata_props.add(key=EXPONENTS_KEY, value=scaling.note)
-    scaling.flat.metadata_props = {**scaling.flat.metadata_props, EXPONENTS_KEY: scaling.note}
 
 
 def _judge_form(

@@ -22,7 +22,6 @@ from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import LOW, OTHERS
 from amp_rewrite.errors import AmpWarning, OnlyError, OptionError, StrictError
 from amp_rewrite.graph.flat import MAIN
-from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.sizes import Shape, Sizes
@@ -58,6 +57,10 @@ _OF_A_PROTO = frozenset({"graph", "SerializeToString", "ir_version", "opset_impo
 """Attributes of a ModelProto by which other libraries take a result for one."""
 
 
+_BY_AN_ESTIMATE = "by an estimate"
+"""The beginning of what is told of an estimate."""
+
+
 @dataclass(frozen=True)
 class RewriteResult(Planned):
     """What a rewrite gives.
@@ -75,7 +78,7 @@ class RewriteResult(Planned):
         refused: What leaves the range and is not scaled, where nothing is.
         end_casts: How many Casts `flat` has before the plan, so that what was in 16 bits is
             float32: inputs and outputs, and what keeps ONNX Runtime from loading the model.
-        course: How the painting came about, if nothing was scaled.
+        course: How the painting began, if it was not given.
     """
 
     flat: FlatProto
@@ -121,8 +124,7 @@ class RewriteResult(Planned):
             self.__dict__.pop(made, None)
 
     def _metadata(self) -> dict[str, str]:
-        noted = written_metadata(self.flat, self.plan, self.options.chosen_target)
-        return noted if self.scaling is None else {**noted, EXPONENTS_KEY: self.scaling.note}
+        return written_metadata(self.flat, self.plan, self.options.chosen_target)
 
     @property
     def painted(self) -> tuple[TypeGraph, Painting, CastPlan]:
@@ -360,13 +362,9 @@ def _rewrite(
 
 
 def _planned(
-    flat: FlatProto,
-    options: RewriteOptions,
-    clock: _Clock,
-    found: Findings = NOTHING_FOUND,
-    like: Course | None = None,
+    flat: FlatProto, options: RewriteOptions, clock: _Clock, found: Findings = NOTHING_FOUND
 ) -> RewriteResult:
-    """Paint a model, as a similar one was if there is one, and plan what changes."""
+    """Paint a model, and plan what changes."""
     lists = lists_of(options)
     flat.customs = lists.customs
     options.check_names(flat)
@@ -374,7 +372,7 @@ def _planned(
     with clock.step("type_graph"):
         context = paint_context(flat, lists, options, found)
     with clock.step("painting"):
-        finished = painted(context, like)
+        finished = painted(context)
     with clock.step("casts"):
         plan = plan_casts(finished.context, finished.painting, options.chosen_store)
         removed = noop_casts(context.type_graph, plan)
@@ -407,17 +405,16 @@ def _scaled(before: RewriteResult, clock: _Clock) -> RewriteResult:
     from amp_rewrite.rewriting.scaling.needs import Needs
 
     with clock.step("scaling"):
-        needs = Needs(before.context, None, before.course)
-        scaling = _scaling(before, needs)
+        scaling = _scaling(before, Needs(before.context, None, before.course))
     if scaling is None:
         return before
     if not scaling.sets:
         return replace(before, refused=scaling.unscaled)
     from amp_rewrite.rewriting.scaling.scale_model import NO_SAVING, saved_by_scaling
 
-    like = None if scaling.added else needs.fitting
-    planned = _planned(scaling.flat, before.options, clock, before.context.found, like)
-    saved = saved_by_scaling(scaling, before.painted, planned.painted)
+    planned = _planned(scaling.flat, before.options, clock, before.context.found)
+    adds_nodes = before.options.adds_nodes
+    saved = saved_by_scaling(scaling, before.painted, planned.painted, adds_nodes=adds_nodes)
     if saved is None:
         return replace(before, refused=scaling.refused(NO_SAVING))
     return replace(planned, scaling=saved)
@@ -432,10 +429,24 @@ def _warn(result: RewriteResult) -> None:
     unmatched = unmatched_warning(result.context)
     if unmatched is not None:
         warnings.warn(unmatched, AmpWarning, stacklevel=5)
+    warn_of_estimate(result, stacklevel=6)
+
+
+def warn_of_estimate(result: RewriteResult, stacklevel: int) -> None:
+    """Tell of the first node that an estimate keeps float32, if one does."""
     overflow = first_likely_overflow(result.context)
     if overflow is not None:
         remedy = "give --input-range NAME=LOW:HIGH, or calibrate on your data"
-        warnings.warn(f"by an estimate, {overflow}; {remedy}", AmpWarning, stacklevel=5)
+        told = f"{_BY_AN_ESTIMATE}, {overflow}; {remedy}"
+        warnings.warn(told, AmpWarning, stacklevel=stacklevel)
+
+
+@contextmanager
+def untold_estimates() -> Generator[None]:
+    """Tell nothing of estimates in the body, which may scale or measure what they are of."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _BY_AN_ESTIMATE, AmpWarning)
+        yield
 
 
 def _check_strict(result: RewriteResult) -> None:

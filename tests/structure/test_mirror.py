@@ -35,6 +35,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "numerics/test_outlier_weights": "plain conversion, where weights have outliers",
     "numerics/test_scaled_graphs": "scaling inside If, Loop and Scan, in conversion",
     "numerics/test_scaled_spellings": "scaling through every operator that scales, in conversion",
+    "numerics/test_scaled_streams": "what of a scaled stream is float16, in all that rewrites",
     "numerics/test_only": "the option, in rewrite, convert and repair",
     "numerics/emulate/test_arithmetic": "operators as the whole room computes them, against numpy",
     "training/grad/rules/test_elementwise": "arithmetic and functions of one variable: one table",

@@ -38,6 +38,17 @@ class ResidualNet:
         """Multiply by random weights."""
         return self.add("MatMul", x, self.hold(self.rng.normal(0, shape[0] ** -0.5, shape)))
 
+    def embedding(self, x: str, words: int) -> str:
+        """Return rows of random weights, times a number as Gemma has them."""
+        rows = self.add("Gather", self.hold(self.rng.normal(0, 1, (words, WIDTH))), x)
+        return self.add("Mul", rows, self.hold(WIDTH**0.5))
+
+    def heavy_product(self, x: str, peak: float) -> str:
+        """Multiply what a Relu gives by weights that take one channel to a peak."""
+        weights = self.rng.normal(0, WIDE**-0.5, (WIDE, WIDTH))
+        weights[:, 3] = peak / (0.4 * WIDE)
+        return self.add("MatMul", x, self.hold(weights))
+
     def add(self, op: str, *inputs: str, **attributes: Any) -> str:
         """Add a node; return the name of its output."""
         made = f"v{len(self.nodes)}"
@@ -99,6 +110,8 @@ def residual_decoder(
     dtype: Any = np.float32,
     seed: int = 0,
     opset: int | None = None,
+    words: int = 0,
+    heavy: bool = False,
 ) -> onnx.ModelProto:
     """Return a decoder; inputs x (N, 32), outputs y (N, 16).
 
@@ -110,15 +123,22 @@ def residual_decoder(
         dtype: The type of every float.
         seed: Of the weights.
         opset: That of the model; None is the lowest of 17 and up that has its operators.
+        words: How many rows the embedding has, from which the stream begins; x (N,) chooses them.
+            0 lets it begin at a product.
+        heavy: Whether weights let the channel grow, in place of biases; the activation is "relu".
     """
     used = lowest_opset(norm, activation) if opset is None else opset
     net = ResidualNet(dtype, norm, seed, used)
-    x = net.product("x", GIVEN, WIDTH)
+    x = net.product("x", GIVEN, WIDTH) if not words else net.embedding("x", words)
     bias = np.zeros(WIDTH)
     bias[3] = peak / layers
     for _ in range(layers):
-        inner = net.product(net.mlp(net.normal(x), activation), WIDE, WIDTH)
-        x = net.add("Add", x, net.add("Add", inner, net.hold(bias)))
+        inner = net.mlp(net.normal(x), activation)
+        if heavy:
+            x = net.add("Add", x, net.heavy_product(inner, peak / layers))
+        else:
+            inner = net.product(inner, WIDE, WIDTH)
+            x = net.add("Add", x, net.add("Add", inner, net.hold(bias)))
     y = net.product(net.normal(x), WIDTH, RESULTS)
     net.nodes[-1].output[0] = "y" if y else ""
     number = helper.np_dtype_to_tensor_dtype(net.dtype)
@@ -126,6 +146,8 @@ def residual_decoder(
         helper.make_tensor_value_info(name, number, ["N", width])
         for name, width in (("x", GIVEN), ("y", RESULTS))
     ]
+    if words:
+        ends[0] = helper.make_tensor_value_info("x", onnx.TensorProto.INT64, ["N"])
     graph = helper.make_graph(net.nodes, "decoder", [ends[0]], [ends[1]], net.held)
     opsets = [helper.make_opsetid("", used)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)

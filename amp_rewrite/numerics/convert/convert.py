@@ -23,7 +23,12 @@ from amp_rewrite.numerics.convert.scale import proved_rewrite
 from amp_rewrite.numerics.convert.work import BUDGET, Progress, Terms, Trial, Work
 from amp_rewrite.numerics.inputs.batches import Data
 from amp_rewrite.numerics.search.rounding_estimates import Estimate
-from amp_rewrite.rewriting.api import RewriteResult, rewrite_as_found
+from amp_rewrite.rewriting.api import (
+    RewriteResult,
+    rewrite_as_found,
+    untold_estimates,
+    warn_of_estimate,
+)
 from amp_rewrite.rewriting.plan.options import (
     AUTO,
     Changes,
@@ -144,6 +149,13 @@ def judge(
 
 def converted(work: Work, terms: Terms, result: RewriteResult | None = None) -> Trial:
     """Take the steps of a conversion; the rewrite may have been made."""
+    with untold_estimates():
+        trial = _converted(work, terms, result)
+    warn_of_estimate(trial.made.result, stacklevel=5)
+    return trial
+
+
+def _converted(work: Work, terms: Terms, result: RewriteResult | None) -> Trial:
     if terms.data is not None:
         terms.progress("calibrating")
         return mend(tried(measured(work, terms.data, terms), terms), terms)
@@ -151,7 +163,8 @@ def converted(work: Work, terms: Terms, result: RewriteResult | None = None) -> 
     rewritten = proved_rewrite(work.flat, rewritten, work.options)
     work = replace(work, refused=rewritten.refused)
     if rewritten.scaling is not None:
-        work = replace(work, flat=rewritten.scaling.flat, scaling=rewritten.scaling)
+        scaling = rewritten.scaling
+        work = replace(work, flat=scaling.flat, given=work.flat, scaling=scaling)
     first = judged(work, rewritten, terms)
     return fit_to_made_up(first, terms) or mend(first, terms)
 

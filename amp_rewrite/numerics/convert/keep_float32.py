@@ -38,10 +38,12 @@ def fit_to_made_up(first: Trial, terms: Terms) -> Trial | None:
     is_infinite = bool(verification.infinities)
     if verification.unfinished is not None or work.options.only is not None:
         return None
-    is_scalable = work.scaling is None and has_outliers(first.made.result, work.options)
+    is_scalable = has_outliers(first.made.result, work.options)
     if not is_infinite and not is_scalable:
         return None
     terms.progress("calibrating on made-up inputs")
+    if work.given is not None:  # bounds may scale too little
+        work = replace(work, flat=work.given, given=None, scaling=None)
     batches = make_inputs(work.flat, ranges=work.options.ranges).batches
     work = measured(work, batches, terms)
     if work.calibration is None:

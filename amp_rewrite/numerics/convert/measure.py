@@ -32,13 +32,12 @@ def measured(work: Work, data: Data, terms: Terms) -> Work:
             def ruled(calibration: Calibration) -> tuple[RewriteOptions, Findings]:
                 return _kept(options, calibration.ends), calibration.findings
 
-            if work.scaling is None:  # not by bounds before
-                scaled = scaled_conversion(work.flat, data, lenient, calibration, ruled)
-                if isinstance(scaled, tuple):
-                    work = replace(work, refused=scaled)
-                else:
-                    calibration, scaling = scaled.calibration, scaled.scaling
-                    work = replace(work, flat=scaling.flat, scaling=scaling)
+            scaled = scaled_conversion(work.flat, data, lenient, calibration, ruled)
+            if isinstance(scaled, tuple):
+                work = replace(work, refused=scaled)
+            else:
+                calibration, scaling = scaled.calibration, scaled.scaling
+                work = replace(work, flat=scaling.flat, scaling=scaling)
     except OutOfTimeError:
         return work
     kept, found = ruled(calibration)

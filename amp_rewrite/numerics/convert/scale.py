@@ -78,9 +78,9 @@ def scaled_conversion(
         return scaling.refused(NO_PROOF)
     anew = calibrate(scaling.flat, data, options)
     with warnings.catch_warnings(action="ignore", category=AmpWarning):  # said of what is taken
-        before = _rewrite_plainly(model, *ruled(calibration))
-        after = _rewrite_plainly(scaling.flat, *ruled(anew))
-    saved = saved_by_scaling(scaling, before.painted, after.painted)
+        before = _rewrite_plainly(model, *ruled(calibration)).painted
+        after = _rewrite_plainly(scaling.flat, *ruled(anew)).painted
+    saved = saved_by_scaling(scaling, before, after, adds_nodes=options.adds_nodes)
     if saved is None:
         return scaling.refused(NO_SAVING)
     return ScaledConversion(anew, replace(saved, proof=proof))

@@ -71,6 +71,7 @@ class Work:
 
     Attributes:
         flat: The model: the one given, or one that was scaled.
+        given: The model before it was scaled by what bounds say; None if it was not.
         options: How it is rewritten.
         found: What has to stay float32.
         calibration: What the data's ranges forbid; None if nobody measured.
@@ -82,6 +83,7 @@ class Work:
 
     flat: FlatProto
     options: RewriteOptions
+    given: FlatProto | None = None
     found: Findings = NOTHING_FOUND
     calibration: Calibration | None = None
     scaling: Scaling | None = None

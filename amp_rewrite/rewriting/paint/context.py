@@ -12,8 +12,9 @@ from amp_rewrite.dtypes import BFLOAT16, DType
 from amp_rewrite.graph import schemas
 from amp_rewrite.graph.dataflow import TypeGraph, VertexKind
 from amp_rewrite.graph.elements import tensor, with_element
-from amp_rewrite.graph.flat import Array
+from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.ports import schema_variable
+from amp_rewrite.graph.scaled_values import scaled_values
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
 from amp_rewrite.kernels.kernel_table import KernelTable
@@ -221,6 +222,18 @@ class PaintContext:
                 and k.operator.op_type not in _NEVER_FORCED | _NEVER_LOW
             )
         )
+
+    @property
+    def scaled(self) -> Array:
+        """A mask of the vertices that make or read a value of which metadata say it was scaled."""
+        return self._remembered("scaled", self._scaled)
+
+    def _scaled(self) -> Array:
+        graph, flat = self.type_graph, self.type_graph.flat
+        names = scaled_values(flat.metadata_props)
+        values = [v for v, name in enumerate(flat.value_names) if name in names] if names else []
+        ends = (v for value in values for v in (graph.source[value], *graph.readers(value)))
+        return graph.mask(vertex for vertex in ends if vertex != ABSENT)
 
     @cached_property
     def variable_reads(self) -> Array:

@@ -24,7 +24,7 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.pass_table import PASSES
 from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
 from amp_rewrite.rewriting.paint.passes.keep_overflows import KeepOverflows
-from amp_rewrite.rewriting.paint.passes.spread_deny import SpreadDeny, small_powers
+from amp_rewrite.rewriting.paint.passes.spread_deny import SpreadDeny
 
 
 def passes_of(stage: Stage) -> tuple[PaintPass, ...]:
@@ -55,19 +55,15 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True)
 class Course:
-    """How a painting came about.
+    """How a painting began.
 
     Attributes:
-        context: What the passes of the last round knew.
         always: What every round excluded.
-        rounds: The rounds.
-        saved: The last painting after casts were saved.
+        first: The first round.
     """
 
-    context: PaintContext
     always: Mapping[int, Mark]
-    rounds: tuple[Round, ...]
-    saved: Painting
+    first: Round
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,7 @@ class PaintResult:
     Attributes:
         context: What the passes of the last round knew: the context given and what was excluded.
         painting: The color of every vertex and why, what was excluded included.
-        course: How it came about; None where it was given.
+        course: How it began; None where it was given.
     """
 
     context: PaintContext
@@ -85,22 +81,15 @@ class PaintResult:
     course: Course | None = None
 
 
-def paint(context: PaintContext, like: Course | None = None) -> PaintResult:
-    """Paint a model: rounds of `paint_once` until nothing is left to exclude, then fewer casts.
-
-    Args:
-        context: What is known of the model.
-        like: The course of the painting of a model with the same nodes and other numbers. Its
-            rounds are not painted again as long as the passes that ask for numbers mark the same.
-    """
+def paint(context: PaintContext) -> PaintResult:
+    """Paint a model: rounds of `paint_once` until nothing is left to exclude, then fewer casts."""
     if context.given is not None:
         given = context.excluding(_always(context, HARMED))
         given, rounds = _rounds(given, [], keep_given, JUDGING)
         return PaintResult(given, rounds[-1].painting.with_marks(given.excluded))
-    if like is not None:
-        return _followed(context, like)
     always = _always(context)
-    return _finished(context.excluding(always), always, [])
+    context, rounds = _rounds(context.excluding(always), [])
+    return _saved(context, rounds[-1].painting, Course(always, rounds[0]))
 
 
 def _always(context: PaintContext, steps: tuple[PaintPass, ...] = GIVEN) -> dict[int, Mark]:
@@ -127,24 +116,11 @@ def _rounds(
         context = _without(context, kept)
 
 
-def _finished(
-    context: PaintContext, always: Mapping[int, Mark], rounds: list[Round]
-) -> PaintResult:
-    """Paint the rounds behind some that are known."""
-    context, rounds = _rounds(context, rounds)
-    saved = _saved(context, rounds[-1].painting)
-    return _result(context, Course(context, always, (*rounds,), saved))
-
-
-def _result(context: PaintContext, course: Course) -> PaintResult:
-    return PaintResult(context, course.saved.with_marks(context.excluded), course)
-
-
-def _saved(context: PaintContext, painting: Painting) -> Painting:
+def _saved(context: PaintContext, painting: Painting, course: Course) -> PaintResult:
     """Return a painting with fewer casts."""
     for step in SAVING:
         painting = step.run(context, painting)
-    return painting
+    return PaintResult(context, painting.with_marks(context.excluded), course)
 
 
 def paint_fitting(context: PaintContext, course: Course | None) -> PaintResult:
@@ -155,40 +131,17 @@ def paint_fitting(context: PaintContext, course: Course | None) -> PaintResult:
 
     Args:
         context: What a painting of the model knew in its last round.
-        course: How that came about; None if it is not known.
+        course: How that began; None if it is not known.
     """
     start = replace(context, values=context.values.fitting(), excluded={})
     if course is None or context.joined:
         return paint(start)
-    start, first = start.excluding(course.always), course.rounds[0]
+    start, first = start.excluding(course.always), course.first
     kept = {name: marks for name, marks in first.kept.items() if name not in _RANGES}
     rounds, new = [Round(first.painting, kept)], _new(start, kept.values())
     if new:
-        return _finished(_without(start, new), course.always, rounds)
-    saved = _saved(start, first.painting)
-    return _result(start, Course(start, course.always, (*rounds,), saved))
-
-
-def _followed(context: PaintContext, like: Course) -> PaintResult:
-    """Paint a model as a similar one was, as far as the passes that ask for numbers agree."""
-    always, rounds = _always(context), list[Round]()
-    context = context.excluding(always)
-    if _ground(context) != _ground(like.context) or always != like.always:
-        return _finished(context, always, rounds)
-    for earlier in like.rounds:
-        kept = _by_pass(context, earlier.painting, KEEPING)
-        rounds.append(Round(earlier.painting, kept))
-        new = _new(context, kept.values())
-        if new != _new(context, earlier.kept.values()):
-            return _finished(_without(context, new), always, rounds)
-        context = _without(context, new)
-    return _result(context, Course(context, always, (*rounds,), like.saved))
-
-
-def _ground(context: PaintContext) -> tuple[object, ...]:
-    """Return the nodes of a model, and what passes that color it ask of the numbers in it."""
-    names = context.type_graph.flat.node_names
-    return names, context.groups, context.scaled_operands, small_powers(context)
+        start, rounds = _rounds(_without(start, new), rounds)
+    return _saved(start, rounds[-1].painting, course)
 
 
 def paint_once(context: PaintContext) -> Painting:

@@ -32,6 +32,9 @@ from amp_rewrite.rewriting.plan.stored_constants import (
     stored_constants,
 )
 
+_SHORT = 16_384
+"""The most elements of a short constant: no norm of a model has a longer scale."""
+
 
 @dataclass(frozen=True, slots=True)
 class Use:
@@ -193,8 +196,8 @@ class _Planner:
         for value, uses in mismatches.items():
             to = self.type_graph.base(value) if self.is_low[value] else low
             tensor = None
-            if self.context.converts_weights and to is low:
-                tensor = constant_tensor(self.type_graph, value)
+            if to is low:
+                tensor = self._converted(value)
             name = names.cast(flat.value_names[value], to)
             if tensor is None:
                 limit = self.masks.limit(value, [u.vertex for u in uses]) if to is low else 0.0
@@ -286,6 +289,17 @@ class _Planner:
             return low in schema.variables.get("T1", frozenset())
         gives_low = attribute_type(flat.attributes(node), "to") == low
         return gives_low or bool(self.is_low[flat.outputs_of(node)[0]])
+
+    def _converted(self, value: int) -> Tensor | None:
+        """Return the constant behind a value if it is converted in the file, rather than cast.
+
+        Short ones are if the model is scaled and this raises it: Casts of what a norm that is
+        written out reads would take what scaling saves.
+        """
+        context, tensor = self.context, constant_tensor(self.type_graph, value)
+        raises = context.low is FLOAT32 and context.scaled.any()
+        is_short = raises and tensor is not None and tensor.size <= _SHORT
+        return tensor if context.converts_weights or is_short else None
 
     def _existing_cast(self, value: int, to: DType, uses: list[Use]) -> int:
         """Return a Cast of the same value, in its own scope, that already gives the type.

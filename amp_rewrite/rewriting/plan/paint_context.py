@@ -26,7 +26,7 @@ from amp_rewrite.rewriting.paint.findings import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.paint.given_notes import given_mask
 from amp_rewrite.rewriting.paint.groups import fused_groups, fused_scales
 from amp_rewrite.rewriting.paint.keep_rules import kept_nodes
-from amp_rewrite.rewriting.paint.pipeline import Course, PaintResult, paint
+from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint
 from amp_rewrite.rewriting.paint.ties import variable_ties
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.rewriting.plan.input_ranges import input_intervals
@@ -73,12 +73,12 @@ def paint_context(
     return context if found == NOTHING_FOUND else replace(context, found=found)
 
 
-def painted(context: PaintContext, like: Course | None = None) -> PaintResult:
+def painted(context: PaintContext) -> PaintResult:
     """Paint a model, as `paint` does; one that was painted so is not painted again."""
     flat = context.type_graph.flat
     known = flat.paintings if isinstance(flat, FlatProto) else None
-    if like is not None or not isinstance(known, _Paintings) or not _is_of(known, context):
-        return paint(context, like)
+    if not isinstance(known, _Paintings) or not _is_of(known, context):
+        return paint(context)
     for found, result in known.painted:
         if found == context.found:
             return result

@@ -57,10 +57,12 @@ class ScalingRecord(Record):
         yield from (_set_line(scaled_set) for scaled_set in self.sets[:_MOST])
         if len(self.sets) > _MOST:
             yield f"scaled: {len(self.sets) - _MOST} more sets of values"
-        saved = counted(self.casts_saved, "cast")
+        casts = counted(abs(self.casts_saved), "cast")
         variables = counted(self.variables_saved, "float32 type variable")
-        if self.sets:
-            yield f"scaling saves {saved} and {variables}"
+        if self.sets and self.casts_saved < 0:
+            yield f"scaling saves {variables} and takes {casts} more"
+        elif self.sets:
+            yield f"scaling saves {casts} and {variables}"
         if self.nodes_added:
             yield f"scaling adds {counted(self.nodes_added, 'Mul node')} where scaled values end"
         if self.subnormal:

@@ -53,7 +53,6 @@ class Needs:
 
     Attributes:
         context: What a painting of the model knows.
-        fitting: How it would be painted if all numbers fitted, where that is known.
         largest: Value -> its largest magnitude, that of partial sums included, of those that would
             be low if all fitted.
     """
@@ -66,14 +65,13 @@ class Needs:
         Args:
             context: What a painting of the model knew in its last round.
             measured: What takes the place of bounds and estimates, or None.
-            course: How the painting came about, if that is known.
+            course: How the painting began, if that is known.
         """
         self.context, self._measured = context, measured
         self._flat = context.type_graph.flat
         self.largest: dict[int, float] = {}
         self._own: dict[int, float] = {}
         fitting = paint_fitting(context, course)
-        self.fitting = fitting.course
         # by vertex, and for ABSENT: whether it would be low if all fitted
         self._low = np.append(fitting.painting.allow, np.False_)
         self._is_counted = self._counted()

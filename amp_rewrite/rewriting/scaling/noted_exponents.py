@@ -12,13 +12,14 @@ from typing import Any
 
 from amp_rewrite.graph.infer import infer
 from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.scaled_values import VALUES
 from amp_rewrite.rewriting.scaling.borders import borders
 from amp_rewrite.rewriting.scaling.scaled_model import scaled_flat
 from amp_rewrite.values.scales.call import System
 from amp_rewrite.values.scales.equations import scale_system
 from amp_rewrite.values.scales.solve import is_solution
 
-_VALUES, _READS, _BORDERS = "values", "reads", "borders"
+_READS, _BORDERS = "reads", "borders"
 
 
 def exponents_noted(system: System, exponents: Mapping[int, int]) -> str:
@@ -31,7 +32,7 @@ def exponents_noted(system: System, exponents: Mapping[int, int]) -> str:
             values[flat.value_names[element]] = exponent
         elif element in system.constants:
             _note(system, constants, element, exponent)
-    noted: dict[str, Any] = {_VALUES: values, _READS: constants}
+    noted: dict[str, Any] = {VALUES: values, _READS: constants}
     if system.links:
         others: dict[str, dict[str, int]] = {}
         for _, read, _ in borders(system, exponents):
@@ -55,7 +56,7 @@ def scaled_as_noted(flat: FlatProto, note: str) -> FlatProto | None:
     """
     try:
         noted: Any = json.loads(note)
-        values = {str(name): int(k) for name, k in noted[_VALUES].items()}
+        values = {str(name): int(k) for name, k in noted[VALUES].items()}
         reads = _numbers(noted[_READS])
         others = _numbers(noted.get(_BORDERS, {}))
     except (ValueError, KeyError, TypeError, AttributeError):

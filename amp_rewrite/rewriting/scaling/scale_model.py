@@ -102,11 +102,16 @@ NO_SAVING = "scaling it would save no cast and no float32 node"
 Rewrite = tuple[TypeGraph, Painting, CastPlan]
 
 
-def saved_by_scaling(scaling: Scaling, before: Rewrite, after: Rewrite) -> Scaling | None:
-    """Return a scaling with what it saved; None if it saved neither a Cast nor a float32 node."""
+def saved_by_scaling(
+    scaling: Scaling, before: Rewrite, after: Rewrite, *, adds_nodes: bool
+) -> Scaling | None:
+    """Return a scaling with what it saved; None if it saved neither a Cast nor a float32 node.
+
+    Under `adds_nodes` a float32 node less is worth any number of Casts.
+    """
     casts = _added_casts(before).total() - _added_casts(after).total()
     nodes = int(after[1].allow.sum()) - int(before[1].allow.sum()) - scaling.added
-    is_worse = nodes < 0 or (casts < 0 and not (scaling.added and nodes))
+    is_worse = nodes < 0 or (casts < 0 and not (adds_nodes and nodes))
     if is_worse or not (casts or nodes):
         return None
     sets = tuple(_with_savings(scaling.sets, before, after))
@@ -186,7 +191,7 @@ class _Choice:
         cut = self._made(adds_nodes=True, spares_numbers=True)
         if cut is None or cut.unscaled:
             cut = self._made(adds_nodes=True)
-        if cut is None or (plain is not None and len(plain.unscaled) <= len(cut.unscaled)):
+        if cut is None or (plain is not None and plain.nodes_left <= cut.nodes_left):
             return plain
         return cut
 
@@ -231,7 +236,7 @@ class _Choice:
         top = max(self.largest, key=lambda v: self.largest[v])
         nodes = self._makers(v for v in self.largest if self.limits.get(v, 0.0) < 0)
         left = Unscaled(self.flat.value_names[top], self.largest[top], why, nodes)
-        return Scaling(self.flat, "", (), (left,))
+        return Scaling(self.flat, (), (left,))
 
     def _unfit(self, system: System, found: Solution, *, spares_numbers: bool) -> dict[int, str]:
         """Return an element of each set that some constant speaks against, and why."""
@@ -270,16 +275,16 @@ class _Choice:
 
     def _scaling(self, system: System, found: Solution) -> Scaling:
         if not found.exponents:
-            return Scaling(self.flat, "", (), self._unscaled(system, found))
-        scaled = scaled_flat(system, found.exponents)
+            return Scaling(self.flat, (), self._unscaled(system, found))
+        note = exponents_noted(system, found.exponents)
+        scaled = scaled_flat(system, found.exponents, note)
         taken = Counter(found.derived.values())  # by result
         scaled_sets = (
             self._set(system, found, members, taken) for members in found.chosen.values()
         )
         sets = tuple(each for each in scaled_sets if each.values or not system.links)
-        note, left = exponents_noted(system, found.exponents), self._unscaled(system, found)
-        lost = self._subnormal(system, found)
-        return Scaling(scaled, note, sets, left, lost, borders=self._borders(scaled, found))
+        left, lost = self._unscaled(system, found), self._subnormal(system, found)
+        return Scaling(scaled, sets, left, lost, borders=self._borders(scaled, found))
 
     def _borders(self, scaled: FlatProto, found: Solution) -> tuple[Border, ...]:
         """Return the Muls that a scaled model has and this one has not."""

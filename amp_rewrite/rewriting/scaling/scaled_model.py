@@ -25,6 +25,7 @@ from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import MAIN, Array, Tensor
 from amp_rewrite.graph.io.model_files import Place, refer
 from amp_rewrite.graph.io.read import tensor_of
+from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
 from amp_rewrite.graph.proto.external import HELD, Held
 from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.number_model import number_model
@@ -41,7 +42,7 @@ T = TypeVar("T")
 _DTYPES: Mapping[int, DType] = {t.number: t for t in (FLOAT32, FLOAT64, *LOW.values())}
 
 
-def scaled_flat(system: System, exponents: Mapping[int, int]) -> FlatProto:
+def scaled_flat(system: System, exponents: Mapping[int, int], note: str = "") -> FlatProto:
     """Return a model with its constants times powers of two; the one that was given is left alone.
 
     Long constants are multiplied when they are read. Where a short one in 16 bits would lose digits
@@ -50,14 +51,16 @@ def scaled_flat(system: System, exponents: Mapping[int, int]) -> FlatProto:
     Args:
         system: The model and its elements.
         exponents: Element -> its exponent; others have 0.
+        note: These exponents as the metadata of the scaled model have them, if they are to.
     """
-    return _Scaled(system, exponents).written()
+    return _Scaled(system, exponents, note).written()
 
 
 @dataclass
 class _Scaled:
     system: System
     exponents: Mapping[int, int]
+    note: str = ""
     held: list[Held] = field(default_factory=list[Held])
 
     def __post_init__(self) -> None:
@@ -93,6 +96,9 @@ class _Scaled:
                 _scale_attribute(self.messages[attribute.node], attribute, exponent)
         self._add_borders()
         self._drop()
+        if self.note:
+            metadata = {**self.flat.metadata_props, EXPONENTS_KEY: self.note}
+            onnx.helper.set_model_props(self.proto, metadata)
         names = self._place_added()
         model = number_model(self.proto, self.flat.files.holding(self.held))
         model.keep_names(names)

@@ -92,8 +92,8 @@ class Scaling:
     """What was scaled in a model.
 
     Attributes:
-        flat: The scaled model: the same nodes with other constants, and Muls where sets end.
-        note: Its exponents, as metadata have them (noted_exponents.py).
+        flat: The scaled model: the same nodes with other constants, and Muls where sets end. Its
+            metadata note the exponents (noted_exponents.py).
         sets: What is scaled together; empty if nothing can be, and then the model is the one given.
         unscaled: What leaves the range and is not.
         subnormal: How many constants have elements that lose digits because of it.
@@ -104,7 +104,6 @@ class Scaling:
     """
 
     flat: FlatProto = field(repr=False)
-    note: str = field(repr=False)
     sets: tuple[ScaledSet, ...]
     unscaled: tuple[Unscaled, ...] = ()
     subnormal: int = 0
@@ -117,6 +116,11 @@ class Scaling:
     def added(self) -> int:
         """How many Mul nodes stand where a set that is scaled ends."""
         return len(self.borders)
+
+    @property
+    def nodes_left(self) -> int:
+        """How many nodes make what leaves the range and is not scaled."""
+        return sum(len(left.nodes) for left in self.unscaled)
 
     def refused(self, why: str) -> tuple[Unscaled, ...]:
         """Return all that leaves the range as not scaled, its sets for a reason."""

@@ -46,7 +46,7 @@ class SpreadDeny(PaintPass):
             return painting
         graph = context.type_graph
         roots = {v: m for v, m in _find_squares(context).items() if not painting.is_allow(v)}
-        small = small_powers(context)
+        small = _small_powers(context)
         denied = vertices_in(context.on(ListName.DENY) & ~painting.allow & ~graph.mask(small))
         roots |= context.marks_of_entries(denied, Color.DENY, Reason.DENY_LIST)
         infer = [v for v in vertices_in(context.on(ListName.INFER)) if v not in roots]
@@ -81,7 +81,7 @@ def _find_squares(context: PaintContext) -> dict[int, Mark]:
     return marks
 
 
-def small_powers(context: PaintContext) -> list[int]:
+def _small_powers(context: PaintContext) -> list[int]:
     """Return the vertices of Pow that cannot overflow, and that no denied reduction adds up.
 
     The activation of vocoders, Snake, is x + sin(a x)^2 / a: its square is 1 at most.
