@@ -1,10 +1,12 @@
-"""Add up in a low type, in a Loop: in chunks, or term by term as a kernel was measured to."""
+"""Add up in a low type: term by term in a Scan, as a kernel was measured to, or in chunks."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, FLOAT64, DType
@@ -14,11 +16,11 @@ from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 CHUNK = 16
 """Terms that are summed before the running sum is rounded: the depth of one mma.sync m16n8k16."""
 
-_FINITE = 2.0**200
-"""A bound of the sums whose power of two is asked for; the low types are infinite before it."""
+_NOTHING = -0.0
+"""What changes no term that is added to it: 0 + -0 is 0."""
 
-Sliced = tuple[ir.Value, ir.Value]
-"""A value, and the axis along which it is cut, as a 1-D int64 value."""
+Sliced = tuple[ir.Value, int]
+"""A value, and the axis along which it is cut."""
 Partial = Callable[[NodeCollector, Sequence[ir.Value]], ir.Value]
 """Adds the nodes that sum one chunk of each operand."""
 
@@ -43,28 +45,20 @@ class Adder:
         partial: Partial,
         begin: ir.Value | None = None,
     ) -> ir.Value:
-        """Sum the first chunk, then the others in a Loop.
+        """Return the sum of all terms.
 
         Args:
             nodes: Takes the nodes.
             operands: What is cut into chunks, and along which axis.
             length: The number of terms, if it is known.
             partial: Adds the nodes that sum a part of each operand in float32.
-            begin: What the running sum begins with; None for nothing.
+            begin: What the running sum begins with; None for nothing. Only sums that `rounds_once`
+                begin with something.
         """
         chunk = self._chunk(length)
-        if self.rounds_once:
-            operands = [(nodes.cast(value, FLOAT64.ir), axis) for value, axis in operands]
-            begin = None if begin is None else nodes.cast(begin, FLOAT64.ir)
-        value, axis = operands[0]
-        size = nodes.add("Gather", [nodes.add("Shape", [value]), axis])
-        rest = nodes.add("Div", [nodes.add("Sub", [size, nodes.ints(1)]), nodes.ints(chunk)])
-        trips = nodes.add("Squeeze", [rest])
-        sum_ = self._chunk_sum(nodes, operands, nodes.ints(0), chunk, partial)
-        first = self._round(nodes, sum_ if begin is None else nodes.add("Add", [begin, sum_]))
-        body = ir.AttrGraph("body", self._body(nodes, operands, chunk, partial))
-        total = nodes.add("Loop", [trips, None, first], [body], self._type)
-        return nodes.cast(total, FLOAT32.ir) if self.rounds_once else total
+        if chunk == 1:
+            return self._one_by_one(nodes, operands, partial, begin)
+        return self._in_chunks(nodes, operands, chunk, partial)
 
     @property
     def rounds_once(self) -> bool:
@@ -78,14 +72,6 @@ class Adder:
     def _type(self) -> ir.DataType:
         return FLOAT64.ir if self.rounds_once else FLOAT32.ir
 
-    def _round(self, nodes: NodeCollector, value: ir.Value) -> ir.Value:
-        """Round a running sum."""
-        return (
-            round_doubles(nodes, value, self.dtype)
-            if self.rounds_once
-            else self.round(nodes, value)
-        )
-
     def round(self, nodes: NodeCollector, value: ir.Value) -> ir.Value:
         """Round to the low type."""
         return nodes.round(value, self.dtype)
@@ -93,7 +79,70 @@ class Adder:
     def _chunk(self, length: int | None) -> int:
         if self.order is None:
             return CHUNK
-        return self.order.chunk if length is None or length % self.order.chunk == 0 else 1
+        fits = length is None or length % self.order.chunk == 0
+        return self.order.chunk if fits and not self.rounds_once else 1
+
+    def _one_by_one(
+        self,
+        nodes: NodeCollector,
+        operands: Sequence[Sliced],
+        partial: Partial,
+        begin: ir.Value | None,
+    ) -> ir.Value:
+        """Add term after term in a Scan, which reads its operands in place."""
+        start = self._start(nodes, operands, partial, begin)
+        body = nodes.nested("term")
+        total = body.value("total", self._type)
+        parts = [body.value("part", FLOAT32.ir) for _ in operands]
+        joined = self._join(body, total, parts, partial)
+        graph = ir.Graph([total, *parts], [joined], nodes=body.made, name=f"{total.name}/body")
+        # A part keeps the axis along which it is cut, with the length 1.
+        ones = [axis if axis >= 0 else axis - 1 for _, axis in operands]
+        values = [value for value, _ in operands]
+        cut = [nodes.add("Unsqueeze", [v, nodes.ints(n)]) for v, n in zip(values, ones, strict=True)]
+        attributes = [
+            ir.AttrGraph("body", graph),
+            ir.AttrInt64("num_scan_inputs", len(cut)),
+            ir.AttrInt64s("scan_input_axes", [n + 1 for n in ones]),
+        ]
+        result = nodes.add("Scan", [start, *cut], attributes, self._type)
+        return nodes.cast(result, FLOAT32.ir) if self.rounds_once else result
+
+    def _start(
+        self,
+        nodes: NodeCollector,
+        operands: Sequence[Sliced],
+        partial: Partial,
+        begin: ir.Value | None,
+    ) -> ir.Value:
+        """Return what a sum begins with, in its shape."""
+        shape = nodes.add("Shape", [_part(nodes, operands, nodes.ints(0), 1, partial)])
+        nothing = ir.AttrTensor("value", ir.Tensor(np.array([_NOTHING], self._type.numpy())))
+        empty = nodes.add("ConstantOfShape", [shape], [nothing], self._type)
+        return empty if begin is None else nodes.add("Add", [nodes.cast(begin, self._type), empty])
+
+    def _join(
+        self, nodes: NodeCollector, total: ir.Value, parts: Sequence[ir.Value], partial: Partial
+    ) -> ir.Value:
+        """Return the running sum with the next term."""
+        if self.rounds_once:
+            term = partial(nodes, [nodes.cast(part, FLOAT64.ir) for part in parts])
+            return round_doubles(nodes, nodes.add("Add", [total, term]), self.dtype)
+        term = self.round(nodes, partial(nodes, parts))
+        return self.round(nodes, nodes.add("Add", [total, term]))
+
+    def _in_chunks(
+        self, nodes: NodeCollector, operands: Sequence[Sliced], chunk: int, partial: Partial
+    ) -> ir.Value:
+        """Sum the first chunk, then the others in a Loop."""
+        value, axis = operands[0]
+        size = nodes.add("Gather", [nodes.add("Shape", [value]), nodes.ints(axis)])
+        rest = nodes.add("Div", [nodes.add("Sub", [size, nodes.ints(1)]), nodes.ints(chunk)])
+        trips = nodes.add("Squeeze", [rest])
+        sum_ = self._chunk_sum(nodes, operands, nodes.ints(0), chunk, partial)
+        first = self.round(nodes, sum_)
+        body = ir.AttrGraph("body", self._body(nodes, operands, chunk, partial))
+        return nodes.add("Loop", [trips, None, first], [body], FLOAT32.ir)
 
     def _body(
         self, outer: NodeCollector, operands: Sequence[Sliced], chunk: int, partial: Partial
@@ -102,12 +151,12 @@ class Adder:
         nodes = outer.nested("chunk")
         index = nodes.value("i", ir.DataType.INT64, ir.Shape([]))
         again = nodes.value("again", ir.DataType.BOOL, ir.Shape([]))
-        total = nodes.value("total", self._type)
+        total = nodes.value("total", FLOAT32.ir)
         number = nodes.add("Add", [index, nodes.ints(1)])
         start = nodes.add("Mul", [number, nodes.ints(chunk)])
         added = nodes.add("Add", [total, self._chunk_sum(nodes, operands, start, chunk, partial)])
         on = nodes.add("Identity", [again], type_=ir.DataType.BOOL)
-        outputs = [on, self._round(nodes, added)]
+        outputs = [on, self.round(nodes, added)]
         name = f"{total.name}/body"
         return ir.Graph([index, again, total], outputs, nodes=nodes.made, name=name)
 
@@ -122,40 +171,34 @@ class Adder:
         """Return the sum of one chunk: of rounded terms, or in float32 where there is no order."""
         if self.order is None:
             return _part(nodes, operands, start, chunk, partial)
-        total = self._term(nodes, operands, start, partial)
+        total = self.round(nodes, _part(nodes, operands, start, 1, partial))
         for i in range(1, chunk):
             place = nodes.add("Add", [start, nodes.ints(i)])
-            term = self._term(nodes, operands, place, partial)
-            total = self._round(nodes, nodes.add("Add", [total, term]))
+            term = self.round(nodes, _part(nodes, operands, place, 1, partial))
+            total = self.round(nodes, nodes.add("Add", [total, term]))
         return total
-
-    def _term(
-        self, nodes: NodeCollector, operands: Sequence[Sliced], place: ir.Value, partial: Partial
-    ) -> ir.Value:
-        """Return one term, rounded unless it joins the sum in the same instruction."""
-        term = _part(nodes, operands, place, 1, partial)
-        return term if self.rounds_once else self.round(nodes, term)
 
 
 def round_doubles(nodes: NodeCollector, value: ir.Value, dtype: DType) -> ir.Value:
     """Round doubles to a low type, to nearest and ties to even; the result is in doubles.
 
     A Cast rounds to float32 on the way, which moves a number in 8,192. So what the low type cannot
-    hold is rounded away first, by adding and subtracting 2^52 units in its last place. The unit is
-    that of the number's power of two, |q - (1 - u) q| with q = (1 / 2u + 1) x and u = 2^-53 (S. M.
-    Rump, T. Ogita, S. Oishi, Accurate Floating-Point Summation Part I, 2008, algorithm 3.5). Below
-    the normal numbers it is that of the smallest normal one. (1 - u) q is q - u q, which rounds to
-    the same number: ONNX Runtime removes a Mul by 1 - u, which is 1 in float32.
+    hold is rounded away, by adding and subtracting 1.5 * 2^52 units in its last place. The unit is
+    found in float32, the gap to the number before times 2^13 for float16: x - (1 - 2^-24) x. A
+    power of two has half that gap before it, and is rounded right all the same. Below the normal
+    numbers the unit is that of all numbers there. What is too large becomes infinite by a factor.
     """
-    ends = (nodes.double(dtype.smallest_normal), nodes.double(_FINITE))
-    size = nodes.add("Clip", [nodes.add("Abs", [value]), *ends])
-    finite = nodes.add("Mul", [size, nodes.add("Sign", [value])])
-    units = dtype.epsilon / FLOAT64.epsilon
-    q = nodes.add("Mul", [finite, nodes.double((2.0**52 + 1) * units)])
-    below = nodes.add("Sub", [q, nodes.add("Mul", [q, nodes.double(2.0**-53)])])
-    shift = nodes.add("Sub", [q, below])
+    size = nodes.add("Abs", [nodes.cast(value, FLOAT32.ir)])
+    least, most = nodes.number(1.5 * dtype.smallest_normal), nodes.number(dtype.max)
+    size = nodes.add("Min", [nodes.add("Max", [size, least]), most])
+    before = nodes.add("Mul", [size, nodes.number(1 - FLOAT32.epsilon / 2)])
+    gap = nodes.cast(nodes.add("Sub", [size, before]), FLOAT64.ir)
+    units = 1.5 / FLOAT64.epsilon * dtype.epsilon / FLOAT32.epsilon
+    shift = nodes.add("Mul", [gap, nodes.double(units)])
     rounded = nodes.add("Sub", [nodes.add("Add", [value, shift]), shift])
-    return nodes.cast(nodes.cast(rounded, dtype.ir), FLOAT64.ir)
+    factor = 2.0 ** (1024 - math.frexp(dtype.max)[1])
+    large = nodes.add("Mul", [rounded, nodes.double(factor)])
+    return nodes.add("Mul", [large, nodes.double(1 / factor)], type_=FLOAT64.ir)
 
 
 def known_shape(value: ir.Value) -> list[int] | None:
@@ -196,4 +239,4 @@ def _part(
 ) -> ir.Value:
     """Return what is computed of some terms of each operand."""
     end = nodes.add("Add", [start, nodes.ints(length)])
-    return partial(nodes, [nodes.add("Slice", [v, start, end, axis]) for v, axis in operands])
+    return partial(nodes, [nodes.add("Slice", [v, start, end, nodes.ints(n)]) for v, n in operands])

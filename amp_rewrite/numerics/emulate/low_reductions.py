@@ -98,7 +98,7 @@ def _reduce_axis(nodes: NodeCollector, value: ir.Value, axis: int, adder: Adder)
     def partial(new: NodeCollector, parts: Sequence[ir.Value]) -> ir.Value:
         return new.add("ReduceSum", [*parts, axes])
 
-    return adder.add_up(nodes, [(value, axes)], length_of(value, axis), partial)
+    return adder.add_up(nodes, [(value, axis)], length_of(value, axis), partial)
 
 
 def _constant_axes(node: ir.Node) -> list[int]:
