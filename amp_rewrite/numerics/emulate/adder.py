@@ -96,14 +96,15 @@ class Adder:
         parts = [body.value("part", FLOAT32.ir) for _ in operands]
         joined = self._join(body, total, parts, partial)
         graph = ir.Graph([total, *parts], [joined], nodes=body.made, name=f"{total.name}/body")
-        # A part keeps the axis along which it is cut, with the length 1.
-        ones = [axis if axis >= 0 else axis - 1 for _, axis in operands]
-        values = [value for value, _ in operands]
-        cut = [nodes.add("Unsqueeze", [v, nodes.ints(n)]) for v, n in zip(values, ones, strict=True)]
+        cut, axes = list[ir.Value](), list[int]()
+        for value, axis in operands:  # a part keeps the axis that is cut, with the length 1
+            one = axis if axis >= 0 else axis - 1
+            cut.append(nodes.add("Unsqueeze", [value, nodes.ints(one)]))
+            axes.append(one + 1)
         attributes = [
             ir.AttrGraph("body", graph),
             ir.AttrInt64("num_scan_inputs", len(cut)),
-            ir.AttrInt64s("scan_input_axes", [n + 1 for n in ones]),
+            ir.AttrInt64s("scan_input_axes", axes),
         ]
         result = nodes.add("Scan", [start, *cut], attributes, self._type)
         return nodes.cast(result, FLOAT32.ir) if self.rounds_once else result
