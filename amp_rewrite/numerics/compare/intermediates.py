@@ -200,6 +200,11 @@ class IntermediateComparer:
         self.sizes = {name: bytes_of[before] for name, before in self.pairs.items()}
         self._measured = shapes
 
+    @property
+    def runs(self) -> int:
+        """How many runs of the rewritten model all values take."""
+        return sum(1 for _ in Chunks(list(self.pairs), self.sizes))
+
     def at_once(self) -> Sequence[str]:
         """Return the first values of the rewritten model, as many as can be held at once."""
         return next(iter(Chunks(list(self.pairs), self.sizes)), ())

@@ -34,9 +34,6 @@ from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.numerics.inputs.stress_inputs import KINDS, StressInputs, root_mean_square
 
-_RUNS = 3
-"""How many runs of a pair of models an input takes, at most, if it holds."""
-
 _SENSITIVE = 2.0
 """How many times as far as the original moves with its inputs a rewritten model may be off.
 
@@ -85,7 +82,9 @@ class StressChecks:
         first = next(alternatives, None)
         if first is None:
             return None
-        if _RUNS * self.run.seconds > self._seconds_left:
+        inside = self.run.inside
+        runs = 1 if inside is None else inside.runs
+        if runs * self.run.seconds > self._seconds_left:
             return StressResult(kind, (), "left out", "the time is used up")
         self.progress(f"verifying: stress inputs, {kind}")
         return self._first_valid(kind, chain([first], alternatives))
