@@ -19,8 +19,8 @@ CHUNK = 16
 _NOTHING = -0.0
 """What changes no term that is added to it: 0 + -0 is 0."""
 
-Sliced = tuple[ir.Value, int]
-"""A value, and the axis along which it is cut."""
+Sliced = tuple[ir.Value, int | ir.Value]
+"""A value, and the axis along which it is cut: a 1-D int64 value where it depends on the rank."""
 Partial = Callable[[NodeCollector, Sequence[ir.Value]], ir.Value]
 """Adds the nodes that sum one chunk of each operand."""
 
@@ -55,10 +55,13 @@ class Adder:
             begin: What the running sum begins with; None for nothing. Only sums that `rounds_once`
                 begin with something.
         """
-        chunk = self._chunk(length)
-        if chunk == 1:
-            return self._one_by_one(nodes, operands, partial, begin)
-        return self._in_chunks(nodes, operands, chunk, partial)
+        start = self._start(nodes, operands, partial, begin)
+        chunk, rank = self._chunk(length), _rank_of_sum(operands)
+        if chunk == 1 and rank is not None:
+            total = self._scan(nodes, operands, start, partial, rank)
+        else:
+            total = self._loop(nodes, operands, start, chunk, partial)
+        return nodes.cast(total, FLOAT32.ir) if self.rounds_once else total
 
     @property
     def rounds_once(self) -> bool:
@@ -82,22 +85,27 @@ class Adder:
         fits = length is None or length % self.order.chunk == 0
         return self.order.chunk if fits and not self.rounds_once else 1
 
-    def _one_by_one(
+    def _scan(
         self,
         nodes: NodeCollector,
         operands: Sequence[Sliced],
+        start: ir.Value,
         partial: Partial,
-        begin: ir.Value | None,
+        rank: int,
     ) -> ir.Value:
-        """Add term after term in a Scan, which reads its operands in place."""
-        start = self._start(nodes, operands, partial, begin)
+        """Add term after term in a Scan, which has no place to compute and copies no part.
+
+        ONNX Runtime asks for the rank of what it carries.
+        """
         body = nodes.nested("term")
         total = body.value("total", self._type)
         parts = [body.value("part", FLOAT32.ir) for _ in operands]
         joined = self._join(body, total, parts, partial)
+        joined.shape = ir.Shape([None] * rank)
         graph = ir.Graph([total, *parts], [joined], nodes=body.made, name=f"{total.name}/body")
         cut, axes = list[ir.Value](), list[int]()
         for value, axis in operands:  # a part keeps the axis that is cut, with the length 1
+            assert isinstance(axis, int), "the rank is known"
             one = axis if axis >= 0 else axis - 1
             cut.append(nodes.add("Unsqueeze", [value, nodes.ints(one)]))
             axes.append(one + 1)
@@ -106,8 +114,7 @@ class Adder:
             ir.AttrInt64("num_scan_inputs", len(cut)),
             ir.AttrInt64s("scan_input_axes", axes),
         ]
-        result = nodes.add("Scan", [start, *cut], attributes, self._type)
-        return nodes.cast(result, FLOAT32.ir) if self.rounds_once else result
+        return nodes.add("Scan", [start, *cut], attributes, self._type)
 
     def _start(
         self,
@@ -117,7 +124,8 @@ class Adder:
         begin: ir.Value | None,
     ) -> ir.Value:
         """Return what a sum begins with, in its shape."""
-        shape = nodes.add("Shape", [_part(nodes, operands, nodes.ints(0), 1, partial)])
+        first = partial(nodes, _parts(nodes, operands, nodes.ints(0), 1))
+        shape = nodes.add("Shape", [first])
         nothing = ir.AttrTensor("value", ir.Tensor(np.array([_NOTHING], self._type.numpy())))
         empty = nodes.add("ConstantOfShape", [shape], [nothing], self._type)
         return empty if begin is None else nodes.add("Add", [nodes.cast(begin, self._type), empty])
@@ -132,36 +140,7 @@ class Adder:
         term = self.round(nodes, partial(nodes, parts))
         return self.round(nodes, nodes.add("Add", [total, term]))
 
-    def _in_chunks(
-        self, nodes: NodeCollector, operands: Sequence[Sliced], chunk: int, partial: Partial
-    ) -> ir.Value:
-        """Sum the first chunk, then the others in a Loop."""
-        value, axis = operands[0]
-        size = nodes.add("Gather", [nodes.add("Shape", [value]), nodes.ints(axis)])
-        rest = nodes.add("Div", [nodes.add("Sub", [size, nodes.ints(1)]), nodes.ints(chunk)])
-        trips = nodes.add("Squeeze", [rest])
-        sum_ = self._chunk_sum(nodes, operands, nodes.ints(0), chunk, partial)
-        first = self.round(nodes, sum_)
-        body = ir.AttrGraph("body", self._body(nodes, operands, chunk, partial))
-        return nodes.add("Loop", [trips, None, first], [body], FLOAT32.ir)
-
-    def _body(
-        self, outer: NodeCollector, operands: Sequence[Sliced], chunk: int, partial: Partial
-    ) -> ir.Graph:
-        """Return the Loop's body: add chunk i + 1 to the running sum and round."""
-        nodes = outer.nested("chunk")
-        index = nodes.value("i", ir.DataType.INT64, ir.Shape([]))
-        again = nodes.value("again", ir.DataType.BOOL, ir.Shape([]))
-        total = nodes.value("total", FLOAT32.ir)
-        number = nodes.add("Add", [index, nodes.ints(1)])
-        start = nodes.add("Mul", [number, nodes.ints(chunk)])
-        added = nodes.add("Add", [total, self._chunk_sum(nodes, operands, start, chunk, partial)])
-        on = nodes.add("Identity", [again], type_=ir.DataType.BOOL)
-        outputs = [on, self.round(nodes, added)]
-        name = f"{total.name}/body"
-        return ir.Graph([index, again, total], outputs, nodes=nodes.made, name=name)
-
-    def _chunk_sum(
+    def _loop(
         self,
         nodes: NodeCollector,
         operands: Sequence[Sliced],
@@ -169,33 +148,57 @@ class Adder:
         chunk: int,
         partial: Partial,
     ) -> ir.Value:
-        """Return the sum of one chunk: of rounded terms, or in float32 where there is no order."""
+        """Add chunk after chunk in a Loop."""
+        value, axis = operands[0]
+        length = nodes.add("Gather", [nodes.add("Shape", [value]), _axis(nodes, axis)])
+        more = nodes.add("Add", [length, nodes.ints(chunk - 1)])
+        trips = nodes.add("Squeeze", [nodes.add("Div", [more, nodes.ints(chunk)])])
+        body = nodes.nested("chunk")
+        index = body.value("i", ir.DataType.INT64, ir.Shape([]))
+        again = body.value("again", ir.DataType.BOOL, ir.Shape([]))
+        total = body.value("total", self._type)
+        place = body.add("Mul", [index, body.ints(chunk)])
+        joined = self._joined_chunk(body, total, operands, place, chunk, partial)
+        on = body.add("Identity", [again], type_=ir.DataType.BOOL)
+        name = f"{total.name}/body"
+        graph = ir.Graph([index, again, total], [on, joined], nodes=body.made, name=name)
+        return nodes.add("Loop", [trips, None, start], [ir.AttrGraph("body", graph)], self._type)
+
+    def _joined_chunk(
+        self,
+        nodes: NodeCollector,
+        total: ir.Value,
+        operands: Sequence[Sliced],
+        place: ir.Value,
+        chunk: int,
+        partial: Partial,
+    ) -> ir.Value:
+        """Return the running sum with the next chunk: of rounded terms, or a sum in float32."""
+        if chunk == 1:
+            return self._join(nodes, total, _parts(nodes, operands, place, 1), partial)
         if self.order is None:
-            return _part(nodes, operands, start, chunk, partial)
-        total = self.round(nodes, _part(nodes, operands, start, 1, partial))
+            sum_ = partial(nodes, _parts(nodes, operands, place, chunk))
+            return self.round(nodes, nodes.add("Add", [total, sum_]))
+        sum_ = self.round(nodes, partial(nodes, _parts(nodes, operands, place, 1)))
         for i in range(1, chunk):
-            place = nodes.add("Add", [start, nodes.ints(i)])
-            term = self.round(nodes, _part(nodes, operands, place, 1, partial))
-            total = self.round(nodes, nodes.add("Add", [total, term]))
-        return total
+            next_ = nodes.add("Add", [place, nodes.ints(i)])
+            sum_ = self._join(nodes, sum_, _parts(nodes, operands, next_, 1), partial)
+        return self.round(nodes, nodes.add("Add", [total, sum_]))
 
 
 def round_doubles(nodes: NodeCollector, value: ir.Value, dtype: DType) -> ir.Value:
     """Round doubles to a low type, to nearest and ties to even; the result is in doubles.
 
     A Cast rounds to float32 on the way, which moves a number in 8,192. So what the low type cannot
-    hold is rounded away, by adding and subtracting 1.5 * 2^52 units in its last place. The unit is
-    found in float32, the gap to the number before times 2^13 for float16: x - (1 - 2^-24) x. A
-    power of two has half that gap before it, and is rounded right all the same. Below the normal
-    numbers the unit is that of all numbers there. What is too large becomes infinite by a factor.
+    hold is rounded away, by adding and subtracting a number that is so much larger that doubles
+    have the low type's spacing there: for float16, 2^42 |x|. It is a float32 number, whose last
+    bits as a double are zero, so that ties stay ties. Below the normal numbers the spacing is that
+    of the smallest ones. What is too large becomes infinite by a factor.
     """
-    size = nodes.add("Abs", [nodes.cast(value, FLOAT32.ir)])
     least, most = nodes.number(1.5 * dtype.smallest_normal), nodes.number(dtype.max)
-    size = nodes.add("Min", [nodes.add("Max", [size, least]), most])
-    before = nodes.add("Mul", [size, nodes.number(1 - FLOAT32.epsilon / 2)])
-    gap = nodes.cast(nodes.add("Sub", [size, before]), FLOAT64.ir)
-    units = 1.5 / FLOAT64.epsilon * dtype.epsilon / FLOAT32.epsilon
-    shift = nodes.add("Mul", [gap, nodes.double(units)])
+    size = nodes.add("Abs", [nodes.cast(value, FLOAT32.ir)])
+    size = nodes.cast(nodes.add("Clip", [size, least, most]), FLOAT64.ir)
+    shift = nodes.add("Mul", [size, nodes.double(dtype.epsilon / FLOAT64.epsilon)])
     rounded = nodes.add("Sub", [nodes.add("Add", [value, shift]), shift])
     factor = 2.0 ** (1024 - math.frexp(dtype.max)[1])
     large = nodes.add("Mul", [rounded, nodes.double(factor)])
@@ -231,13 +234,28 @@ def operands_of(node: ir.Node) -> list[ir.Value]:
     return [value for value in node.inputs[:2] if value is not None]
 
 
-def _part(
-    nodes: NodeCollector,
-    operands: Sequence[Sliced],
-    start: ir.Value,
-    length: int,
-    partial: Partial,
-) -> ir.Value:
-    """Return what is computed of some terms of each operand."""
+def rank_of(value: ir.Value) -> int | None:
+    """Return the number of axes; None if it is not known."""
+    shape = known_shape(value) if value.shape is None else value.shape
+    return None if shape is None else len(shape)
+
+
+def _rank_of_sum(operands: Sequence[Sliced]) -> int | None:
+    """Return the rank of the sums; None if it is not known, or not that of an operand."""
+    ranks = [rank_of(value) for value, _ in operands]
+    if len(ranks) == 1:
+        return ranks[0]
+    known = [rank for rank in ranks if rank is not None and rank > 1]
+    return max(known) if len(known) == len(ranks) else None
+
+
+def _axis(nodes: NodeCollector, axis: int | ir.Value) -> ir.Value:
+    return nodes.ints(axis) if isinstance(axis, int) else axis
+
+
+def _parts(
+    nodes: NodeCollector, operands: Sequence[Sliced], start: ir.Value, length: int
+) -> list[ir.Value]:
+    """Return some terms of each operand."""
     end = nodes.add("Add", [start, nodes.ints(length)])
-    return partial(nodes, [nodes.add("Slice", [v, start, end, nodes.ints(n)]) for v, n in operands])
+    return [nodes.add("Slice", [v, start, end, _axis(nodes, axis)]) for v, axis in operands]

@@ -14,6 +14,7 @@ from amp_rewrite.numerics.emulate.adder import (
     known_shape,
     length_of,
     operands_of,
+    rank_of,
     round_doubles,
 )
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
@@ -24,19 +25,11 @@ END = np.iinfo(np.int64).max
 def matmul(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     """Cut the last axis of A and the last but one of B."""
     a, b = operands_of(node)
-    shape = known_shape(b) if b.shape is None else b.shape
-    if shape is not None and len(shape) > 1:
-        return adder.add_up(nodes, [(a, -1), (b, -2)], length_of(a, -1), _product)
-    lengths = nodes.add("Shape", [b])
-    missing = nodes.add("Sub", [nodes.ints(2), nodes.add("Shape", [lengths])])
-    missing = nodes.add("Max", [missing, nodes.ints(0)])
-    ones = nodes.add("Expand", [nodes.ints(1), missing])
-    matrix = nodes.add("Concat", [lengths, ones], [ir.AttrInt64("axis", 0)])
-    column = nodes.add("Reshape", [b, matrix])
-    total = adder.add_up(nodes, [(a, -1), (column, -2)], length_of(a, -1), _product)
-    lengths = nodes.add("Shape", [total])
-    end = nodes.add("Sub", [nodes.add("Shape", [lengths]), missing])
-    return nodes.add("Reshape", [total, nodes.add("Slice", [lengths, nodes.ints(0), end])])
+    axis: int | ir.Value = -2
+    if (rank_of(b) or 0) < 2:  # not known, or 1
+        rank = nodes.add("Shape", [nodes.add("Shape", [b])])
+        axis = nodes.add("Max", [nodes.add("Sub", [rank, nodes.ints(2)]), nodes.ints(0)])
+    return adder.add_up(nodes, [(a, -1), (b, axis)], length_of(a, -1), _product)
 
 
 def _product(nodes: NodeCollector, parts: Sequence[ir.Value]) -> ir.Value:
@@ -115,6 +108,7 @@ def conv(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     taps = nodes.add("Reshape", [weight, nodes.ints(group, -1, channels, window)])
     last = nodes.add("Transpose", [taps], [ir.AttrInt64s("perm", [0, 1, 3, 2])])
     rows = nodes.add("Reshape", [last, nodes.ints(group, -1, channels * window)])
+    rows.shape, columns.shape = ir.Shape([None] * 3), ir.Shape([None] * 4)
     operands = [(rows, -1), (columns, -2)]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     begin = None
@@ -161,4 +155,6 @@ def windows(
     kept = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
     attributes = [a for name in kept if (a := node.attributes.get(name)) is not None]
     cut = nodes.add("Constant", [], [weight], FLOAT32.ir)
-    return nodes.add("Conv", [data, cut], [*attributes, ir.AttrInt64("group", channels)])
+    found = nodes.add("Conv", [data, cut], [*attributes, ir.AttrInt64("group", channels)])
+    found.shape = ir.Shape([None] * (2 + len(sizes)))
+    return found

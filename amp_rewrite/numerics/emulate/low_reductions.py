@@ -19,6 +19,7 @@ def global_average(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Valu
     """Add up all places of a channel and divide by their number."""
     source = operands_of(node)[0]
     flat = nodes.add("Reshape", [source, nodes.ints(0, 0, -1)])
+    flat.shape = ir.Shape([None] * 3)
     mean = _divided(nodes, _reduce_axis(nodes, flat, 2, adder), source, adder)
     lengths = nodes.add("Shape", [source])
     shape = nodes.add("Slice", [lengths, nodes.ints(0), nodes.ints(2)])
