@@ -172,18 +172,46 @@ class IntermediateComparer:
         self.pairs = counterparts(original, rewritten)
         self.sizes: dict[str, int] = {}
         self.shapes: dict[str, Shape] = {}
+        self._measured: dict[str, Shape] | None = None
         self._deviations = {name: Deviation() for name in self.pairs}
 
     def fresh(self) -> IntermediateComparer:
         """Return a comparer of the same models that has seen nothing."""
         other = copy.copy(self)
-        other.sizes, other.shapes = {}, {}
+        other.sizes, other.shapes = dict(self.sizes), {}
         other._deviations = {name: Deviation() for name in self.pairs}
         return other
 
+    def measure(self, feeds: Mapping[str, Any], run_original: Run) -> None:
+        """Note how large values are, unless a feed of the same shapes has told.
+
+        The original runs in little time; the emulated model is to run once.
+        """
+        arrays = ((name, value) for name, value in feeds.items() if isinstance(value, np.ndarray))
+        shapes: dict[str, Shape] = {name: array.shape for name, array in arrays}
+        if shapes == self._measured:
+            return
+        bytes_of: dict[str, int] = {}
+        chunks = Chunks(list(dict.fromkeys(self.pairs.values())))
+        for chunk in chunks:
+            values = run_original(set(chunk))
+            bytes_of |= {name: int(np.asarray(values[name]).nbytes) for name in chunk}
+            chunks.held = 2 * _nbytes(values)
+        self.sizes = {name: bytes_of[before] for name, before in self.pairs.items()}
+        self._measured = shapes
+
+    @property
+    def runs(self) -> int:
+        """How many runs of the rewritten model all values take."""
+        return sum(1 for _ in Chunks(list(self.pairs), self.sizes))
+
+    def at_once(self) -> Sequence[str]:
+        """Return the first values of the rewritten model, as many as can be held at once."""
+        return next(iter(Chunks(list(self.pairs), self.sizes)), ())
+
     def add(self, run_original: Run, run_rewritten: Run) -> None:
         """Take one feed into account."""
-        chunks = Chunks(list(self.pairs))
+        chunks = Chunks(list(self.pairs), self.sizes)
         for chunk in chunks:
             before = run_original({self.pairs[name] for name in chunk})
             after = run_rewritten(set(chunk))
@@ -206,7 +234,8 @@ class IntermediateComparer:
         for chunk in chunks:
             values = run_rewritten(set(chunk))
             chunks.held = _nbytes(values)
-            if not all(np.isfinite(v).all() for v in values.values() if is_float(v)):
+            floats = (values[name] for name in chunk if is_float(values[name]))
+            if not all(np.isfinite(value).all() for value in floats):
                 return False
         return True
 
@@ -237,6 +266,11 @@ class IntermediateComparer:
     @property
     def _producers(self) -> dict[str, ir.Node]:
         return {v.name: node for node in self._graph for v in node.outputs if v.name}
+
+
+def known_or(known: Mapping[str, Any], run: Run) -> Run:
+    """Return what looks values up, and runs a model where some are missing."""
+    return lambda names: known if known.keys() >= set(names) else run(names)
 
 
 def _nbytes(values: Mapping[str, Any]) -> int:

@@ -26,15 +26,13 @@ from amp_rewrite.numerics.compare.distance import (
     OutputSize,
     is_float,
 )
+from amp_rewrite.numerics.compare.intermediates import known_or
 from amp_rewrite.numerics.compare.stress_report import Departure, StressReport, StressResult
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify_records import failure_of
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.numerics.inputs.stress_inputs import KINDS, StressInputs, root_mean_square
-
-_RUNS = 3
-"""How many runs of a pair of models an input takes, at most, if it holds."""
 
 _SENSITIVE = 2.0
 """How many times as far as the original moves with its inputs a rewritten model may be off.
@@ -84,7 +82,9 @@ class StressChecks:
         first = next(alternatives, None)
         if first is None:
             return None
-        if _RUNS * self.run.seconds > self._seconds_left:
+        inside = self.run.inside
+        runs = 1 if inside is None else inside.runs
+        if runs * self.run.seconds > self._seconds_left:
             return StressResult(kind, (), "left out", "the time is used up")
         self.progress(f"verifying: stress inputs, {kind}")
         return self._first_valid(kind, chain([first], alternatives))
@@ -104,8 +104,9 @@ class StressChecks:
         return StressResult(kind, (), "left out", why)
 
     def _compare_kind(self, kind: str, feeds: Feeds, expected: Mapping[str, Any]) -> StressResult:
+        results = self.run.run_at_once(feeds)
         outputs_compared, apart, _, _, _, untold = self.run.compare(
-            feeds, expected, self.run.run_rewritten(feeds), self._usual_sizes()
+            feeds, expected, results, self._usual_sizes()
         )
         outputs = _results(outputs_compared)
         failures = [failure_of(output) for output in outputs if not output.ok]
@@ -119,7 +120,7 @@ class StressChecks:
         if failures and untold is not None and not any(o.nan or o.inf for o in outputs):
             why = f"outputs could not be compared for the original's choices: {untold}"
             return StressResult(kind, changed, "left out", why, outputs)
-        if not failures and self._is_finite_inside(feeds):
+        if not failures and self._is_finite_inside(feeds, results):
             return StressResult(kind, changed, "held", "", outputs)
         first, overflows = self._look_inside(feeds)
         if not failures and not overflows:
@@ -164,11 +165,12 @@ class StressChecks:
             name: _move_floats(rng, value, base.get(name), step) for name, value in feeds.items()
         }
 
-    def _is_finite_inside(self, feeds: Feeds) -> bool:
+    def _is_finite_inside(self, feeds: Feeds, known: Mapping[str, Any]) -> bool:
         inside = self.run.inside
         if inside is None:
             return True
-        return inside.all_finite(partial(self.run.run_rewritten, feeds), inside.sizes)
+        run = partial(self.run.run_rewritten, feeds)
+        return inside.all_finite(known_or(known, run), inside.sizes)
 
     def _look_inside(self, feeds: Feeds) -> tuple[Departure | None, bool]:
         """Return the first value that went wrong, and whether any overflows."""

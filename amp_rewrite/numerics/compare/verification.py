@@ -30,7 +30,7 @@ from amp_rewrite.numerics.compare.distance import (
     Tolerances,
 )
 from amp_rewrite.numerics.compare.finite_feeds import lost_in, nonfinite_input
-from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, Run
+from amp_rewrite.numerics.compare.intermediates import IntermediateComparer, Run, known_or
 from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
 from amp_rewrite.numerics.compare.misfits import Seen, misfits, other_inputs
 from amp_rewrite.numerics.compare.moved_inputs import judged, moved
@@ -181,12 +181,22 @@ class Verification:
         fitted = _fit_feeds(feeds, self.rewritten.inputs)
         return self.rewritten.run(fitted, self.outputs if names is None else names)
 
+    def run_at_once(self, feeds: Feeds) -> dict[str, Any]:
+        """Return the outputs of the rewritten model, and what else can be held at once."""
+        inner = () if self.inside is None else self.inside.at_once()
+        return self.run_rewritten(feeds, {*self.outputs, *inner})
+
     def add(self, feeds: Feeds, *, inside: bool) -> None:
         """Run everything on one feed of the original's types, and compare the values `inside`."""
         self.count += 1
+        inner: Collection[str] = ()
+        if inside and self.inside is not None:
+            self.inside.measure(feeds, partial(self.run_original, feeds))
+            inner = self.inside.at_once()
         start = time.perf_counter()
         names = [*self.outputs, *self.told.names]
-        expected, outputs = self.run_original(feeds, names), self.run_rewritten(feeds, names)
+        expected = self.run_original(feeds, names)
+        outputs = self.run_rewritten(feeds, {*names, *inner})
         self.seconds = time.perf_counter() - start
         self._note_shapes({**feeds, **{name: expected[name] for name in self.outputs}})
         compared, apart, masked, told, selections, untold = self.compare(feeds, expected, outputs)
@@ -210,7 +220,8 @@ class Verification:
         if inside and self.inside is not None:
             run = partial(self._run_told, feeds, told)
             self._seen, self._seen_masked = run, masked
-            self.inside.add(partial(self.run_original, feeds), run)
+            known = outputs if told is None else {}
+            self.inside.add(partial(self.run_original, feeds), known_or(known, run))
         if self.on_device is not None:
             fitted = _fit_feeds(feeds, self.rewritten.inputs)
             self.on_device.add(feeds, fitted, expected, outputs)

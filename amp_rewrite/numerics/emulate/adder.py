@@ -1,10 +1,12 @@
-"""Add up in a low type, in a Loop: in chunks, or term by term as a kernel was measured to."""
+"""Add up in a low type: term by term in a Scan, as a kernel was measured to, or in chunks."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32, FLOAT64, DType
@@ -14,11 +16,11 @@ from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 CHUNK = 16
 """Terms that are summed before the running sum is rounded: the depth of one mma.sync m16n8k16."""
 
-_FINITE = 2.0**200
-"""A bound of the sums whose power of two is asked for; the low types are infinite before it."""
+_NOTHING = -0.0
+"""What changes no term that is added to it: 0 + -0 is 0."""
 
-Sliced = tuple[ir.Value, ir.Value]
-"""A value, and the axis along which it is cut, as a 1-D int64 value."""
+Sliced = tuple[ir.Value, int | ir.Value]
+"""A value, and the axis along which it is cut: a 1-D int64 value where it depends on the rank."""
 Partial = Callable[[NodeCollector, Sequence[ir.Value]], ir.Value]
 """Adds the nodes that sum one chunk of each operand."""
 
@@ -43,27 +45,22 @@ class Adder:
         partial: Partial,
         begin: ir.Value | None = None,
     ) -> ir.Value:
-        """Sum the first chunk, then the others in a Loop.
+        """Return the sum of all terms.
 
         Args:
             nodes: Takes the nodes.
             operands: What is cut into chunks, and along which axis.
             length: The number of terms, if it is known.
             partial: Adds the nodes that sum a part of each operand in float32.
-            begin: What the running sum begins with; None for nothing.
+            begin: What the running sum begins with; None for nothing. Only sums that `rounds_once`
+                begin with something.
         """
-        chunk = self._chunk(length)
-        if self.rounds_once:
-            operands = [(nodes.cast(value, FLOAT64.ir), axis) for value, axis in operands]
-            begin = None if begin is None else nodes.cast(begin, FLOAT64.ir)
-        value, axis = operands[0]
-        size = nodes.add("Gather", [nodes.add("Shape", [value]), axis])
-        rest = nodes.add("Div", [nodes.add("Sub", [size, nodes.ints(1)]), nodes.ints(chunk)])
-        trips = nodes.add("Squeeze", [rest])
-        sum_ = self._chunk_sum(nodes, operands, nodes.ints(0), chunk, partial)
-        first = self._round(nodes, sum_ if begin is None else nodes.add("Add", [begin, sum_]))
-        body = ir.AttrGraph("body", self._body(nodes, operands, chunk, partial))
-        total = nodes.add("Loop", [trips, None, first], [body], self._type)
+        start = self._start(nodes, operands, partial, begin)
+        chunk, rank = self._chunk(length), _rank_of_sum(operands)
+        if chunk == 1 and rank is not None:
+            total = self._scan(nodes, operands, start, partial, rank)
+        else:
+            total = self._loop(nodes, operands, start, chunk, partial)
         return nodes.cast(total, FLOAT32.ir) if self.rounds_once else total
 
     @property
@@ -78,14 +75,6 @@ class Adder:
     def _type(self) -> ir.DataType:
         return FLOAT64.ir if self.rounds_once else FLOAT32.ir
 
-    def _round(self, nodes: NodeCollector, value: ir.Value) -> ir.Value:
-        """Round a running sum."""
-        return (
-            round_doubles(nodes, value, self.dtype)
-            if self.rounds_once
-            else self.round(nodes, value)
-        )
-
     def round(self, nodes: NodeCollector, value: ir.Value) -> ir.Value:
         """Round to the low type."""
         return nodes.round(value, self.dtype)
@@ -93,25 +82,65 @@ class Adder:
     def _chunk(self, length: int | None) -> int:
         if self.order is None:
             return CHUNK
-        return self.order.chunk if length is None or length % self.order.chunk == 0 else 1
+        fits = length is None or length % self.order.chunk == 0
+        return self.order.chunk if fits and not self.rounds_once else 1
 
-    def _body(
-        self, outer: NodeCollector, operands: Sequence[Sliced], chunk: int, partial: Partial
-    ) -> ir.Graph:
-        """Return the Loop's body: add chunk i + 1 to the running sum and round."""
-        nodes = outer.nested("chunk")
-        index = nodes.value("i", ir.DataType.INT64, ir.Shape([]))
-        again = nodes.value("again", ir.DataType.BOOL, ir.Shape([]))
-        total = nodes.value("total", self._type)
-        number = nodes.add("Add", [index, nodes.ints(1)])
-        start = nodes.add("Mul", [number, nodes.ints(chunk)])
-        added = nodes.add("Add", [total, self._chunk_sum(nodes, operands, start, chunk, partial)])
-        on = nodes.add("Identity", [again], type_=ir.DataType.BOOL)
-        outputs = [on, self._round(nodes, added)]
-        name = f"{total.name}/body"
-        return ir.Graph([index, again, total], outputs, nodes=nodes.made, name=name)
+    def _scan(
+        self,
+        nodes: NodeCollector,
+        operands: Sequence[Sliced],
+        start: ir.Value,
+        partial: Partial,
+        rank: int,
+    ) -> ir.Value:
+        """Add term after term in a Scan, which has no place to compute and copies no part.
 
-    def _chunk_sum(
+        ONNX Runtime asks for the rank of what it carries.
+        """
+        body = nodes.nested("term")
+        total = body.value("total", self._type)
+        parts = [body.value("part", FLOAT32.ir) for _ in operands]
+        joined = self._join(body, total, parts, partial)
+        joined.shape = ir.Shape([None] * rank)
+        graph = ir.Graph([total, *parts], [joined], nodes=body.made, name=f"{total.name}/body")
+        cut, axes = list[ir.Value](), list[int]()
+        for value, axis in operands:  # a part keeps the axis that is cut, with the length 1
+            assert isinstance(axis, int), "the rank is known"
+            one = axis if axis >= 0 else axis - 1
+            cut.append(nodes.add("Unsqueeze", [value, nodes.ints(one)]))
+            axes.append(one + 1)
+        attributes = [
+            ir.AttrGraph("body", graph),
+            ir.AttrInt64("num_scan_inputs", len(cut)),
+            ir.AttrInt64s("scan_input_axes", axes),
+        ]
+        return nodes.add("Scan", [start, *cut], attributes, self._type)
+
+    def _start(
+        self,
+        nodes: NodeCollector,
+        operands: Sequence[Sliced],
+        partial: Partial,
+        begin: ir.Value | None,
+    ) -> ir.Value:
+        """Return what a sum begins with, in its shape."""
+        first = partial(nodes, _parts(nodes, operands, nodes.ints(0), 1))
+        shape = nodes.add("Shape", [first])
+        nothing = ir.AttrTensor("value", ir.Tensor(np.array([_NOTHING], self._type.numpy())))
+        empty = nodes.add("ConstantOfShape", [shape], [nothing], self._type)
+        return empty if begin is None else nodes.add("Add", [nodes.cast(begin, self._type), empty])
+
+    def _join(
+        self, nodes: NodeCollector, total: ir.Value, parts: Sequence[ir.Value], partial: Partial
+    ) -> ir.Value:
+        """Return the running sum with the next term."""
+        if self.rounds_once:
+            term = partial(nodes, [nodes.cast(part, FLOAT64.ir) for part in parts])
+            return round_doubles(nodes, nodes.add("Add", [total, term]), self.dtype)
+        term = self.round(nodes, partial(nodes, parts))
+        return self.round(nodes, nodes.add("Add", [total, term]))
+
+    def _loop(
         self,
         nodes: NodeCollector,
         operands: Sequence[Sliced],
@@ -119,43 +148,61 @@ class Adder:
         chunk: int,
         partial: Partial,
     ) -> ir.Value:
-        """Return the sum of one chunk: of rounded terms, or in float32 where there is no order."""
-        if self.order is None:
-            return _part(nodes, operands, start, chunk, partial)
-        total = self._term(nodes, operands, start, partial)
-        for i in range(1, chunk):
-            place = nodes.add("Add", [start, nodes.ints(i)])
-            term = self._term(nodes, operands, place, partial)
-            total = self._round(nodes, nodes.add("Add", [total, term]))
-        return total
+        """Add chunk after chunk in a Loop."""
+        value, axis = operands[0]
+        length = nodes.add("Gather", [nodes.add("Shape", [value]), _axis(nodes, axis)])
+        more = nodes.add("Add", [length, nodes.ints(chunk - 1)])
+        trips = nodes.add("Squeeze", [nodes.add("Div", [more, nodes.ints(chunk)])])
+        body = nodes.nested("chunk")
+        index = body.value("i", ir.DataType.INT64, ir.Shape([]))
+        again = body.value("again", ir.DataType.BOOL, ir.Shape([]))
+        total = body.value("total", self._type)
+        place = body.add("Mul", [index, body.ints(chunk)])
+        joined = self._joined_chunk(body, total, operands, place, chunk, partial)
+        on = body.add("Identity", [again], type_=ir.DataType.BOOL)
+        name = f"{total.name}/body"
+        graph = ir.Graph([index, again, total], [on, joined], nodes=body.made, name=name)
+        return nodes.add("Loop", [trips, None, start], [ir.AttrGraph("body", graph)], self._type)
 
-    def _term(
-        self, nodes: NodeCollector, operands: Sequence[Sliced], place: ir.Value, partial: Partial
+    def _joined_chunk(
+        self,
+        nodes: NodeCollector,
+        total: ir.Value,
+        operands: Sequence[Sliced],
+        place: ir.Value,
+        chunk: int,
+        partial: Partial,
     ) -> ir.Value:
-        """Return one term, rounded unless it joins the sum in the same instruction."""
-        term = _part(nodes, operands, place, 1, partial)
-        return term if self.rounds_once else self.round(nodes, term)
+        """Return the running sum with the next chunk: of rounded terms, or a sum in float32."""
+        if chunk == 1:
+            return self._join(nodes, total, _parts(nodes, operands, place, 1), partial)
+        if self.order is None:
+            sum_ = partial(nodes, _parts(nodes, operands, place, chunk))
+            return self.round(nodes, nodes.add("Add", [total, sum_]))
+        sum_ = self.round(nodes, partial(nodes, _parts(nodes, operands, place, 1)))
+        for i in range(1, chunk):
+            next_ = nodes.add("Add", [place, nodes.ints(i)])
+            sum_ = self._join(nodes, sum_, _parts(nodes, operands, next_, 1), partial)
+        return self.round(nodes, nodes.add("Add", [total, sum_]))
 
 
 def round_doubles(nodes: NodeCollector, value: ir.Value, dtype: DType) -> ir.Value:
     """Round doubles to a low type, to nearest and ties to even; the result is in doubles.
 
     A Cast rounds to float32 on the way, which moves a number in 8,192. So what the low type cannot
-    hold is rounded away first, by adding and subtracting 2^52 units in its last place. The unit is
-    that of the number's power of two, |q - (1 - u) q| with q = (1 / 2u + 1) x and u = 2^-53 (S. M.
-    Rump, T. Ogita, S. Oishi, Accurate Floating-Point Summation Part I, 2008, algorithm 3.5). Below
-    the normal numbers it is that of the smallest normal one. (1 - u) q is q - u q, which rounds to
-    the same number: ONNX Runtime removes a Mul by 1 - u, which is 1 in float32.
+    hold is rounded away, by adding and subtracting a number that is so much larger that doubles
+    have the low type's spacing there: for float16, 2^42 |x|. It is a float32 number, whose last
+    bits as a double are zero, so that ties stay ties. Below the normal numbers the spacing is that
+    of the smallest ones. What is too large becomes infinite by a factor.
     """
-    ends = (nodes.double(dtype.smallest_normal), nodes.double(_FINITE))
-    size = nodes.add("Clip", [nodes.add("Abs", [value]), *ends])
-    finite = nodes.add("Mul", [size, nodes.add("Sign", [value])])
-    units = dtype.epsilon / FLOAT64.epsilon
-    q = nodes.add("Mul", [finite, nodes.double((2.0**52 + 1) * units)])
-    below = nodes.add("Sub", [q, nodes.add("Mul", [q, nodes.double(2.0**-53)])])
-    shift = nodes.add("Sub", [q, below])
+    least, most = nodes.number(1.5 * dtype.smallest_normal), nodes.number(dtype.max)
+    size = nodes.add("Abs", [nodes.cast(value, FLOAT32.ir)])
+    size = nodes.cast(nodes.add("Clip", [size, least, most]), FLOAT64.ir)
+    shift = nodes.add("Mul", [size, nodes.double(dtype.epsilon / FLOAT64.epsilon)])
     rounded = nodes.add("Sub", [nodes.add("Add", [value, shift]), shift])
-    return nodes.cast(nodes.cast(rounded, dtype.ir), FLOAT64.ir)
+    factor = 2.0 ** (1024 - math.frexp(dtype.max)[1])
+    large = nodes.add("Mul", [rounded, nodes.double(factor)])
+    return nodes.add("Mul", [large, nodes.double(1 / factor)], type_=FLOAT64.ir)
 
 
 def known_shape(value: ir.Value) -> list[int] | None:
@@ -187,13 +234,28 @@ def operands_of(node: ir.Node) -> list[ir.Value]:
     return [value for value in node.inputs[:2] if value is not None]
 
 
-def _part(
-    nodes: NodeCollector,
-    operands: Sequence[Sliced],
-    start: ir.Value,
-    length: int,
-    partial: Partial,
-) -> ir.Value:
-    """Return what is computed of some terms of each operand."""
+def rank_of(value: ir.Value) -> int | None:
+    """Return the number of axes; None if it is not known."""
+    shape = known_shape(value) if value.shape is None else value.shape
+    return None if shape is None else len(shape)
+
+
+def _rank_of_sum(operands: Sequence[Sliced]) -> int | None:
+    """Return the rank of the sums; None if it is not known, or not that of an operand."""
+    ranks = [rank_of(value) for value, _ in operands]
+    if len(ranks) == 1:
+        return ranks[0]
+    known = [rank for rank in ranks if rank is not None and rank > 1]
+    return max(known) if len(known) == len(ranks) else None
+
+
+def _axis(nodes: NodeCollector, axis: int | ir.Value) -> ir.Value:
+    return nodes.ints(axis) if isinstance(axis, int) else axis
+
+
+def _parts(
+    nodes: NodeCollector, operands: Sequence[Sliced], start: ir.Value, length: int
+) -> list[ir.Value]:
+    """Return some terms of each operand."""
     end = nodes.add("Add", [start, nodes.ints(length)])
-    return partial(nodes, [nodes.add("Slice", [v, start, end, axis]) for v, axis in operands])
+    return [nodes.add("Slice", [v, start, end, _axis(nodes, axis)]) for v, axis in operands]

@@ -14,6 +14,7 @@ from amp_rewrite.numerics.emulate.adder import (
     known_shape,
     length_of,
     operands_of,
+    rank_of,
     round_doubles,
 )
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
@@ -24,10 +25,11 @@ END = np.iinfo(np.int64).max
 def matmul(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     """Cut the last axis of A and the last but one of B."""
     a, b = operands_of(node)
-    rank = nodes.add("Shape", [nodes.add("Shape", [b])])
-    axis = nodes.add("Max", [nodes.add("Sub", [rank, nodes.ints(2)]), nodes.ints(0)])
-    operands = [(a, nodes.ints(-1)), (b, axis)]
-    return adder.add_up(nodes, operands, length_of(a, -1), _product)
+    axis: int | ir.Value = -2
+    if (rank_of(b) or 0) < 2:  # not known, or 1
+        rank = nodes.add("Shape", [nodes.add("Shape", [b])])
+        axis = nodes.add("Max", [nodes.add("Sub", [rank, nodes.ints(2)]), nodes.ints(0)])
+    return adder.add_up(nodes, [(a, -1), (b, axis)], length_of(a, -1), _product)
 
 
 def _product(nodes: NodeCollector, parts: Sequence[ir.Value]) -> ir.Value:
@@ -38,21 +40,12 @@ def gemm(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     """Return alpha * A B + beta * C; the factors are applied to the finished sum."""
     a, b = operands_of(node)
     flags = [node.attributes.get_int(name, 0) for name in ("transA", "transB")]
-    transposes = [
-        attribute
-        for name in ("transA", "transB")
-        if (attribute := node.attributes.get(name)) is not None
-    ]
-
-    def partial(new: NodeCollector, parts: Sequence[ir.Value]) -> ir.Value:
-        return new.add("Gemm", parts, transposes)
-
+    length = length_of(a, 0 if flags[0] else 1) or length_of(b, 1 if flags[1] else 0)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     begin = bias if adder.rounds_once and _begins(node, flags) else None
-    axes = 0 if flags[0] else 1, 1 if flags[1] else 0
-    operands = [(a, nodes.ints(axes[0])), (b, nodes.ints(axes[1]))]
-    length = length_of(a, axes[0]) or length_of(b, axes[1])
-    total = adder.add_up(nodes, operands, length, partial, begin)
+    a = nodes.add("Transpose", [a]) if flags[0] else a
+    b = nodes.add("Transpose", [b]) if flags[1] else b
+    total = adder.add_up(nodes, [(a, 1), (b, 0)], length, _product, begin)
     if begin is not None:
         return total
     if adder.rounds_once and bias is not None:
@@ -115,7 +108,8 @@ def conv(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Value:
     taps = nodes.add("Reshape", [weight, nodes.ints(group, -1, channels, window)])
     last = nodes.add("Transpose", [taps], [ir.AttrInt64s("perm", [0, 1, 3, 2])])
     rows = nodes.add("Reshape", [last, nodes.ints(group, -1, channels * window)])
-    operands = [(rows, nodes.ints(-1)), (columns, nodes.ints(-2))]
+    rows.shape, columns.shape = ir.Shape([None] * 3), ir.Shape([None] * 4)
+    operands = [(rows, -1), (columns, -2)]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     begin = None
     if bias is not None and adder.rounds_once:
@@ -161,4 +155,6 @@ def windows(
     kept = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
     attributes = [a for name in kept if (a := node.attributes.get(name)) is not None]
     cut = nodes.add("Constant", [], [weight], FLOAT32.ir)
-    return nodes.add("Conv", [data, cut], [*attributes, ir.AttrInt64("group", channels)])
+    found = nodes.add("Conv", [data, cut], [*attributes, ir.AttrInt64("group", channels)])
+    found.shape = ir.Shape([None] * (2 + len(sizes)))
+    return found

@@ -19,6 +19,7 @@ def global_average(nodes: NodeCollector, node: ir.Node, adder: Adder) -> ir.Valu
     """Add up all places of a channel and divide by their number."""
     source = operands_of(node)[0]
     flat = nodes.add("Reshape", [source, nodes.ints(0, 0, -1)])
+    flat.shape = ir.Shape([None] * 3)
     mean = _divided(nodes, _reduce_axis(nodes, flat, 2, adder), source, adder)
     lengths = nodes.add("Shape", [source])
     shape = nodes.add("Slice", [lengths, nodes.ints(0), nodes.ints(2)])
@@ -98,7 +99,7 @@ def _reduce_axis(nodes: NodeCollector, value: ir.Value, axis: int, adder: Adder)
     def partial(new: NodeCollector, parts: Sequence[ir.Value]) -> ir.Value:
         return new.add("ReduceSum", [*parts, axes])
 
-    return adder.add_up(nodes, [(value, axes)], length_of(value, axis), partial)
+    return adder.add_up(nodes, [(value, axis)], length_of(value, axis), partial)
 
 
 def _constant_axes(node: ir.Node) -> list[int]:

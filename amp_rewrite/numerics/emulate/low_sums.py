@@ -7,7 +7,7 @@ sum, which is rounded to the low type after every chunk. Where a target was meas
 (accumulation.py), every product and every sum is rounded, in the order of its kernels; several
 running sums (lanes) are taken for chunks of 16, too. A reduction over several axes is done
 axis by axis, the last one first. Gemm adds `beta * C`, Conv its bias, and a mean divides, at the
-end, with one more rounding. A Loop does it, so that it is much slower than the operator.
+end, with one more rounding. A Scan does it, or a Loop, much slower than the operator.
 """
 
 from __future__ import annotations

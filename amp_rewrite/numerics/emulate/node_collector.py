@@ -23,6 +23,7 @@ class NodeCollector:
         self.made: list[ir.Node] = []
         self.names = names
         self._stem = stem
+        self._ints: dict[tuple[int, ...], ir.Value] = {}
 
     def add(
         self,
@@ -48,8 +49,10 @@ class NodeCollector:
         return ir.Value(name=name, type=ir.TensorType(type_), shape=shape)
 
     def ints(self, *values: int) -> ir.Value:
-        """Add a constant 1-D int64 tensor."""
-        return self._constant(np.array(values, np.int64), ir.DataType.INT64)
+        """Return a constant 1-D int64 tensor, which is added once."""
+        if values not in self._ints:
+            self._ints[values] = self._constant(np.array(values, np.int64), ir.DataType.INT64)
+        return self._ints[values]
 
     def number(self, value: float) -> ir.Value:
         """Add a constant float32 scalar."""

@@ -15,6 +15,7 @@ import amp_rewrite as amp
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.compare.distance import Comparer, Tolerances
+from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 
@@ -65,6 +66,20 @@ def test_a_good_rewrite_holds_and_every_number_is_there() -> None:
     assert output.cosine > 0.9999
     assert output.within > 0.9
     assert (output.nan, output.inf, output.top1) == (0, 0, 1.0)
+
+
+def test_the_emulated_model_runs_once_a_feed(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[set[str]] = []
+    run_rewritten = Verification.run_rewritten
+
+    def run(self: Verification, feeds: Any, names: Any = None) -> Any:
+        runs.append(set(names))
+        return run_rewritten(self, feeds, names)
+
+    monkeypatch.setattr(Verification, "run_rewritten", run)
+    assert verify(mlp(), low(mlp()), feeds(3), stress=False).ok
+    assert len(runs) == 3
+    assert all(names >= {"h", "r", "logits", "y"} for names in runs)
 
 
 def test_inputs_are_made_up_where_there_are_none() -> None:

@@ -163,6 +163,45 @@ def test_a_fused_sum_is_rounded_once() -> None:
     assert amp.evaluate(model, none, accumulate_low=ARM_SUMS)["y"] == 0
 
 
+def test_a_fused_sum_of_edges_is_rounded_as_doubles_are() -> None:
+    bits = np.arange(0, 0x7C00, 37, dtype=np.uint16)  # subnormals to the largest numbers
+    begins = bits.view(np.float16)
+    rng = np.random.default_rng(0)
+    factors = rng.permutation(begins)
+    factors[::3] = 2.0**-12  # the middle of two numbers behind a power of two, and around it
+    begins[::3] = np.float16(2.0) ** rng.integers(-14, 15, begins[::3].size)
+    unit = 2.0**-10
+    for x in (1.0, -1.0, 1 + unit, 1 - unit / 2, 2.0**-24):
+        rows = np.array([[1, x]], np.float16)
+        columns = np.stack([begins, factors])
+        model = onnx.parser.parse_model(
+            f"{HEADER} g (float16[1,2] x, float16[2,{begins.size}] w) => "
+            f"(float16[1,{begins.size}] y) {{ y = MatMul(x, w) }}"
+        )
+        found = amp.evaluate(model, {"x": rows, "w": columns}, accumulate_low=ARM_SUMS)["y"]
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(found, fused(rows, columns))
+
+
+@pytest.mark.parametrize("sums", [SUMS, ARM_SUMS], ids=["webgpu", "arm"])
+@pytest.mark.parametrize("shape", [(48,), (48, 9)])
+def test_a_matrix_or_vector_of_a_rank_that_is_not_recorded(shape: tuple[int, ...], sums: Any):
+    model = onnx.parser.parse_model(
+        f"{HEADER} g (float16[5,48] x, float16[N] v, int64[R] s) => (float16[5] y)"
+        "{ w = Reshape(v, s) y = MatMul(x, w) }"
+    )
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(5, 48)), rng.normal(size=shape)
+    x, w = x.astype(np.float16), w.astype(np.float16)
+    feeds = {"x": x, "v": w.reshape(-1), "s": np.array(shape, np.int64)}
+    found = amp.evaluate(model, feeds, accumulate_low=sums)["y"]
+    matrix = w.reshape(48, -1)
+    expected = fused(x, matrix) if sums is ARM_SUMS else product(x, matrix)
+    np.testing.assert_array_equal(found, expected.reshape(found.shape))
+    assert found.shape == (5, *shape[1:])
+
+
 BIASES = np.linspace(-7, 9, 16).astype(np.float16)
 
 
