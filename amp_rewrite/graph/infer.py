@@ -57,10 +57,9 @@ def types_of(graph: FlatGraph) -> FlatTypes:
 
 def infer_types(model: ir.Model) -> Types:
     """Return the type of every value of the main graph and of its subgraphs, at any depth."""
-    from amp_rewrite.graph.flat_model import FlatModel
+    from amp_rewrite.graph.io.read_object import number_object, values_in
 
-    flat = FlatModel.of(model)
-    pairs = zip(flat.values, infer(flat), strict=True)
+    pairs = zip(values_in(model.graph), infer(number_object(model)), strict=True)
     return {value: type_ for value, type_ in pairs if type_ is not None}
 
 

@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.flat import NUMBERS_OF_CONSTANT
 from amp_rewrite.graph.rounding import Array
 from amp_rewrite.graph.streams import FileRange, Stream
 
@@ -148,6 +149,20 @@ def byte_chunks(tensor: ir.TensorProtocol) -> Iterator[memoryview]:
 
 def _whole_bytes(dtype: ir.DataType) -> bool:
     return dtype is not ir.DataType.STRING and dtype.bitwidth % 8 == 0
+
+
+def held_tensor(node: ir.Node) -> ir.TensorProtocol | None:
+    """Return the dense tensor of numbers that a Constant node holds; None for any other node."""
+    if node.op_type != "Constant" or node.domain != "":
+        return None
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            return None
+        if attribute.name == "value":
+            return attribute.as_tensor()
+        if attribute.name in NUMBERS_OF_CONSTANT:
+            return ir.Tensor(np.array(attribute.value, NUMBERS_OF_CONSTANT[attribute.name]))
+    return None
 
 
 class SparseTensor(ir.LazyTensor):

@@ -283,7 +283,7 @@ def tensor_of(stored: StoredTensor) -> ir.TensorProtocol:
     """
     proto = stored.proto
     if isinstance(stored.location, Held):
-        return stored.location.tensor
+        return stored.location.tensor()
     if stored.location is None and stored.dtype != onnx.TensorProto.STRING:
         return ProtoTensor(proto)
     doc_string = text(proto.doc_string) if proto.HasField("doc_string") else None

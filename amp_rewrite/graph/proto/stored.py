@@ -75,7 +75,7 @@ class StoredTensor:
         if self.location is None:
             return numpy_helper.to_array(self.proto)
         if isinstance(self.location, Held):
-            return self.location.tensor.numpy()
+            return self.location.tensor().numpy()
         if bits(self.dtype) < 8:
             packed = b"".join(block.tobytes() for block in self.stored.blocks())
             return numpy_helper.to_array(
@@ -91,7 +91,7 @@ class StoredTensor:
         if self.location is None:
             raise ValueError("the data are in the message")
         if isinstance(self.location, Held):
-            return self.location.stream
+            return self.location.stream()
         place = FileRange(self.location.path, self.location.offset)
         return Stream(self.nbytes, np.dtype(np.uint8), place, name=self.proto.name)
 
@@ -99,7 +99,7 @@ class StoredTensor:
     def stream(self) -> Stream:
         """The elements, which are read when they are needed; whole bytes only."""
         if isinstance(self.location, Held):
-            return self.location.stream
+            return self.location.stream()
         numpy = onnx.helper.tensor_dtype_to_np_dtype(self.dtype)
         if self.location is not None:
             place = FileRange(self.location.path, self.location.offset)

@@ -50,7 +50,7 @@ def rewritten_flat(
         source = tensor_of(cast("StoredTensor", weight.tensor))
         tensor = ConvertedTensor(source, weight.dtype, saturate=weight.saturate, name=message.name)
         refer(message, Place(HELD, len(flat.files.held) + len(held), tensor.nbytes))
-        held.append(Held(stored(tensor), tensor))
+        held.append(Held(lambda: stored(tensor), lambda: tensor))
         return Weight(message)
 
     graph = RewrittenGraph(flat, type_graph, plan, removed, convert)

@@ -250,7 +250,7 @@ class _Scaled:
         converted = ConvertedTensor(source, dtype, exponent=exponent, name=name)
         message = TensorProto(name=name, data_type=dtype.number, dims=tensor.dims)
         refer(message, Place(HELD, len(self.flat.files.held) + len(self.held), converted.nbytes))
-        self.held.append(Held(stored(converted), converted))
+        self.held.append(Held(lambda: stored(converted), lambda: converted))
         return message
 
     def _place_added(self) -> list[str]:
