@@ -5,12 +5,12 @@ from __future__ import annotations
 import onnx.parser
 import pytest
 
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.read_flat import read_flat
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.values.sum_lengths import count_terms, einsum_terms
 
 
-def recorded(source: onnx.ModelProto) -> FlatProto:
+def recorded(source: onnx.ModelProto) -> FlatGraph:
     """Return a model without the shapes that it does not record."""
     flat = read_flat(source)
     flat.infer = None

@@ -10,12 +10,12 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.gate import admit
 from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.io.read_object import number_object, read_object
 from amp_rewrite.graph.paused_gc import paused_gc
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 
 
 class HasModel(Protocol):
@@ -27,7 +27,7 @@ class HasModel(Protocol):
         ...
 
 
-Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model | HasModel | FlatProto
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model | HasModel | FlatGraph
 
 
 def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> ir.Model:
@@ -54,7 +54,7 @@ def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> i
     """
     model = unwrapped(source)
     with paused_gc():
-        if isinstance(model, FlatProto):  # it was checked when it was read
+        if isinstance(model, FlatGraph):  # it was checked when it was read
             return read_model(model)
         if isinstance(model, ir.Model):
             try:

@@ -1,4 +1,4 @@
-"""FlatProto -> onnx_ir.Model: the objects behind the numbers.
+"""FlatGraph -> onnx_ir.Model: the objects behind the numbers.
 
 onnx_ir's own deserialiser takes 2.2 s for 100,000 nodes, creates values for undefined names, and
 has no place for sparse initializers, training_info, map types and unused value_info. This one
@@ -15,11 +15,10 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite.graph import origin as origins
-from amp_rewrite.graph.flat import ABSENT, MAIN
+from amp_rewrite.graph.flat import ABSENT, MAIN, PLAIN, FlatGraph, string
 from amp_rewrite.graph.io.typeproto import read_info, read_type
 from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
 from amp_rewrite.graph.proto.external import ExternalFiles, Held
-from amp_rewrite.graph.proto.flat_proto import PLAIN, FlatProto, string
 from amp_rewrite.graph.proto.messages import props, text
 from amp_rewrite.graph.proto.stored import StoredTensor, check_tensor
 from amp_rewrite.graph.tensors import ProtoTensor, SparseTensor
@@ -42,19 +41,19 @@ class Objects(NamedTuple):
     values: Sequence[ir.Value]
 
 
-def read_model(flat: FlatProto) -> ir.Model:
+def read_model(flat: FlatGraph) -> ir.Model:
     """Return the model that a flat graph describes; it refers to the messages."""
     return read_objects(flat).model
 
 
-def shared_objects(flat: FlatProto) -> Objects:
+def shared_objects(flat: FlatGraph) -> Objects:
     """Return the objects of a flat graph, which are made once, and which nobody may change."""
     if flat.objects is None:
         flat.objects = read_objects(flat)
     return cast("Objects", flat.objects)
 
 
-def read_objects(flat: FlatProto) -> Objects:
+def read_objects(flat: FlatGraph) -> Objects:
     """Return new objects for a flat graph; they refer to the messages."""
     proto, origin = flat.proto, Origin(flat.proto)
     builder = _Builder(flat, origin)
@@ -63,7 +62,6 @@ def read_objects(flat: FlatProto) -> Objects:
     functions = [
         _Builder(inner, origin).function(entry)
         for entry, (inner, _) in zip(proto.functions, flat.attached.values(), strict=True)
-        if isinstance(inner, FlatProto)
     ]
     model = ir.Model(
         graph,
@@ -91,7 +89,7 @@ def _optional(proto: Any, field: str) -> Any:
 class _Builder:
     """Builds the graphs of a model, or of one function."""
 
-    def __init__(self, flat: FlatProto, origin: Origin) -> None:
+    def __init__(self, flat: FlatGraph, origin: Origin) -> None:
         self._flat, self._origin = flat, origin
         self.values = [ir.Value(name=name) for name in flat.value_names]
         self.nodes: dict[int, ir.Node] = {}

@@ -9,18 +9,18 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.graph.infer import Types, infer
 from amp_rewrite.graph.io.datafile import all_tensors
 from amp_rewrite.graph.io.model_files import Place
 from amp_rewrite.graph.io.read_flat import checked
 from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.proto.external import HELD, ExternalFiles, Held
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.number_model import number_model
 from amp_rewrite.graph.tensors import SparseTensor, stored
 from amp_rewrite.graph.traverse import nodes_in, subgraphs
 
 
-def read_object(model: ir.Model) -> FlatProto:
+def read_object(model: ir.Model) -> FlatGraph:
     """Return the checked flat graph of a model, which may change afterwards, but for its tensors.
 
     Raises:
@@ -35,13 +35,19 @@ def read_object(model: ir.Model) -> FlatProto:
     return flat
 
 
-def number_object(model: ir.Model) -> FlatProto:
+def number_object(model: ir.Model) -> FlatGraph:
     """Return the flat graph of a model whose operators need not keep to their schemas.
 
     Raises:
         GraphError: A name is not defined, or twice.
     """
     return number_model(*_messages(model))
+
+
+def infer_types(model: ir.Model) -> Types:
+    """Return the type of every value of the main graph and of its subgraphs, at any depth."""
+    pairs = zip(values_in(model.graph), infer(number_object(model)), strict=True)
+    return {value: type_ for value, type_ in pairs if type_ is not None}
 
 
 def values_in(graph: ir.Graph) -> Iterator[ir.Value]:
@@ -69,5 +75,5 @@ def _itself(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 def _keep_names(flat: FlatGraph, graph: ir.Graph) -> None:
     """Call the nodes that have no name in a file as the objects do."""
-    if isinstance(flat, FlatProto) and flat.given:
+    if flat.given:
         flat.keep_names([node.name or "" for top in graph for node in nodes_in(top)])

@@ -1,4 +1,4 @@
-"""ModelProto -> FlatProto: one sweep that numbers and checks.
+"""ModelProto -> FlatGraph: one sweep that numbers and checks.
 
 Every name must be defined once, before it is used; every tensor must hold what its type and
 dimensions say; external data must lie in the model's folder.
@@ -14,11 +14,21 @@ from onnx import AttributeProto
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.flat import ABSENT, MAIN, Attribute, Body, FlatFunction, Operator
+from amp_rewrite.graph.flat import (
+    ABSENT,
+    MAIN,
+    PLAIN,
+    Attribute,
+    Body,
+    Declared,
+    FlatFunction,
+    FlatGraph,
+    Operator,
+    plain,
+)
 from amp_rewrite.graph.names import FreeNames, bound_names
 from amp_rewrite.graph.proto.calls import check_functions
 from amp_rewrite.graph.proto.external import ExternalFiles
-from amp_rewrite.graph.proto.flat_proto import PLAIN, Declared, FlatProto, plain
 from amp_rewrite.graph.proto.messages import props, text, type_string
 from amp_rewrite.graph.proto.missing_shapes import missing_shapes
 from amp_rewrite.graph.proto.scope import Scope
@@ -29,7 +39,7 @@ from amp_rewrite.graph.versions import opset_imports
 _MAX_DEPTH = 32  # nested graphs; protobuf refuses 100 nested messages, three a graph
 
 
-def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatProto:
+def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatGraph:
     """Return the flat graph of a model, checked; the message is left alone.
 
     Raises:
@@ -39,14 +49,14 @@ def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatProto:
     functions: dict[Operator, FlatFunction] = {}
     attached: dict[Operator, FlatFunction] = {}
     opsets = opset_imports(proto.opset_import, "model")
-    flat = FlatProto(
+    flat = FlatGraph(
+        proto,
+        files,
         opsets,
         proto.ir_version,
         props(proto.metadata_props),
         functions,
         attached,
-        proto=proto,
-        files=files,
         infer=missing_shapes,
     )
     unnamed = _Reader(flat).model_graph(proto.graph)
@@ -63,7 +73,7 @@ def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatProto:
 class _Reader:
     """Reads the graphs of a model, or of a function."""
 
-    def __init__(self, flat: FlatProto) -> None:
+    def __init__(self, flat: FlatGraph) -> None:
         self._flat = flat
         self._called: dict[tuple[str, str, str], int] = {}
         self._types: dict[int, str | None] = {}
@@ -338,22 +348,22 @@ class _Function(NamedTuple):
     """A function that was read: what calls it, its body, its defaults, its nodes without a name."""
 
     key: Operator
-    graph: FlatProto
+    graph: FlatGraph
     defaults: Mapping[str, Attribute]
     unnamed: list[tuple[int, str]]
 
 
-def _read_function(model: FlatProto, proto: onnx.FunctionProto) -> _Function:
+def _read_function(model: FlatGraph, proto: onnx.FunctionProto) -> _Function:
     key = Operator(text(proto.domain), text(proto.name), text(proto.overload))
     where = f"function {key.domain}::{key.op_type}"
     opsets = opset_imports(proto.opset_import, where)
-    flat = FlatProto(opsets, functions=model.functions, proto=model.proto, files=model.files)
+    flat = FlatGraph(model.proto, model.files, opsets, functions=model.functions)
     unnamed = _Reader(flat).function(proto, where)
     defaults = {text(a.name): plain(a, model.files) for a in proto.attribute_proto}
     return _Function(key, flat, defaults, unnamed)
 
 
-def _name_nodes(graphs: Sequence[tuple[FlatProto, list[tuple[int, str]]]]) -> None:
+def _name_nodes(graphs: Sequence[tuple[FlatGraph, list[tuple[int, str]]]]) -> None:
     """Give the nodes without a name one that reports can use; it is not written."""
     names = FreeNames(name for flat, _ in graphs for name in flat.node_names)
     for flat, unnamed in graphs:

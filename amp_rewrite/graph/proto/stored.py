@@ -14,9 +14,9 @@ from onnx import TensorProto, numpy_helper
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.elements import bits
-from amp_rewrite.graph.flat import Array
 from amp_rewrite.graph.proto.external import ExternalFiles, Held, Location
 from amp_rewrite.graph.proto.messages import check_element
+from amp_rewrite.graph.rounding import Array
 from amp_rewrite.graph.streams import FileRange, Stream
 
 _MAX_ELEMENTS = 1 << 60

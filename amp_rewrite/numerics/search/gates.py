@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 import numpy as np
 import onnx_ir as ir
@@ -25,7 +24,6 @@ from amp_rewrite.graph.flat import ABSENT, FlatGraph, spans
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.read import tensor_of
 from amp_rewrite.graph.io.read_object import number_object, values_in
-from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.tensors import ConvertedTensor, elements
 from amp_rewrite.graph.traverse import graphs_in
@@ -317,7 +315,7 @@ class _Builder:
         """Add the rounded value next to where a value is made."""
         number = self.numbers.get(value)
         tensor = None if number is None else constant_tensor(self.type_graph, number)
-        held = None if tensor is None else tensor_of(cast("StoredTensor", tensor))
+        held = None if tensor is None else tensor_of(tensor)
         nodes = self._casts(value) if held is None else [self._constant(value, held)]
         producer, home = value.producer(), value.graph
         if producer is not None and isinstance(producer.graph, ir.Graph):

@@ -15,9 +15,8 @@ from onnx import TensorProto
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import MAIN
+from amp_rewrite.graph.flat import MAIN, FlatGraph
 from amp_rewrite.graph.io.checker import checker_fault, type_fault
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.messages import varint
 from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph
 from amp_rewrite.rewriting.apply.rewritten_weights import Weight, without_data
@@ -104,7 +103,7 @@ def _model(header: bytes, graph: bytes) -> bytes:
     return header + _GRAPH + varint(len(graph)) + graph
 
 
-def fault_of_source(flat: FlatProto, type_graph: TypeGraph, header: bytes) -> str | None:
+def fault_of_source(flat: FlatGraph, type_graph: TypeGraph, header: bytes) -> str | None:
     """Return what the checker says against a model as it was read; None for nothing."""
     graph = RewrittenGraph(flat, type_graph, _NOTHING, (), _unplanned)
     weights = [list(graph.weights(number)) for number in range(len(flat.bodies))]

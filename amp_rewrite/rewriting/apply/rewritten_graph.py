@@ -12,8 +12,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 from onnx.helper import make_attribute, make_node
 
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
-from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.proto.messages import copy_text, text
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.traits import Trait
@@ -33,7 +32,7 @@ class RewrittenGraph:
 
     def __init__(
         self,
-        flat: FlatProto,
+        flat: FlatGraph,
         type_graph: TypeGraph,
         plan: CastPlan,
         removed: Iterable[int],
@@ -171,7 +170,7 @@ class RewrittenGraph:
 
 
 def retyped_attributes(
-    flat: FlatProto, graph: TypeGraph, plan: CastPlan
+    flat: FlatGraph, graph: TypeGraph, plan: CastPlan
 ) -> dict[int, list[AttributeProto]]:
     """Return, by node, the attributes that become others."""
     low = plan.low

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import ABSENT, MAIN
+from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 from amp_rewrite.graph.io.model_files import Place, refer
 from amp_rewrite.graph.io.read import tensor_of
 from amp_rewrite.graph.proto.external import HELD, Held
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.number_model import number_model
-from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.tensors import ConvertedTensor, stored
 from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph
 from amp_rewrite.rewriting.apply.rewritten_weights import Weight, converted_message
@@ -28,12 +26,12 @@ class RewrittenFlat(NamedTuple):
         origins: By node of it, which node it was, ABSENT for one that was added.
     """
 
-    flat: FlatProto
+    flat: FlatGraph
     origins: Sequence[int]
 
 
 def rewritten_flat(
-    flat: FlatProto,
+    flat: FlatGraph,
     type_graph: TypeGraph,
     plan: CastPlan,
     removed: Iterable[int],
@@ -47,7 +45,7 @@ def rewritten_flat(
 
     def convert(weight: PlannedWeight) -> Weight:
         message = converted_message(flat, weight)
-        source = tensor_of(cast("StoredTensor", weight.tensor))
+        source = tensor_of(weight.tensor)
         tensor = ConvertedTensor(source, weight.dtype, saturate=weight.saturate, name=message.name)
         refer(message, Place(HELD, len(flat.files.held) + len(held), tensor.nbytes))
         held.append(Held(lambda: stored(tensor), lambda: tensor))
@@ -63,6 +61,5 @@ def rewritten_flat(
     origins = list(graph.origins(MAIN))
     rewritten.keep_names([flat.node_names[v] if v != ABSENT else "" for v in origins])
     for called, function in rewritten.attached.items():
-        if isinstance(function.graph, FlatProto):
-            function.graph.keep_names(flat.attached[called].graph.node_names)
+        function.graph.keep_names(flat.attached[called].graph.node_names)
     return RewrittenFlat(rewritten, origins)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 from onnx import TensorProto
 
-from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.proto.messages import text
-from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.rewriting.plan.casts import PlannedWeight
 
@@ -27,16 +25,16 @@ class Weight:
     stream: Stream | None = None
 
 
-def converted(flat: FlatProto, weight: PlannedWeight) -> Weight:
+def converted(flat: FlatGraph, weight: PlannedWeight) -> Weight:
     """Return a constant in the low type."""
     low = weight.dtype
-    stream = flat.elements(weight.tensor).converted(low, weight.saturate)
+    stream = weight.tensor.stream.converted(low, weight.saturate)
     return Weight(converted_message(flat, weight), stream)
 
 
-def converted_message(flat: FlatProto, weight: PlannedWeight) -> TensorProto:
+def converted_message(flat: FlatGraph, weight: PlannedWeight) -> TensorProto:
     """Return the message of a constant in the low type, without data."""
-    message = without_data(cast("StoredTensor", weight.tensor).proto)
+    message = without_data(weight.tensor.proto)
     message.name = weight.name if weight.keep_float32 else flat.value_names[weight.value]
     message.data_type = weight.dtype.number
     return message

@@ -11,7 +11,7 @@ from google.protobuf.message import EncodeError
 
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import MAIN
+from amp_rewrite.graph.flat import MAIN, FlatGraph
 from amp_rewrite.graph.io.checker import refuse_faults
 from amp_rewrite.graph.io.model_files import (
     INLINE_LIMIT,
@@ -26,7 +26,6 @@ from amp_rewrite.graph.io.model_files import (
     source_file,
 )
 from amp_rewrite.graph.io.paths import path_text
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.messages import copy_text, props, text
 from amp_rewrite.rewriting.apply.checked import MANY_NODES, fault_of, fault_of_source, serialized
 from amp_rewrite.rewriting.apply.rewiring import Read
@@ -36,7 +35,7 @@ from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.plan.typed_attributes import OPSET_OF_CASTS
 
 
-def can_save(flat: FlatProto) -> bool:
+def can_save(flat: FlatGraph) -> bool:
     """Tell whether `save_rewritten` can write a model.
 
     It cannot where the model has functions or was in memory, where a tensor in an attribute has its
@@ -49,7 +48,7 @@ def can_save(flat: FlatProto) -> bool:
 
 
 def save_rewritten(
-    flat: FlatProto,
+    flat: FlatGraph,
     type_graph: TypeGraph,
     plan: CastPlan,
     removed: Iterable[int],
@@ -126,7 +125,7 @@ def _inline(weight: Weight) -> Inline:
     return Inline(weight.message.SerializeToString(deterministic=True), weight.stream)
 
 
-def header(flat: FlatProto, plan: CastPlan, metadata: Mapping[str, str]) -> onnx.ModelProto:
+def header(flat: FlatGraph, plan: CastPlan, metadata: Mapping[str, str]) -> onnx.ModelProto:
     """Return everything of the rewritten model except its functions and its main graph."""
     source, proto = flat.proto, onnx.ModelProto()
     for field in ("ir_version", "producer_name", "producer_version", "domain", "model_version"):

@@ -17,7 +17,8 @@ from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.elements import tensor as tensor_type
-from amp_rewrite.graph.flat import ABSENT, MAIN, Tensor
+from amp_rewrite.graph.flat import ABSENT, MAIN
+from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.rounding_loss import RoundingLoss
 from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.rewriting.paint.context import PaintContext
@@ -98,7 +99,7 @@ class PlannedWeight:
     """
 
     value: int
-    tensor: Tensor
+    tensor: StoredTensor
     dtype: DType
     uses: tuple[Use, ...]
     keep_float32: bool
@@ -303,7 +304,9 @@ class _Planner:
                 return node
         return ABSENT
 
-    def _weight(self, value: int, tensor: Tensor, uses: list[Use], name: str) -> PlannedWeight:
+    def _weight(
+        self, value: int, tensor: StoredTensor, uses: list[Use], name: str
+    ) -> PlannedWeight:
         total = len(self.flat.uses(value)) + self.outputs[value]
         vertices = [use.vertex for use in uses if use.vertex != ABSENT]
         low = self.context.low

@@ -6,21 +6,21 @@ import numpy as np
 import onnx.parser
 import onnx_ir as ir
 
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.read_object import number_object, read_object, values_in
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.tensors import SparseTensor
 from amp_rewrite.graph.traverse import graphs_in
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>'
 
 
-def flat_of(source: str | onnx.ModelProto) -> FlatProto:
+def flat_of(source: str | onnx.ModelProto) -> FlatGraph:
     model = onnx.parser.parse_model(source) if isinstance(source, str) else source
     return read_object(load(model))
 
 
-def value(flat: FlatProto, name: str) -> int:
+def value(flat: FlatGraph, name: str) -> int:
     (found,) = flat.values_called(name)
     return found
 

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.elements import tensor as tensor_type
-from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.io.read_object import infer_types
 from invariants.constants_faithful import (
     check_initializers_intact,
     check_no_unused_initializers,

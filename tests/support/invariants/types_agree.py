@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.infer import Types, infer_types
+from amp_rewrite.graph.infer import Types
+from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.graph.ports import is_fixed, ports_at, schema_variable
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.graph.traverse import named_subgraphs

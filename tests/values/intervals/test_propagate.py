@@ -27,9 +27,9 @@ from rewrite_text import parse
 
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.build_type_graph import build_type_graph
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.read_flat import read_flat
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.missing_shapes import missing_shapes
 from amp_rewrite.values.intervals import propagate
 from amp_rewrite.values.intervals.interval import Interval, between
@@ -180,7 +180,7 @@ def test_shapes_are_not_inferred_where_nothing_that_is_asked_for_depends_on_them
     flat = read_flat(parse(text).SerializeToString())
     found, inferred = intervals_of(build_type_graph(flat)), list[int]()
 
-    def noted(flat: FlatProto) -> dict[int, Sequence[int | None]]:
+    def noted(flat: FlatGraph) -> dict[int, Sequence[int | None]]:
         inferred.append(flat.n_nodes)
         return missing_shapes(flat)
 
@@ -252,7 +252,7 @@ def known_early(
     flat = read_flat(parse(text).SerializeToString())
     inferred = list[int]()
 
-    def noted(flat: FlatProto) -> dict[int, Sequence[int | None]]:
+    def noted(flat: FlatGraph) -> dict[int, Sequence[int | None]]:
         inferred.append(flat.n_nodes)
         return missing_shapes(flat)
 
