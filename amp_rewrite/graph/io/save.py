@@ -8,19 +8,18 @@ from typing import Any, cast
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import EncodeError
 
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.io.datafile import all_tensors, choose, source_file
 from amp_rewrite.graph.io.load import HasModel, load
 from amp_rewrite.graph.io.model_files import (
     INLINE_LIMIT,
-    Inline,
     Meter,
     Parts,
     Path,
     Place,
     Progress,
+    Weight,
     replace_model,
 )
 from amp_rewrite.graph.io.paths import path_text
@@ -95,14 +94,8 @@ def save(
     def parts(places: Sequence[Place]) -> Parts:
         return _parts(loaded, dict(zip(map(id, external), places, strict=True)))
 
-    try:
-        with paused_gc():
-            replace_model(output, [stored(tensor) for tensor in external], parts, meter, sources)
-    except (OSError, ValueError, EncodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise SaveError(
-            "the model cannot be written", where=output, found=reason or error
-        ) from error
+    with paused_gc():
+        replace_model(output, [stored(tensor) for tensor in external], parts, meter, sources)
 
 
 def _check_model(model: object) -> None:
@@ -123,29 +116,17 @@ def _parts(model: ir.Model, places: Mapping[int, Place]) -> Parts:
     deferred: list[ir.Value] = []
     writer.graph(graph, model.graph, deferred)
     body = graph.SerializeToString(deterministic=True)
-    return Parts(header, body, [_inline(writer, value) for value in deferred])
+    return Parts(header, body, [_weight(writer, value) for value in deferred])
 
 
-def _inline(writer: ModelWriter, value: ir.Value) -> Inline:
-    message = _message(writer, value).SerializeToString(deterministic=True)
-    tensor = value.const_value
-    if tensor is None or _is_message(tensor):
-        return Inline(message)
-    return Inline(message, stored(tensor))
-
-
-def _is_message(tensor: ir.TensorProtocol) -> bool:
-    """Return whether a tensor is written as the message it came in."""
-    return isinstance(tensor, ir.TensorProtoTensor) or tensor.dtype is ir.DataType.STRING
-
-
-def _message(writer: ModelWriter, value: ir.Value) -> onnx.TensorProto:
+def _weight(writer: ModelWriter, value: ir.Value) -> Weight:
+    """Return an initializer that is stored in the model file, if need be as the message it was."""
     tensor = value.const_value
     assert tensor is not None, "only initializers with a tensor are deferred"
     if tensor.name != value.name:  # two initializers may share a tensor
         tensor.name = value.name
     if isinstance(tensor, ir.TensorProtoTensor):
-        return tensor.raw
-    proto = onnx.TensorProto()
-    writer.tensor(proto, tensor, data=tensor.dtype is ir.DataType.STRING)
-    return proto
+        return Weight(tensor.raw)
+    message, is_text = onnx.TensorProto(), tensor.dtype is ir.DataType.STRING
+    writer.tensor(message, tensor, data=is_text)
+    return Weight(message, None if is_text else stored(tensor))

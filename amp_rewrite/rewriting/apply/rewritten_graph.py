@@ -13,13 +13,14 @@ from onnx.helper import make_attribute, make_node
 
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
+from amp_rewrite.graph.io.model_files import Weight
 from amp_rewrite.graph.proto.messages import copy_text, text
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.rewriting.apply.declarations import Declarations
 from amp_rewrite.rewriting.apply.node_samples import NodeSamples
 from amp_rewrite.rewriting.apply.rewiring import Item, Read, Rewiring
-from amp_rewrite.rewriting.apply.rewritten_weights import Weight, with_data
+from amp_rewrite.rewriting.apply.rewritten_weights import with_data
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
 from amp_rewrite.rewriting.plan.typed_attributes import typed_attributes
 

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
-from amp_rewrite.graph.io.model_files import Place, refer
+from amp_rewrite.graph.io.model_files import Place, Weight, refer
 from amp_rewrite.graph.io.read import tensor_of
 from amp_rewrite.graph.proto.external import HELD, Held
 from amp_rewrite.graph.proto.number_model import number_model
 from amp_rewrite.graph.tensors import ConvertedTensor, stored
 from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph
-from amp_rewrite.rewriting.apply.rewritten_weights import Weight, converted_message
+from amp_rewrite.rewriting.apply.rewritten_weights import converted_message
 from amp_rewrite.rewriting.apply.save_rewritten import header
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
 

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from onnx import TensorProto
 
 from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.graph.io.model_files import Weight
 from amp_rewrite.graph.proto.messages import text
-from amp_rewrite.graph.streams import Stream
 from amp_rewrite.rewriting.plan.casts import PlannedWeight
-
-
-@dataclass(frozen=True, slots=True)
-class Weight:
-    """An initializer of the rewritten model.
-
-    Attributes:
-        message: Its message, without data if `stream` has them.
-        stream: Its elements; None if they are where the message says.
-    """
-
-    message: TensorProto
-    stream: Stream | None = None
 
 
 def converted(flat: FlatGraph, weight: PlannedWeight) -> Weight:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import onnx
-from google.protobuf.message import EncodeError
 
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.dataflow import TypeGraph
@@ -15,22 +14,23 @@ from amp_rewrite.graph.flat import MAIN, FlatGraph
 from amp_rewrite.graph.io.checker import refuse_faults
 from amp_rewrite.graph.io.model_files import (
     INLINE_LIMIT,
-    Inline,
     Meter,
     Parts,
     Path,
     Place,
     Progress,
+    Weight,
     refer,
     replace_model,
     source_file,
+    sources_of,
 )
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.proto.messages import copy_text, props, text
 from amp_rewrite.rewriting.apply.checked import MANY_NODES, fault_of, fault_of_source, serialized
 from amp_rewrite.rewriting.apply.rewiring import Read
 from amp_rewrite.rewriting.apply.rewritten_graph import Made, RewrittenGraph
-from amp_rewrite.rewriting.apply.rewritten_weights import Weight, converted, without_data
+from amp_rewrite.rewriting.apply.rewritten_weights import converted, without_data
 from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.plan.typed_attributes import OPSET_OF_CASTS
 
@@ -71,7 +71,6 @@ def save_rewritten(
     weights = [list(graph.weights(number)) for number in range(len(flat.bodies))]
     streams = [w.stream for body in weights for w in body if w.stream is not None]
     external = [stream for stream in streams if source_file(stream) is not None]
-    sources = {file for file in map(source_file, external) if file is not None}
     sizes = [w.message.ByteSize() if w.stream is None else w.stream.nbytes for w in weights[MAIN]]
 
     def parts(places: Sequence[Place]) -> Parts:
@@ -88,13 +87,7 @@ def save_rewritten(
             refuse_faults(fault, of_source, output)
         return _parts(head, nodes.content, rest, placed[MAIN])
 
-    try:
-        replace_model(output, external, parts, Meter(sum(sizes), progress), sources)
-    except (OSError, ValueError, EncodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise SaveError(
-            "the model cannot be written", where=output, found=reason or error
-        ) from error
+    replace_model(output, external, parts, Meter(sum(sizes), progress), sources_of(external))
 
 
 def _noted(nodes: Iterable[Made], made: list[Read]) -> Iterator[onnx.NodeProto]:
@@ -117,12 +110,7 @@ def _parts(head: bytes, nodes: bytes, rest: onnx.GraphProto, weights: Sequence[W
     external = [w for w in weights if source_file(w.stream) is not None]
     rest.initializer.extend(weight.message for weight in external)
     body = nodes + rest.SerializeToString(deterministic=True)
-    kept = [_inline(weight) for weight in weights if source_file(weight.stream) is None]
-    return Parts(head, body, kept)
-
-
-def _inline(weight: Weight) -> Inline:
-    return Inline(weight.message.SerializeToString(deterministic=True), weight.stream)
+    return Parts(head, body, [w for w in weights if source_file(w.stream) is None])
 
 
 def header(flat: FlatGraph, plan: CastPlan, metadata: Mapping[str, str]) -> onnx.ModelProto:
