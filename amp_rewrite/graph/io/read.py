@@ -129,8 +129,7 @@ class _Builder:
             metadata_props=props(proto.metadata_props) or None,
         )
         self._origin.graphs[graph] = GraphOrigin(proto, flat.unused.get(MAIN, []))
-        reader = AttributeReader(flat.files, iter(()))
-        attributes = [reader.read(entry) for entry in proto.attribute_proto]
+        attributes = [_attribute(entry, flat.files, iter(())) for entry in proto.attribute_proto]
         attributes += [
             ir.Attr(text(entry), ir.AttributeType.UNDEFINED, None) for entry in proto.attribute
         ]
@@ -144,11 +143,8 @@ class _Builder:
 
     def _node(self, number: int) -> ir.Node:
         flat, proto, values = self._flat, self._flat.nodes[number], self.values
-        attributes, nested = (), False
-        if proto.attribute:
-            reader = AttributeReader(flat.files, self._graphs_inside(number))
-            attributes = tuple([reader.read(entry) for entry in proto.attribute])
-            nested = reader.nested
+        graphs = (self.graph(body) for body in flat.bodies_in(number))
+        attributes = tuple([_attribute(entry, flat.files, graphs) for entry in proto.attribute])
         outputs = flat.outputs_of(number)
         self._declare(outputs)
         doc, overload, metadata = proto.doc_string, proto.overload, proto.metadata_props
@@ -167,12 +163,10 @@ class _Builder:
         self.nodes[number] = node
         if number in flat.given:
             self._origin.given[node] = flat.node_names[number]
-        if nested:
+        # Of these, the message does not tell whether the node has changed.
+        if flat.bodies_in(number) or (flat.external_attributes and _is_elsewhere(proto)):
             self._origin.nested.add(node)
         return node
-
-    def _graphs_inside(self, node: int) -> Iterator[ir.Graph]:
-        return (self.graph(number) for number in self._flat.bodies_in(node))
 
     def _initializer(self, number: int) -> ir.Value:
         flat, value = self._flat, self.values[number]
@@ -223,55 +217,44 @@ class _Builder:
 
 _Kind = ir.AttributeType
 _PLAIN = {kind: (_Kind(kind), field) for kind, field in PLAIN.items()}
+_VALUES: dict[_Kind, Callable[[Any, ExternalFiles, Iterator[ir.Graph]], Any]] = {
+    _Kind.STRING: lambda p, *_: string(p.s),
+    _Kind.STRINGS: lambda p, *_: [string(entry) for entry in p.strings],
+    _Kind.TENSOR: lambda p, files, _: _tensor(p.t, files),
+    _Kind.TENSORS: lambda p, files, _: [_tensor(entry, files) for entry in p.tensors],
+    _Kind.GRAPH: lambda _, __, graphs: next(graphs),
+    _Kind.GRAPHS: lambda p, _, graphs: [next(graphs) for _ in p.graphs],
+    _Kind.SPARSE_TENSOR: lambda p, *_: p.sparse_tensor,
+    _Kind.SPARSE_TENSORS: lambda p, *_: list(p.sparse_tensors),
+    _Kind.TYPE_PROTO: lambda p, *_: ir.TypeAndShape(*read_type(p.tp)),
+    _Kind.TYPE_PROTOS: lambda p, *_: [ir.TypeAndShape(*read_type(t)) for t in p.type_protos],
+}
 
 
-class AttributeReader:
-    """Reads the attributes of nodes; the graphs inside them come from elsewhere, one by one."""
+def _attribute(
+    proto: onnx.AttributeProto, files: ExternalFiles, graphs: Iterator[ir.Graph]
+) -> ir.Attr:
+    """Return one attribute; `graphs` are those inside the node, in the file's order."""
+    name, doc = proto.name, text(proto.doc_string) if proto.doc_string else None
+    if proto.ref_attr_name:
+        return ir.RefAttr(name, text(proto.ref_attr_name), _Kind(proto.type), doc_string=doc)
+    plain = _PLAIN.get(proto.type)
+    if plain is not None:
+        return ir.Attr(name, plain[0], getattr(proto, plain[1]), doc_string=doc)
+    kind = _Kind(proto.type)
+    reader = _VALUES.get(kind)
+    value = None if reader is None else reader(proto, files, graphs)
+    return ir.Attr(name, kind, value, doc_string=doc)
 
-    def __init__(self, files: ExternalFiles, graphs: Iterator[ir.Graph]) -> None:
-        """Take what nested values need: `graphs` are those inside the node, in the file's order."""
-        self._files = files
-        self._graphs = graphs
-        self.nested = False
-        """Whether anything read holds a graph, or a tensor whose data are not in the message: then
-        the message of the node does not tell whether the node has changed."""
-        self._values: dict[ir.AttributeType, Callable[[Any], Any]] = {
-            _Kind.STRING: lambda p: string(p.s),
-            _Kind.STRINGS: lambda p: [string(entry) for entry in p.strings],
-            _Kind.TENSOR: lambda p: self._tensor(p.t),
-            _Kind.TENSORS: lambda p: [self._tensor(entry) for entry in p.tensors],
-            _Kind.GRAPH: lambda p: self._subgraph(),
-            _Kind.GRAPHS: lambda p: [self._subgraph() for _ in p.graphs],
-            _Kind.SPARSE_TENSOR: lambda p: p.sparse_tensor,
-            _Kind.SPARSE_TENSORS: lambda p: list(p.sparse_tensors),
-            _Kind.TYPE_PROTO: lambda p: ir.TypeAndShape(*read_type(p.tp)),
-            _Kind.TYPE_PROTOS: lambda p: [
-                ir.TypeAndShape(*read_type(entry)) for entry in p.type_protos
-            ],
-        }
 
-    def read(self, proto: onnx.AttributeProto) -> ir.Attr:
-        """Return one attribute."""
-        name, doc = proto.name, text(proto.doc_string) if proto.doc_string else None
-        if proto.ref_attr_name:
-            kind = _Kind(proto.type)
-            return ir.RefAttr(name, text(proto.ref_attr_name), kind, doc_string=doc)
-        plain = _PLAIN.get(proto.type)
-        if plain is not None:
-            return ir.Attr(name, plain[0], getattr(proto, plain[1]), doc_string=doc)
-        kind = _Kind(proto.type)
-        reader = self._values.get(kind)
-        value = None if reader is None else reader(proto)
-        return ir.Attr(name, kind, value, doc_string=doc)
+def _tensor(proto: onnx.TensorProto, files: ExternalFiles) -> ir.TensorProtocol:
+    return tensor_of(check_tensor(proto, files, "attribute"))
 
-    def _subgraph(self) -> ir.Graph:
-        self.nested = True
-        return next(self._graphs)
 
-    def _tensor(self, proto: onnx.TensorProto) -> ir.TensorProtocol:
-        stored = check_tensor(proto, self._files, "attribute")
-        self.nested = self.nested or stored.location is not None
-        return tensor_of(stored)
+def _is_elsewhere(proto: onnx.NodeProto) -> bool:
+    """Tell whether an attribute has a tensor whose data are not in the message."""
+    tensors = (t for a in proto.attribute for t in (a.t, *a.tensors))
+    return any(t.data_location == onnx.TensorProto.EXTERNAL for t in tensors)
 
 
 def tensor_of(stored: StoredTensor) -> ir.TensorProtocol:

@@ -10,13 +10,12 @@ import onnx_ir as ir
 
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.infer import Types, infer
-from amp_rewrite.graph.io.datafile import all_tensors
 from amp_rewrite.graph.io.model_files import Place
 from amp_rewrite.graph.io.read_flat import checked
 from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.proto.external import HELD, ExternalFiles, Held
 from amp_rewrite.graph.proto.number_model import number_model
-from amp_rewrite.graph.tensors import SparseTensor, stored
+from amp_rewrite.graph.tensors import SparseTensor, all_tensors, stored
 from amp_rewrite.graph.traverse import nodes_in, subgraphs
 
 

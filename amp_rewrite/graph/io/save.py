@@ -10,7 +10,6 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite.errors import SaveError
-from amp_rewrite.graph.io.datafile import all_tensors, choose, source_file
 from amp_rewrite.graph.io.load import HasModel, load
 from amp_rewrite.graph.io.model_files import (
     INLINE_LIMIT,
@@ -25,7 +24,9 @@ from amp_rewrite.graph.io.model_files import (
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.paused_gc import paused_gc
-from amp_rewrite.graph.tensors import stored
+from amp_rewrite.graph.tensors import all_tensors, source_file, stored
+
+_WORTH_MOVING = 1 << 10
 
 
 def to_proto(model: ir.Model | HasModel) -> onnx.ModelProto:
@@ -88,7 +89,7 @@ def save(
     _check_model(loaded)
     tensors = {id(tensor): tensor for tensor in all_tensors(loaded)}
     sources = {file for file in map(source_file, tensors.values()) if file is not None}
-    external = choose(list(tensors.values()))
+    external = _choose(list(tensors.values()))
     meter = Meter(sum(tensor.nbytes for tensor in tensors.values()), progress)
 
     def parts(places: Sequence[Place]) -> Parts:
@@ -106,6 +107,22 @@ def _check_model(model: object) -> None:
             found=f"an object of type {type(model).__name__}",
             remedy="pass what amp_rewrite.load or rewrite returned",
         )
+
+
+def _choose(tensors: list[ir.TensorProtocol]) -> list[ir.TensorProtocol]:
+    """Return the tensors that go to the data file, each once.
+
+    Those that were external stay external; the others join them if they would make the model file
+    too large for protobuf.
+    """
+    unique = {id(tensor): tensor for tensor in tensors if tensor.dtype is not ir.DataType.STRING}
+    inline = sum(t.nbytes for t in unique.values() if source_file(t) is None)
+    move_all = inline > INLINE_LIMIT
+    return [
+        tensor
+        for tensor in unique.values()
+        if source_file(tensor) is not None or (move_all and tensor.nbytes >= _WORTH_MOVING)
+    ]
 
 
 def _parts(model: ir.Model, places: Mapping[int, Place]) -> Parts:

@@ -19,8 +19,7 @@ from amp_rewrite.graph.flat import MAIN, FlatGraph
 from amp_rewrite.graph.io.checker import checker_fault, type_fault
 from amp_rewrite.graph.io.model_files import Weight
 from amp_rewrite.graph.proto.messages import varint
-from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph
-from amp_rewrite.rewriting.apply.rewritten_weights import without_data
+from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph, without_data
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
 
 _GRAPH = varint(onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number << 3 | 2)

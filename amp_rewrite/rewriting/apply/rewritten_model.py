@@ -12,8 +12,7 @@ from amp_rewrite.graph.io.read import tensor_of
 from amp_rewrite.graph.proto.external import HELD, Held
 from amp_rewrite.graph.proto.number_model import number_model
 from amp_rewrite.graph.tensors import ConvertedTensor, stored
-from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph
-from amp_rewrite.rewriting.apply.rewritten_weights import converted_message
+from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph, converted_message
 from amp_rewrite.rewriting.apply.save_rewritten import header
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
 

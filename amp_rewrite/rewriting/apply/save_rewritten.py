@@ -29,8 +29,12 @@ from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.proto.messages import copy_text, props, text
 from amp_rewrite.rewriting.apply.checked import MANY_NODES, fault_of, fault_of_source, serialized
 from amp_rewrite.rewriting.apply.rewiring import Read
-from amp_rewrite.rewriting.apply.rewritten_graph import Made, RewrittenGraph
-from amp_rewrite.rewriting.apply.rewritten_weights import converted, without_data
+from amp_rewrite.rewriting.apply.rewritten_graph import (
+    Made,
+    RewrittenGraph,
+    converted,
+    without_data,
+)
 from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.plan.typed_attributes import OPSET_OF_CASTS
 
