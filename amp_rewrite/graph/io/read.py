@@ -20,6 +20,7 @@ from amp_rewrite.graph.io.typeproto import read_info, read_type
 from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
 from amp_rewrite.graph.proto.external import ExternalFiles, Held
 from amp_rewrite.graph.proto.messages import props, text
+from amp_rewrite.graph.proto.missing_shapes import is_elsewhere
 from amp_rewrite.graph.proto.stored import StoredTensor, check_tensor
 from amp_rewrite.graph.tensors import ProtoTensor, SparseTensor
 
@@ -164,7 +165,7 @@ class _Builder:
         if number in flat.given:
             self._origin.given[node] = flat.node_names[number]
         # Of these, the message does not tell whether the node has changed.
-        if flat.bodies_in(number) or (flat.external_attributes and _is_elsewhere(proto)):
+        if flat.bodies_in(number) or (flat.external_attributes and is_elsewhere(proto)):
             self._origin.nested.add(node)
         return node
 
@@ -249,12 +250,6 @@ def _attribute(
 
 def _tensor(proto: onnx.TensorProto, files: ExternalFiles) -> ir.TensorProtocol:
     return tensor_of(check_tensor(proto, files, "attribute"))
-
-
-def _is_elsewhere(proto: onnx.NodeProto) -> bool:
-    """Tell whether an attribute has a tensor whose data are not in the message."""
-    tensors = (t for a in proto.attribute for t in (a.t, *a.tensors))
-    return any(t.data_location == onnx.TensorProto.EXTERNAL for t in tensors)
 
 
 def tensor_of(stored: StoredTensor) -> ir.TensorProtocol:

@@ -96,13 +96,11 @@ def without_weights(flat: FlatGraph) -> onnx.ModelProto:
             graph.node.extend(_stand_ins(flat.nodes[number], custom))
             continue
         node = numbers.get(number, flat.nodes[number])
-        held = _long_constant(node)
-        if held is None:
+        declared = long_constant(node)
+        if declared is None:
             graph.node.append(node)
         else:
-            graph.input.append(
-                onnx.helper.make_tensor_value_info(node.output[0], held.data_type, held.dims)
-            )
+            graph.input.append(declared)
     for value in flat.main.initializers:
         name, tensor = flat.value_names[value], flat.tensors.get(value)
         if tensor is None:
@@ -132,7 +130,8 @@ def _stand_ins(node: onnx.NodeProto, custom: CustomOperator) -> Iterator[onnx.No
 
 def is_elsewhere(node: onnx.NodeProto) -> bool:
     """Tell whether a tensor in an attribute has its data in a file, or in memory."""
-    return any(a.t.data_location == onnx.TensorProto.EXTERNAL for a in node.attribute)
+    tensors = (tensor for a in node.attribute for tensor in (a.t, *a.tensors))
+    return any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in tensors)
 
 
 def _numbers_elsewhere(flat: FlatGraph) -> dict[int, onnx.NodeProto]:
@@ -147,12 +146,14 @@ def _numbers_elsewhere(flat: FlatGraph) -> dict[int, onnx.NodeProto]:
     return makers
 
 
-def _long_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
-    """Return the tensor of a Constant that holds more than a shape, None for any other node."""
+def long_constant(node: onnx.NodeProto, most: int = MOST_NUMBERS) -> onnx.ValueInfoProto | None:
+    """Declare what a Constant makes that holds more than `most` elements; None of any other."""
     if node.op_type != "Constant" or node.domain:
         return None
     held = next((a.t for a in node.attribute if a.HasField("t")), None)
-    return held if held is not None and math.prod(held.dims) > MOST_NUMBERS else None
+    if held is None or math.prod(held.dims) <= most:
+        return None
+    return onnx.helper.make_tensor_value_info(node.output[0], held.data_type, held.dims)
 
 
 def hand_down(graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto]) -> None:

@@ -11,7 +11,7 @@ import onnx
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import MAIN, FlatGraph
-from amp_rewrite.graph.io.checker import refuse_faults
+from amp_rewrite.graph.io.checker import checker_error, refuse_faults
 from amp_rewrite.graph.io.model_files import (
     INLINE_LIMIT,
     Meter,
@@ -27,7 +27,7 @@ from amp_rewrite.graph.io.model_files import (
 )
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.proto.messages import copy_text, props, text
-from amp_rewrite.rewriting.apply.checked import MANY_NODES, fault_of, fault_of_source, serialized
+from amp_rewrite.rewriting.apply.checked import MANY_NODES, fault_of, serialized
 from amp_rewrite.rewriting.apply.rewiring import Read
 from amp_rewrite.rewriting.apply.rewritten_graph import (
     Made,
@@ -85,13 +85,18 @@ def save_rewritten(
         nodes = serialized(_noted(graph.nodes(MAIN, placed), outputs_read))
         rest = graph.without_nodes(MAIN, outputs_read)
         if not plan.is_empty:
-            of_source = partial(fault_of_source, flat, type_graph, head)
             samples = graph.samples(rest, placed) if nodes.total > MANY_NODES else None
             fault = fault_of(head, nodes, rest, placed[MAIN], samples)
-            refuse_faults(fault, of_source, output)
+            refuse_faults(fault, partial(_fault_of_source, flat), output)
         return _parts(head, nodes.content, rest, placed[MAIN])
 
     replace_model(output, external, parts, Meter(sum(sizes), progress), sources_of(external))
+
+
+def _fault_of_source(flat: FlatGraph) -> str | None:
+    from amp_rewrite.graph.io.read import read_model
+
+    return checker_error(read_model(flat))
 
 
 def _noted(nodes: Iterable[Made], made: list[Read]) -> Iterator[onnx.NodeProto]:

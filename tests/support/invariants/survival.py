@@ -16,8 +16,7 @@ from amp_rewrite.graph.io.read import QUANTIZATION
 from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY, STEP_KEY, TARGET_KEY
 from amp_rewrite.graph.tensors import SparseTensor
-from amp_rewrite.graph.traverse import named_subgraphs
-from invariants.violation import Violation, is_added_cast, place, scope_of
+from invariants.violation import Violation, is_added_cast, named_subgraphs, place, scope_of
 
 _SPARSE = (ir.AttributeType.SPARSE_TENSOR, ir.AttributeType.SPARSE_TENSORS)
 
