@@ -101,19 +101,10 @@ def mend_types(flat: FlatGraph) -> Mended:
         if plan.casts:
             casts, flat = casts + len(plan.casts), with_casts(flat, plan)
             types = infer(flat)
-        check_bindings(flat, types)
+        for clash in clashes_of(flat, types):
+            raise _refused(flat, clash)
     odd += _declarations(flat, types)
     return Mended(flat, tuple(odd), casts)
-
-
-def check_bindings(flat: FlatGraph, types: FlatTypes) -> None:
-    """Refuse a node that reads two types where its operator takes one.
-
-    Raises:
-        GraphError: There is one.
-    """
-    for clash in clashes_of(flat, types):
-        raise _refused(flat, clash)
 
 
 def _declarations(flat: FlatGraph, types: FlatTypes) -> Iterator[Odd]:

@@ -26,7 +26,7 @@ def read_object(model: ir.Model) -> FlatGraph:
         GraphError: The graph is not valid.
         StepError: It describes itself as a training step in another way than steps do.
     """
-    proto, files = _messages(model)
+    proto, files = messages_of(model)
     flat = checked(proto, files, "model")
     _keep_names(flat, model.graph)
     for function, attached in zip(model.functions.values(), flat.attached.values(), strict=True):
@@ -40,7 +40,7 @@ def number_object(model: ir.Model) -> FlatGraph:
     Raises:
         GraphError: A name is not defined, or twice.
     """
-    return number_model(*_messages(model))
+    return number_model(*messages_of(model))
 
 
 def infer_types(model: ir.Model) -> Types:
@@ -60,7 +60,7 @@ def values_in(graph: ir.Graph) -> Iterator[ir.Value]:
             yield from values_in(inner)
 
 
-def _messages(model: ir.Model) -> tuple[onnx.ModelProto, ExternalFiles]:
+def messages_of(model: ir.Model) -> tuple[onnx.ModelProto, ExternalFiles]:
     """Return the messages of a model, and the tensors in memory that they refer to."""
     tensors = {id(t): t for t in all_tensors(model) if t.dtype is not ir.DataType.STRING}
     places = {key: Place(HELD, number, 0) for number, key in enumerate(tensors)}

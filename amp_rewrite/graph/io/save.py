@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite.errors import SaveError
-from amp_rewrite.graph.io.load import HasModel, load
+from amp_rewrite.graph.io.load import HasModel, load, unwrapped
 from amp_rewrite.graph.io.model_files import (
     INLINE_LIMIT,
     Meter,
@@ -44,8 +44,7 @@ def to_proto(model: ir.Model | HasModel) -> onnx.ModelProto:
         >>> [tensor.name for tensor in proto.graph.initializer]
         ['w1', 'w2']
     """
-    inner: Any = model if isinstance(model, ir.Model) else getattr(model, "model", model)
-    model = cast("ir.Model", inner)
+    model = cast("ir.Model", unwrapped(model))
     _check_model(model)
     inline = sum(t.nbytes for t in all_tensors(model) if not isinstance(t, ir.ExternalTensor))
     if inline > INLINE_LIMIT:
@@ -78,13 +77,11 @@ def save(
         >>> result = amp.rewrite("model.onnx")
         >>> amp.save(result, "low.onnx")
     """
-    if not isinstance(model, ir.Model) and isinstance(getattr(model, "model", None), ir.Model):
-        saved: Any = model
-        if hasattr(model, "save"):  # a conversion writes only what holds
-            saved.save(path, progress=progress)
-            return
-        model = saved.model
-    loaded = load(model) if isinstance(model, onnx.ModelProto) else cast("ir.Model", model)
+    inner, given = unwrapped(model), cast("Any", model)
+    if inner is not model and hasattr(model, "save"):  # a conversion writes only what holds
+        given.save(path, progress=progress)
+        return
+    loaded: ir.Model = load(inner) if isinstance(inner, onnx.ModelProto) else inner
     output = os.path.abspath(path_text(path, SaveError))
     _check_model(loaded)
     tensors = {id(tensor): tensor for tensor in all_tensors(loaded)}
