@@ -17,6 +17,7 @@ from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 from amp_rewrite.graph.infer import FlatTypes, infer
 from amp_rewrite.graph.ports import ports_of
 from amp_rewrite.graph.traits import Trait, has, row_of
+from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
 from amp_rewrite.rewriting.clashes import LOW_TYPES, WIDE, Clash, reads
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, Use
 
@@ -48,8 +49,6 @@ def with_low_inputs(
 
 def with_casts(flat: FlatGraph, plan: CastPlan) -> FlatGraph:
     """Return the model after a plan."""
-    from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
-
     return rewritten_flat(flat, build_type_graph(flat), plan, (), {}).flat
 
 

@@ -21,6 +21,7 @@ from amp_rewrite.graph.infer import infer
 from amp_rewrite.graph.metadata_keys import GIVEN_KEY
 from amp_rewrite.graph.paused_gc import paused_gc
 from amp_rewrite.rewriting.apply.planned import Planned, noop_casts
+from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
 from amp_rewrite.rewriting.mend import Mended, mend_types
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import GivenNote
@@ -216,8 +217,6 @@ def wide_form(
     `ends` are graph inputs and outputs that become float32, too; `noted` tells whether the nodes
     say in their metadata which of their variables were low.
     """
-    from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
-
     context = raising_context(flat, bases, ends=ends)
     vertices = raisable(context)
     if not vertices:
@@ -257,8 +256,6 @@ def _changing_ends(flat: FlatGraph, options: RewriteOptions) -> list[int]:
 
 def with_float32_ends(flat: FlatGraph) -> tuple[FlatGraph, int]:
     """Return a model whose graph inputs and outputs in 16 bits are float32, and its Casts."""
-    from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
-
     boundary = (*flat.main.inputs, *flat.main.outputs)
     ends = [v for v in boundary if not flat.is_initializer(v)]
     context = raising_context(flat, [*LOW.values()], ends=ends)

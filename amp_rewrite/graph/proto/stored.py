@@ -74,16 +74,14 @@ class StoredTensor:
         """Return the elements; what is in a file is read."""
         if self.location is None:
             return numpy_helper.to_array(self.proto)
-        if isinstance(self.location, Held):
-            return self.location.tensor().numpy()
         if bits(self.dtype) < 8:
             packed = b"".join(block.tobytes() for block in self.stored.blocks())
             return numpy_helper.to_array(
                 TensorProto(data_type=self.dtype, dims=self.dims, raw_data=packed)
             )
         # onnx reads up to the end of a file where no length is recorded
-        stream = self.stream
-        return np.concatenate([np.empty(0, stream.dtype), *stream.blocks()]).reshape(self.dims)
+        numpy = onnx.helper.tensor_dtype_to_np_dtype(self.dtype)
+        return np.concatenate([np.empty(0, numpy), *self.stream.blocks()]).reshape(self.dims)
 
     @property
     def stored(self) -> Stream:

@@ -16,6 +16,7 @@ from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.io.model_files import Weight
 from amp_rewrite.graph.proto.messages import copy_text, text
 from amp_rewrite.graph.rounding import to_low
+from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.rewriting.apply.declarations import Declarations
 from amp_rewrite.rewriting.apply.node_samples import NodeSamples
@@ -220,19 +221,12 @@ def drop_attributes(node: NodeProto, names: Iterable[str]) -> None:
         node.attribute.extend(copies)
 
 
-def converted(flat: FlatGraph, weight: PlannedWeight) -> Weight:
-    """Return a constant in the low type."""
-    low = weight.dtype
-    stream = weight.tensor.stream.converted(low, weight.saturate)
-    return Weight(converted_message(flat, weight), stream)
-
-
-def converted_message(flat: FlatGraph, weight: PlannedWeight) -> TensorProto:
-    """Return the message of a constant in the low type, without data."""
+def converted(flat: FlatGraph, weight: PlannedWeight) -> tuple[TensorProto, Stream]:
+    """Return the message of a constant in the low type, without data, and its elements."""
     message = without_data(weight.tensor.proto)
     message.name = weight.name if weight.keep_float32 else flat.value_names[weight.value]
     message.data_type = weight.dtype.number
-    return message
+    return message, weight.tensor.stream.converted(weight.dtype, weight.saturate)
 
 
 def with_data(weight: Weight) -> TensorProto:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 from amp_rewrite.graph.io.model_files import Place, Weight, refer
-from amp_rewrite.graph.io.read import tensor_of
 from amp_rewrite.graph.proto.external import HELD, Held
 from amp_rewrite.graph.proto.number_model import number_model
-from amp_rewrite.graph.tensors import ConvertedTensor, stored
-from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph, converted_message
+from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph, converted
 from amp_rewrite.rewriting.apply.save_rewritten import header
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
+
+if TYPE_CHECKING:
+    from amp_rewrite.graph.tensors import ConvertedTensor
 
 
 class RewrittenFlat(NamedTuple):
@@ -43,11 +45,9 @@ def rewritten_flat(
     held: list[Held] = []
 
     def convert(weight: PlannedWeight) -> Weight:
-        message = converted_message(flat, weight)
-        source = tensor_of(weight.tensor)
-        tensor = ConvertedTensor(source, weight.dtype, saturate=weight.saturate, name=message.name)
-        refer(message, Place(HELD, len(flat.files.held) + len(held), tensor.nbytes))
-        held.append(Held(lambda: stored(tensor), lambda: tensor))
+        message, stream = converted(flat, weight)
+        refer(message, Place(HELD, len(flat.files.held) + len(held), stream.nbytes))
+        held.append(Held(lambda: stream, partial(_converted_object, weight, message.name)))
         return Weight(message)
 
     graph = RewrittenGraph(flat, type_graph, plan, removed, convert)
@@ -62,3 +62,11 @@ def rewritten_flat(
     for called, function in rewritten.attached.items():
         function.graph.keep_names(flat.attached[called].graph.node_names)
     return RewrittenFlat(rewritten, origins)
+
+
+def _converted_object(weight: PlannedWeight, name: str) -> ConvertedTensor:
+    from amp_rewrite.graph.io.read import tensor_of
+    from amp_rewrite.graph.tensors import ConvertedTensor
+
+    source = tensor_of(weight.tensor)
+    return ConvertedTensor(source, weight.dtype, saturate=weight.saturate, name=name)

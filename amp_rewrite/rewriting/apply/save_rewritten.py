@@ -71,7 +71,7 @@ def save_rewritten(
         LoadError: External data of the model have become unreadable.
     """
     output = os.path.abspath(path_text(path, SaveError))
-    graph = RewrittenGraph(flat, type_graph, plan, removed, partial(converted, flat))
+    graph = RewrittenGraph(flat, type_graph, plan, removed, lambda w: Weight(*converted(flat, w)))
     weights = [list(graph.weights(number)) for number in range(len(flat.bodies))]
     streams = [w.stream for body in weights for w in body if w.stream is not None]
     external = [stream for stream in streams if source_file(stream) is not None]
