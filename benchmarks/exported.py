@@ -17,7 +17,7 @@ import amp_rewrite as amp
 from amp_rewrite import dtypes, targets
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.numerics.emulate import Evaluator
 from amp_rewrite.numerics.emulate.low_sums import kept_low
 from amp_rewrite.numerics.search.tolerance import Tolerance

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +15,6 @@ from amp_rewrite.graph.infer import FlatTypes, infer, types_of
 from amp_rewrite.graph.ports import Ports, opaque_ports
 from amp_rewrite.graph.traits import Trait
 
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
 Tie = Callable[[Operator, int, Mapping[str, str]], Sequence[frozenset[str]]]
 """(operator, opset, variable -> type) -> groups of variables that a target retypes together."""
 
@@ -27,7 +23,7 @@ _ENDS = tuple[Sequence[int], Sequence[int]]
 
 
 def build_type_graph(
-    model: ir.Model | FlatGraph,
+    model: FlatGraph,
     tie: Tie | None = None,
     types: FlatTypes | None = None,
     bases: tuple[DType, ...] = (FLOAT32,),
@@ -41,10 +37,6 @@ def build_type_graph(
         bases: The types whose variables are vertices: float32 where a model becomes lower, others
             where one becomes float32.
     """
-    if not isinstance(model, FlatGraph):
-        from amp_rewrite.graph.flat_model import FlatModel
-
-        model = FlatModel.of(model)
     if types is None:
         types = types_of(model)
         model.settle_casts(types)

@@ -7,7 +7,8 @@ from onnx import TensorProto
 
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph, Tensor
+from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
+from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import TABLE, Trait, having, operator
 
@@ -27,7 +28,7 @@ _MOVING = frozenset(n for n in having(Trait.MOVES, Trait.CASTS) if TABLE[n].data
 _NO_NUMBERS = (TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128)
 
 
-def constant_tensor(type_graph: TypeGraph, value: int) -> Tensor | None:
+def constant_tensor(type_graph: TypeGraph, value: int) -> StoredTensor | None:
     """Return the tensor behind a constant value to retype, or None if it is not a constant.
 
     An initializer that a caller may override (IR version 4 and later) is an input, not a constant;
@@ -40,7 +41,7 @@ def constant_tensor(type_graph: TypeGraph, value: int) -> Tensor | None:
     return tensor if tensor is not None and tensor.dtype in dtypes else None
 
 
-def stored_tensor(flat: FlatGraph, value: int) -> Tensor | None:
+def stored_tensor(flat: FlatGraph, value: int) -> StoredTensor | None:
     """Return the tensor behind a constant of any type, or None if it is not a constant."""
     if flat.is_initializer(value):
         overridable = flat.ir_version >= FIRST_IR_WITH_OVERRIDES and flat.is_input(value)
@@ -69,7 +70,7 @@ class Constants:
     def stream(self, value: int) -> Stream | None:
         """Return the elements of a float32 constant of any length, or None."""
         tensor = _float32(stored_tensor(self._flat, value))
-        return None if tensor is None else self._flat.elements(tensor)
+        return None if tensor is None else tensor.stream
 
 
 def moved_elements(flat: FlatGraph, value: int) -> Array | None:
@@ -117,7 +118,7 @@ def is_repeated(flat: FlatGraph, value: int) -> bool:
     return node != ABSENT and flat.called(node)[:2] == ("", "ConstantOfShape")
 
 
-def filled_tensor(type_graph: TypeGraph, value: int) -> Tensor | None:
+def filled_tensor(type_graph: TypeGraph, value: int) -> StoredTensor | None:
     """Return a constant's contents, or what a ConstantOfShape repeats, or None."""
     flat = type_graph.flat
     if not is_repeated(flat, value):
@@ -125,7 +126,7 @@ def filled_tensor(type_graph: TypeGraph, value: int) -> Tensor | None:
     return _fill(flat, value)
 
 
-def _fill(flat: FlatGraph, value: int) -> Tensor | None:
+def _fill(flat: FlatGraph, value: int) -> StoredTensor | None:
     fill = flat.attributes(flat.producer[value]).get("value")
     return None if fill is None else fill.value
 
@@ -138,7 +139,7 @@ def read_constants(type_graph: TypeGraph) -> list[int]:
     return [v for v in values if flat.uses(v) and constant_tensor(type_graph, v) is not None]
 
 
-def default_tensor(type_graph: TypeGraph, value: int) -> Tensor | None:
+def default_tensor(type_graph: TypeGraph, value: int) -> StoredTensor | None:
     """Return what a float32 graph input holds unless a caller feeds it, or None."""
     flat = type_graph.flat
     if not type_graph.is_float32(value) or not flat.is_input(value):
@@ -146,6 +147,6 @@ def default_tensor(type_graph: TypeGraph, value: int) -> Tensor | None:
     return _float32(flat.initializer(value))
 
 
-def _float32(tensor: Tensor | None) -> Tensor | None:
+def _float32(tensor: StoredTensor | None) -> StoredTensor | None:
     """Return a float32 tensor, or None for what cannot be converted."""
     return tensor if tensor is not None and tensor.dtype == TensorProto.FLOAT else None

@@ -55,15 +55,6 @@ def types_of(graph: FlatGraph) -> FlatTypes:
     return known[1]
 
 
-def infer_types(model: ir.Model) -> Types:
-    """Return the type of every value of the main graph and of its subgraphs, at any depth."""
-    from amp_rewrite.graph.flat_model import FlatModel
-
-    flat = FlatModel.of(model)
-    pairs = zip(flat.values, infer(flat), strict=True)
-    return {value: type_ for value, type_ in pairs if type_ is not None}
-
-
 @dataclass
 class _Inference:
     """One run over a graph; function bodies get a run of their own."""

@@ -13,7 +13,6 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite.graph.metadata_keys import ORIGIN_KEY
-from amp_rewrite.graph.names import bound_names
 
 
 @dataclass(slots=True)
@@ -106,9 +105,3 @@ def of(model: ir.Model) -> Origin | None:
 def attach(model: ir.Model, origin: Origin) -> None:
     """Note the origin of a model."""
     model.graph.meta[ORIGIN_KEY] = origin
-
-
-def training_names(model: ir.Model) -> frozenset[str]:
-    """Return the values of the main graph that training_info binds: their types must not change."""
-    origin = of(model)
-    return frozenset() if origin is None else bound_names(origin.model)

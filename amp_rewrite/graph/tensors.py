@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
+from amp_rewrite.graph.flat import NUMBERS_OF_CONSTANT
 from amp_rewrite.graph.rounding import Array
 from amp_rewrite.graph.streams import FileRange, Stream
 
@@ -150,6 +151,20 @@ def _whole_bytes(dtype: ir.DataType) -> bool:
     return dtype is not ir.DataType.STRING and dtype.bitwidth % 8 == 0
 
 
+def held_tensor(node: ir.Node) -> ir.TensorProtocol | None:
+    """Return the dense tensor of numbers that a Constant node holds; None for any other node."""
+    if node.op_type != "Constant" or node.domain != "":
+        return None
+    for attribute in node.attributes.values():
+        if attribute.is_ref():
+            return None
+        if attribute.name == "value":
+            return attribute.as_tensor()
+        if attribute.name in NUMBERS_OF_CONSTANT:
+            return ir.Tensor(np.array(attribute.value, NUMBERS_OF_CONSTANT[attribute.name]))
+    return None
+
+
 class SparseTensor(ir.LazyTensor):
     """A sparse initializer: it reads like a dense tensor and is saved as the sparse one it was.
 
@@ -179,3 +194,42 @@ def _dense_array(proto: onnx.SparseTensorProto) -> np.ndarray:
     else:
         dense[tuple(indices.T)] = values
     return dense
+
+
+def all_tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    """Yield the dense tensors of a model, of initializers and attributes, in a fixed order."""
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        yield from _tensors(graph)
+
+
+def _tensors(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
+    for value in graph.initializers.values():
+        tensor = value.const_value
+        if tensor is not None and not isinstance(tensor, SparseTensor):
+            yield tensor
+    for node in graph:
+        attributes = node.attributes.data
+        for attribute in attributes.values():
+            yield from _attribute_tensors(attribute)
+
+
+def _attribute_tensors(attribute: ir.Attr) -> Iterator[ir.TensorProtocol]:
+    kinds = ir.AttributeType
+    if attribute.value is None:
+        return
+    if attribute.type is kinds.TENSOR:
+        yield attribute.value
+    elif attribute.type is kinds.TENSORS:
+        yield from attribute.value
+    elif attribute.type is kinds.GRAPH:
+        yield from _tensors(attribute.value)
+    elif attribute.type is kinds.GRAPHS:
+        for graph in attribute.value:
+            yield from _tensors(graph)
+
+
+def source_file(tensor: ir.TensorProtocol) -> str | None:
+    """Return the file that a tensor's data are read from, or None if it is in memory."""
+    while isinstance(tensor, ConvertedTensor):
+        tensor = tensor.source
+    return tensor.path if isinstance(tensor, ir.ExternalTensor) else None

@@ -36,25 +36,18 @@ def captured(node: ir.Node) -> list[ir.Value]:
     return list(values)
 
 
-def named_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
-    """Yield the graphs among a node's attributes, as "body" or, one of several, "bodies[0]".
+def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """Yield the graphs among a node's attributes.
 
     A reference to an attribute of the function around the node holds none.
     """
-    for name, attribute in node.attributes.data.items():
+    for attribute in node.attributes.data.values():
         if attribute.value is None:
             continue
         if attribute.type == AttributeProto.GRAPH:
-            yield name, attribute.value
+            yield attribute.value
         elif attribute.type == AttributeProto.GRAPHS:
-            for index, graph in enumerate(attribute.value):
-                yield f"{name}[{index}]", graph
-
-
-def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    """Yield the graphs among a node's attributes."""
-    for _, graph in named_subgraphs(node):
-        yield graph
+            yield from attribute.value
 
 
 def graphs_in(graph: ir.Graph) -> Iterator[ir.Graph]:

@@ -10,8 +10,7 @@ import numpy as np
 
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.numerics.safety_report import SafetyReport
 from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
@@ -157,7 +156,7 @@ def compared(
     )
 
 
-def _of_float32(flat: FlatProto, options: RewriteOptions) -> SafetyReport:
+def _of_float32(flat: FlatGraph, options: RewriteOptions) -> SafetyReport:
     """Say of a model without low types what a conversion would have to keep."""
     result = rewrite(flat, options, overflow=KEEP)
     target = options.chosen_target

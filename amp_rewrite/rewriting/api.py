@@ -21,9 +21,8 @@ from amp_rewrite import targets
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import LOW, OTHERS
 from amp_rewrite.errors import AmpWarning, OnlyError, OptionError, StrictError
-from amp_rewrite.graph.flat import MAIN
+from amp_rewrite.graph.flat import MAIN, FlatGraph
 from amp_rewrite.graph.paused_gc import paused_gc
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.sizes import Shape, Sizes
 from amp_rewrite.rewriting.apply.planned import Planned, noop_casts
 from amp_rewrite.rewriting.apply.written_metadata import for_model, written_metadata
@@ -81,7 +80,7 @@ class RewriteResult(Planned):
         course: How the painting began, if it was not given.
     """
 
-    flat: FlatProto
+    flat: FlatGraph
     options: RewriteOptions
     context: PaintContext
     painting: Painting
@@ -261,7 +260,7 @@ def rewrite_freely(
         return replace(result, end_casts=end_casts) if end_casts else result
 
 
-def _with_ends(flat: FlatProto, options: RewriteOptions) -> tuple[FlatProto, int]:
+def _with_ends(flat: FlatGraph, options: RewriteOptions) -> tuple[FlatGraph, int]:
     """Return a model with float32 inputs and outputs in the place of 16-bit ones, if asked for.
 
     What is in 16 bits and keeps ONNX Runtime from loading the model is float32 in it, too. The
@@ -282,7 +281,7 @@ def _with_ends(flat: FlatProto, options: RewriteOptions) -> tuple[FlatProto, int
     return flat, casts + of_ends
 
 
-def _single_precision(flat: FlatProto, options: RewriteOptions) -> FlatProto | None:
+def _single_precision(flat: FlatGraph, options: RewriteOptions) -> FlatGraph | None:
     """Return the float32 form of a model in other types; None for most, which are in none."""
     if not mentions(flat, [dtype for dtype in OTHERS if dtype is not options.low]):
         return None
@@ -347,7 +346,7 @@ def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Cha
 
 
 def _rewrite(
-    flat: FlatProto, options: RewriteOptions, clock: _Clock, found: Findings
+    flat: FlatGraph, options: RewriteOptions, clock: _Clock, found: Findings
 ) -> RewriteResult:
     result = _planned(flat, options, clock, found)
     if (options.overflow == SCALE or options.adds_nodes) and overflows(result.painting):
@@ -362,7 +361,7 @@ def _rewrite(
 
 
 def _planned(
-    flat: FlatProto, options: RewriteOptions, clock: _Clock, found: Findings = NOTHING_FOUND
+    flat: FlatGraph, options: RewriteOptions, clock: _Clock, found: Findings = NOTHING_FOUND
 ) -> RewriteResult:
     """Paint a model, and plan what changes."""
     lists = lists_of(options)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from amp_rewrite.dtypes import FLOAT32, LOW
 from amp_rewrite.graph.elements import tensor
-from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.infer import FlatTypes
 from amp_rewrite.graph.ports import Ports, is_fixed, ports_of, schema_variable
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.schemas import Schema
 
 WIDE = tensor(FLOAT32.number)
@@ -33,7 +32,7 @@ class Clash:
     types: tuple[str, ...]
 
 
-def clashes_of(flat: FlatProto, types: FlatTypes) -> list[Clash]:
+def clashes_of(flat: FlatGraph, types: FlatTypes) -> list[Clash]:
     """Return each type variable of a node that is given more than one type."""
     clashes: list[Clash] = []
     for node in range(flat.n_nodes):
@@ -70,14 +69,14 @@ def admitted_types(schema: Schema, variable: str) -> Collection[str]:
     return schema.variables.get(schema_variable(variable), ())
 
 
-def reads(flat: FlatProto, clash: Clash) -> list[tuple[int, int]]:
+def reads(flat: FlatGraph, clash: Clash) -> list[tuple[int, int]]:
     """Return the inputs of a clash, as their numbers and values."""
     inputs = zip(clash.ports.inputs, flat.inputs_of(clash.node), strict=True)
     named = enumerate(inputs)
     return [(k, v) for k, (name, v) in named if v != ABSENT and name == clash.variable]
 
 
-def makes(flat: FlatProto, clash: Clash) -> list[int]:
+def makes(flat: FlatGraph, clash: Clash) -> list[int]:
     """Return the results that have the type of a clash."""
     results = zip(clash.ports.outputs, flat.outputs_of(clash.node), strict=True)
     return [value for name, value in results if name == clash.variable]

@@ -20,10 +20,9 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.elements import element, tensor
-from amp_rewrite.graph.flat import ABSENT, MAIN
+from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 from amp_rewrite.graph.infer import FlatTypes, infer
 from amp_rewrite.graph.ports import ports_of
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.rewriting.clashes import (
     DENSE,
     LOW_TYPES,
@@ -71,12 +70,12 @@ class Mended:
         casts: How many Casts were added.
     """
 
-    flat: FlatProto
+    flat: FlatGraph
     odd: tuple[Odd, ...] = ()
     casts: int = 0
 
 
-def mend_types(flat: FlatProto) -> Mended:
+def mend_types(flat: FlatGraph) -> Mended:
     """Let values inside a model be declared as what they are, and every operator read one type.
 
     Args:
@@ -102,22 +101,13 @@ def mend_types(flat: FlatProto) -> Mended:
         if plan.casts:
             casts, flat = casts + len(plan.casts), with_casts(flat, plan)
             types = infer(flat)
-        check_bindings(flat, types)
+        for clash in clashes_of(flat, types):
+            raise _refused(flat, clash)
     odd += _declarations(flat, types)
     return Mended(flat, tuple(odd), casts)
 
 
-def check_bindings(flat: FlatProto, types: FlatTypes) -> None:
-    """Refuse a node that reads two types where its operator takes one.
-
-    Raises:
-        GraphError: There is one.
-    """
-    for clash in clashes_of(flat, types):
-        raise _refused(flat, clash)
-
-
-def _declarations(flat: FlatProto, types: FlatTypes) -> Iterator[Odd]:
+def _declarations(flat: FlatGraph, types: FlatTypes) -> Iterator[Odd]:
     """Declare values as what they are; yield those that were not."""
     ends = {*flat.main.outputs}
     for value, (computed, recorded) in enumerate(zip(types, flat.recorded, strict=True)):
@@ -142,7 +132,7 @@ def _declarations(flat: FlatProto, types: FlatTypes) -> Iterator[Odd]:
             yield Odd(*named, flat.value_names[value], (recorded,))
 
 
-def _repeated(flat: FlatProto) -> Iterator[Odd]:
+def _repeated(flat: FlatGraph) -> Iterator[Odd]:
     """Yield the nodes that stood in the file twice; they were removed when it was read."""
     names = {*flat.mended.doubled}
     for value, name in enumerate(flat.value_names) if names else ():
@@ -150,7 +140,7 @@ def _repeated(flat: FlatProto) -> Iterator[Odd]:
             yield Odd(*_named(flat, flat.producer[value]), "", ())
 
 
-def _initializers(flat: FlatProto) -> Iterator[Odd]:
+def _initializers(flat: FlatGraph) -> Iterator[Odd]:
     """Declare initializers as what they are; yield those that were not.
 
     They are graph inputs with a default, or have a value_info, which onnx's checker looks at.
@@ -171,11 +161,11 @@ def _initializers(flat: FlatProto) -> Iterator[Odd]:
                 yield Odd(name, "initializer", name, (told,))
 
 
-def _named(flat: FlatProto, node: int) -> tuple[str, str]:
+def _named(flat: FlatGraph, node: int) -> tuple[str, str]:
     return flat.node_names[node], flat.called(node).op_type
 
 
-def _declare(flat: FlatProto, value: int, type_: str) -> None:
+def _declare(flat: FlatGraph, value: int, type_: str) -> None:
     entry = flat.declared[value]
     roles = {
         role: _retyped(message, type_)
@@ -195,7 +185,7 @@ def _retyped(message: ValueInfoProto, type_: str) -> ValueInfoProto:
     return copied
 
 
-def _refused(flat: FlatProto, clash: Clash) -> GraphError:
+def _refused(flat: FlatGraph, clash: Clash) -> GraphError:
     name, op = _named(flat, clash.node)
     return GraphError(
         "a node reads two types where its operator takes one"
@@ -207,7 +197,7 @@ def _refused(flat: FlatProto, clash: Clash) -> GraphError:
     )
 
 
-def casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[Clash]) -> CastPlan:
+def casts_around(flat: FlatGraph, types: FlatTypes, clashes: Sequence[Clash]) -> CastPlan:
     """Return the plan by which nodes compute in float32, and what they give stays what it was.
 
     Raises:
@@ -249,7 +239,7 @@ def casts_around(flat: FlatProto, types: FlatTypes, clashes: Sequence[Clash]) ->
     return CastPlan(FLOAT32, tuple(casts), retyped=tuple(narrowed), inner=inner)
 
 
-def _results(flat: FlatProto) -> dict[int, list[Use]]:
+def _results(flat: FlatGraph) -> dict[int, list[Use]]:
     """Return, by value, the graphs whose outputs it is."""
     uses_of: dict[int, list[Use]] = {}
     for number, body in enumerate(flat.bodies):
@@ -258,7 +248,7 @@ def _results(flat: FlatProto) -> dict[int, list[Use]]:
     return uses_of
 
 
-def with_wide_norms(flat: FlatProto, low: DType) -> tuple[FlatProto, int]:
+def with_wide_norms(flat: FlatGraph, low: DType) -> tuple[FlatGraph, int]:
     """Return a model without low BatchNormalizations that ONNX Runtime would fuse into a MatMul.
 
     They compute in float32, and what they give has the type that it had; the number is that of the
@@ -276,7 +266,7 @@ def with_wide_norms(flat: FlatProto, low: DType) -> tuple[FlatProto, int]:
     return with_casts(flat, plan), len(plan.casts)
 
 
-def _mixed(flat: FlatProto, types: FlatTypes, node: int, low: DType) -> Clash | None:
+def _mixed(flat: FlatGraph, types: FlatTypes, node: int, low: DType) -> Clash | None:
     """Return the type of a node's data, if it is low and that of its constants is float32."""
     inputs, called = flat.inputs_of(node), flat.called(node)
     own = tensor(low.number)

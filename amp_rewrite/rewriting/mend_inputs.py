@@ -13,11 +13,11 @@ from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.constants import stored_tensor
-from amp_rewrite.graph.flat import ABSENT, MAIN
+from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 from amp_rewrite.graph.infer import FlatTypes, infer
 from amp_rewrite.graph.ports import ports_of
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.traits import Trait, has, row_of
+from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
 from amp_rewrite.rewriting.clashes import LOW_TYPES, WIDE, Clash, reads
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, Use
 
@@ -26,8 +26,8 @@ _WAVES = ("Sin", "Cos")  # operators: what embeds a time step, and nothing else 
 
 
 def with_low_inputs(
-    flat: FlatProto, types: FlatTypes, clashes: Sequence[Clash]
-) -> tuple[FlatProto, int]:
+    flat: FlatGraph, types: FlatTypes, clashes: Sequence[Clash]
+) -> tuple[FlatGraph, int]:
     """Return a model whose float32 inputs are cast where low weights wait, and how many Casts.
 
     Args:
@@ -47,10 +47,8 @@ def with_low_inputs(
     return flat, casts + len(late)
 
 
-def with_casts(flat: FlatProto, plan: CastPlan) -> FlatProto:
+def with_casts(flat: FlatGraph, plan: CastPlan) -> FlatGraph:
     """Return the model after a plan."""
-    from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
-
     return rewritten_flat(flat, build_type_graph(flat), plan, (), {}).flat
 
 
@@ -66,14 +64,14 @@ class _Following:
         values: Value -> what it becomes.
     """
 
-    flat: FlatProto
+    flat: FlatGraph
     types: FlatTypes
     casts: dict[tuple[int, DType], list[Use]]
     reads: dict[tuple[int, int], DType]
     values: dict[int, DType]
 
     @classmethod
-    def of(cls, flat: FlatProto, types: FlatTypes, clashes: Sequence[Clash]) -> _Following:
+    def of(cls, flat: FlatGraph, types: FlatTypes, clashes: Sequence[Clash]) -> _Following:
         """Follow the inputs that products whose weights are low read, in execution order.
 
         The file declares what they give as float32, often, and so all that follows.
@@ -138,12 +136,12 @@ class _Following:
         return low
 
 
-def _is_single(flat: FlatProto, value: int) -> bool:
+def _is_single(flat: FlatGraph, value: int) -> bool:
     stored = stored_tensor(flat, value)
     return stored is not None and stored.size == 1
 
 
-def _fits(flat: FlatProto, value: int, low: DType) -> bool:
+def _fits(flat: FlatGraph, value: int, low: DType) -> bool:
     """Tell whether a value is a single constant that a low type holds as a normal number."""
     stored = stored_tensor(flat, value)
     if stored is None or stored.size != 1:
@@ -153,7 +151,7 @@ def _fits(flat: FlatProto, value: int, low: DType) -> bool:
 
 
 def _plan(
-    flat: FlatProto, uses_of: Mapping[tuple[int, DType], Sequence[Use]], outputs: Sequence[int]
+    flat: FlatGraph, uses_of: Mapping[tuple[int, DType], Sequence[Use]], outputs: Sequence[int]
 ) -> CastPlan:
     """Return the plan that casts values for some of their readers, and outputs to float32."""
     names = AddedNames((*flat.value_names, *flat.node_names))
@@ -169,7 +167,7 @@ def _plan(
     return CastPlan(FLOAT32, tuple(casts), retyped=tuple(outputs), inner=inner)
 
 
-def _chosen(flat: FlatProto, types: FlatTypes, clash: Clash) -> DType | None:
+def _chosen(flat: FlatGraph, types: FlatTypes, clash: Clash) -> DType | None:
     """Return the 16-bit type that a node was meant to compute in, if its inputs are all that lacks.
 
     Weights of a product have it, and what is float32 comes from graph inputs.
@@ -184,7 +182,7 @@ def _chosen(flat: FlatProto, types: FlatTypes, clash: Clash) -> DType | None:
     return LOW_TYPES[chosen] if all(_is_given(flat, v) for v in wide) else None
 
 
-def _is_given(flat: FlatProto, value: int) -> bool:
+def _is_given(flat: FlatGraph, value: int) -> bool:
     """Tell whether a value is a graph input, moved or not, or sines and cosines of anything.
 
     Models for diffusion make those of the time step, and their weights are low nevertheless.

@@ -14,8 +14,7 @@ from amp_rewrite.dtypes import FLOAT32, LOW, DType
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.elements import tensor
-from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.apply.planned import noop_casts
 from amp_rewrite.rewriting.mend import Mended
@@ -33,18 +32,18 @@ from amp_rewrite.rewriting.widen import Raised, WideForm, wide_form
 from amp_rewrite.targets import Target
 
 
-def low_types(flat: FlatProto) -> dict[DType, int]:
+def low_types(flat: FlatGraph) -> dict[DType, int]:
     """Return each 16-bit type that a model computes in -> how many results have it, most first."""
     counts = {d: n for d, n in float_types(flat, constants=False).items() if d.name in LOW}
     return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
 
-def low_of(flat: FlatProto) -> DType | None:
+def low_of(flat: FlatGraph) -> DType | None:
     """Return the 16-bit type that most results of a model have; None if it computes none."""
     return next(iter(low_types(flat)), None)
 
 
-def form_of(flat: FlatProto, low: DType) -> WideForm:
+def form_of(flat: FlatGraph, low: DType) -> WideForm:
     """Return the float32 form of a model in 16 bits, with its painting noted.
 
     Raises:

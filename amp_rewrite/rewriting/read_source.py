@@ -11,8 +11,8 @@ import onnx
 
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.elements import tensor
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.read_flat import read_flat
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.load import Source
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 _SOURCES = ("Cast", "Constant", "ConstantOfShape")
 
 
-def read_source(source: Source, *, inline_functions: bool) -> FlatProto:
+def read_source(source: Source, *, inline_functions: bool) -> FlatGraph:
     """Read a model, and inline its functions if they are to be.
 
     Raises:
         AmpError: It is not a valid model, or a function cannot be inlined.
     """
-    if isinstance(source, FlatProto):
+    if isinstance(source, FlatGraph):
         flat = source
     elif isinstance(source, str | os.PathLike | bytes | onnx.ModelProto):
         flat = read_flat(source)
@@ -48,7 +48,7 @@ def read_source(source: Source, *, inline_functions: bool) -> FlatProto:
     return read_object(model)
 
 
-def mentions(flat: FlatProto, dtypes: Iterable[DType]) -> bool:
+def mentions(flat: FlatGraph, dtypes: Iterable[DType]) -> bool:
     """Tell whether anything in a model may have one of some types; most models have none.
 
     Inputs, constants and casts are looked at, from which all types follow; none is inferred.

@@ -16,12 +16,12 @@ from amp_rewrite.dtypes import FLOAT64, LOW, OTHERS, DType
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.custom import Customs
 from amp_rewrite.graph.elements import element
-from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.infer import infer
 from amp_rewrite.graph.metadata_keys import GIVEN_KEY
 from amp_rewrite.graph.paused_gc import paused_gc
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.rewriting.apply.planned import Planned, noop_casts
+from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
 from amp_rewrite.rewriting.mend import Mended, mend_types
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import GivenNote
@@ -53,7 +53,7 @@ class Raised(Planned):
         mended: What was at odds in the file.
     """
 
-    flat: FlatProto
+    flat: FlatGraph
     context: PaintContext
     plan: CastPlan
     removed: tuple[int, ...]
@@ -152,7 +152,7 @@ def widen(
         return WideResult(flat, context, plan, removed, mended, types, kept)
 
 
-def _customs(flat: FlatProto, options: RewriteOptions) -> Customs:
+def _customs(flat: FlatGraph, options: RewriteOptions) -> Customs:
     """Return what op lists say of operators without a schema, for the model's 16-bit type."""
     has_words = options.lists is not None or options.allow_ops
     low = (
@@ -176,7 +176,7 @@ def _ends_a_model(context: PaintContext, vertex: int) -> bool:
     return is_end and not flat.uses(value) and graph.is_float32(flat.inputs_of(node)[0])
 
 
-def _is_lost(types: Mapping[DType, int], flat: FlatProto, vertices: Sequence[int]) -> bool:
+def _is_lost(types: Mapping[DType, int], flat: FlatGraph, vertices: Sequence[int]) -> bool:
     """Tell whether a model computes in other types, and nothing of that can become float32."""
     sources = {*flat.nodes_of("Cast", "Constant")}
     numbers = {dtype.number for dtype in types}
@@ -188,7 +188,7 @@ def _is_lost(types: Mapping[DType, int], flat: FlatProto, vertices: Sequence[int
     return computes and not vertices
 
 
-def _is_constant(flat: FlatProto, value: int) -> bool:
+def _is_constant(flat: FlatGraph, value: int) -> bool:
     return flat.called(flat.producer[value])[:2] == ("", "Constant")
 
 
@@ -203,22 +203,20 @@ class WideForm:
         origins: By node of it, which node of `given` it was, ABSENT for a cast.
     """
 
-    given: FlatProto
+    given: FlatGraph
     context: PaintContext
-    flat: FlatProto
+    flat: FlatGraph
     origins: Sequence[int]
 
 
 def wide_form(
-    flat: FlatProto, bases: Sequence[DType], *, ends: Iterable[int] = (), noted: bool = False
+    flat: FlatGraph, bases: Sequence[DType], *, ends: Iterable[int] = (), noted: bool = False
 ) -> WideForm | None:
     """Return a model as the float32 model that it stands for; None if nothing can be float32.
 
     `ends` are graph inputs and outputs that become float32, too; `noted` tells whether the nodes
     say in their metadata which of their variables were low.
     """
-    from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
-
     context = raising_context(flat, bases, ends=ends)
     vertices = raisable(context)
     if not vertices:
@@ -249,17 +247,15 @@ def _note(form: WideForm, vertices: Sequence[int]) -> None:
             form.flat.metadata[node] = {**notes, GIVEN_KEY: text}
 
 
-def _changing_ends(flat: FlatProto, options: RewriteOptions) -> list[int]:
+def _changing_ends(flat: FlatGraph, options: RewriteOptions) -> list[int]:
     """Return the graph inputs and outputs that are not to keep another type than float32."""
     names = flat.value_names
     ends = [v for v in (*flat.main.inputs, *flat.main.outputs) if not flat.is_initializer(v)]
     return [v for v in ends if options.ends_are_float32 or not options.keeps_type(names[v])]
 
 
-def with_float32_ends(flat: FlatProto) -> tuple[FlatProto, int]:
+def with_float32_ends(flat: FlatGraph) -> tuple[FlatGraph, int]:
     """Return a model whose graph inputs and outputs in 16 bits are float32, and its Casts."""
-    from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
-
     boundary = (*flat.main.inputs, *flat.main.outputs)
     ends = [v for v in boundary if not flat.is_initializer(v)]
     context = raising_context(flat, [*LOW.values()], ends=ends)
@@ -270,7 +266,7 @@ def with_float32_ends(flat: FlatProto) -> tuple[FlatProto, int]:
     return rewritten, sum(1 for cast in plan.casts if cast.existing == ABSENT)
 
 
-def single_precision(flat: FlatProto, options: RewriteOptions) -> FlatProto | None:
+def single_precision(flat: FlatGraph, options: RewriteOptions) -> FlatGraph | None:
     """Return a model in whose float32 form a rewrite starts; None for the model itself.
 
     Other 16-bit types stand for float32. So does float64, in a model that computes nothing in

@@ -14,11 +14,10 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.io.datafile import all_tensors, source_file
 from amp_rewrite.graph.io.save import save, to_proto
 from amp_rewrite.graph.io.write_streams import write_streams
 from amp_rewrite.graph.streams import Conversion, FileRange, Stream
-from amp_rewrite.graph.tensors import stored
+from amp_rewrite.graph.tensors import all_tensors, source_file, stored
 
 _IN_MEMORY = 1 << 28
 """Up to this many bytes of weights go to the engine as one message, which is copied twice."""

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from amp_rewrite.graph.constants import is_repeated
-from amp_rewrite.graph.flat import ABSENT, IDENTITY, FlatGraph, Tensor
+from amp_rewrite.graph.flat import ABSENT, IDENTITY, FlatGraph
+from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.sizes import product_of
 from amp_rewrite.graph.traits import Trait, has
 
@@ -56,7 +57,7 @@ def _shape(flat: FlatGraph, value: int) -> Shape | None:
     return None if held is None else held.numpy().shape
 
 
-def _constant(flat: FlatGraph, value: int) -> Tensor | None:
+def _constant(flat: FlatGraph, value: int) -> StoredTensor | None:
     """Return the contents of an initializer or a Constant; None for any other value."""
     maker = flat.producer[value]
     return flat.initializer(value) if maker == ABSENT else flat.held(maker)

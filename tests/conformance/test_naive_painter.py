@@ -16,9 +16,9 @@ from naive_painter import NaivePainter
 from rewrite_text import lists_of
 from thinned import thinned
 
-import amp_rewrite as amp
 from amp_rewrite.dtypes import low_dtype
 from amp_rewrite.graph.build_type_graph import build_type_graph
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.kernels.kernel_table import KernelTable
 from amp_rewrite.oplists import OpLists
 from amp_rewrite.rewriting.paint.context import PaintContext
@@ -38,7 +38,7 @@ def differences(model: Any, lists: OpLists, precision: str, target: str, **optio
     low = low_dtype(precision)
     kernels = KernelTable.load() if target == "cuda" else None
     tie = variable_ties(kernels, low)
-    type_graph = build_type_graph(amp.load(model), tie)
+    type_graph = build_type_graph(read_flat(model), tie)
     variables = options.pop("variables", ())
     flat = type_graph.flat
     inputs = frozenset(v for v in flat.main.inputs if flat.value_names[v] in variables)

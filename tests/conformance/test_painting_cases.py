@@ -10,7 +10,7 @@ import painting_cases as cases
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.graph.ports import opset_of, ports_of
 from amp_rewrite.numerics.emulate import Evaluator, evaluate
 from amp_rewrite.oplists import OpLists

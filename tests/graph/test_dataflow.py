@@ -8,7 +8,7 @@ from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.kernels.kernel_table import KernelTable
 from amp_rewrite.rewriting.paint.ties import variable_ties
@@ -16,7 +16,7 @@ from amp_rewrite.rewriting.paint.ties import variable_ties
 
 def graph_of(body: str, inputs: str = "float[2] x", tie=None, opset: int = 21) -> TypeGraph:
     text = f'<ir_version: 8, opset_import: ["" : {opset}]> g ({inputs}) => (y) {{ {body} }}'
-    return build_type_graph(load(onnx.parser.parse_model(text)), tie)
+    return build_type_graph(read_flat(onnx.parser.parse_model(text)), tie)
 
 
 def edges(graph: TypeGraph) -> set[tuple[str, str]]:

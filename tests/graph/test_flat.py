@@ -8,8 +8,7 @@ import onnx.parser
 import pytest
 
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph, Operator
-from amp_rewrite.graph.flat_model import FlatModel
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21, "local" : 3]>'
 
@@ -33,7 +32,7 @@ g (float[2] x, bool b, int64 n) => (float[2] y, float[2] z) <float[2] w = {{1, 2
 
 
 def flat_of(text: str) -> FlatGraph:
-    return FlatModel.of(load(onnx.parser.parse_model(text)))
+    return read_flat(onnx.parser.parse_model(text))
 
 
 @pytest.fixture(scope="module")

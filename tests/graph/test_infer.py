@@ -4,8 +4,8 @@ import onnx
 import onnx.parser
 import pytest
 
-from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_object import infer_types
 
 HEAD = '<ir_version: 10, opset_import: ["" : %d, "c" : 1]>'
 

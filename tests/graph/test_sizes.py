@@ -9,8 +9,8 @@ from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
-from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.read_flat import read_flat
+from amp_rewrite.graph.io.read_object import read_object
 from amp_rewrite.graph.sizes import Sizes
 
 TEXT = """g (float[2,3,8,8] x, float[N,5] f, float u) => (float[2,6,6,6] c, float[N,7] y) {
@@ -23,7 +23,7 @@ def flats(text: str) -> list[FlatGraph]:
         model.graph.initializer.append(
             onnx.numpy_helper.from_array(np.zeros(shape, np.float32), name)
         )
-    return [read_flat(model.SerializeToString()), FlatModel.of(amp.load(model))]
+    return [read_flat(model.SerializeToString()), read_object(amp.load(model))]
 
 
 @pytest.mark.parametrize("kind", [0, 1], ids=["messages", "objects"])

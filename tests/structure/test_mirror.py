@@ -46,6 +46,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/grad/test_torch_networks": "rules and walk against PyTorch",
     "training/grad/test_unknown_shapes": "every rule without recorded shapes",
     "rewriting/test_low_sources": "api, widen and the report, on models in 16 bits",
+    "rewriting/apply/test_rewritten_weights": "constants of a rewritten model, saved or as objects",
     "rewriting/test_kernel_first": "functions that have the name of an operator, in every room",
     "values/intervals/test_random_graphs": "every transfer rule, on generated models",
     "graph/io/test_bad_input": "every reader, on files that are wrong",

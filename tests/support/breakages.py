@@ -22,8 +22,8 @@ from onnx import (
 )
 
 from amp_rewrite.graph.added import SUFFIX, origin
-from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_object import infer_types
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -18,7 +18,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         *("base.progress", "base.github_annotations", "base.processor"),
         *("dtypes", "policy", "targets"),
     ),
-    "graph": ("graph", "graph.proto", "graph.io"),
+    "graph": ("graph", "graph.io"),
     "values": (
         *("values", "values.patterns", "values.intervals"),
         *("values.magnitudes", "values.counts", "values.scales"),

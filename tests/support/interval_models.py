@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.intervals.interval import ANY, Interval, between, point
 from amp_rewrite.values.intervals.propagate import Intervals, intervals_of
 
@@ -41,7 +41,7 @@ def model_of(
 
 def known_of(model: onnx.ModelProto, given: Given | None = None) -> Intervals:
     """Return the intervals of a model's values by number."""
-    graph = build_type_graph(load(model))
+    graph = build_type_graph(read_flat(model))
     names = graph.flat.value_names
     said = {names.index(name): _interval(what) for name, what in (given or {}).items()}
     return intervals_of(graph, inputs=said)

@@ -6,7 +6,7 @@ import train_models
 from onnx import parser
 
 import amp_rewrite as amp
-from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.io.read_object import infer_types
 
 LOW = ("float16", "bfloat16")
 TEXT = 11

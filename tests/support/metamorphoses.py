@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import amp_rewrite as amp
-from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.io.read_object import infer_types
 
 ORIGIN = "metamorphosis.origin"
 DOMAIN = "outlined"

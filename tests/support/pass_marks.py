@@ -14,7 +14,7 @@ from rewrite_text import lists_of, parse
 from amp_rewrite.dtypes import FLOAT16, DType
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
@@ -53,7 +53,7 @@ def context_of(
         ranges: Input -> the least and the greatest of its elements.
         fields: Fields of the context that are not the least.
     """
-    graph = build_type_graph(load(parse(model) if isinstance(model, str) else model))
+    graph = build_type_graph(read_flat(parse(model) if isinstance(model, str) else model))
     names = graph.flat.value_names
     inputs = {names.index(name): between(*ends) for name, ends in (ranges or {}).items()}
     fields = {"lists": lists_of(low.name), "values": ValueFacts(graph, low, inputs), **fields}

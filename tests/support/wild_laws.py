@@ -25,7 +25,7 @@ from amp_rewrite import targets
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.numerics.convert.file import Asked, convert_file
 from amp_rewrite.numerics.repair import repair
 from amp_rewrite.oplists import OpLists

@@ -16,7 +16,7 @@ from onnx import parser
 
 import amp_rewrite as amp
 from amp_rewrite.errors import AmpWarning
-from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.kernels.kernel_table import KernelTable
 from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.runtimes.ort import device as devices

@@ -5,9 +5,16 @@ from __future__ import annotations
 import onnx.parser
 import pytest
 
-import amp_rewrite as amp
-from amp_rewrite.graph.flat_model import FlatModel
+from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.sum_lengths import count_terms, einsum_terms
+
+
+def recorded(source: onnx.ModelProto) -> FlatGraph:
+    """Return a model without the shapes that it does not record."""
+    flat = read_flat(source)
+    flat.infer = None
+    return flat
 
 
 @pytest.mark.parametrize(
@@ -35,7 +42,7 @@ def test_shapes_tell_the_number_of_terms(inputs: str, node: str, terms: int | No
     source = onnx.parser.parse_model(
         f'<ir_version: 10, opset_import: ["" : 22]> g ({inputs}) => (float[a] y) {{ y = {node} }}'
     )
-    assert count_terms(FlatModel.of(amp.load(source)), 0) == terms
+    assert count_terms(recorded(source), 0) == terms
 
 
 @pytest.mark.parametrize(
@@ -49,7 +56,7 @@ def test_a_sum_of_what_topk_chooses_has_as_many_terms(
         <int64[1] k = {{2}}, int64[1] axes = {{{axes}}}> {{
             a = Relu(x) t, i = TopK{chosen}(a, k) y = ReduceSum(t, axes) }}"""
     )
-    flat = FlatModel.of(amp.load(source))
+    flat = recorded(source)
     assert count_terms(flat, flat.nodes_of("ReduceSum")[0]) == terms
 
 
@@ -59,7 +66,7 @@ def test_axes_may_be_an_attribute(axes: list[int], terms: int | None) -> None:
         f"""<ir_version: 8, opset_import: ["" : 13]> g (float[b,4,7] x) => (float[a] y) {{
             y = ReduceMean<axes = {axes}>(x) }}"""
     )
-    assert count_terms(FlatModel.of(amp.load(source)), 0) == terms
+    assert count_terms(recorded(source), 0) == terms
 
 
 def terms_in(body: str, inputs: str, constants: str = "", opset: int = 22) -> int | None:
@@ -68,7 +75,7 @@ def terms_in(body: str, inputs: str, constants: str = "", opset: int = 22) -> in
         f'<ir_version: 8, opset_import: ["" : {opset}]>'
         f" g ({inputs}) => (float[a] y) <{constants}> {{ {body} }}"
     )
-    flat = FlatModel.of(amp.load(source))
+    flat = recorded(source)
     return count_terms(flat, flat.n_nodes - 1)
 
 

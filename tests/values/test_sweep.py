@@ -17,11 +17,8 @@ from interval_models import (
 )
 from rewrite_text import parse
 
-import amp_rewrite as amp
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.flat_model import FlatModel
-from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.sweep import behind_identities, node_kinds, rules_of, table_of
@@ -74,7 +71,7 @@ FUNCTIONS = """<ir_version: 10, opset_import: ["" : 21, "custom" : 1]>
 
 
 def test_a_function_has_no_rule_and_an_operator_that_of_its_domain() -> None:
-    flat = build_type_graph(load(onnx.parser.parse_model(FUNCTIONS))).flat
+    flat = build_type_graph(read_flat(onnx.parser.parse_model(FUNCTIONS))).flat
     rules, holds_graphs = rules_of(flat, {"": {"Abs": 1, "G": 2}, "custom": {"F": 3, "G": 4}})
     found = {o.op_type: (rules[k], holds_graphs[k]) for k, o in enumerate(flat.operators)}
     assert found == {"F": (None, False), "G": (4, False), "If": (None, True), "Abs": (1, False)}
@@ -86,16 +83,14 @@ def test_one_operator_has_one_rule() -> None:
         table_of([("A", 1), ("B", 2), ("C", 3), ("B", 2), ("C", 4)])
 
 
-def kinds(text: str, objects: bool, *operators: str) -> list[int]:
+def kinds(text: str, *operators: str) -> list[int]:
     """Return the kinds of a model's nodes, of some operators only, or of all."""
-    model = parse(text)
-    flat = FlatModel.of(amp.load(model)) if objects else read_flat(model.SerializeToString())
+    flat = read_flat(parse(text))
     called = enumerate(flat.operators)
     chosen = [i for i, o in called if not operators or o.op_type in operators]
     return node_kinds(build_type_graph(flat), chosen, behind_identities(flat))
 
 
-@pytest.mark.parametrize("objects", [False, True], ids=["messages", "objects"])
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -110,38 +105,36 @@ def kinds(text: str, objects: bool, *operators: str) -> list[int]:
         ("Clip(x, u)", "Clip(x, , u)"),
     ],
 )
-def test_what_differs_in_a_call_makes_another_kind(first: str, second: str, objects: bool) -> None:
+def test_what_differs_in_a_call_makes_another_kind(first: str, second: str) -> None:
     inputs = "float[2] x, float[2] z, bool[2] c, int64[2] n, float u"
     text = f"g ({inputs}) => (float[2] a, float[2] b) {{ a = {first} b = {second} }}"
-    one, other = kinds(text, objects)
+    one, other = kinds(text)
     assert one != other
     again = f"g ({inputs}) => (float[2] a, float[2] b) {{ a = {first} b = {first} }}"
-    one, other = kinds(again, objects)
+    one, other = kinds(again)
     assert one == other
 
 
 def test_recorded_shapes_of_outputs_make_another_kind() -> None:
     text = "g (float[2] x, float[N] z) => (float[2] a, float[N] b) { a = Relu(x) b = Relu(z) }"
-    one, other = kinds(text, False)
+    one, other = kinds(text)
     assert one != other
 
 
-@pytest.mark.parametrize("objects", [False, True], ids=["messages", "objects"])
-def test_other_operators_have_no_kind(objects: bool) -> None:
+def test_other_operators_have_no_kind() -> None:
     text = "g (float[2] x) => (float[2] a, float[2] b) { a = Relu(x) b = Exp(x) }"
-    assert kinds(text, objects, "Exp") == [ABSENT, 0]
+    assert kinds(text, "Exp") == [ABSENT, 0]
 
 
-def test_objects_with_tensors_are_not_compared() -> None:
+def test_equal_tensors_make_one_kind() -> None:
     fill = "ConstantOfShape<value = float[1] {3}>(s)"
     text = f"g (int64[1] s) => (float[2] a, float[2] b) {{ a = {fill} b = {fill} }}"
-    assert kinds(text, True) == [0, 1]
-    assert kinds(text, False) == [0, 0]
+    assert kinds(text) == [0, 0]
 
 
 def test_where_values_are_read_twice_is_told_apart() -> None:
     text = """g (bool[2] q, bool[2] r, bool[2] s) => (bool[2] a, bool[2] b, bool[2] c, bool[2] d) {
         a = Where(q, r, r) b = Where(q, q, r) c = Where(q, r, q) d = Where(r, s, s) }"""
-    a, b, c, d = kinds(text, False)
+    a, b, c, d = kinds(text)
     assert len({a, b, c}) == 3
     assert a == d

@@ -19,6 +19,9 @@ from amp_rewrite.base import arguments
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.inferred_shapes import slim_proto
 from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read import read_model
+from amp_rewrite.graph.io.read_flat import checked
+from amp_rewrite.graph.io.read_object import messages_of
 from amp_rewrite.graph.proto.shape_inference import ENDS_INFERENCE, FAILURES, ends_inference
 from amp_rewrite.graph.schemas import has_kernels
 
@@ -43,23 +46,22 @@ def convert_opset(model: ir.Model, opset: int) -> ir.Model:
     _check_opset(model, opset)
     if model.graph.opset_imports[""] == opset:
         return load(model)
-    proto = slim_proto(model)
-    _check_parts(proto)
-    functions = list(proto.functions)
-    del proto.functions[:]
+    slim = slim_proto(model)
+    _check_parts(slim)
+    del slim.functions[:]
     try:
-        converted = converted_proto(proto, opset)
+        converted = converted_proto(slim, opset)
     except CANNOT_CONVERT as error:
         raise OptionError(
             f"onnx's version converter cannot move the model to opset {opset}",
             found=error,
             remedy=_REMEDY,
         ) from error
-    proto.functions.extend(functions)
+    proto, files = messages_of(model)
     _restore(proto.graph, converted.graph)
     del proto.opset_import[:]
     proto.opset_import.extend(converted.opset_import)
-    return _with_weights(load(proto), model)
+    return read_model(checked(proto, files, "model"))
 
 
 def converted_proto(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
@@ -146,18 +148,3 @@ def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs
-
-
-def _with_weights(model: ir.Model, source: ir.Model) -> ir.Model:
-    """Put the weights in place that were inputs for the converter; return the model."""
-    present = model.graph.initializers
-    fed = {value.name for value in source.graph.inputs}
-    inputs = {value.name: value for value in model.graph.inputs}
-    for name, value in source.graph.initializers.items():
-        if name not in present:
-            taken = inputs[name]
-            taken.const_value = value.const_value
-            if name not in fed:
-                model.graph.inputs.remove(taken)
-            model.graph.register_initializer(taken)
-    return model

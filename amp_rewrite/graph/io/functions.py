@@ -10,8 +10,8 @@ from onnx_ir.passes import PassError
 from onnx_ir.passes.common import InlinePass
 
 from amp_rewrite.errors import GraphError
-from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.graph.io.gate import admit
+from amp_rewrite.graph.io.read_object import number_object
 from amp_rewrite.graph.schemas import has_kernels
 
 
@@ -43,7 +43,7 @@ def inline(model: ir.Model, criteria: Callable[[ir.Function], bool] | None = Non
             found=error.__cause__ or error,
             remedy="inline them before, for example with onnx.inliner",
         ) from error
-    admit(FlatModel.of(model))
+    admit(number_object(model))
 
 
 def _check_outputs(call: ir.Node, function: ir.Function) -> None:

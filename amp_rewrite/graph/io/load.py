@@ -10,12 +10,12 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.flat_model import FlatModel
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.gate import admit
 from amp_rewrite.graph.io.read import read_model
 from amp_rewrite.graph.io.read_flat import read_flat
+from amp_rewrite.graph.io.read_object import number_object, read_object
 from amp_rewrite.graph.paused_gc import paused_gc
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 
 
 class HasModel(Protocol):
@@ -27,7 +27,7 @@ class HasModel(Protocol):
         ...
 
 
-Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model | HasModel | FlatProto
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model | HasModel | FlatGraph
 
 
 def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> ir.Model:
@@ -54,14 +54,12 @@ def load(source: Source, *, base_dir: str | os.PathLike[str] | None = None) -> i
     """
     model = unwrapped(source)
     with paused_gc():
-        if isinstance(model, FlatProto):  # it was checked when it was read
+        if isinstance(model, FlatGraph):  # it was checked when it was read
             return read_model(model)
         if isinstance(model, ir.Model):
             try:
                 copied = clone(model)
             except GraphError:  # a message can be mended, and says better what is wrong
-                from amp_rewrite.graph.io.read_object import read_object
-
                 return read_model(read_object(model))
             check(copied)
             return copied
@@ -75,11 +73,7 @@ def check(model: ir.Model) -> None:
         GraphError: It is not one.
         StepError: It describes itself as a training step in another way than steps do.
     """
-    try:
-        flat = FlatModel.of(model)
-    except KeyError as error:
-        raise GraphError("a graph output is not produced in the graph", found=error) from error
-    admit(flat)
+    admit(number_object(model))
 
 
 def unwrapped(source: Any) -> Any:

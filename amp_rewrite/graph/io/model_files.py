@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 import onnx
+from google.protobuf.message import EncodeError
 
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.io.atomic import Replacement, check_target, one_at_a_time
@@ -73,24 +74,23 @@ class Written(NamedTuple):
 Progress = Callable[[Written], None]
 
 
-class Inline(NamedTuple):
-    """An initializer that is stored in the model file.
+class Weight(NamedTuple):
+    """An initializer.
 
     Attributes:
-        message: Its message, serialized; without its data if `stream` has them.
-        stream: Its data, or None.
+        message: Its message, without data if `stream` has them.
+        stream: Its elements; None if they are where the message says.
     """
 
-    message: bytes
+    message: onnx.TensorProto
     stream: Stream | None = None
 
-    @property
-    def size(self) -> int:
-        """How many bytes it takes."""
-        if self.stream is None:
-            return len(self.message)
-        n_bytes = self.stream.nbytes
-        return len(self.message) + len(_RAW_DATA) + len(varint(n_bytes)) + n_bytes
+    def pieces(self) -> Iterator[bytes | Stream]:
+        """Yield it as it is stored in the model file."""
+        yield self.message.SerializeToString(deterministic=True)
+        if self.stream is not None:
+            yield _RAW_DATA + varint(self.stream.nbytes)
+            yield self.stream
 
 
 class Parts(NamedTuple):
@@ -104,7 +104,7 @@ class Parts(NamedTuple):
 
     header: bytes
     body: bytes
-    inline: Sequence[Inline]
+    inline: Sequence[Weight]
 
     def streams(self) -> Iterator[Stream]:
         """Yield the file.
@@ -115,23 +115,18 @@ class Parts(NamedTuple):
         Raises:
             ValueError: It is too large for a protobuf message.
         """
-        sizes = [entry.size for entry in self.inline]
-        total = len(self.body) + sum(len(_INITIALIZER) + len(varint(size)) + size for size in sizes)
+        graph: list[bytes | Stream] = [self.body]
+        for weight in self.inline:
+            pieces = [*weight.pieces()]
+            graph += (_INITIALIZER + varint(_size_of(pieces)), *pieces)
+        total = _size_of(graph)
         if len(self.header) + total + 16 >= _PROTOBUF_LIMIT:
             raise ValueError(f"{total} bytes are too many for a protobuf message")
-        yield from _join_streams(self._pieces(sizes, total))
+        yield from _join_streams((self.header + _GRAPH + varint(total), *graph))
 
-    def _pieces(self, sizes: Iterable[int], total: int) -> Iterator[bytes | Stream]:
-        """Yield the file, given the sizes of the initializers and of the graph."""
-        yield self.header + _GRAPH + varint(total)
-        yield self.body
-        for entry, size in zip(self.inline, sizes, strict=True):
-            begin = _INITIALIZER + varint(size) + entry.message
-            if entry.stream is None:
-                yield begin
-            else:
-                yield begin + _RAW_DATA + varint(entry.stream.nbytes)
-                yield entry.stream
+
+def _size_of(pieces: Iterable[bytes | Stream]) -> int:
+    return sum(len(piece) if isinstance(piece, bytes) else piece.nbytes for piece in pieces)
 
 
 def _join_streams(pieces: Iterable[bytes | Stream]) -> Iterator[Stream]:
@@ -237,7 +232,7 @@ def replace_model(
     external: Sequence[Stream],
     parts: Callable[[Sequence[Place]], Parts],
     meter: Meter,
-    sources: set[str],
+    sources: Collection[str],
 ) -> None:
     """Write a model file, and a data file if there is something to put there.
 
@@ -245,11 +240,25 @@ def replace_model(
     places of `external`, which goes to the data file; `sources` are the files that the model reads.
 
     Raises:
-        SaveError: The target cannot be replaced, or is one of `sources`.
+        SaveError: The target cannot be written, or is one of `sources`; no new file is left behind.
         AmpError: Whoever judges new files refuses it; no new file is left behind.
-        OSError: Writing fails; no new file is left behind.
-        ValueError: The model is too large for a protobuf message.
     """
+    try:
+        _replace(output, external, parts, meter, sources)
+    except (OSError, ValueError, EncodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise SaveError(
+            "the model cannot be written", where=output, found=reason or error
+        ) from error
+
+
+def _replace(
+    output: str,
+    external: Sequence[Stream],
+    parts: Callable[[Sequence[Place]], Parts],
+    meter: Meter,
+    sources: Collection[str],
+) -> None:
     folder, name = os.path.split(output)
     check_target(folder, name)
     refuse_same(output, sorted(sources), "the output is a data file of the model")
@@ -270,6 +279,11 @@ def replace_model(
             judge_file(model_file.path)
             model_file.commit(name)
             _remove_stale(_old_files(folder, name), data_name, sources)
+
+
+def sources_of(streams: Iterable[Stream]) -> set[str]:
+    """Return the files that streams are read from."""
+    return {file for file in map(source_file, streams) if file is not None}
 
 
 def source_file(stream: Stream | None) -> str | None:
@@ -331,7 +345,7 @@ def _remove_unless_used(data_file: str, model_file: Replacement) -> None:
             os.unlink(data_file)
 
 
-def _remove_stale(stale: Iterable[str], data_name: str | None, sources: set[str]) -> None:
+def _remove_stale(stale: Iterable[str], data_name: str | None, sources: Collection[str]) -> None:
     """Remove data files of the previous model, except what this model still reads."""
     kept = {os.path.realpath(file) for file in sources}
     for file in stale:

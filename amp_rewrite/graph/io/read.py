@@ -1,4 +1,4 @@
-"""FlatProto -> onnx_ir.Model: the objects behind the numbers.
+"""FlatGraph -> onnx_ir.Model: the objects behind the numbers.
 
 onnx_ir's own deserialiser takes 2.2 s for 100,000 nodes, creates values for undefined names, and
 has no place for sparse initializers, training_info, map types and unused value_info. This one
@@ -15,12 +15,12 @@ import onnx
 import onnx_ir as ir
 
 from amp_rewrite.graph import origin as origins
-from amp_rewrite.graph.flat import ABSENT, MAIN
+from amp_rewrite.graph.flat import ABSENT, MAIN, PLAIN, FlatGraph, string
 from amp_rewrite.graph.io.typeproto import read_info, read_type
 from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
 from amp_rewrite.graph.proto.external import ExternalFiles, Held
-from amp_rewrite.graph.proto.flat_proto import PLAIN, FlatProto, string
 from amp_rewrite.graph.proto.messages import props, text
+from amp_rewrite.graph.proto.missing_shapes import is_elsewhere
 from amp_rewrite.graph.proto.stored import StoredTensor, check_tensor
 from amp_rewrite.graph.tensors import ProtoTensor, SparseTensor
 
@@ -42,19 +42,19 @@ class Objects(NamedTuple):
     values: Sequence[ir.Value]
 
 
-def read_model(flat: FlatProto) -> ir.Model:
+def read_model(flat: FlatGraph) -> ir.Model:
     """Return the model that a flat graph describes; it refers to the messages."""
     return read_objects(flat).model
 
 
-def shared_objects(flat: FlatProto) -> Objects:
+def shared_objects(flat: FlatGraph) -> Objects:
     """Return the objects of a flat graph, which are made once, and which nobody may change."""
     if flat.objects is None:
         flat.objects = read_objects(flat)
     return cast("Objects", flat.objects)
 
 
-def read_objects(flat: FlatProto) -> Objects:
+def read_objects(flat: FlatGraph) -> Objects:
     """Return new objects for a flat graph; they refer to the messages."""
     proto, origin = flat.proto, Origin(flat.proto)
     builder = _Builder(flat, origin)
@@ -63,7 +63,6 @@ def read_objects(flat: FlatProto) -> Objects:
     functions = [
         _Builder(inner, origin).function(entry)
         for entry, (inner, _) in zip(proto.functions, flat.attached.values(), strict=True)
-        if isinstance(inner, FlatProto)
     ]
     model = ir.Model(
         graph,
@@ -91,7 +90,7 @@ def _optional(proto: Any, field: str) -> Any:
 class _Builder:
     """Builds the graphs of a model, or of one function."""
 
-    def __init__(self, flat: FlatProto, origin: Origin) -> None:
+    def __init__(self, flat: FlatGraph, origin: Origin) -> None:
         self._flat, self._origin = flat, origin
         self.values = [ir.Value(name=name) for name in flat.value_names]
         self.nodes: dict[int, ir.Node] = {}
@@ -131,8 +130,7 @@ class _Builder:
             metadata_props=props(proto.metadata_props) or None,
         )
         self._origin.graphs[graph] = GraphOrigin(proto, flat.unused.get(MAIN, []))
-        reader = AttributeReader(flat.files, iter(()))
-        attributes = [reader.read(entry) for entry in proto.attribute_proto]
+        attributes = [_attribute(entry, flat.files, iter(())) for entry in proto.attribute_proto]
         attributes += [
             ir.Attr(text(entry), ir.AttributeType.UNDEFINED, None) for entry in proto.attribute
         ]
@@ -146,11 +144,8 @@ class _Builder:
 
     def _node(self, number: int) -> ir.Node:
         flat, proto, values = self._flat, self._flat.nodes[number], self.values
-        attributes, nested = (), False
-        if proto.attribute:
-            reader = AttributeReader(flat.files, self._graphs_inside(number))
-            attributes = tuple([reader.read(entry) for entry in proto.attribute])
-            nested = reader.nested
+        graphs = (self.graph(body) for body in flat.bodies_in(number))
+        attributes = tuple([_attribute(entry, flat.files, graphs) for entry in proto.attribute])
         outputs = flat.outputs_of(number)
         self._declare(outputs)
         doc, overload, metadata = proto.doc_string, proto.overload, proto.metadata_props
@@ -169,12 +164,10 @@ class _Builder:
         self.nodes[number] = node
         if number in flat.given:
             self._origin.given[node] = flat.node_names[number]
-        if nested:
+        # Of these, the message does not tell whether the node has changed.
+        if flat.bodies_in(number) or (flat.external_attributes and is_elsewhere(proto)):
             self._origin.nested.add(node)
         return node
-
-    def _graphs_inside(self, node: int) -> Iterator[ir.Graph]:
-        return (self.graph(number) for number in self._flat.bodies_in(node))
 
     def _initializer(self, number: int) -> ir.Value:
         flat, value = self._flat, self.values[number]
@@ -225,55 +218,38 @@ class _Builder:
 
 _Kind = ir.AttributeType
 _PLAIN = {kind: (_Kind(kind), field) for kind, field in PLAIN.items()}
+_VALUES: dict[_Kind, Callable[[Any, ExternalFiles, Iterator[ir.Graph]], Any]] = {
+    _Kind.STRING: lambda p, *_: string(p.s),
+    _Kind.STRINGS: lambda p, *_: [string(entry) for entry in p.strings],
+    _Kind.TENSOR: lambda p, files, _: _tensor(p.t, files),
+    _Kind.TENSORS: lambda p, files, _: [_tensor(entry, files) for entry in p.tensors],
+    _Kind.GRAPH: lambda _, __, graphs: next(graphs),
+    _Kind.GRAPHS: lambda p, _, graphs: [next(graphs) for _ in p.graphs],
+    _Kind.SPARSE_TENSOR: lambda p, *_: p.sparse_tensor,
+    _Kind.SPARSE_TENSORS: lambda p, *_: list(p.sparse_tensors),
+    _Kind.TYPE_PROTO: lambda p, *_: ir.TypeAndShape(*read_type(p.tp)),
+    _Kind.TYPE_PROTOS: lambda p, *_: [ir.TypeAndShape(*read_type(t)) for t in p.type_protos],
+}
 
 
-class AttributeReader:
-    """Reads the attributes of nodes; the graphs inside them come from elsewhere, one by one."""
+def _attribute(
+    proto: onnx.AttributeProto, files: ExternalFiles, graphs: Iterator[ir.Graph]
+) -> ir.Attr:
+    """Return one attribute; `graphs` are those inside the node, in the file's order."""
+    name, doc = proto.name, text(proto.doc_string) if proto.doc_string else None
+    if proto.ref_attr_name:
+        return ir.RefAttr(name, text(proto.ref_attr_name), _Kind(proto.type), doc_string=doc)
+    plain = _PLAIN.get(proto.type)
+    if plain is not None:
+        return ir.Attr(name, plain[0], getattr(proto, plain[1]), doc_string=doc)
+    kind = _Kind(proto.type)
+    reader = _VALUES.get(kind)
+    value = None if reader is None else reader(proto, files, graphs)
+    return ir.Attr(name, kind, value, doc_string=doc)
 
-    def __init__(self, files: ExternalFiles, graphs: Iterator[ir.Graph]) -> None:
-        """Take what nested values need: `graphs` are those inside the node, in the file's order."""
-        self._files = files
-        self._graphs = graphs
-        self.nested = False
-        """Whether anything read holds a graph, or a tensor whose data are not in the message: then
-        the message of the node does not tell whether the node has changed."""
-        self._values: dict[ir.AttributeType, Callable[[Any], Any]] = {
-            _Kind.STRING: lambda p: string(p.s),
-            _Kind.STRINGS: lambda p: [string(entry) for entry in p.strings],
-            _Kind.TENSOR: lambda p: self._tensor(p.t),
-            _Kind.TENSORS: lambda p: [self._tensor(entry) for entry in p.tensors],
-            _Kind.GRAPH: lambda p: self._subgraph(),
-            _Kind.GRAPHS: lambda p: [self._subgraph() for _ in p.graphs],
-            _Kind.SPARSE_TENSOR: lambda p: p.sparse_tensor,
-            _Kind.SPARSE_TENSORS: lambda p: list(p.sparse_tensors),
-            _Kind.TYPE_PROTO: lambda p: ir.TypeAndShape(*read_type(p.tp)),
-            _Kind.TYPE_PROTOS: lambda p: [
-                ir.TypeAndShape(*read_type(entry)) for entry in p.type_protos
-            ],
-        }
 
-    def read(self, proto: onnx.AttributeProto) -> ir.Attr:
-        """Return one attribute."""
-        name, doc = proto.name, text(proto.doc_string) if proto.doc_string else None
-        if proto.ref_attr_name:
-            kind = _Kind(proto.type)
-            return ir.RefAttr(name, text(proto.ref_attr_name), kind, doc_string=doc)
-        plain = _PLAIN.get(proto.type)
-        if plain is not None:
-            return ir.Attr(name, plain[0], getattr(proto, plain[1]), doc_string=doc)
-        kind = _Kind(proto.type)
-        reader = self._values.get(kind)
-        value = None if reader is None else reader(proto)
-        return ir.Attr(name, kind, value, doc_string=doc)
-
-    def _subgraph(self) -> ir.Graph:
-        self.nested = True
-        return next(self._graphs)
-
-    def _tensor(self, proto: onnx.TensorProto) -> ir.TensorProtocol:
-        stored = check_tensor(proto, self._files, "attribute")
-        self.nested = self.nested or stored.location is not None
-        return tensor_of(stored)
+def _tensor(proto: onnx.TensorProto, files: ExternalFiles) -> ir.TensorProtocol:
+    return tensor_of(check_tensor(proto, files, "attribute"))
 
 
 def tensor_of(stored: StoredTensor) -> ir.TensorProtocol:
@@ -283,7 +259,7 @@ def tensor_of(stored: StoredTensor) -> ir.TensorProtocol:
     """
     proto = stored.proto
     if isinstance(stored.location, Held):
-        return stored.location.tensor
+        return stored.location.tensor()
     if stored.location is None and stored.dtype != onnx.TensorProto.STRING:
         return ProtoTensor(proto)
     doc_string = text(proto.doc_string) if proto.HasField("doc_string") else None

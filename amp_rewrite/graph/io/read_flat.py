@@ -9,10 +9,10 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from amp_rewrite.errors import AmpError, AmpWarning, GraphError, LoadError, placed
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.gate import admit
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.proto.external import ExternalFiles
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.mend_nodes import mend_nodes
 from amp_rewrite.graph.proto.number_model import number_model
 from amp_rewrite.graph.proto.scope import OrderError
@@ -24,7 +24,7 @@ _PROTOBUF_LIMIT = 1 << 31
 def read_flat(
     source: str | os.PathLike[str] | bytes | onnx.ModelProto,
     base_dir: str | os.PathLike[str] | None = None,
-) -> FlatProto:
+) -> FlatGraph:
     """Return the flat graph of a model; external data are looked for and measured, not read.
 
     Args:
@@ -91,7 +91,7 @@ def _parse(content: bytes, where: str) -> onnx.ModelProto:
 
 def checked(
     proto: onnx.ModelProto, files: ExternalFiles, where: str, *, is_own: bool = True
-) -> FlatProto:
+) -> FlatGraph:
     """Return the flat graph of a model; errors say which file they are about.
 
     Nodes that are out of order, or stand there twice, are mended with a warning: in the message if
@@ -116,7 +116,7 @@ def checked(
 
 def _number_sorted(
     proto: onnx.ModelProto, files: ExternalFiles, where: str, *, is_own: bool
-) -> FlatProto:
+) -> FlatGraph:
     """Return the flat graph of a model whose nodes may be out of order."""
     try:
         return number_model(proto, files)

@@ -8,25 +8,25 @@ from typing import Any, cast
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import EncodeError
 
 from amp_rewrite.errors import SaveError
-from amp_rewrite.graph.io.datafile import all_tensors, choose, source_file
-from amp_rewrite.graph.io.load import HasModel, load
+from amp_rewrite.graph.io.load import HasModel, load, unwrapped
 from amp_rewrite.graph.io.model_files import (
     INLINE_LIMIT,
-    Inline,
     Meter,
     Parts,
     Path,
     Place,
     Progress,
+    Weight,
     replace_model,
 )
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.paused_gc import paused_gc
-from amp_rewrite.graph.tensors import stored
+from amp_rewrite.graph.tensors import all_tensors, source_file, stored
+
+_WORTH_MOVING = 1 << 10
 
 
 def to_proto(model: ir.Model | HasModel) -> onnx.ModelProto:
@@ -44,8 +44,7 @@ def to_proto(model: ir.Model | HasModel) -> onnx.ModelProto:
         >>> [tensor.name for tensor in proto.graph.initializer]
         ['w1', 'w2']
     """
-    inner: Any = model if isinstance(model, ir.Model) else getattr(model, "model", model)
-    model = cast("ir.Model", inner)
+    model = cast("ir.Model", unwrapped(model))
     _check_model(model)
     inline = sum(t.nbytes for t in all_tensors(model) if not isinstance(t, ir.ExternalTensor))
     if inline > INLINE_LIMIT:
@@ -78,31 +77,23 @@ def save(
         >>> result = amp.rewrite("model.onnx")
         >>> amp.save(result, "low.onnx")
     """
-    if not isinstance(model, ir.Model) and isinstance(getattr(model, "model", None), ir.Model):
-        saved: Any = model
-        if hasattr(model, "save"):  # a conversion writes only what holds
-            saved.save(path, progress=progress)
-            return
-        model = saved.model
-    loaded = load(model) if isinstance(model, onnx.ModelProto) else cast("ir.Model", model)
+    inner, given = unwrapped(model), cast("Any", model)
+    if inner is not model and hasattr(model, "save"):  # a conversion writes only what holds
+        given.save(path, progress=progress)
+        return
+    loaded: ir.Model = load(inner) if isinstance(inner, onnx.ModelProto) else inner
     output = os.path.abspath(path_text(path, SaveError))
     _check_model(loaded)
     tensors = {id(tensor): tensor for tensor in all_tensors(loaded)}
     sources = {file for file in map(source_file, tensors.values()) if file is not None}
-    external = choose(list(tensors.values()))
+    external = _choose(list(tensors.values()))
     meter = Meter(sum(tensor.nbytes for tensor in tensors.values()), progress)
 
     def parts(places: Sequence[Place]) -> Parts:
         return _parts(loaded, dict(zip(map(id, external), places, strict=True)))
 
-    try:
-        with paused_gc():
-            replace_model(output, [stored(tensor) for tensor in external], parts, meter, sources)
-    except (OSError, ValueError, EncodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise SaveError(
-            "the model cannot be written", where=output, found=reason or error
-        ) from error
+    with paused_gc():
+        replace_model(output, [stored(tensor) for tensor in external], parts, meter, sources)
 
 
 def _check_model(model: object) -> None:
@@ -115,6 +106,22 @@ def _check_model(model: object) -> None:
         )
 
 
+def _choose(tensors: list[ir.TensorProtocol]) -> list[ir.TensorProtocol]:
+    """Return the tensors that go to the data file, each once.
+
+    Those that were external stay external; the others join them if they would make the model file
+    too large for protobuf.
+    """
+    unique = {id(tensor): tensor for tensor in tensors if tensor.dtype is not ir.DataType.STRING}
+    inline = sum(t.nbytes for t in unique.values() if source_file(t) is None)
+    move_all = inline > INLINE_LIMIT
+    return [
+        tensor
+        for tensor in unique.values()
+        if source_file(tensor) is not None or (move_all and tensor.nbytes >= _WORTH_MOVING)
+    ]
+
+
 def _parts(model: ir.Model, places: Mapping[int, Place]) -> Parts:
     """Return a ModelProto in parts: what is small as messages, initializers as streams."""
     writer = ModelWriter(model, places)
@@ -123,29 +130,17 @@ def _parts(model: ir.Model, places: Mapping[int, Place]) -> Parts:
     deferred: list[ir.Value] = []
     writer.graph(graph, model.graph, deferred)
     body = graph.SerializeToString(deterministic=True)
-    return Parts(header, body, [_inline(writer, value) for value in deferred])
+    return Parts(header, body, [_weight(writer, value) for value in deferred])
 
 
-def _inline(writer: ModelWriter, value: ir.Value) -> Inline:
-    message = _message(writer, value).SerializeToString(deterministic=True)
-    tensor = value.const_value
-    if tensor is None or _is_message(tensor):
-        return Inline(message)
-    return Inline(message, stored(tensor))
-
-
-def _is_message(tensor: ir.TensorProtocol) -> bool:
-    """Return whether a tensor is written as the message it came in."""
-    return isinstance(tensor, ir.TensorProtoTensor) or tensor.dtype is ir.DataType.STRING
-
-
-def _message(writer: ModelWriter, value: ir.Value) -> onnx.TensorProto:
+def _weight(writer: ModelWriter, value: ir.Value) -> Weight:
+    """Return an initializer that is stored in the model file, if need be as the message it was."""
     tensor = value.const_value
     assert tensor is not None, "only initializers with a tensor are deferred"
     if tensor.name != value.name:  # two initializers may share a tensor
         tensor.name = value.name
     if isinstance(tensor, ir.TensorProtoTensor):
-        return tensor.raw
-    proto = onnx.TensorProto()
-    writer.tensor(proto, tensor, data=tensor.dtype is ir.DataType.STRING)
-    return proto
+        return Weight(tensor.raw)
+    message, is_text = onnx.TensorProto(), tensor.dtype is ir.DataType.STRING
+    writer.tensor(message, tensor, data=is_text)
+    return Weight(message, None if is_text else stored(tensor))

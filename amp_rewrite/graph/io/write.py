@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -12,16 +12,9 @@ import onnx_ir as ir
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.io.model_files import Place, refer
 from amp_rewrite.graph.io.read import QUANTIZATION
-from amp_rewrite.graph.io.typeproto import write_info
-from amp_rewrite.graph.io.wire import (
-    to_bytes,
-    write_doc,
-    write_opsets,
-    write_props,
-    write_type_and_shape,
-)
+from amp_rewrite.graph.io.typeproto import write_info, write_type
 from amp_rewrite.graph.origin import GraphOrigin, Origin, ValueOrigin
-from amp_rewrite.graph.proto.messages import props, text
+from amp_rewrite.graph.proto.messages import copy_text, props, text
 from amp_rewrite.graph.tensors import SparseTensor
 
 _KINDS = ir.AttributeType
@@ -58,9 +51,9 @@ class ModelWriter:
             value = getattr(model, field)
             if value is not None:
                 setattr(proto, field, value)
-        write_doc(proto, source, model.doc_string)
-        write_opsets(proto.opset_import, model.opset_imports, source.opset_import)
-        write_props(proto.metadata_props, model.metadata_props, source.metadata_props)
+        _write_doc(proto, source, model.doc_string)
+        _write_opsets(proto.opset_import, model.opset_imports, source.opset_import)
+        _write_props(proto.metadata_props, model.metadata_props, source.metadata_props)
         proto.training_info.extend(source.training_info)
         if source.configuration:
             proto.configuration.extend(source.configuration)
@@ -84,8 +77,8 @@ class ModelWriter:
         note = self.origin.graphs.get(graph) or GraphOrigin(onnx.GraphProto())
         if graph.name is not None:
             proto.name = graph.name
-        write_doc(proto, note.proto, graph.doc_string)
-        write_props(proto.metadata_props, graph.metadata_props, note.proto.metadata_props)
+        _write_doc(proto, note.proto, graph.doc_string)
+        _write_props(proto.metadata_props, graph.metadata_props, note.proto.metadata_props)
         for value in graph.inputs:
             self._declare_value(proto.input, value, "input")
         for value in graph.outputs:
@@ -137,8 +130,8 @@ class ModelWriter:
             proto.domain = source.domain if source.domain == "ai.onnx" else ""
         if node.overload:
             proto.overload = node.overload
-        write_doc(proto, source, node.doc_string)
-        write_props(proto.metadata_props, node.metadata_props, source.metadata_props)
+        _write_doc(proto, source, node.doc_string)
+        _write_props(proto.metadata_props, node.metadata_props, source.metadata_props)
         message_of = {id(a): m for a, m in zip(attributes, source.attribute, strict=True)}
         for attribute in node.attributes.values():
             self._attribute(proto.attribute.add(), attribute, message_of.get(id(attribute)))
@@ -174,9 +167,9 @@ class ModelWriter:
         elif kind in _LISTS:
             getattr(proto, _LISTS[kind]).extend(value)
         elif kind is _KINDS.STRING:
-            proto.s = to_bytes(value)
+            proto.s = _to_bytes(value)
         elif kind is _KINDS.STRINGS:
-            proto.strings.extend(to_bytes(entry) for entry in value)
+            proto.strings.extend(_to_bytes(entry) for entry in value)
         elif kind in _MESSAGES:
             field, several, fill = _MESSAGES[kind]
             target = getattr(proto, field)
@@ -216,7 +209,7 @@ class ModelWriter:
         proto.name, proto.domain = function.name, function.domain
         if function.overload:
             proto.overload = function.overload
-        write_doc(proto, source, graph.doc_string)
+        _write_doc(proto, source, graph.doc_string)
         proto.input.extend(value.name or "" for value in graph.inputs)
         proto.output.extend(value.name or "" for value in graph.outputs)
         for attribute in function.attributes.values():
@@ -225,8 +218,8 @@ class ModelWriter:
             else:
                 self._attribute(proto.attribute_proto.add(), attribute, None)
         self._nodes(proto, graph, note)
-        write_opsets(proto.opset_import, graph.opset_imports, source.opset_import)
-        write_props(proto.metadata_props, graph.metadata_props, source.metadata_props)
+        _write_opsets(proto.opset_import, graph.opset_imports, source.opset_import)
+        _write_props(proto.metadata_props, graph.metadata_props, source.metadata_props)
 
     def _declare_value(self, entries: Any, value: ir.Value, role: str) -> None:
         """Append the declaration of a value to the inputs, outputs or value_info of a graph."""
@@ -320,11 +313,11 @@ _MESSAGES: dict[ir.AttributeType, tuple[str, bool, _Fill]] = {
     _KINDS.GRAPH: ("g", False, ModelWriter.graph),
     _KINDS.GRAPHS: ("graphs", True, ModelWriter.graph),
     _KINDS.SPARSE_TENSOR: ("sparse_tensor", False, lambda _, proto, value: proto.CopyFrom(value)),
-    _KINDS.TYPE_PROTO: ("tp", False, lambda _, proto, value: write_type_and_shape(proto, value)),
+    _KINDS.TYPE_PROTO: ("tp", False, lambda _, proto, value: _write_type_and_shape(proto, value)),
     _KINDS.TYPE_PROTOS: (
         "type_protos",
         True,
-        lambda _, proto, value: write_type_and_shape(proto, value),
+        lambda _, proto, value: _write_type_and_shape(proto, value),
     ),
 }
 """Attribute type -> its field, whether that is a list, and what fills one message of it."""
@@ -354,6 +347,52 @@ def _fill_tensor(
     if place is not None:
         refer(proto, place)
     elif tensor.dtype is ir.DataType.STRING:
-        proto.string_data.extend(to_bytes(entry) for entry in tensor.numpy().reshape(-1))
+        proto.string_data.extend(_to_bytes(entry) for entry in tensor.numpy().reshape(-1))
     elif data:
         proto.raw_data = tensor.tobytes()
+
+
+def _write_doc(proto: Any, source: Any, doc: str | None) -> None:
+    """Write a doc string; an unchanged one as the bytes that it was."""
+    if doc is None:
+        return
+    if text(source.doc_string) == doc and source.HasField("doc_string"):
+        copy_text(proto, source, "doc_string")
+    else:
+        proto.doc_string = doc
+
+
+def _write_props(entries: Any, current: Mapping[str, str], source: Iterable[Any]) -> None:
+    """Write metadata; unchanged ones exactly as they were, repeated keys included."""
+    original = list(source)
+    if {text(e.key): text(e.value) for e in original} == current:
+        entries.extend(original)
+        return
+    for key, value in current.items():
+        entries.add(key=key, value=value)
+
+
+def _write_opsets(
+    entries: Any, current: Mapping[str, int], source: Sequence[onnx.OperatorSetIdProto]
+) -> None:
+    """Write the imports in their original order and spelling, then the new ones."""
+    left = dict(current)
+    for entry in source:
+        domain = "" if entry.domain == "ai.onnx" else text(entry.domain)
+        if domain in left:
+            copied = entries.add(version=left.pop(domain))
+            if entry.HasField("domain"):
+                copied.domain = entry.domain
+    for domain, version in left.items():
+        entries.add(domain=domain, version=version)
+
+
+def _write_type_and_shape(proto: onnx.TypeProto, value: ir.TypeAndShape) -> None:
+    """Fill the type of a type attribute."""
+    if value.type is not None:
+        write_type(proto, value.type, value.shape)  # pyright: ignore[reportArgumentType]
+
+
+def _to_bytes(value: str | bytes) -> bytes:
+    """Return a string attribute as it is stored."""
+    return value.encode("utf-8") if isinstance(value, str) else bytes(value)

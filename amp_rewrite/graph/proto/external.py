@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import onnx
@@ -44,12 +44,12 @@ class Held(NamedTuple):
     """A tensor of a model in memory, whose message only refers to it.
 
     Attributes:
-        stream: What ONNX stores for it.
-        tensor: The tensor, an object of onnx_ir.
+        stream: Returns what ONNX stores for it.
+        tensor: Returns the tensor, an object of onnx_ir.
     """
 
-    stream: Stream
-    tensor: Any
+    stream: Callable[[], Stream]
+    tensor: Callable[[], Any]
 
 
 class ExternalFiles:

@@ -16,8 +16,7 @@ import onnx
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.custom import CustomOperator
 from amp_rewrite.graph.elements import element
-from amp_rewrite.graph.flat import MAIN
-from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.flat import MAIN, FlatGraph
 from amp_rewrite.graph.proto.messages import graphs_of, shape_of
 from amp_rewrite.graph.proto.shape_inference import FAILURES, inferred
 
@@ -28,7 +27,7 @@ MOST_NUMBERS = 64
 """What inference reads of initializers: shapes, axes, indices and scales."""
 
 
-def missing_shapes(flat: FlatProto) -> dict[int, Shape]:
+def missing_shapes(flat: FlatGraph) -> dict[int, Shape]:
     """Return, by value, the shapes that inference finds; nothing where it fails.
 
     A dimension that is free has None. The shapes that the file records are there as well, as far
@@ -57,7 +56,7 @@ def missing_shapes(flat: FlatProto) -> dict[int, Shape]:
 
 
 def _found(
-    flat: FlatProto, body: int, graph: onnx.GraphProto, values: Mapping[int, Mapping[str, int]]
+    flat: FlatGraph, body: int, graph: onnx.GraphProto, values: Mapping[int, Mapping[str, int]]
 ) -> Iterator[tuple[int, Shape]]:
     """Yield the values of a graph, and of those inside it, whose shape inference knows.
 
@@ -81,7 +80,7 @@ def _found(
             yield from _found(flat, inner, held, values)
 
 
-def without_weights(flat: FlatProto) -> onnx.ModelProto:
+def without_weights(flat: FlatGraph) -> onnx.ModelProto:
     """Return a model of which all constants but short ones of shapes are inputs.
 
     It has no value_info, and of the main graph nothing but what inference needs.
@@ -97,13 +96,11 @@ def without_weights(flat: FlatProto) -> onnx.ModelProto:
             graph.node.extend(_stand_ins(flat.nodes[number], custom))
             continue
         node = numbers.get(number, flat.nodes[number])
-        held = _long_constant(node)
-        if held is None:
+        declared = long_constant(node)
+        if declared is None:
             graph.node.append(node)
         else:
-            graph.input.append(
-                onnx.helper.make_tensor_value_info(node.output[0], held.data_type, held.dims)
-            )
+            graph.input.append(declared)
     for value in flat.main.initializers:
         name, tensor = flat.value_names[value], flat.tensors.get(value)
         if tensor is None:
@@ -133,10 +130,11 @@ def _stand_ins(node: onnx.NodeProto, custom: CustomOperator) -> Iterator[onnx.No
 
 def is_elsewhere(node: onnx.NodeProto) -> bool:
     """Tell whether a tensor in an attribute has its data in a file, or in memory."""
-    return any(a.t.data_location == onnx.TensorProto.EXTERNAL for a in node.attribute)
+    tensors = (tensor for a in node.attribute for tensor in (a.t, *a.tensors))
+    return any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in tensors)
 
 
-def _numbers_elsewhere(flat: FlatProto) -> dict[int, onnx.NodeProto]:
+def _numbers_elsewhere(flat: FlatGraph) -> dict[int, onnx.NodeProto]:
     """Return the Constants of short tensors whose data are elsewhere, with the numbers in them."""
     makers: dict[int, onnx.NodeProto] = {}
     for node in flat.nodes_of("Constant") if flat.external_attributes or flat.files.held else ():
@@ -148,12 +146,14 @@ def _numbers_elsewhere(flat: FlatProto) -> dict[int, onnx.NodeProto]:
     return makers
 
 
-def _long_constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
-    """Return the tensor of a Constant that holds more than a shape, None for any other node."""
+def long_constant(node: onnx.NodeProto, most: int = MOST_NUMBERS) -> onnx.ValueInfoProto | None:
+    """Declare what a Constant makes that holds more than `most` elements; None of any other."""
     if node.op_type != "Constant" or node.domain:
         return None
     held = next((a.t for a in node.attribute if a.HasField("t")), None)
-    return held if held is not None and math.prod(held.dims) > MOST_NUMBERS else None
+    if held is None or math.prod(held.dims) <= most:
+        return None
+    return onnx.helper.make_tensor_value_info(node.output[0], held.data_type, held.dims)
 
 
 def hand_down(graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto]) -> None:

@@ -1,4 +1,4 @@
-"""ModelProto -> FlatProto: one sweep that numbers and checks.
+"""ModelProto -> FlatGraph: one sweep that numbers and checks.
 
 Every name must be defined once, before it is used; every tensor must hold what its type and
 dimensions say; external data must lie in the model's folder.
@@ -7,6 +7,7 @@ dimensions say; external data must lie in the model's folder.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
 import onnx
@@ -14,11 +15,20 @@ from onnx import AttributeProto
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.flat import ABSENT, MAIN, Attribute, Body, FlatFunction, Operator
+from amp_rewrite.graph.flat import (
+    ABSENT,
+    MAIN,
+    PLAIN,
+    Attribute,
+    Body,
+    Declared,
+    FlatFunction,
+    FlatGraph,
+    Operator,
+    plain,
+)
 from amp_rewrite.graph.names import FreeNames, bound_names
-from amp_rewrite.graph.proto.calls import check_functions
 from amp_rewrite.graph.proto.external import ExternalFiles
-from amp_rewrite.graph.proto.flat_proto import PLAIN, Declared, FlatProto, plain
 from amp_rewrite.graph.proto.messages import props, text, type_string
 from amp_rewrite.graph.proto.missing_shapes import missing_shapes
 from amp_rewrite.graph.proto.scope import Scope
@@ -27,9 +37,10 @@ from amp_rewrite.graph.schemas import has_kernels
 from amp_rewrite.graph.versions import opset_imports
 
 _MAX_DEPTH = 32  # nested graphs; protobuf refuses 100 nested messages, three a graph
+_MOST_CALLS = 64  # calls inside calls; exporters nest a dozen
 
 
-def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatProto:
+def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatGraph:
     """Return the flat graph of a model, checked; the message is left alone.
 
     Raises:
@@ -39,19 +50,19 @@ def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatProto:
     functions: dict[Operator, FlatFunction] = {}
     attached: dict[Operator, FlatFunction] = {}
     opsets = opset_imports(proto.opset_import, "model")
-    flat = FlatProto(
+    flat = FlatGraph(
+        proto,
+        files,
         opsets,
         proto.ir_version,
         props(proto.metadata_props),
         functions,
         attached,
-        proto=proto,
-        files=files,
         infer=missing_shapes,
     )
     unnamed = _Reader(flat).model_graph(proto.graph)
     own_functions = [_read_function(flat, function) for function in proto.functions]
-    check_functions([(function.key, function.graph) for function in own_functions])
+    _check_functions([(function.key, function.graph) for function in own_functions])
     attached.update((f.key, FlatFunction(f.graph, f.defaults)) for f in own_functions)
     run = (key for key in attached if not has_kernels(*key, opsets))
     functions.update((key, attached[key]) for key in run)
@@ -63,7 +74,7 @@ def number_model(proto: onnx.ModelProto, files: ExternalFiles) -> FlatProto:
 class _Reader:
     """Reads the graphs of a model, or of a function."""
 
-    def __init__(self, flat: FlatProto) -> None:
+    def __init__(self, flat: FlatGraph) -> None:
         self._flat = flat
         self._called: dict[tuple[str, str, str], int] = {}
         self._types: dict[int, str | None] = {}
@@ -338,22 +349,62 @@ class _Function(NamedTuple):
     """A function that was read: what calls it, its body, its defaults, its nodes without a name."""
 
     key: Operator
-    graph: FlatProto
+    graph: FlatGraph
     defaults: Mapping[str, Attribute]
     unnamed: list[tuple[int, str]]
 
 
-def _read_function(model: FlatProto, proto: onnx.FunctionProto) -> _Function:
+def _read_function(model: FlatGraph, proto: onnx.FunctionProto) -> _Function:
     key = Operator(text(proto.domain), text(proto.name), text(proto.overload))
     where = f"function {key.domain}::{key.op_type}"
     opsets = opset_imports(proto.opset_import, where)
-    flat = FlatProto(opsets, functions=model.functions, proto=model.proto, files=model.files)
+    flat = FlatGraph(model.proto, model.files, opsets, functions=model.functions)
     unnamed = _Reader(flat).function(proto, where)
     defaults = {text(a.name): plain(a, model.files) for a in proto.attribute_proto}
     return _Function(key, flat, defaults, unnamed)
 
 
-def _name_nodes(graphs: Sequence[tuple[FlatProto, list[tuple[int, str]]]]) -> None:
+def _check_functions(functions: Sequence[tuple[Operator, FlatGraph]]) -> None:
+    """Refuse functions that share a name, that call themselves, or that call others too deep.
+
+    Raises:
+        GraphError: Two functions have one name, calling one would never end, or its calls are
+            nested too deep.
+    """
+    calls: dict[Operator, list[Operator]] = {}
+    for key, graph in functions:
+        if key in calls:
+            raise GraphError("two functions of one name", where=f"function {_called_name(key)}")
+        calls[key] = graph.operators
+    nested = {key: [c for c in called if c in calls] for key, called in calls.items()}
+    depths: dict[Operator, int] = {}
+    try:
+        for key in TopologicalSorter(nested).static_order():
+            depths[key] = 1 + max((depths[callee] for callee in nested[key]), default=0)
+    except CycleError as error:
+        callee, caller, *_ = error.args[1]
+        raise GraphError(
+            "a function calls itself",
+            where=f"function {_called_name(callee)}",
+            found=f"a call in {_called_name(caller)}",
+            remedy="ONNX has no recursion: use Loop",
+        ) from error
+    deepest = max(depths, key=depths.__getitem__, default=None)
+    if deepest is not None and depths[deepest] > _MOST_CALLS:
+        raise GraphError(
+            "functions call each other too deep",
+            where=f"function {_called_name(deepest)}",
+            found=f"{depths[deepest]} levels",
+            expected=f"at most {_MOST_CALLS}",
+            remedy="inline them before, for example with onnx.inliner",
+        )
+
+
+def _called_name(key: Operator) -> str:
+    return f"{key.domain}::{key.op_type}"
+
+
+def _name_nodes(graphs: Sequence[tuple[FlatGraph, list[tuple[int, str]]]]) -> None:
     """Give the nodes without a name one that reports can use; it is not written."""
     names = FreeNames(name for flat, _ in graphs for name in flat.node_names)
     for flat, unnamed in graphs:

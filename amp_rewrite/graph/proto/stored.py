@@ -14,9 +14,9 @@ from onnx import TensorProto, numpy_helper
 
 from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.elements import bits
-from amp_rewrite.graph.flat import Array
 from amp_rewrite.graph.proto.external import ExternalFiles, Held, Location
 from amp_rewrite.graph.proto.messages import check_element
+from amp_rewrite.graph.rounding import Array
 from amp_rewrite.graph.streams import FileRange, Stream
 
 _MAX_ELEMENTS = 1 << 60
@@ -74,16 +74,14 @@ class StoredTensor:
         """Return the elements; what is in a file is read."""
         if self.location is None:
             return numpy_helper.to_array(self.proto)
-        if isinstance(self.location, Held):
-            return self.location.tensor.numpy()
         if bits(self.dtype) < 8:
             packed = b"".join(block.tobytes() for block in self.stored.blocks())
             return numpy_helper.to_array(
                 TensorProto(data_type=self.dtype, dims=self.dims, raw_data=packed)
             )
         # onnx reads up to the end of a file where no length is recorded
-        stream = self.stream
-        return np.concatenate([np.empty(0, stream.dtype), *stream.blocks()]).reshape(self.dims)
+        numpy = onnx.helper.tensor_dtype_to_np_dtype(self.dtype)
+        return np.concatenate([np.empty(0, numpy), *self.stream.blocks()]).reshape(self.dims)
 
     @property
     def stored(self) -> Stream:
@@ -91,7 +89,7 @@ class StoredTensor:
         if self.location is None:
             raise ValueError("the data are in the message")
         if isinstance(self.location, Held):
-            return self.location.stream
+            return self.location.stream()
         place = FileRange(self.location.path, self.location.offset)
         return Stream(self.nbytes, np.dtype(np.uint8), place, name=self.proto.name)
 
@@ -99,7 +97,7 @@ class StoredTensor:
     def stream(self) -> Stream:
         """The elements, which are read when they are needed; whole bytes only."""
         if isinstance(self.location, Held):
-            return self.location.stream
+            return self.location.stream()
         numpy = onnx.helper.tensor_dtype_to_np_dtype(self.dtype)
         if self.location is not None:
             place = FileRange(self.location.path, self.location.offset)

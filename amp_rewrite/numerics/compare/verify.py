@@ -18,9 +18,9 @@ from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.base.progress import silent
 from amp_rewrite.errors import OptionError, OutOfTimeError
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.numerics.compare.distance import Tolerances, is_float
 from amp_rewrite.numerics.compare.finite_feeds import finite_feed
@@ -210,7 +210,7 @@ def compared_models(
     )
 
 
-def _scaled_alike(original: Source, rewritten: ir.Model) -> FlatProto | None:
+def _scaled_alike(original: Source, rewritten: ir.Model) -> FlatGraph | None:
     """Return the original, scaled as the rewritten model says that it was; None if it was not.
 
     It computes the same outputs in float32, and inside it the values that the rewritten one has.

@@ -10,9 +10,9 @@ from typing import Unpack, cast
 from amp_rewrite.base import arguments
 from amp_rewrite.base.progress import silent
 from amp_rewrite.errors import SaveError
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.paths import path_text
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.numerics.compare.verify import device_providers
 from amp_rewrite.numerics.convert.conversion import Conversion
 from amp_rewrite.numerics.convert.judge import judged, tried
@@ -130,7 +130,7 @@ def convert(
 
 
 def judge(
-    flat: FlatProto,
+    flat: FlatGraph,
     result: RewriteResult,
     *,
     rtol: float | None = None,

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amp_rewrite.errors import OptionError, RuntimeMissingError, StrictError
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.judged_file import judged_by
 from amp_rewrite.graph.io.model_files import Path as PathLike
 from amp_rewrite.graph.io.model_files import Progress as Writing
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.numerics.convert.opset import upgraded
 from amp_rewrite.rewriting.api import RewriteResult, rewrite
@@ -97,7 +97,7 @@ class FileConversion:
     result: RewriteResult
     made: Conversion | None
     missing: StrictError | None
-    given: FlatProto
+    given: FlatGraph
     raised: RaisedModel | None
 
     @property
@@ -185,7 +185,7 @@ def convert_file(
 
 
 def _convert(
-    flat: FlatProto, options: RewriteOptions, asked: Asked, progress: Progress
+    flat: FlatGraph, options: RewriteOptions, asked: Asked, progress: Progress
 ) -> Conversion:
     from amp_rewrite.numerics.convert.convert import convert
 
@@ -205,7 +205,7 @@ def _convert(
 
 
 def _judge_strictly(
-    flat: FlatProto, result: RewriteResult, asked: Asked, progress: Progress
+    flat: FlatGraph, result: RewriteResult, asked: Asked, progress: Progress
 ) -> Conversion | None:
     """Return the verdict that `strict` asks for; None for a training step."""
     if step_description(result.flat):

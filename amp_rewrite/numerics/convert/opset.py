@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import AmpError, AmpWarning, OptionError
 from amp_rewrite.graph.elements import tensor
-from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
@@ -25,8 +25,8 @@ _LARGEST = 1 << 31
 
 
 def upgraded(
-    flat: FlatProto, opset: int | str, options: RewriteOptions
-) -> tuple[FlatProto, RaisedModel | None]:
+    flat: FlatGraph, opset: int | str, options: RewriteOptions
+) -> tuple[FlatGraph, RaisedModel | None]:
     """Return a model at the opset that was asked for, and how it came there if it is another one.
 
     "auto" upgrades a model that becomes bfloat16 where a newer opset lets more of it be low, the
@@ -69,7 +69,7 @@ def _may_upgrade(options: RewriteOptions) -> bool:
     return options.precision == BFLOAT16.name or find(options.chosen_target).opset is not None
 
 
-def _advised_opset(flat: FlatProto, options: RewriteOptions) -> int | None:
+def _advised_opset(flat: FlatGraph, options: RewriteOptions) -> int | None:
     """Return the opset to which a model is worth being upgraded without being asked for."""
     if not _may_upgrade(options) or options.chosen_target == SCHEMA:
         return None
@@ -103,7 +103,7 @@ def _has_more_kernels(result: RewriteResult, options: RewriteOptions, target: Ta
     )
 
 
-def _upgrade(flat: FlatProto, opset: int) -> RaisedModel:
+def _upgrade(flat: FlatGraph, opset: int) -> RaisedModel:
     from amp_rewrite.numerics.convert.upgrade import raise_opset  # few models are upgraded
 
     return raise_opset(flat, opset)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from amp_rewrite.base.progress import silent
-from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.convert.conversion import Conversion
 from amp_rewrite.numerics.inputs.batches import Data
@@ -81,9 +81,9 @@ class Work:
         tuning: What a search found, if there was one.
     """
 
-    flat: FlatProto
+    flat: FlatGraph
     options: RewriteOptions
-    given: FlatProto | None = None
+    given: FlatGraph | None = None
     found: Findings = NOTHING_FOUND
     calibration: Calibration | None = None
     scaling: Scaling | None = None

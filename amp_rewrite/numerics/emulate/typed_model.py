@@ -8,11 +8,12 @@ from functools import cached_property
 import onnx_ir as ir
 
 from amp_rewrite.graph.clone import clone, value_pairs
-from amp_rewrite.graph.infer import Types, infer_types, types_of
+from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.graph.infer import Types, types_of
 from amp_rewrite.graph.io.load import Source, check, load, unwrapped
 from amp_rewrite.graph.io.read import Objects, read_objects, shared_objects
 from amp_rewrite.graph.io.read_flat import read_flat
-from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.io.read_object import infer_types
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,11 @@ class TypedModel:
         if isinstance(model, ir.Model):
             check(model)
             return TypedModel(model)
-        flat = model if isinstance(model, FlatProto) else read_flat(model)
+        flat = model if isinstance(model, FlatGraph) else read_flat(model)
         return TypedModel._read(flat, shared_objects(flat))
 
     @staticmethod
-    def _read(flat: FlatProto, objects: Objects, *, spare: bool = False) -> TypedModel:
+    def _read(flat: FlatGraph, objects: Objects, *, spare: bool = False) -> TypedModel:
         """Return objects that were read, with the types of the flat graph."""
         model = TypedModel(objects.model, spare)
         pairs = zip(objects.values, types_of(flat), strict=True)
@@ -63,7 +64,7 @@ class TypedModel:
         """
         if isinstance(source, TypedModel):
             return source if source.spare else source.copy()
-        if isinstance(source, FlatProto):
+        if isinstance(source, FlatGraph):
             return TypedModel._read(source, read_objects(source), spare=True)
         return TypedModel(load(source))
 

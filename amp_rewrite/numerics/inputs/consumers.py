@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
-from amp_rewrite.graph.flat_model import held_tensor
+from amp_rewrite.graph.tensors import held_tensor
 from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.graph.traverse import subgraphs
 

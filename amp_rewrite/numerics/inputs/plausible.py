@@ -16,7 +16,8 @@ import onnx_ir as ir
 
 from amp_rewrite import dtypes
 from amp_rewrite.errors import DataError, OptionError, OutOfTimeError, RunError
-from amp_rewrite.graph.infer import Types, infer_types
+from amp_rewrite.graph.infer import Types
+from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, feed_specs
 from amp_rewrite.numerics.inputs.batches import Array

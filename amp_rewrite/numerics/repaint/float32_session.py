@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import DataError
-from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.numerics.emulate.emulated_feeds import widened
 from amp_rewrite.numerics.emulate.evaluator import widen_boundary
 from amp_rewrite.numerics.inputs.batches import Array, Feeds

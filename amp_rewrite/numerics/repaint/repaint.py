@@ -15,10 +15,9 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
-from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.io.read import Objects, shared_objects
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.oplists import ListName, NodeRule, OpLists
 from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
@@ -66,7 +65,7 @@ class Repainter:
         found: What is known of the model before anything is looked for.
     """
 
-    flat: FlatProto
+    flat: FlatGraph
     options: RewriteOptions
     objects: Objects
     index: Mapping[ir.Node, int]

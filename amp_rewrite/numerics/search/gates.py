@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 import numpy as np
 import onnx_ir as ir
@@ -21,11 +20,13 @@ from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import ABSENT, spans
-from amp_rewrite.graph.flat_model import FlatModel
+from amp_rewrite.graph.flat import ABSENT, FlatGraph, spans
 from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read import tensor_of
+from amp_rewrite.graph.io.read_object import number_object, values_in
 from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.tensors import ConvertedTensor, elements
+from amp_rewrite.graph.traverse import graphs_in
 from amp_rewrite.graph.versions import FIRST_OPSET_WITH_WHERE
 from amp_rewrite.numerics.emulate.exact import is_exact
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
@@ -132,7 +133,7 @@ def _copied(painter: Repainter) -> tuple[ir.Model, Sequence[int]]:
     raised = raised_for_sums(painter.model, target, painter.low)
     if raised is painter.model:
         return load(painter.model), range(len(painter.nodes))
-    return raised, places_of(FlatModel.of(raised).nodes, painter.nodes)
+    return raised, places_of(list(raised.graph.all_nodes()), painter.nodes)
 
 
 def _restore_names(model: ir.Model, outputs: tuple[str, ...]) -> None:
@@ -152,7 +153,7 @@ class _Builder:
     painter: Repainter
     slots: tuple[Slot, ...]
     places: Sequence[int]
-    flat: FlatModel = field(init=False)
+    flat: FlatGraph = field(init=False)
     type_graph: TypeGraph = field(init=False)
     rounded: dict[ir.Value, ir.Value] = field(default_factory=dict[ir.Value, ir.Value])
     gates: dict[Slot, ir.Value] = field(default_factory=dict[Slot, ir.Value])
@@ -160,7 +161,9 @@ class _Builder:
 
     def __post_init__(self) -> None:
         """Look at the copy before anything is changed."""
-        self.flat = FlatModel.of(self.model)
+        self.flat = number_object(self.model)
+        self.nodes = list(self.model.graph.all_nodes())
+        self.numbers = {value: v for v, value in enumerate(values_in(self.model.graph))}
         self.type_graph = build_type_graph(self.flat)
         self.low: DType = self.painter.low
         self.sums = GatedSums.of(self.model, self.painter.options.chosen_target, self.low)
@@ -168,19 +171,20 @@ class _Builder:
     def run(self) -> dict[NodeValue, ir.Value]:
         """Insert the gates; return what each float32 output of a node has become."""
         flat, graph = self.flat, self.type_graph
+        graphs = list(graphs_in(self.model.graph))
         reads = [
-            (flat.nodes[flat.reader(position)], flat.index(position), self._slot(vertex))
+            (self.nodes[flat.reader(position)], flat.index(position), self._slot(vertex))
             for position, vertex in enumerate(graph.reads)
             if vertex != ABSENT
         ]
         writes = [
             ((self.places[i], k), node.outputs[k], self._slot(vertex), is_exact(node))
-            for i, (node, part) in enumerate(zip(flat.nodes, spans(flat.output_start), strict=True))
+            for i, (node, part) in enumerate(zip(self.nodes, spans(flat.output_start), strict=True))
             for k, vertex in enumerate(graph.writes[part])
             if vertex != ABSENT and self.places[i] != ABSENT
         ]
         sinks = [
-            (flat.graphs[number], k, self._slot(vertex))
+            (graphs[number], k, self._slot(vertex))
             for number, vertices in graph.sinks.items()
             for k, vertex in enumerate(vertices)
         ]
@@ -270,7 +274,7 @@ class _Builder:
                         graph.outputs[k] = gated
 
     def _is_tensor(self, value: ir.Value) -> bool:
-        number = self.flat.number.get(value)
+        number = self.numbers.get(value)
         type_ = None if number is None else self.type_graph.types[number]
         return type_ is None or type_ == f"tensor({FLOAT32.onnx})"
 
@@ -309,9 +313,9 @@ class _Builder:
 
     def _round(self, value: ir.Value) -> ir.Value:
         """Add the rounded value next to where a value is made."""
-        number = self.flat.number.get(value)
+        number = self.numbers.get(value)
         tensor = None if number is None else constant_tensor(self.type_graph, number)
-        held = cast("ir.TensorProtocol | None", tensor)
+        held = None if tensor is None else tensor_of(tensor)
         nodes = self._casts(value) if held is None else [self._constant(value, held)]
         producer, home = value.producer(), value.graph
         if producer is not None and isinstance(producer.graph, ir.Graph):
@@ -329,7 +333,7 @@ class _Builder:
 
     def _constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Node:
         graph = self.type_graph
-        readers = self.flat.readers(self.flat.number[value])
+        readers = self.flat.readers(self.numbers[value])
         vertices = [v for n in readers for v in graph.vertices_of(n)]
         saturate = saturation(self.type_graph, measure(elements(tensor)), vertices, self.low)
         low = ConvertedTensor(tensor, self.low, saturate=saturate, name=value.name or "constant")

@@ -23,8 +23,8 @@ from amp_rewrite.dtypes import LOW, Precision
 from amp_rewrite.errors import DataError, OptionError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.load import Source, load
+from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.graph.traverse import subgraphs
 from amp_rewrite.numerics.compare.masked_rows import MaskedRows, rows_of
 from amp_rewrite.numerics.emulate.model import low_values

@@ -13,15 +13,11 @@ from typing import NamedTuple
 import onnx
 from onnx import TensorProto
 
-from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import MAIN
 from amp_rewrite.graph.io.checker import checker_fault, type_fault
-from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.io.model_files import Weight
 from amp_rewrite.graph.proto.messages import varint
-from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph
-from amp_rewrite.rewriting.apply.rewritten_weights import Weight, without_data
-from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
+from amp_rewrite.graph.proto.missing_shapes import long_constant
+from amp_rewrite.rewriting.apply.rewritten_graph import without_data
 
 _GRAPH = varint(onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number << 3 | 2)
 _NODE = varint(onnx.GraphProto.DESCRIPTOR.fields_by_name["node"].number << 3 | 2)
@@ -31,8 +27,6 @@ _READ = 1 << 8
 
 MANY_NODES = 2_000
 """Of more nodes, inference of types takes more than 5 % of the time of `convert`."""
-
-_NOTHING = CastPlan(FLOAT32)
 
 
 class Nodes(NamedTuple):
@@ -104,15 +98,6 @@ def _model(header: bytes, graph: bytes) -> bytes:
     return header + _GRAPH + varint(len(graph)) + graph
 
 
-def fault_of_source(flat: FlatProto, type_graph: TypeGraph, header: bytes) -> str | None:
-    """Return what the checker says against a model as it was read; None for nothing."""
-    graph = RewrittenGraph(flat, type_graph, _NOTHING, (), _unplanned)
-    weights = [list(graph.weights(number)) for number in range(len(flat.bodies))]
-    nodes = list(graph.nodes(MAIN, weights))
-    rest = graph.without_nodes(MAIN, [read for _, outputs in nodes for read in outputs])
-    return fault_of(header, serialized(node for node, _ in nodes), rest, weights[MAIN])
-
-
 def serialized(nodes: Iterable[onnx.NodeProto]) -> Nodes:
     """Return the nodes of a graph as its message holds them."""
     content, count, constants = bytearray(), 0, list[tuple[slice, onnx.ValueInfoProto]]()
@@ -122,7 +107,7 @@ def serialized(nodes: Iterable[onnx.NodeProto]) -> Nodes:
         content += _NODE + varint(len(node)) + node
         count += 1
         if len(node) > _READ:
-            info = _long_constant(message)
+            info = long_constant(message, _READ)
             if info is not None:
                 constants.append((slice(start, len(content)), info))
     return Nodes(bytes(content), count, constants)
@@ -130,22 +115,9 @@ def serialized(nodes: Iterable[onnx.NodeProto]) -> Nodes:
 
 def _take_out_constants(graph: onnx.GraphProto) -> None:
     """Make graph inputs of what Constants of many elements make, in place."""
-    constants = [(node, info) for node in graph.node if (info := _long_constant(node)) is not None]
+    constants = [
+        (node, info) for node in graph.node if (info := long_constant(node, _READ)) is not None
+    ]
     for node, info in constants:
         graph.node.remove(node)
         graph.input.append(info)
-
-
-def _long_constant(node: onnx.NodeProto) -> onnx.ValueInfoProto | None:
-    """Return what a Constant with a tensor of many elements makes; None for another node."""
-    if node.op_type != "Constant" or node.domain:
-        return None
-    tensors = [a.t for a in node.attribute if a.name == "value"]
-    if len(tensors) != 1 or math.prod(tensors[0].dims) <= _READ:
-        return None
-    dims, kind = list(tensors[0].dims), tensors[0].data_type
-    return onnx.helper.make_tensor_value_info(node.output[0], kind, dims)
-
-
-def _unplanned(weight: PlannedWeight) -> Weight:
-    raise ValueError(f"nothing is planned, but {weight.name} is")

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import tensor
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.paused_gc import paused_gc
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.special_types import attribute_type
+from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
 from amp_rewrite.rewriting.apply.save_rewritten import can_save, save_rewritten
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.plan.casts import CastPlan
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 class Planned:
     """A model as it was read, and what changes in it, which is carried out when it is asked for."""
 
-    flat: FlatProto
+    flat: FlatGraph
     context: PaintContext
     plan: CastPlan
     removed: tuple[int, ...]
@@ -40,10 +41,8 @@ class Planned:
             return read_model(self.rewritten)
 
     @cached_property
-    def rewritten(self) -> FlatProto:
+    def rewritten(self) -> FlatGraph:
         """The model with the changes, by number."""
-        from amp_rewrite.rewriting.apply.rewritten_model import rewritten_flat
-
         with paused_gc():
             graph, notes = self.context.type_graph, self._metadata()
             return rewritten_flat(self.flat, graph, self.plan, self.removed, notes).flat

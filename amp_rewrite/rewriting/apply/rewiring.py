@@ -12,8 +12,7 @@ import numpy as np
 from onnx.numpy_helper import from_array
 
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.graph.flat import ABSENT, MAIN
-from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, PlannedWeight, Use
 from amp_rewrite.rewriting.plan.equal_ranks import PlannedRank
 
@@ -81,7 +80,7 @@ class Rewiring:
         outputs: (graph, index) -> what an output of a graph is instead.
     """
 
-    def __init__(self, flat: FlatProto, plan: CastPlan, removed: Iterable[int]) -> None:
+    def __init__(self, flat: FlatGraph, plan: CastPlan, removed: Iterable[int]) -> None:
         """Look up what concerns which node and value."""
         self.flat, self.plan, self.removed = flat, plan, set(removed)
         self.weights = {w.value: w for w in plan.weights if not w.keep_float32}

@@ -12,15 +12,15 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 from onnx.helper import make_attribute, make_node
 
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
-from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
+from amp_rewrite.graph.io.model_files import Weight
 from amp_rewrite.graph.proto.messages import copy_text, text
 from amp_rewrite.graph.rounding import to_low
+from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.rewriting.apply.declarations import Declarations
 from amp_rewrite.rewriting.apply.node_samples import NodeSamples
 from amp_rewrite.rewriting.apply.rewiring import Item, Read, Rewiring
-from amp_rewrite.rewriting.apply.rewritten_weights import Weight, with_data
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
 from amp_rewrite.rewriting.plan.typed_attributes import typed_attributes
 
@@ -33,7 +33,7 @@ class RewrittenGraph:
 
     def __init__(
         self,
-        flat: FlatProto,
+        flat: FlatGraph,
         type_graph: TypeGraph,
         plan: CastPlan,
         removed: Iterable[int],
@@ -171,7 +171,7 @@ class RewrittenGraph:
 
 
 def retyped_attributes(
-    flat: FlatProto, graph: TypeGraph, plan: CastPlan
+    flat: FlatGraph, graph: TypeGraph, plan: CastPlan
 ) -> dict[int, list[AttributeProto]]:
     """Return, by node, the attributes that become others."""
     low = plan.low
@@ -219,3 +219,28 @@ def drop_attributes(node: NodeProto, names: Iterable[str]) -> None:
         copies = [AttributeProto.FromString(a.SerializeToString()) for a in kept]
         del node.attribute[:]
         node.attribute.extend(copies)
+
+
+def converted(flat: FlatGraph, weight: PlannedWeight) -> tuple[TensorProto, Stream]:
+    """Return the message of a constant in the low type, without data, and its elements."""
+    message = without_data(weight.tensor.proto)
+    message.name = weight.name if weight.keep_float32 else flat.value_names[weight.value]
+    message.data_type = weight.dtype.number
+    return message, weight.tensor.stream.converted(weight.dtype, weight.saturate)
+
+
+def with_data(weight: Weight) -> TensorProto:
+    """Return the message of a weight with its elements in it, unless they go to a data file."""
+    is_inline = weight.message.data_location != TensorProto.EXTERNAL
+    if weight.stream is not None and is_inline:
+        weight.message.raw_data = b"".join(block.tobytes() for block in weight.stream.blocks())
+    return weight.message
+
+
+def without_data(source: TensorProto) -> TensorProto:
+    """Return a copy of the message of a tensor, without its data and their place."""
+    message = TensorProto(name=source.name, data_type=source.data_type, dims=source.dims)
+    if source.doc_string:
+        message.doc_string = text(source.doc_string)
+    message.metadata_props.extend(source.metadata_props)
+    return message

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, cast
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import ABSENT, MAIN
-from amp_rewrite.graph.io.model_files import Place, refer
-from amp_rewrite.graph.io.read import tensor_of
+from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
+from amp_rewrite.graph.io.model_files import Place, Weight, refer
 from amp_rewrite.graph.proto.external import HELD, Held
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.number_model import number_model
-from amp_rewrite.graph.proto.stored import StoredTensor
-from amp_rewrite.graph.tensors import ConvertedTensor, stored
-from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph
-from amp_rewrite.rewriting.apply.rewritten_weights import Weight, converted_message
+from amp_rewrite.rewriting.apply.rewritten_graph import RewrittenGraph, converted
 from amp_rewrite.rewriting.apply.save_rewritten import header
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
+
+if TYPE_CHECKING:
+    from amp_rewrite.graph.tensors import ConvertedTensor
 
 
 class RewrittenFlat(NamedTuple):
@@ -28,12 +27,12 @@ class RewrittenFlat(NamedTuple):
         origins: By node of it, which node it was, ABSENT for one that was added.
     """
 
-    flat: FlatProto
+    flat: FlatGraph
     origins: Sequence[int]
 
 
 def rewritten_flat(
-    flat: FlatProto,
+    flat: FlatGraph,
     type_graph: TypeGraph,
     plan: CastPlan,
     removed: Iterable[int],
@@ -46,11 +45,9 @@ def rewritten_flat(
     held: list[Held] = []
 
     def convert(weight: PlannedWeight) -> Weight:
-        message = converted_message(flat, weight)
-        source = tensor_of(cast("StoredTensor", weight.tensor))
-        tensor = ConvertedTensor(source, weight.dtype, saturate=weight.saturate, name=message.name)
-        refer(message, Place(HELD, len(flat.files.held) + len(held), tensor.nbytes))
-        held.append(Held(stored(tensor), tensor))
+        message, stream = converted(flat, weight)
+        refer(message, Place(HELD, len(flat.files.held) + len(held), stream.nbytes))
+        held.append(Held(lambda: stream, partial(_converted_object, weight, message.name)))
         return Weight(message)
 
     graph = RewrittenGraph(flat, type_graph, plan, removed, convert)
@@ -63,6 +60,13 @@ def rewritten_flat(
     origins = list(graph.origins(MAIN))
     rewritten.keep_names([flat.node_names[v] if v != ABSENT else "" for v in origins])
     for called, function in rewritten.attached.items():
-        if isinstance(function.graph, FlatProto):
-            function.graph.keep_names(flat.attached[called].graph.node_names)
+        function.graph.keep_names(flat.attached[called].graph.node_names)
     return RewrittenFlat(rewritten, origins)
+
+
+def _converted_object(weight: PlannedWeight, name: str) -> ConvertedTensor:
+    from amp_rewrite.graph.io.read import tensor_of
+    from amp_rewrite.graph.tensors import ConvertedTensor
+
+    source = tensor_of(weight.tensor)
+    return ConvertedTensor(source, weight.dtype, saturate=weight.saturate, name=name)

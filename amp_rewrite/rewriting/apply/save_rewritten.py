@@ -7,36 +7,39 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import onnx
-from google.protobuf.message import EncodeError
 
 from amp_rewrite.errors import SaveError
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import MAIN
-from amp_rewrite.graph.io.checker import refuse_faults
+from amp_rewrite.graph.flat import MAIN, FlatGraph
+from amp_rewrite.graph.io.checker import checker_error, refuse_faults
 from amp_rewrite.graph.io.model_files import (
     INLINE_LIMIT,
-    Inline,
     Meter,
     Parts,
     Path,
     Place,
     Progress,
+    Weight,
     refer,
     replace_model,
     source_file,
+    sources_of,
 )
 from amp_rewrite.graph.io.paths import path_text
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.messages import copy_text, props, text
-from amp_rewrite.rewriting.apply.checked import MANY_NODES, fault_of, fault_of_source, serialized
+from amp_rewrite.rewriting.apply.checked import MANY_NODES, fault_of, serialized
 from amp_rewrite.rewriting.apply.rewiring import Read
-from amp_rewrite.rewriting.apply.rewritten_graph import Made, RewrittenGraph
-from amp_rewrite.rewriting.apply.rewritten_weights import Weight, converted, without_data
+from amp_rewrite.rewriting.apply.rewritten_graph import (
+    Made,
+    RewrittenGraph,
+    converted,
+    without_data,
+)
 from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.plan.typed_attributes import OPSET_OF_CASTS
 
 
-def can_save(flat: FlatProto) -> bool:
+def can_save(flat: FlatGraph) -> bool:
     """Tell whether `save_rewritten` can write a model.
 
     It cannot where the model has functions or was in memory, where a tensor in an attribute has its
@@ -49,7 +52,7 @@ def can_save(flat: FlatProto) -> bool:
 
 
 def save_rewritten(
-    flat: FlatProto,
+    flat: FlatGraph,
     type_graph: TypeGraph,
     plan: CastPlan,
     removed: Iterable[int],
@@ -68,11 +71,10 @@ def save_rewritten(
         LoadError: External data of the model have become unreadable.
     """
     output = os.path.abspath(path_text(path, SaveError))
-    graph = RewrittenGraph(flat, type_graph, plan, removed, partial(converted, flat))
+    graph = RewrittenGraph(flat, type_graph, plan, removed, lambda w: Weight(*converted(flat, w)))
     weights = [list(graph.weights(number)) for number in range(len(flat.bodies))]
     streams = [w.stream for body in weights for w in body if w.stream is not None]
     external = [stream for stream in streams if source_file(stream) is not None]
-    sources = {file for file in map(source_file, external) if file is not None}
     sizes = [w.message.ByteSize() if w.stream is None else w.stream.nbytes for w in weights[MAIN]]
 
     def parts(places: Sequence[Place]) -> Parts:
@@ -83,19 +85,18 @@ def save_rewritten(
         nodes = serialized(_noted(graph.nodes(MAIN, placed), outputs_read))
         rest = graph.without_nodes(MAIN, outputs_read)
         if not plan.is_empty:
-            of_source = partial(fault_of_source, flat, type_graph, head)
             samples = graph.samples(rest, placed) if nodes.total > MANY_NODES else None
             fault = fault_of(head, nodes, rest, placed[MAIN], samples)
-            refuse_faults(fault, of_source, output)
+            refuse_faults(fault, partial(_fault_of_source, flat), output)
         return _parts(head, nodes.content, rest, placed[MAIN])
 
-    try:
-        replace_model(output, external, parts, Meter(sum(sizes), progress), sources)
-    except (OSError, ValueError, EncodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise SaveError(
-            "the model cannot be written", where=output, found=reason or error
-        ) from error
+    replace_model(output, external, parts, Meter(sum(sizes), progress), sources_of(external))
+
+
+def _fault_of_source(flat: FlatGraph) -> str | None:
+    from amp_rewrite.graph.io.read import read_model
+
+    return checker_error(read_model(flat))
 
 
 def _noted(nodes: Iterable[Made], made: list[Read]) -> Iterator[onnx.NodeProto]:
@@ -118,15 +119,10 @@ def _parts(head: bytes, nodes: bytes, rest: onnx.GraphProto, weights: Sequence[W
     external = [w for w in weights if source_file(w.stream) is not None]
     rest.initializer.extend(weight.message for weight in external)
     body = nodes + rest.SerializeToString(deterministic=True)
-    kept = [_inline(weight) for weight in weights if source_file(weight.stream) is None]
-    return Parts(head, body, kept)
+    return Parts(head, body, [w for w in weights if source_file(w.stream) is None])
 
 
-def _inline(weight: Weight) -> Inline:
-    return Inline(weight.message.SerializeToString(deterministic=True), weight.stream)
-
-
-def header(flat: FlatProto, plan: CastPlan, metadata: Mapping[str, str]) -> onnx.ModelProto:
+def header(flat: FlatGraph, plan: CastPlan, metadata: Mapping[str, str]) -> onnx.ModelProto:
     """Return everything of the rewritten model except its functions and its main graph."""
     source, proto = flat.proto, onnx.ModelProto()
     for field in ("ir_version", "producer_name", "producer_version", "domain", "model_version"):

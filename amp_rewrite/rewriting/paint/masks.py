@@ -182,7 +182,7 @@ def saturates_in_float32(context: PaintContext, value: int) -> bool:
         tensor is not None
         and may_stand_behind_cast(context, value)
         and all(ends_in_ordering(graph, vertex, value) for vertex in graph.readers(value))
-        and overflows_below_only(graph.flat.elements(tensor), low)
+        and overflows_below_only(tensor.stream, low)
     )
 
 

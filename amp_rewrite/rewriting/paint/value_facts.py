@@ -13,7 +13,8 @@ import numpy as np
 from amp_rewrite.dtypes import FLOAT32, DType, may_leave_range
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import Array, Tensor
+from amp_rewrite.graph.flat import Array
+from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.reach import data_of
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.rewriting.paint.painting import Reason
@@ -173,14 +174,13 @@ class ValueFacts:
         stats = self.stats(value, tensor)
         return math.inf if stats.infs else stats.max_abs
 
-    def stats(self, value: int, tensor: Tensor) -> WeightStats:
+    def stats(self, value: int, tensor: StoredTensor) -> WeightStats:
         """Return the statistics of a constant with these contents."""
-        return self.measured.stats(value, lambda: self.type_graph.flat.elements(tensor))
+        return self.measured.stats(value, lambda: tensor.stream)
 
-    def measure_all(self, tensors: Mapping[int, Tensor]) -> None:
+    def measure_all(self, tensors: Mapping[int, StoredTensor]) -> None:
         """Measure some constants, by value, together: `stats` has nothing to do for short ones."""
-        elements = self.type_graph.flat.elements
-        self.measured.measure_all({value: elements(t) for value, t in tensors.items()})
+        self.measured.measure_all({value: tensor.stream for value, tensor in tensors.items()})
 
 
 def _computed(type_graph: TypeGraph, concerned: Array) -> Iterator[int]:

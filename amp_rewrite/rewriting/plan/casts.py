@@ -17,7 +17,8 @@ from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.elements import tensor as tensor_type
-from amp_rewrite.graph.flat import ABSENT, MAIN, Tensor
+from amp_rewrite.graph.flat import ABSENT, MAIN
+from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.rounding_loss import RoundingLoss
 from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.rewriting.paint.context import PaintContext
@@ -101,7 +102,7 @@ class PlannedWeight:
     """
 
     value: int
-    tensor: Tensor
+    tensor: StoredTensor
     dtype: DType
     uses: tuple[Use, ...]
     keep_float32: bool
@@ -290,7 +291,7 @@ class _Planner:
         gives_low = attribute_type(flat.attributes(node), "to") == low
         return gives_low or bool(self.is_low[flat.outputs_of(node)[0]])
 
-    def _converted(self, value: int) -> Tensor | None:
+    def _converted(self, value: int) -> StoredTensor | None:
         """Return the constant behind a value if it is converted in the file, rather than cast.
 
         Short ones are if the model is scaled and this raises it: Casts of what a norm that is
@@ -317,7 +318,9 @@ class _Planner:
                 return node
         return ABSENT
 
-    def _weight(self, value: int, tensor: Tensor, uses: list[Use], name: str) -> PlannedWeight:
+    def _weight(
+        self, value: int, tensor: StoredTensor, uses: list[Use], name: str
+    ) -> PlannedWeight:
         total = len(self.flat.uses(value)) + self.outputs[value]
         vertices = [use.vertex for use in uses if use.vertex != ABSENT]
         low = self.context.low

@@ -23,7 +23,6 @@ from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
-from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.rewriting.paint.context import PaintContext
 
 _OPERANDS = 2
@@ -198,9 +197,7 @@ def _rank(flat: FlatGraph, value: int) -> int | None:
     """Return how many axes a value has; None if the file does not tell."""
     while value != ABSENT:
         tensor = stored_tensor(flat, value)
-        if isinstance(tensor, StoredTensor):
-            return len(tensor.dims)
-        shape = flat.shape(value) if tensor is None else tensor.numpy().shape
+        shape = flat.shape(value) if tensor is None else tensor.dims
         if shape is not None:
             return len(shape)
         maker = flat.producer[value]

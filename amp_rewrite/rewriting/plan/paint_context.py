@@ -15,7 +15,6 @@ from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import FlatGraph
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.step_metadata import state_names
 from amp_rewrite.kernels import fusions, rounding_table
 from amp_rewrite.kernels.accumulation import operators_adding_fused, operators_adding_in
@@ -62,11 +61,10 @@ def paint_context(
     It remembers what it was asked before, so that a model is looked at once.
     """
     asked = replace(options, lists=None, strict=False, overflow=KEEP), lists
-    known = model.paintings if isinstance(model, FlatProto) else None
+    known = model.paintings
     if not (isinstance(known, _Paintings) and known.asked == asked):
         known = _Paintings(asked, _new_context(model, lists, options))
-        if isinstance(model, FlatProto):
-            model.paintings = known
+        model.paintings = known
     context = known.context
     if not context.only_low:
         found = replace(found, measured=False)
@@ -76,7 +74,7 @@ def paint_context(
 def painted(context: PaintContext) -> PaintResult:
     """Paint a model, as `paint` does; one that was painted so is not painted again."""
     flat = context.type_graph.flat
-    known = flat.paintings if isinstance(flat, FlatProto) else None
+    known = flat.paintings
     if not isinstance(known, _Paintings) or not _is_of(known, context):
         return paint(context)
     for found, result in known.painted:

@@ -114,7 +114,7 @@ def _keep_float64(context: PaintContext) -> Iterator[int]:
         held = stored_tensor(graph.flat, value)
         if held is None or held.dtype != FLOAT64.number:
             continue
-        if not _fits(graph.flat.elements(held)):
+        if not _fits(held.stream):
             yield from (v for v in graph.readers(value) if v != ABSENT)
 
 

@@ -19,7 +19,8 @@ from amp_rewrite.graph import schemas
 from amp_rewrite.graph.constants import constant_tensor, read_constants
 from amp_rewrite.graph.dataflow import TypeGraph, vertices_in
 from amp_rewrite.graph.elements import tensor as tensor_type
-from amp_rewrite.graph.flat import ABSENT, Array, Tensor
+from amp_rewrite.graph.flat import ABSENT, Array
+from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.rounding_loss import RoundingLoss, rounding_loss
 from amp_rewrite.graph.traits import Trait, having
@@ -67,7 +68,7 @@ class StoredConstant:
     """
 
     value: int
-    tensor: Tensor
+    tensor: StoredTensor
     dtype: DType
     loss: RoundingLoss
     saturate: float = 0.0
@@ -120,19 +121,19 @@ def saturated_masks(context: PaintContext, painting: Painting) -> dict[int, Stor
             continue
         stats = context.values.stats(value, tensor)
         if stats.overflow(context.low) and saturates_in_float32(context, value):
-            loss = rounding_loss(graph.flat.elements(tensor), context.low)
+            loss = rounding_loss(tensor.stream, context.low)
             magnitude = saturation(graph, stats, readers, context.low)
             masks[value] = StoredConstant(value, tensor, context.low, loss, magnitude)
     return masks
 
 
 def _kept(
-    context: PaintContext, value: int, tensor: Tensor, dtypes: Iterable[DType]
+    context: PaintContext, value: int, tensor: StoredTensor, dtypes: Iterable[DType]
 ) -> StoredConstant | None:
     """Return how to store a constant: in the first of some types that keeps it."""
     for dtype in dtypes:
         if _casts_from(context.type_graph, dtype):
-            loss = rounding_loss(context.type_graph.flat.elements(tensor), dtype)
+            loss = rounding_loss(tensor.stream, dtype)
             if loss.is_kept:
                 return StoredConstant(value, tensor, dtype, loss)
     return None

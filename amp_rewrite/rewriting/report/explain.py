@@ -12,8 +12,8 @@ from amp_rewrite.base.name_patterns import suggestion
 from amp_rewrite.base.printable import printable
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.metadata_keys import PRECISION_KEY, REASON_KEY
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.rewriting.report.phrases import phrase
 from amp_rewrite.rewriting.report.records import NodeRecord, VariableRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
@@ -184,7 +184,7 @@ def _by_variable(node: NodeRecord, texts: dict[str, str]) -> str:
     return "; ".join(f"{name}: {texts[name]}" for name in node.variables)
 
 
-def note_nodes(flat: FlatProto, notes: Mapping[int, Mapping[str, str]]) -> None:
+def note_nodes(flat: FlatGraph, notes: Mapping[int, Mapping[str, str]]) -> None:
     """Add notes to the metadata of nodes; those under the same keys are replaced.
 
     Args:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from amp_rewrite.base.printable import counted
 from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.read_flat import read_flat
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.rewriting.apply.save_rewritten import can_save
 from amp_rewrite.rewriting.plan.casts import CastPlan
 from amp_rewrite.rewriting.report.records import Summary
@@ -99,7 +99,7 @@ def _percent(share: float) -> str:
     return f"{whole} %"
 
 
-def sizes_of(model: Path, flat: FlatProto, plan: CastPlan, rewritten: Path | None) -> Sizes:
+def sizes_of(model: Path, flat: FlatGraph, plan: CastPlan, rewritten: Path | None) -> Sizes:
     """Return how large a model is before and after.
 
     `rewritten` is None if it was not saved, so that its size is computed.

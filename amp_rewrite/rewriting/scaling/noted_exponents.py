@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.infer import infer
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.scaled_values import VALUES
 from amp_rewrite.rewriting.scaling.borders import borders
 from amp_rewrite.rewriting.scaling.scaled_model import scaled_flat
@@ -48,7 +48,7 @@ def _note(system: System, reads: dict[str, dict[str, int]], element: int, expone
     reads.setdefault(node, {})[str(flat.index(slot))] = exponent
 
 
-def scaled_as_noted(flat: FlatProto, note: str) -> FlatProto | None:
+def scaled_as_noted(flat: FlatGraph, note: str) -> FlatGraph | None:
     """Return a model scaled as the metadata of one that was made of it say.
 
     None if these are not such a note, or say something else than powers of two with which this
@@ -76,7 +76,7 @@ def _numbers(noted: Any) -> dict[str, dict[int, int]]:
     return {str(n): {int(i): int(k) for i, k in r.items()} for n, r in noted.items()}
 
 
-def _elements(flat: FlatProto, reads: Mapping[str, Mapping[int, int]]) -> dict[int, int]:
+def _elements(flat: FlatGraph, reads: Mapping[str, Mapping[int, int]]) -> dict[int, int]:
     """Return the elements that nodes read -> their exponents."""
     elements: dict[int, int] = {}
     for node, name in enumerate(flat.node_names):

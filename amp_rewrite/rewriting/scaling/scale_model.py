@@ -13,8 +13,7 @@ import numpy as np
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph.constants import constant_tensor, stored_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Painting
@@ -42,7 +41,7 @@ normal weights have a standard deviation of a fifth of that, above the smallest 
 
 
 def scale_model(
-    flat: FlatProto, needs: Needs, preserved: Iterable[int] = (), *, adds_nodes: bool = False
+    flat: FlatGraph, needs: Needs, preserved: Iterable[int] = (), *, adds_nodes: bool = False
 ) -> Scaling | None:
     """Return a model in which what overflows is scaled; None if nothing has to be.
 
@@ -64,7 +63,7 @@ def scale_model(
 
 
 def scale_given(
-    flat: FlatProto,
+    flat: FlatGraph,
     own: TypeGraph,
     form: PaintContext,
     measured: Measured | None = None,
@@ -167,7 +166,7 @@ class _Choice:
         roof: Tells the largest exponent of a value that has no limit.
     """
 
-    flat: FlatProto
+    flat: FlatGraph
     graph: TypeGraph
     facts: ValueFacts
     low: DType
@@ -286,7 +285,7 @@ class _Choice:
         left, lost = self._unscaled(system, found), self._subnormal(system, found)
         return Scaling(scaled, sets, left, lost, borders=self._borders(scaled, found))
 
-    def _borders(self, scaled: FlatProto, found: Solution) -> tuple[Border, ...]:
+    def _borders(self, scaled: FlatGraph, found: Solution) -> tuple[Border, ...]:
         """Return the Muls that a scaled model has and this one has not."""
         own, borders_added = {*self.flat.node_names}, list[Border]()
         numbers = {name: value for value, name in enumerate(self.flat.value_names) if name}

@@ -22,12 +22,11 @@ from amp_rewrite.dtypes import FLOAT32, FLOAT64, LOW, DType
 from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES, stored_tensor
 from amp_rewrite.graph.elements import element
-from amp_rewrite.graph.flat import MAIN, Array, Tensor
+from amp_rewrite.graph.flat import MAIN, Array, FlatGraph
 from amp_rewrite.graph.io.model_files import Place, refer
 from amp_rewrite.graph.io.read import tensor_of
 from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
 from amp_rewrite.graph.proto.external import HELD, Held
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.number_model import number_model
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.rounding import to_low
@@ -42,7 +41,7 @@ T = TypeVar("T")
 _DTYPES: Mapping[int, DType] = {t.number: t for t in (FLOAT32, FLOAT64, *LOW.values())}
 
 
-def scaled_flat(system: System, exponents: Mapping[int, int], note: str = "") -> FlatProto:
+def scaled_flat(system: System, exponents: Mapping[int, int], note: str = "") -> FlatGraph:
     """Return a model with its constants times powers of two; the one that was given is left alone.
 
     Long constants are multiplied when they are read. Where a short one in 16 bits would lose digits
@@ -65,7 +64,6 @@ class _Scaled:
 
     def __post_init__(self) -> None:
         flat = self.system.flat
-        assert isinstance(flat, FlatProto), "what was read as messages is rewritten"
         self.flat = flat
         self.proto = onnx.ModelProto()
         self.proto.CopyFrom(flat.proto)
@@ -87,7 +85,7 @@ class _Scaled:
             for body, held in zip(self.flat.bodies_in(node), inner, strict=True):
                 self._find(body, held)
 
-    def written(self) -> FlatProto:
+    def written(self) -> FlatGraph:
         for value, slots in self._slots().items():
             self._scale(value, slots)
         for attribute in self.system.attributes:
@@ -229,7 +227,9 @@ class _Scaled:
         place = 0 if producer < 0 else self._places[producer][1] + 1
         self.added.setdefault(home, []).append((place, node))
 
-    def _constant(self, value: int, exponent: int, slots: Sequence[int]) -> tuple[Tensor, bool]:
+    def _constant(
+        self, value: int, exponent: int, slots: Sequence[int]
+    ) -> tuple[StoredTensor, bool]:
         """Return a constant, and whether it is short, in 16 bits, and would lose digits so."""
         tensor = stored_tensor(self.flat, value)
         assert tensor is not None, "constants are scaled"
@@ -241,22 +241,22 @@ class _Scaled:
         dtype = _DTYPES[tensor.dtype]
         return tensor, _loses_digits(array, exponent, dtype, is_factor=is_factor)
 
-    def _message(self, tensor: Tensor, exponent: int, name: str, *, wide: bool) -> TensorProto:
+    def _message(
+        self, tensor: StoredTensor, exponent: int, name: str, *, wide: bool
+    ) -> TensorProto:
         """Return the message of a constant times a power of two."""
         number = FLOAT32.number if wide else tensor.dtype
         dtype = _DTYPES[int(number)]
-        is_short = tensor.size <= MOST_COPIED or not isinstance(tensor, StoredTensor)
-        if is_short:
+        if tensor.size <= MOST_COPIED:
             array: Array = np.asarray(tensor.numpy())
             with np.errstate(all="ignore"):
                 scaled = np.ldexp(array.astype(_wide(array)), exponent)
             return numpy_helper.from_array(to_low(scaled, dtype), name)
-        assert isinstance(tensor, StoredTensor)
         source = tensor_of(tensor)
         converted = ConvertedTensor(source, dtype, exponent=exponent, name=name)
         message = TensorProto(name=name, data_type=dtype.number, dims=tensor.dims)
         refer(message, Place(HELD, len(self.flat.files.held) + len(self.held), converted.nbytes))
-        self.held.append(Held(stored(converted), converted))
+        self.held.append(Held(lambda: stored(converted), lambda: converted))
         return message
 
     def _place_added(self) -> list[str]:

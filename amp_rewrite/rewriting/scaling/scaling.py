@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.flat import FlatGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Scaling:
         proof: What running it beside the original showed; None if it was not run.
     """
 
-    flat: FlatProto = field(repr=False)
+    flat: FlatGraph = field(repr=False)
     sets: tuple[ScaledSet, ...]
     unscaled: tuple[Unscaled, ...] = ()
     subnormal: int = 0

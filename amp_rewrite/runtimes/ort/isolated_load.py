@@ -21,9 +21,9 @@ from typing import Any, Literal
 import onnx_ir as ir
 
 from amp_rewrite.base.printable import printable
-from amp_rewrite.graph.io.datafile import all_tensors
 from amp_rewrite.graph.io.load import Source, unwrapped
 from amp_rewrite.graph.io.model_files import INLINE_LIMIT
+from amp_rewrite.graph.tensors import all_tensors
 from amp_rewrite.runtimes.model_source import model_source
 from amp_rewrite.targets import CPU, OPENVINO, TENSORRT, Target
 

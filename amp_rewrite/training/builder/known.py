@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from amp_rewrite.errors import GradientError
-from amp_rewrite.graph.flat_model import held_tensor
+from amp_rewrite.graph.tensors import held_tensor
 
 Length = int | str | None
 """A length, the name of one, or unknown."""

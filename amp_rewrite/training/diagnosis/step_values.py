@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.graph.step_part import Part, part_of, source_of
 from amp_rewrite.numerics.compare.intermediates import Chunks
 from amp_rewrite.numerics.emulate.evaluator import Evaluator

@@ -14,8 +14,8 @@ from onnx import helper
 
 from amp_rewrite.errors import GradientError, GraphError
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.infer import infer_types
 from amp_rewrite.graph.io.functions import inline
+from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.graph.metadata_keys import PREPARED_KEY
 from amp_rewrite.graph.proto.infer_in_place import infer_in_place
 from amp_rewrite.graph.traits import Trait, has, having, operator

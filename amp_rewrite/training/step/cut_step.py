@@ -15,7 +15,7 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import FetchError, StepError
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.graph.traverse import nodes_in, remove_unused_nodes, subgraphs
 from amp_rewrite.numerics.emulate.type_attributes import LOW_MEMBERS

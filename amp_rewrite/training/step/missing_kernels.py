@@ -13,7 +13,8 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import UnloadableError
 from amp_rewrite.graph.elements import tensor
-from amp_rewrite.graph.infer import Types, infer_types
+from amp_rewrite.graph.infer import Types
+from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.graph.metadata_keys import PART_KEY, SOURCE_KEY
 from amp_rewrite.graph.ports import is_fixed, opset_of, ports_at, schema_variable
 from amp_rewrite.kernels.kernel_table import KernelTable, table_of

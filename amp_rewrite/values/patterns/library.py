@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amp_rewrite.graph.constants import constant_tensor
-from amp_rewrite.graph.flat import ABSENT, Tensor
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.values.patterns.pattern import Number, Op, Pattern, Term, Value
 from amp_rewrite.values.patterns.plain_view import PlainView
 
@@ -69,7 +70,7 @@ def _axes(view: PlainView, node: int) -> Sequence[int] | None:
         return None
     source = view.source(inputs[1])
     maker = flat.producer[source]
-    stored: Tensor | None = flat.initializer(source) if maker == ABSENT else flat.held(maker)
+    stored: StoredTensor | None = flat.initializer(source) if maker == ABSENT else flat.held(maker)
     return None if stored is None else stored.numpy().ravel().tolist()
 
 

@@ -113,6 +113,6 @@ def test_a_model_that_protobuf_cannot_hold_is_not_written(tmp_path: Path) -> Non
     def parts(_: object) -> Parts:
         return Parts(b"", Huge(), [])
 
-    with pytest.raises(ValueError, match="too many for a protobuf message"):
+    with pytest.raises(SaveError, match="too many for a protobuf message"):
         replace_model(str(tmp_path / "m.onnx"), [], parts, Meter(0, None), set())
     assert files(tmp_path) == {}

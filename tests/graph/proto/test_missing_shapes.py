@@ -11,11 +11,11 @@ from onnx import numpy_helper
 from rewrite_text import parse
 
 import amp_rewrite as amp
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.read_flat import read_flat
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 
 
-def shapes(flat: FlatProto) -> dict[str, list[int | None] | None]:
+def shapes(flat: FlatGraph) -> dict[str, list[int | None] | None]:
     """Return the shapes of a model's values by name."""
     found = ((name, flat.shape(v)) for v, name in enumerate(flat.value_names))
     return {name: None if shape is None else list(shape) for name, shape in found}

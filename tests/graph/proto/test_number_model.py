@@ -10,9 +10,8 @@ from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.errors import GraphError
-from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.proto.external import ExternalFiles
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.number_model import number_model
 
 TEXT = """g (float[2,N] x, bool t) => (float[2,4] y) <float[4,4] w, float[2,4] h> {
@@ -22,13 +21,13 @@ TEXT = """g (float[2,N] x, bool t) => (float[2,4] y) <float[4,4] w, float[2,4] h
       else_branch = q () => (float[2,4] c) { c = Add(h, h) }> }"""
 
 
-def flat_of(text: str = TEXT) -> FlatProto:
+def flat_of(text: str = TEXT) -> FlatGraph:
     proto = parse(text)
     proto.graph.initializer.append(helper.make_tensor("w", TensorProto.FLOAT, [4, 4], [1.0] * 16))
     return number_model(proto, ExternalFiles(None))
 
 
-def number(flat: FlatProto, name: str) -> int:
+def number(flat: FlatGraph, name: str) -> int:
     return flat.value_names.index(name)
 
 
@@ -86,7 +85,7 @@ def test_a_constant_node_holds_a_tensor(value: str, expected: np.ndarray) -> Non
     assert held.dtype == helper.np_dtype_to_tensor_dtype(expected.dtype)
     assert held.size == expected.size
     np.testing.assert_array_equal(held.numpy(), expected)
-    (block,) = flat.elements(held).blocks()
+    (block,) = held.stream.blocks()
     np.testing.assert_array_equal(block, expected.reshape(-1))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.cli import main
-from amp_rewrite.graph.proto.flat_proto import FlatProto
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.rewriting.paint.pipeline import paint
 
 BLOCK = """<ir_version: 9, opset_import: ["" : 18]>
@@ -99,9 +99,9 @@ def test_one_conversion_reads_types_and_paints_a_model_once(
     model, x, options, _ = CASES[case]
     path, counts = tmp_path / "m.onnx", Counter[str]()
     onnx.save(model, path)
-    typed: list[FlatProto] = []
+    typed: list[FlatGraph] = []
 
-    def inferred(graph: FlatProto, *arguments: Any) -> Any:
+    def inferred(graph: FlatGraph, *arguments: Any) -> Any:
         typed.append(graph)
         return infer_before(graph, *arguments)
 

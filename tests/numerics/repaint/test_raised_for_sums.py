@@ -9,7 +9,6 @@ import amp_rewrite as amp
 from amp_rewrite import targets
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.flat_model import FlatModel
 from amp_rewrite.numerics.repaint.raised_for_sums import places_of, raised_for_sums
 
 WEBGPU = targets.find("webgpu")
@@ -29,7 +28,7 @@ def test_nodes_are_found_again() -> None:
     model = amp.load(onnx.parser.parse_model(OLD.replace("OPSET", "9")))
     raised = raised_for_sums(model, WEBGPU, FLOAT16)
     assert raised.graph.opset_imports[""] == 13
-    before, after = FlatModel.of(model).nodes, FlatModel.of(raised).nodes
+    before, after = list(model.graph.all_nodes()), list(raised.graph.all_nodes())
     places = places_of(after, before)
     found = [before[place] for place in places if place != ABSENT]
     assert found == list(before), "each once, and in order"

@@ -10,7 +10,7 @@ from rewrite_text import assert_rewrites, lists_of, parse, step
 
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
 from amp_rewrite.rewriting.paint.painting import Mark, Painting, PassReason, Reason
@@ -42,7 +42,7 @@ GRADIENT = step(
 
 def context_of(source: str | onnx.ModelProto) -> PaintContext:
     model = parse(source) if isinstance(source, str) else source
-    type_graph = build_type_graph(load(model))
+    type_graph = build_type_graph(read_flat(model))
     values = ValueFacts(type_graph, FLOAT16)
     return PaintContext(type_graph, lists_of("float16"), FLOAT16, values=values)
 

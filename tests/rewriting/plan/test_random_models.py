@@ -14,7 +14,7 @@ from rewrite_text import assert_close, feeds_of, rewritten
 import amp_rewrite as amp
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.io.read_object import infer_types
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 CLOSE = 32.0

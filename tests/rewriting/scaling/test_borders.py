@@ -10,8 +10,8 @@ import onnx.parser
 import onnxruntime
 import pytest
 
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.infer import infer
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.scaling.borders import borders, solve_with_borders
 from amp_rewrite.rewriting.scaling.noted_exponents import exponents_noted, scaled_as_noted
@@ -72,7 +72,7 @@ def parsed(body: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(text)
 
 
-def solved(flat: FlatProto, *values: str, limit: float = -6.0) -> tuple[System, Solution]:
+def solved(flat: FlatGraph, *values: str, limit: float = -6.0) -> tuple[System, Solution]:
     system = scale_system(flat, infer(flat), borders=True)
     limits = {flat.value_names.index(value): limit for value in values}
     return system, solve_with_borders(system, limits)
@@ -86,7 +86,7 @@ def outputs(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
     return [*session.run(None, feeds)]
 
 
-def muls_of(flat: FlatProto) -> int:
+def muls_of(flat: FlatGraph) -> int:
     return len(flat.nodes_of("Mul"))
 
 

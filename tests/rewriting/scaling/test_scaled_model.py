@@ -11,9 +11,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.infer import infer
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.scaling.scaled_model import scaled_flat
 from amp_rewrite.values.scales.equations import scale_system
@@ -24,7 +23,7 @@ BEHIND = " u = Constant<value_float = 0.7>() z = Mul(y, u)"
 FOUR = "s = Constant<value_floats = [1.0, 2.0, 0.3, 4.0]>() "
 
 
-def scaled(model: onnx.ModelProto, limit: float = -6.0, value: str = "v") -> FlatProto:
+def scaled(model: onnx.ModelProto, limit: float = -6.0, value: str = "v") -> FlatGraph:
     """Return a model in which a value is multiplied by 2^limit, and all that has to follow."""
     flat = read_source(model, inline_functions=False)
     system = scale_system(flat, infer(flat))
@@ -213,7 +212,7 @@ def test_a_long_constant_is_multiplied_when_it_is_read_and_is_saved_so(tmp_path:
     tensor = made.initializer(big)
     assert tensor is not None
     np.testing.assert_array_equal(tensor.numpy(), np.ldexp(weights, -6))
-    stream = made.elements(tensor)
+    stream = tensor.stream
     np.testing.assert_array_equal(np.concatenate([*stream.blocks()]), np.ldexp(weights, -6).ravel())
 
 

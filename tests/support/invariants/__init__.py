@@ -13,9 +13,6 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.elements import tensor as tensor_type
-from amp_rewrite.graph.flat_model import plain
-from amp_rewrite.graph.infer import infer_types
-from amp_rewrite.graph.special_types import attribute_type
 from invariants.constants_faithful import (
     check_initializers_intact,
     check_no_unused_initializers,
@@ -35,7 +32,7 @@ from invariants.survival import (
     check_value_infos,
 )
 from invariants.types_agree import check_types
-from invariants.violation import Violation, graphs, is_added_cast, place
+from invariants.violation import Violation, graphs, is_added_cast, known_types, place
 
 
 def _added_casts(model: ir.Model) -> Iterator[tuple[str, ir.Node]]:
@@ -51,7 +48,7 @@ def _check_no_cast_chains(rewritten: ir.Model) -> Iterator[Violation]:
     From one low type to another the way leads over float32, which loses nothing, where something
     else reads that.
     """
-    types = infer_types(rewritten)
+    types = known_types(rewritten)
     for scope, node in _added_casts(rewritten):
         middle = node.inputs[0]
         maker = None if middle is None else middle.producer()
@@ -77,7 +74,7 @@ def _check_no_duplicate_casts(rewritten: ir.Model) -> Iterator[Violation]:
 
 def _check_no_useless_casts(rewritten: ir.Model) -> Iterator[Violation]:
     """Every added Cast changes the type, and something reads its output."""
-    types = infer_types(rewritten)
+    types = known_types(rewritten)
     for scope, node in _added_casts(rewritten):
         where, source, output = place(scope, node.name), node.inputs[0], node.outputs[0]
         source_type = None if source is None else types.get(source)
@@ -87,9 +84,9 @@ def _check_no_useless_casts(rewritten: ir.Model) -> Iterator[Violation]:
             yield Violation("no-useless-casts", where, "nothing reads it")
 
 
-def _target(node: ir.Node) -> str | None:
+def _target(node: ir.Node) -> str:
     """Return the type that a Cast casts to."""
-    return attribute_type({a.name: plain(a) for a in node.attributes.values()}, "to")
+    return tensor_type(node.attributes["to"].as_int())
 
 
 __all__ = ["INVARIANTS", "Violation", "verify_invariants"]

@@ -10,8 +10,7 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.io.checker import checker_error
-from amp_rewrite.graph.traverse import named_subgraphs
-from invariants.violation import AnyGraph, Violation, graphs, place, scope_of
+from invariants.violation import AnyGraph, Violation, graphs, named_subgraphs, place, scope_of
 
 KeepIoTypes = bool | Collection[str]
 

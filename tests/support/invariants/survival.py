@@ -12,15 +12,25 @@ from amp_rewrite.dtypes import LOW
 from amp_rewrite.graph import elements, schemas
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.added import is_added
-from amp_rewrite.graph.flat_model import NUMBERS_AND_STRINGS
 from amp_rewrite.graph.io.read import QUANTIZATION
 from amp_rewrite.graph.io.write import ModelWriter
 from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY, STEP_KEY, TARGET_KEY
 from amp_rewrite.graph.tensors import SparseTensor
-from amp_rewrite.graph.traverse import named_subgraphs
-from invariants.violation import Violation, is_added_cast, place, scope_of
+from invariants.violation import Violation, is_added_cast, named_subgraphs, place, scope_of
 
 _SPARSE = (ir.AttributeType.SPARSE_TENSOR, ir.AttributeType.SPARSE_TENSORS)
+
+_NUMBERS_AND_STRINGS = frozenset(
+    {
+        ir.AttributeType.INT,
+        ir.AttributeType.INTS,
+        ir.AttributeType.FLOAT,
+        ir.AttributeType.FLOATS,
+        ir.AttributeType.STRING,
+        ir.AttributeType.STRINGS,
+    }
+)
+"""The types of attributes whose values can be compared as they are."""
 
 _TYPE_ATTRIBUTES = frozenset(
     {"to", "dtype", "value", "stash_type", "output_dtype", "output_datatype", "type"}
@@ -214,7 +224,7 @@ def _same_attribute(old: ir.Attr | None, new: ir.Attr | None, *, opaque: bool) -
         return True  # a custom operator's that names no type, of which nothing is read
     if old.is_ref() or new.is_ref():
         return old.ref_attr_name == new.ref_attr_name
-    if old.type in NUMBERS_AND_STRINGS and old.value == new.value:
+    if old.type in _NUMBERS_AND_STRINGS and old.value == new.value:
         return True
     if old.type in _SPARSE:  # messages, which onnx_ir does not write
         return bool(old.value == new.value)

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 
 from amp_rewrite.graph import elements
-from amp_rewrite.graph.infer import Types, infer_types
+from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.ports import is_fixed, ports_at, schema_variable
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.graph.traverse import named_subgraphs
-from invariants.violation import Violation, graphs, place, scope_of
+from invariants.violation import Violation, graphs, known_types, named_subgraphs, place, scope_of
 
 Problem = tuple[tuple[str, str], str]
 """((place, value), what is wrong): the same problem of another type has the same key."""
@@ -33,7 +32,7 @@ def check_types(original: ir.Model, rewritten: ir.Model) -> Iterator[Violation]:
 
 
 def _type_problems(model: ir.Model) -> Iterator[Problem]:
-    types = infer_types(model)
+    types = known_types(model)
     for scope, graph in graphs(model):
         if scope.startswith("function "):
             continue  # a function body has one set of types per call

@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from amp_rewrite.errors import GraphError
 from amp_rewrite.graph.added import is_added
-from amp_rewrite.graph.traverse import named_subgraphs
+from amp_rewrite.graph.infer import Types
+from amp_rewrite.graph.io.read_object import infer_types
 
 
 class Violation(NamedTuple):
@@ -30,6 +32,24 @@ class Violation(NamedTuple):
 
 
 AnyGraph = ir.Graph | ir.Function
+
+
+def known_types(model: ir.Model) -> Types:
+    """Return the types of a model's values; none of one whose structure is not valid."""
+    try:
+        return infer_types(model)
+    except GraphError:
+        return {}
+
+
+def named_subgraphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
+    """Yield the graphs among a node's attributes, as "body" or, one of several, "bodies[0]"."""
+    for name, attribute in node.attributes.items():
+        if attribute.type == ir.AttributeType.GRAPH and attribute.value is not None:
+            yield name, attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS and attribute.value is not None:
+            for index, graph in enumerate(attribute.as_graphs()):
+                yield f"{name}[{index}]", graph
 
 
 def is_added_cast(node: ir.Node | None) -> bool:

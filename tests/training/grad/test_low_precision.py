@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 from gradient_table import differentiate, forward, second_views
 
-from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.oplists import ListName, load_lists
 
 TABLES = (

@@ -14,7 +14,7 @@ from runs import distance
 
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.infer import infer_types
+from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.graph.io.save import save, to_proto
 from amp_rewrite.graph.step_part import Part, part_of, source_of
 from amp_rewrite.training.session.training_session import TrainingSession

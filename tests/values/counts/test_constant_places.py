@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.counts.constant_places import constant_places, runs_through_places
 from amp_rewrite.values.counts.fact import Fact, Kind
 
@@ -24,7 +24,7 @@ def places_in(body: str, inputs: str = "float[8,8] x", **constants: np.ndarray) 
     )
     for name, array in constants.items():
         model.graph.initializer.append(numpy_helper.from_array(array, name))
-    graph = build_type_graph(load(model))
+    graph = build_type_graph(read_flat(model))
     return {graph.flat.value_names[v]: fact for v, fact in constant_places(graph).items()}
 
 

@@ -7,8 +7,8 @@ import onnx.parser
 import pytest
 from count_models import Counted, counted
 
-import amp_rewrite as amp
 from amp_rewrite.graph.build_type_graph import build_type_graph
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.counts.fact import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Counts
 from amp_rewrite.values.counts.local_functions import Functions
@@ -29,7 +29,7 @@ def kind_of(body: str, inputs: str, value: str = "y") -> Kind | None:
         f'<ir_version: 10, opset_import: ["" : 22]> g ({inputs}) => (float[a] y) <{CONSTANTS}>'
         f" {{ {body} }}"
     )
-    graph = build_type_graph(amp.load(source))
+    graph = build_type_graph(read_flat(source))
     intervals = intervals_of(graph)
     given = {v: Fact(Kind.INPUT, v) for v in graph.flat.main.inputs if graph.is_retyped(v)}
     found = Counts(graph, lambda v: intervals[v].magnitude, Functions().results, given)

@@ -10,7 +10,7 @@ import pytest
 from interval_models import NOTHING, bounds_of, model_of
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.values.intervals.interval import between
 from amp_rewrite.values.intervals.propagate import intervals_of
@@ -155,7 +155,7 @@ def test_long_weights_are_read_where_the_other_operand_is_bounded(
     node: str, is_bounded: bool
 ) -> None:
     weights = {"k": np.ones((1, (1 << 18) + 1), np.float32)}
-    graph = build_type_graph(load(model_of(f"y = {node}", "float[1,1] x", arrays=weights)))
+    graph = build_type_graph(read_flat(model_of(f"y = {node}", "float[1,1] x", arrays=weights)))
     names, measured = graph.flat.value_names, MeasuredConstants()
     given = {names.index("x"): between(1, 2)} if is_bounded else {}
     found = intervals_of(graph, measured, given)[names.index("y")]

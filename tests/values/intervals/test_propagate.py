@@ -27,9 +27,9 @@ from rewrite_text import parse
 
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.build_type_graph import build_type_graph
+from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.read_flat import read_flat
-from amp_rewrite.graph.proto.flat_proto import FlatProto
 from amp_rewrite.graph.proto.missing_shapes import missing_shapes
 from amp_rewrite.values.intervals import propagate
 from amp_rewrite.values.intervals.interval import Interval, between
@@ -48,7 +48,7 @@ def cases() -> dict[str, Any]:
 
 def intervals(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, Interval]:
     """Return the intervals of a model's values by name, with its feeds as annotations."""
-    type_graph = build_type_graph(load(model))
+    type_graph = build_type_graph(read_flat(model))
     flat = type_graph.flat
     given = {v: flat.value_names[v] for v in flat.main.inputs}
     found = intervals_of(
@@ -127,7 +127,7 @@ def test_a_mean_of_infinities_has_ends_that_are_numbers(lengths: str) -> None:
           l = Log(x)
           y = ReduceMean<keepdims = 1>(l, axes)
         }}""")
-    found = intervals_of(build_type_graph(load(model)), inputs={0: between(-300.0, -300.0)})
+    found = intervals_of(build_type_graph(read_flat(model)), inputs={0: between(-300.0, -300.0)})
     known = [found[value] for value in range(found.flat.n_values)]
     assert not any(math.isnan(end) for interval in known for end in interval)
 
@@ -147,7 +147,7 @@ def test_what_a_loop_counts_up_may_be_anything() -> None:
 def test_a_rule_is_asked_once_for_nodes_of_which_the_same_is_known() -> None:
     text = """g (float[2] x, float[2] z) => (float[2] a, float[2] b, float[2] d) {
         l = Sigmoid(x) r = Sigmoid(z) a = Exp(l) b = Exp(r) c = Sub(l, l) d = Sub(l, r) }"""
-    found = intervals_of(build_type_graph(load(parse(text))))
+    found = intervals_of(build_type_graph(read_flat(parse(text))))
     left, right, first, second, same, other = (found.case(node) for node in range(6))
     assert left != right  # inputs of the model are told apart
     assert first == second
@@ -163,7 +163,7 @@ def test_what_a_constant_behind_identities_holds_is_seen_by_each_reader() -> Non
     text = """g (float[4,3] x) => (float[N,1] a, float[N,1] b)
       <int64[1] i = {0}, int64[1] j = {1}> {
         k = Identity(i) m = Identity(j) a = ReduceSum(x, k) b = ReduceSum(x, m) }"""
-    found = intervals_of(build_type_graph(load(parse(text))), inputs={0: Interval(0, 1)})
+    found = intervals_of(build_type_graph(read_flat(parse(text))), inputs={0: Interval(0, 1)})
     names = found.flat.value_names
     assert 4 <= found[names.index("a")].high < 4.1
     assert 3 <= found[names.index("b")].high < 3.1
@@ -180,7 +180,7 @@ def test_shapes_are_not_inferred_where_nothing_that_is_asked_for_depends_on_them
     flat = read_flat(parse(text).SerializeToString())
     found, inferred = intervals_of(build_type_graph(flat)), list[int]()
 
-    def noted(flat: FlatProto) -> dict[int, Sequence[int | None]]:
+    def noted(flat: FlatGraph) -> dict[int, Sequence[int | None]]:
         inferred.append(flat.n_nodes)
         return missing_shapes(flat)
 
@@ -252,7 +252,7 @@ def known_early(
     flat = read_flat(parse(text).SerializeToString())
     inferred = list[int]()
 
-    def noted(flat: FlatProto) -> dict[int, Sequence[int | None]]:
+    def noted(flat: FlatGraph) -> dict[int, Sequence[int | None]]:
         inferred.append(flat.n_nodes)
         return missing_shapes(flat)
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.values.intervals import propagate
 from amp_rewrite.values.intervals.interval import Interval, between
@@ -148,7 +148,7 @@ def test_everything_that_is_computed_lies_in_its_interval(
     seed: int,
 ) -> None:
     model, rng = random_model(steps), np.random.default_rng(seed)
-    type_graph = build_type_graph(load(model))
+    type_graph = build_type_graph(read_flat(model))
     flat = type_graph.flat
     given_ends = [sorted(pair) for pair in ranges]
     inputs = dict(zip(flat.main.inputs, (between(*pair) for pair in given_ends), strict=True))
@@ -173,7 +173,7 @@ def test_what_nodes_of_one_case_share_is_what_their_rules_say_of_each(
     steps: list[tuple[str, tuple[int, int, int]]],
     ranges: tuple[tuple[float, float], tuple[float, float]],
 ) -> None:
-    type_graph = build_type_graph(load(random_model(steps)))
+    type_graph = build_type_graph(read_flat(random_model(steps)))
     bounds = [between(*sorted(pair)) for pair in ranges]
     inputs = dict(zip(type_graph.flat.main.inputs, bounds, strict=True))
     shared = intervals_of(type_graph, inputs=inputs)
@@ -193,7 +193,7 @@ def test_intervals_that_are_asked_for_before_shapes_are_inferred_are_those_after
     steps: list[tuple[str, tuple[int, int, int]]],
     ranges: tuple[tuple[float, float], tuple[float, float]],
 ) -> None:
-    type_graph = build_type_graph(load(random_model(steps)))
+    type_graph = build_type_graph(read_flat(random_model(steps)))
     bounds = [between(*sorted(pair)) for pair in ranges]
     inputs = dict(zip(type_graph.flat.main.inputs, bounds, strict=True))
     settled = intervals_of(type_graph, inputs=inputs)

@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.intervals.propagate import intervals_of
 from amp_rewrite.values.magnitudes.estimate import Estimate
 from amp_rewrite.values.magnitudes.estimates import Estimates
@@ -38,7 +38,7 @@ def estimates(body: str) -> dict[str, Estimate | None]:
     for name, array in weights.items():
         weight = np.ascontiguousarray(array, np.float32)
         model.graph.initializer.append(numpy_helper.from_array(weight, name))
-    graph = build_type_graph(load(model))
+    graph = build_type_graph(read_flat(model))
     found = Estimates(graph, intervals_of(graph))
     return {name: found[v] for v, name in enumerate(graph.flat.value_names) if name}
 

@@ -8,7 +8,7 @@ import pytest
 from magnitude_models import bounds_of, estimate_of, graph_of
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.intervals.interval import between
 from amp_rewrite.values.intervals.propagate import intervals_of
 from amp_rewrite.values.magnitudes.estimate import Estimate
@@ -19,7 +19,7 @@ HEADER = '<ir_version: 10, opset_import: ["" : 21]>'
 
 def estimates(text: str, **ranges: tuple[float, float]) -> dict[str, Estimate | None]:
     """Return the estimates of a model's values by name."""
-    type_graph = build_type_graph(load(onnx.parser.parse_model(f"{HEADER} {text}")))
+    type_graph = build_type_graph(read_flat(onnx.parser.parse_model(f"{HEADER} {text}")))
     names = type_graph.flat.value_names
     given = {names.index(name): between(*ends) for name, ends in ranges.items()}
     found = Estimates(type_graph, intervals_of(type_graph, inputs=given))
@@ -112,7 +112,7 @@ def test_branches_and_bodies_are_followed() -> None:
 
 def test_nothing_is_known_of_training_variables() -> None:
     text = "g (float[2,4] x, float[4,4] w) => (float[2,4] y) { y = MatMul(x, w) }"
-    type_graph = build_type_graph(load(onnx.parser.parse_model(f"{HEADER} {text}")))
+    type_graph = build_type_graph(read_flat(onnx.parser.parse_model(f"{HEADER} {text}")))
     x, w = type_graph.flat.main.inputs
     intervals = intervals_of(type_graph)
     (y,) = type_graph.flat.main.outputs
@@ -130,7 +130,7 @@ def test_a_square_is_one_through_identity() -> None:
     found = estimates(text)
     assert found["y"] == estimates("g (float[2] x) => (float[2] y) { y = Mul(x, x) }")["y"]
     assert found["v"] != found["y"]
-    type_graph = build_type_graph(load(onnx.parser.parse_model(f"{HEADER} {text}")))
+    type_graph = build_type_graph(read_flat(onnx.parser.parse_model(f"{HEADER} {text}")))
     bounds, names = intervals_of(type_graph), type_graph.flat.value_names
     assert bounds[names.index("y")].low == 0.0
     assert bounds[names.index("v")].low < 0.0

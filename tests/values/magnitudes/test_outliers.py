@@ -9,7 +9,7 @@ import pytest
 from onnx import numpy_helper
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.intervals.propagate import intervals_of
 from amp_rewrite.values.magnitudes.channel import LargeChannels, outliers_of_rows
 from amp_rewrite.values.magnitudes.estimates import Estimates
@@ -29,7 +29,7 @@ def sweep(text: str, **constants: np.ndarray) -> tuple[Outliers, dict[str, int]]
     model = onnx.parser.parse_model(f"{HEADER} {text}")
     for name, array in {**CONSTANTS, **constants}.items():
         model.graph.initializer.append(numpy_helper.from_array(array, name))
-    graph = build_type_graph(load(model))
+    graph = build_type_graph(read_flat(model))
     intervals = intervals_of(graph)
     names = {name: v for v, name in enumerate(graph.flat.value_names) if name}
     return Outliers(graph, intervals, Estimates(graph, intervals), 65520.0), names

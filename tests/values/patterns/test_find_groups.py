@@ -7,7 +7,7 @@ from group_models import FORMS, Form, members, model_around
 
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, DType
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.patterns.find_groups import Group, find_groups
 from amp_rewrite.values.patterns.library import PATTERNS
 
@@ -15,7 +15,9 @@ from amp_rewrite.values.patterns.library import PATTERNS
 def groups_of(
     form: Form, opset: int = 17, behind: str = "y = MatMul(o, w)", low: DType | None = None
 ) -> list[Group]:
-    return find_groups(build_type_graph(load(model_around(form, opset, behind))), PATTERNS, low)
+    return find_groups(
+        build_type_graph(read_flat(model_around(form, opset, behind))), PATTERNS, low
+    )
 
 
 def changed(name: str, old: str, new: str) -> Form:
@@ -181,7 +183,7 @@ _OTHERS = {
     ],
 )
 def test_the_tail_is_what_follows_the_normalised_numbers(name: str, tail: list[str]) -> None:
-    graph = build_type_graph(load(model_around(FORMS[name])))
+    graph = build_type_graph(read_flat(model_around(FORMS[name])))
     (group,) = find_groups(graph, PATTERNS)
     names = graph.flat.node_names
     assert [names[node] for node in sorted(group.tail)] == tail
@@ -191,7 +193,7 @@ def test_the_tail_is_what_follows_the_normalised_numbers(name: str, tail: list[s
 
 
 def test_a_group_is_called_by_its_first_and_last_node() -> None:
-    graph = build_type_graph(load(model_around(FORMS["silu"])))
+    graph = build_type_graph(read_flat(model_around(FORMS["silu"])))
     (group,) = find_groups(graph, PATTERNS)
     assert group.words(graph.flat.node_names) == "SiLU from a to o"
     assert group._replace(nodes=group.nodes[1:]).words(graph.flat.node_names) == "SiLU in o"

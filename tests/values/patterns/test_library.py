@@ -8,14 +8,14 @@ import pytest
 from interval_models import model_of
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.patterns import library
 from amp_rewrite.values.patterns.plain_view import PlainView
 
 
 def last_node(body: str, inputs: str, opset: int = 21, **options: Any) -> tuple[PlainView, int]:
     """Return a model, and the node that makes y."""
-    view = PlainView(build_type_graph(load(model_of(body, inputs, opset=opset, **options))))
+    view = PlainView(build_type_graph(read_flat(model_of(body, inputs, opset=opset, **options))))
     return view, view.maker(view.type_graph.flat.value_names.index("y"))
 
 

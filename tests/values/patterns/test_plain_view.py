@@ -6,7 +6,7 @@ from rewrite_text import parse
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.patterns.plain_view import PlainView, Reader
 
 TEXT = """g (float[2] x) => (float[2] y, float16[2] z) {
@@ -19,7 +19,7 @@ TEXT = """g (float[2] x) => (float[2] y, float16[2] z) {
 
 
 def test_a_value_is_what_it_is_made_of() -> None:
-    view = PlainView(build_type_graph(load(parse(TEXT))))
+    view = PlainView(build_type_graph(read_flat(parse(TEXT))))
     flat = view.type_graph.flat
     x, b, c, y, z = (next(flat.values_called(name)) for name in "xbcyz")
     assert view.source(b) == x

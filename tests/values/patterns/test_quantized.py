@@ -10,7 +10,7 @@ from rewrite_text import parse
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.patterns.quantized import quantized_groups
 
 INPUTS = """uint8[2,2] x, uint8[2,2] z, float[2,2] f, bool[2,2] b, float16[2,2] h"""
@@ -26,7 +26,7 @@ def groups_in(body: str, made: str = "uint8[2,2] y", front: bool = True) -> list
     read += " dv = DequantizeLinear(v, s)"
     body = f"{read if front else ''} {body}"
     model = model_of(body, INPUTS, constants=CONSTANTS, made=made, arrays=FOUR_BITS)
-    graph = build_type_graph(load(model))
+    graph = build_type_graph(read_flat(model))
     flat = graph.flat
 
     def name(node: int) -> str:
@@ -132,6 +132,6 @@ def test_a_loop_and_a_function_are_no_operators() -> None:
         g (uint8[2] x) => (uint8[2] y) <float s = {0.5}> {
             d = DequantizeLinear(x, s) c = custom.F(d) y = QuantizeLinear(c, s) }
         <domain: "custom", opset_import: ["" : 21]> F (p) => (q) { q = Exp(p) }"""
-    assert quantized_groups(build_type_graph(load(parse(text)))) == []
+    assert quantized_groups(build_type_graph(read_flat(parse(text)))) == []
     opaque = text[: text.index("<domain")]
-    assert len(quantized_groups(build_type_graph(load(parse(opaque))))) == 1
+    assert len(quantized_groups(build_type_graph(read_flat(parse(opaque))))) == 1

@@ -8,13 +8,13 @@ from group_models import scaled_model
 from rewrite_text import parse
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.patterns.scaled_products import scaled_operands
 
 
 def found(body: str) -> list[tuple[str, str]]:
     """Return the names of the factors in a body, each with that of its product."""
-    type_graph = build_type_graph(load(scaled_model(body)))
+    type_graph = build_type_graph(read_flat(scaled_model(body)))
     names = type_graph.flat.node_names
     return [(names[scale], names[product]) for scale, product in scaled_operands(type_graph)]
 
@@ -68,10 +68,10 @@ def test_what_is_not_a_factor_of_one_product_alone_is_not_found(body: str) -> No
 def test_a_factor_whose_result_is_an_output_is_not_found() -> None:
     model = scaled_model("q = Mul(h, half) s = MatMul(q, t)")
     model.graph.output.append(onnx.helper.make_tensor_value_info("q", 1, None))
-    assert [*scaled_operands(build_type_graph(load(model)))] == []
+    assert [*scaled_operands(build_type_graph(read_flat(model)))] == []
 
 
 def test_a_model_without_factors_has_none() -> None:
     for nodes in ("a = Abs(x) y = MatMul(a, x)", "a = MatMul(x, x) y = Mul(a, half)"):
         model = parse(f"g (float[2,2] x) => (float[2,2] y) <float half = {{0.5}}> {{ {nodes} }}")
-        assert [*scaled_operands(build_type_graph(load(model)))] == []
+        assert [*scaled_operands(build_type_graph(read_flat(model)))] == []

@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.graph.constants import stored_tensor
-from amp_rewrite.graph.flat import ABSENT, FlatGraph, Tensor
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
+from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.traits import Trait, has, is_one
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
@@ -114,7 +115,7 @@ def _is_balanced(context: PaintContext, node: int, terms: int) -> bool:
     return bool((partial * terms <= whole * LONGEST_PRODUCT).all())
 
 
-def _weights(flat: FlatGraph, value: int) -> Tensor | None:
+def _weights(flat: FlatGraph, value: int) -> StoredTensor | None:
     """Return the constant that a value is, or that becomes it by Casts; None for others."""
     while (node := flat.producer[value]) != ABSENT and is_one(flat.called(node), *_SAME):
         value = flat.inputs_of(node)[0]

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from amp_rewrite.graph.constants import default_tensor, filled_tensor, is_repeated
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import ABSENT, Tensor
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.mask_casts import MaskCasts
@@ -98,7 +99,7 @@ class _Search:
             stats = self.context.values.stats(value, tensor)
             if not stats.overflow(low):
                 continue
-            least = overflows_below_only(self.type_graph.flat.elements(tensor), low)
+            least = overflows_below_only(tensor.stream, low)
             for step in self._reached(value, readers, least):
                 if self.painting.is_allow(step.vertex) and not self._tolerates(step, value, least):
                     self.marks[step.vertex] = self._mark(value, stats)
@@ -188,7 +189,7 @@ class _Search:
         return Mark(Color.NONE, Reason.CONSTANT_OVERFLOW, None, detail, value)
 
 
-def _read_constants(type_graph: TypeGraph) -> Iterator[tuple[int, Tensor, list[int]]]:
+def _read_constants(type_graph: TypeGraph) -> Iterator[tuple[int, StoredTensor, list[int]]]:
     """Yield the float32 constants of a model, and the vertices that read or repeat each."""
     flat, owners = type_graph.flat, _owners(type_graph)
     holders = {i for i, called in enumerate(flat.operators) if has(called, Trait.HOLDS)}

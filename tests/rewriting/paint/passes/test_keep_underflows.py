@@ -13,7 +13,7 @@ from rewrite_text import assert_close, parse, rewritten
 import amp_rewrite as amp
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, DType
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.graph.io.load import load
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.oplists import load_lists
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Mark, Reason
@@ -32,7 +32,7 @@ def model(body, constants="float eps = {1e-12}"):
 
 def marks(source, low=FLOAT16):
     """Return node -> mark of what the painting excludes."""
-    type_graph = build_type_graph(load(source))
+    type_graph = build_type_graph(read_flat(source))
     lists, values = load_lists(precision=low.name, environ={}), ValueFacts(type_graph, low)
     painted = paint(PaintContext(type_graph, lists, low, values=values))
     assert not any(painted.painting.is_allow(vertex) for vertex in painted.context.excluded)
