@@ -101,11 +101,6 @@ class Repainter:
         return self.objects.nodes
 
     @property
-    def values_by_number(self) -> Sequence[ir.Value]:
-        """The values of `model`, by their numbers."""
-        return self.objects.values
-
-    @property
     def type_graph(self) -> TypeGraph:
         """The dataflow of the model."""
         return self._context.type_graph
