@@ -3,8 +3,8 @@
 python tools/make_pass_table.py             writes pass_table.py and the tables of docs/painting.md
 python tools/make_pass_table.py --check     exits with 1 if they are not what would be written
 
-A pass is a file in amp_rewrite/rewriting/paint/passes with a class that is named like it. The class
-declares its places, and the reasons that it alone gives.
+A pass is a file in amp_rewrite/rewriting/paint/passes with a rule, or a class, that is named like
+it. It declares its places, and the reasons that it alone gives.
 """
 
 from __future__ import annotations
@@ -33,23 +33,32 @@ _BEGIN, _END = "<!-- made by tools/make_pass_table.py: {} -->\n", "<!-- end -->"
 
 
 def passes() -> list[tuple[str, str]]:
-    """Return the modules of the passes and their classes."""
+    """Return the modules of the passes, and the name of each: of its rule, or of its class."""
     folder = ROOT / PASSES.replace(".", "/")
     words = sorted(path.stem for path in folder.glob("[a-z]*.py"))
-    return [(word, "".join(part.title() for part in word.split("_"))) for word in words]
+    return [(word, word if _is_rule(word) else _title(word)) for word in words]
+
+
+def _is_rule(word: str) -> bool:
+    return hasattr(import_module(f"{PASSES}.{word}"), word)
+
+
+def _title(word: str) -> str:
+    return "".join(part.title() for part in word.split("_"))
 
 
 def table() -> str:
     """Return the program with the table."""
     found = passes()
     imports = (f"from {PASSES}.{module} import {name}\n" for module, name in found)
-    rows = (f"    {name}(),\n" for _, name in found)
+    rows = (f"    {name},\n" if name.islower() else f"    {name}(),\n" for _, name in found)
     return f"{HEAD}{''.join(imports)}\nPASSES: tuple[PaintPass, ...] = (\n{''.join(rows)})\n"
 
 
 def page(text: str) -> str:
     """Return docs/painting.md with its tables made anew."""
-    steps = [getattr(import_module(f"{PASSES}.{m}"), name)() for m, name in passes()]
+    named = [getattr(import_module(f"{PASSES}.{m}"), name) for m, name in passes()]
+    steps: list[PaintPass] = [step() if isinstance(step, type) else step for step in named]
     for name, lines in {
         "coloring": coloring(steps),
         "keeping": keeping(steps),

@@ -23,9 +23,9 @@ from amp_rewrite.rewriting.paint.passes.keep_long_sums import KeepLongSums
 from amp_rewrite.rewriting.paint.passes.keep_masks import KeepMasks
 from amp_rewrite.rewriting.paint.passes.keep_overflows import KeepOverflows
 from amp_rewrite.rewriting.paint.passes.keep_parts import KeepParts
-from amp_rewrite.rewriting.paint.passes.keep_phases import KeepPhases
+from amp_rewrite.rewriting.paint.passes.keep_phases import keep_phases
 from amp_rewrite.rewriting.paint.passes.keep_quantized import KeepQuantized
-from amp_rewrite.rewriting.paint.passes.keep_quotients import KeepQuotients
+from amp_rewrite.rewriting.paint.passes.keep_quotients import keep_quotients
 from amp_rewrite.rewriting.paint.passes.keep_runnable import KeepRunnable
 from amp_rewrite.rewriting.paint.passes.keep_states import KeepStates
 from amp_rewrite.rewriting.paint.passes.keep_sums import KeepSums
@@ -60,9 +60,9 @@ PASSES: tuple[PaintPass, ...] = (
     KeepMasks(),
     KeepOverflows(),
     KeepParts(),
-    KeepPhases(),
+    keep_phases,
     KeepQuantized(),
-    KeepQuotients(),
+    keep_quotients,
     KeepRunnable(),
     KeepStates(),
     KeepSums(),

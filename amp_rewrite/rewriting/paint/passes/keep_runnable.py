@@ -25,7 +25,7 @@ class KeepRunnable(PaintPass):
     places = (
         Place(
             Stage.HARMED,
-            10,
+            5,
             "of a painting that was given (below), before the first round: what no kernel of "
             "ONNX Runtime takes in its type, so that the file does not load: a bfloat16 MatMul"
             " on a CPU",
