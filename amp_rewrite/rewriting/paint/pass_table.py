@@ -20,7 +20,7 @@ from amp_rewrite.rewriting.paint.passes.keep_groups import KeepGroups
 from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
 from amp_rewrite.rewriting.paint.passes.keep_logarithms import KeepLogarithms
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import KeepLongSums
-from amp_rewrite.rewriting.paint.passes.keep_masks import KeepMasks
+from amp_rewrite.rewriting.paint.passes.keep_masks import keep_masks
 from amp_rewrite.rewriting.paint.passes.keep_overflows import KeepOverflows
 from amp_rewrite.rewriting.paint.passes.keep_parts import KeepParts
 from amp_rewrite.rewriting.paint.passes.keep_phases import keep_phases
@@ -57,7 +57,7 @@ PASSES: tuple[PaintPass, ...] = (
     KeepInRange(),
     KeepLogarithms(),
     KeepLongSums(),
-    KeepMasks(),
+    keep_masks,
     KeepOverflows(),
     KeepParts(),
     keep_phases,

@@ -16,6 +16,7 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import Array, Tensor
 from amp_rewrite.graph.reach import data_of
 from amp_rewrite.graph.traits import Trait, has, having, operator
+from amp_rewrite.rewriting.paint.masks import Masks
 from amp_rewrite.rewriting.paint.match import Match
 from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.values.inner_sums import inner_sum, terms_of
@@ -67,6 +68,11 @@ class ValueFacts:
     def match(self) -> Match:
         """How the values are computed."""
         return Match(self)
+
+    @cached_property
+    def masks(self) -> Masks:
+        """Which values are masks, and what they reach."""
+        return Masks(self.match)
 
     @cached_property
     def intervals(self) -> Intervals:

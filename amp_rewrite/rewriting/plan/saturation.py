@@ -14,7 +14,7 @@ from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.constants import filled_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.masks import is_added
+from amp_rewrite.rewriting.paint.masks import sums_behind
 from amp_rewrite.values.weight_stats import WeightStats
 
 
@@ -25,7 +25,7 @@ def saturation(
     masked = [v for v in readers if type_graph.operator_of(v).op_type != "Clip"]
     if not masked or not stats.overflow(low):
         return 0.0
-    return low.max / 2 if any(is_added(type_graph, v) for v in masked) else low.max
+    return low.max / 2 if any(sums_behind(type_graph, v) for v in masked) else low.max
 
 
 def fill_saturation(context: PaintContext, vertex: int) -> float:

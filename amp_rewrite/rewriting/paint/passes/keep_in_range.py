@@ -15,7 +15,7 @@ from __future__ import annotations
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.mask_casts import MaskCasts
+from amp_rewrite.rewriting.paint.masks import low_readers
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 
@@ -35,12 +35,12 @@ class KeepInRange(PaintPass):
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the painting without such vertices; a mark names the value and what it reaches."""
-        casts, vertices_of = MaskCasts(context, painting), context.type_graph.vertices_of
+        vertices_of = context.type_graph.vertices_of
         hidden = {value for fused in context.groups if not fused.tail for value in fused.inner}
         sums = {**context.values.beyond_sums(context.adds_low), **context.values.beyond_inside}
         ends = [
             *(
-                (b, _ends(context, v, casts))
+                (b, _ends(context, painting, v))
                 for v, b in context.values.beyond.items()
                 if v not in hidden
             ),
@@ -62,14 +62,16 @@ def _is_overruled(context: PaintContext, vertex: int, reason: Reason) -> bool:
     return reason is not Reason.CERTAIN_OVERFLOW and context.is_allowed(vertex)
 
 
-def _ends(context: PaintContext, value: int, casts: MaskCasts) -> list[int]:
+def _ends(context: PaintContext, painting: Painting, value: int) -> list[int]:
     """Return the vertices that compute or read a value and mind if it is infinite."""
     graph, flat = context.type_graph, context.type_graph.flat
-    ends = [graph.source[value]]
+    ends, limit = [graph.source[value]], context.values.masks.limit
     for slot in flat.uses(value):
         called = flat.called(flat.reader(slot))
         is_bound = called[:2] == ("", "Clip") and flat.index(slot) > 0
-        is_mask = flat.index(slot) in row_of(called).masks and casts.limit(value) > 0
+        is_mask = flat.index(slot) in row_of(called).masks and bool(
+            limit(value, low_readers(graph, painting, value))
+        )
         if not (is_bound or is_mask or has(called, Trait.COMPARES)):
             ends.append(graph.reads[slot])
     return [vertex for vertex in ends if vertex != ABSENT]

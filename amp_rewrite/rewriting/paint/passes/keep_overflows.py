@@ -20,11 +20,11 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Tensor
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.mask_casts import MaskCasts
 from amp_rewrite.rewriting.paint.masks import (
     MASKING,
     ends_in_ordering,
     enters_as_mask,
+    low_readers,
     overflows_below_only,
     saturates_in_float32,
 )
@@ -83,7 +83,6 @@ class _Search:
     _masks: dict[int, bool] = field(default_factory=dict[int, bool])
 
     def __post_init__(self) -> None:
-        self._casts = MaskCasts(self.context, self.painting)
         self.type_graph = self.context.type_graph
 
     def constants(self) -> None:
@@ -175,7 +174,8 @@ class _Search:
         cast_inputs = [v for v in read if (s := graph.source[v]) != ABSENT and not allow[s]]
         if not cast_inputs:
             return all(graph.source[v] != ABSENT for v in read)
-        return all(self._casts.limit(v) for v in cast_inputs)
+        limit = self.context.values.masks.limit
+        return all(limit(v, low_readers(graph, self.painting, v)) for v in cast_inputs)
 
     def _is_mask(self, vertex: int) -> bool:
         if vertex not in self._masks:
