@@ -18,7 +18,7 @@ from amp_rewrite.rewriting.paint.passes.keep_differences import KeepDifferences
 from amp_rewrite.rewriting.paint.passes.keep_gradients import KeepGradients
 from amp_rewrite.rewriting.paint.passes.keep_groups import KeepGroups
 from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
-from amp_rewrite.rewriting.paint.passes.keep_logarithms import KeepLogarithms
+from amp_rewrite.rewriting.paint.passes.keep_logarithms import keep_logarithms
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import KeepLongSums
 from amp_rewrite.rewriting.paint.passes.keep_masks import keep_masks
 from amp_rewrite.rewriting.paint.passes.keep_overflows import KeepOverflows
@@ -55,7 +55,7 @@ PASSES: tuple[PaintPass, ...] = (
     KeepGradients(),
     KeepGroups(),
     KeepInRange(),
-    KeepLogarithms(),
+    keep_logarithms,
     KeepLongSums(),
     keep_masks,
     KeepOverflows(),
