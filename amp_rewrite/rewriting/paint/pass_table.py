@@ -14,7 +14,7 @@ from amp_rewrite.rewriting.paint.passes.keep_batch_norms import KeepBatchNorms
 from amp_rewrite.rewriting.paint.passes.keep_cut import KeepCut
 from amp_rewrite.rewriting.paint.passes.keep_demands import KeepDemands
 from amp_rewrite.rewriting.paint.passes.keep_dequantized import KeepDequantized
-from amp_rewrite.rewriting.paint.passes.keep_differences import KeepDifferences
+from amp_rewrite.rewriting.paint.passes.keep_differences import keep_differences
 from amp_rewrite.rewriting.paint.passes.keep_gradients import KeepGradients
 from amp_rewrite.rewriting.paint.passes.keep_groups import KeepGroups
 from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
@@ -51,7 +51,7 @@ PASSES: tuple[PaintPass, ...] = (
     KeepCut(),
     KeepDemands(),
     KeepDequantized(),
-    KeepDifferences(),
+    keep_differences,
     KeepGradients(),
     KeepGroups(),
     KeepInRange(),
