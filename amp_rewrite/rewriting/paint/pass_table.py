@@ -30,7 +30,7 @@ from amp_rewrite.rewriting.paint.passes.keep_runnable import KeepRunnable
 from amp_rewrite.rewriting.paint.passes.keep_states import KeepStates
 from amp_rewrite.rewriting.paint.passes.keep_sums import KeepSums
 from amp_rewrite.rewriting.paint.passes.keep_uncast import KeepUncast
-from amp_rewrite.rewriting.paint.passes.keep_underflows import KeepUnderflows
+from amp_rewrite.rewriting.paint.passes.keep_underflows import keep_underflows
 from amp_rewrite.rewriting.paint.passes.keep_vanished import KeepVanished
 from amp_rewrite.rewriting.paint.passes.match_sequences import MatchSequences
 from amp_rewrite.rewriting.paint.passes.move_casts import MoveCasts
@@ -67,7 +67,7 @@ PASSES: tuple[PaintPass, ...] = (
     KeepStates(),
     KeepSums(),
     KeepUncast(),
-    KeepUnderflows(),
+    keep_underflows,
     KeepVanished(),
     MatchSequences(),
     MoveCasts(),

@@ -92,7 +92,7 @@ def _vanishing(m: Match, argument: int, guard: float) -> str:
     if guard:
         kept = f"{low.name} keeps too little of them"
         return f"numbers down to {guard:.3g} count, {kept}" if _is_faint(low, guard) else ""
-    source = m.through(argument, _MOVES, first=True)[0]
+    source = m.source(argument, _MOVES, first=True)
     if may_leave_range(low) and m.is_a(m.maker(source), *_POSITIVE):
         return f"what is never zero may be so in {low.name}"
     return ""
