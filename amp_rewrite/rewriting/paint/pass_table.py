@@ -12,7 +12,7 @@ from amp_rewrite.rewriting.paint.passes.grow_clear import GrowClear
 from amp_rewrite.rewriting.paint.passes.join_scales import JoinScales
 from amp_rewrite.rewriting.paint.passes.keep_batch_norms import KeepBatchNorms
 from amp_rewrite.rewriting.paint.passes.keep_cut import KeepCut
-from amp_rewrite.rewriting.paint.passes.keep_demands import KeepDemands
+from amp_rewrite.rewriting.paint.passes.keep_demands import keep_demands
 from amp_rewrite.rewriting.paint.passes.keep_dequantized import KeepDequantized
 from amp_rewrite.rewriting.paint.passes.keep_differences import keep_differences
 from amp_rewrite.rewriting.paint.passes.keep_gradients import KeepGradients
@@ -27,7 +27,7 @@ from amp_rewrite.rewriting.paint.passes.keep_phases import keep_phases
 from amp_rewrite.rewriting.paint.passes.keep_quantized import KeepQuantized
 from amp_rewrite.rewriting.paint.passes.keep_quotients import keep_quotients
 from amp_rewrite.rewriting.paint.passes.keep_runnable import KeepRunnable
-from amp_rewrite.rewriting.paint.passes.keep_states import KeepStates
+from amp_rewrite.rewriting.paint.passes.keep_states import keep_states
 from amp_rewrite.rewriting.paint.passes.keep_sums import KeepSums
 from amp_rewrite.rewriting.paint.passes.keep_uncast import KeepUncast
 from amp_rewrite.rewriting.paint.passes.keep_underflows import keep_underflows
@@ -49,7 +49,7 @@ PASSES: tuple[PaintPass, ...] = (
     JoinScales(),
     KeepBatchNorms(),
     KeepCut(),
-    KeepDemands(),
+    keep_demands,
     KeepDequantized(),
     keep_differences,
     KeepGradients(),
@@ -64,7 +64,7 @@ PASSES: tuple[PaintPass, ...] = (
     KeepQuantized(),
     keep_quotients,
     KeepRunnable(),
-    KeepStates(),
+    keep_states,
     KeepSums(),
     KeepUncast(),
     keep_underflows,
