@@ -205,6 +205,13 @@ class Masks:
         """Know nothing yet; `saturated` are constants -> where they end in float32 as well."""
         self._m, self._graph, self._low = match, match.graph, match.low
         self.fills, self.reach = _FillsOf(match), _Reaches(match, saturated or {})
+        self._ends: dict[int, bool] = {}
+
+    def ends(self, vertex: int) -> bool:
+        """Tell whether everything that a vertex computes ends in an ordering operator."""
+        if vertex not in self._ends:
+            self._ends[vertex] = ends_in_ordering(self._graph, vertex)
+        return self._ends[vertex]
 
     def makers(self, value: int) -> list[int]:
         """Return the nodes that compute a value and have fills in their results, from it on."""

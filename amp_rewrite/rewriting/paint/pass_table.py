@@ -10,28 +10,28 @@ from amp_rewrite.rewriting.paint.passes.fill_between import FillBetween
 from amp_rewrite.rewriting.paint.passes.follow_allow import FollowAllow
 from amp_rewrite.rewriting.paint.passes.grow_clear import GrowClear
 from amp_rewrite.rewriting.paint.passes.join_scales import JoinScales
-from amp_rewrite.rewriting.paint.passes.keep_batch_norms import KeepBatchNorms
-from amp_rewrite.rewriting.paint.passes.keep_cut import KeepCut
+from amp_rewrite.rewriting.paint.passes.keep_batch_norms import keep_batch_norms
+from amp_rewrite.rewriting.paint.passes.keep_cut import keep_cut
 from amp_rewrite.rewriting.paint.passes.keep_demands import keep_demands
-from amp_rewrite.rewriting.paint.passes.keep_dequantized import KeepDequantized
+from amp_rewrite.rewriting.paint.passes.keep_dequantized import keep_dequantized
 from amp_rewrite.rewriting.paint.passes.keep_differences import keep_differences
-from amp_rewrite.rewriting.paint.passes.keep_gradients import KeepGradients
+from amp_rewrite.rewriting.paint.passes.keep_gradients import keep_gradients
 from amp_rewrite.rewriting.paint.passes.keep_groups import KeepGroups
-from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
+from amp_rewrite.rewriting.paint.passes.keep_in_range import keep_in_range
 from amp_rewrite.rewriting.paint.passes.keep_logarithms import keep_logarithms
-from amp_rewrite.rewriting.paint.passes.keep_long_sums import KeepLongSums
+from amp_rewrite.rewriting.paint.passes.keep_long_sums import keep_long_sums
 from amp_rewrite.rewriting.paint.passes.keep_masks import keep_masks
-from amp_rewrite.rewriting.paint.passes.keep_overflows import KeepOverflows
+from amp_rewrite.rewriting.paint.passes.keep_overflows import keep_overflows
 from amp_rewrite.rewriting.paint.passes.keep_parts import KeepParts
 from amp_rewrite.rewriting.paint.passes.keep_phases import keep_phases
-from amp_rewrite.rewriting.paint.passes.keep_quantized import KeepQuantized
+from amp_rewrite.rewriting.paint.passes.keep_quantized import keep_quantized
 from amp_rewrite.rewriting.paint.passes.keep_quotients import keep_quotients
-from amp_rewrite.rewriting.paint.passes.keep_runnable import KeepRunnable
+from amp_rewrite.rewriting.paint.passes.keep_runnable import keep_runnable
 from amp_rewrite.rewriting.paint.passes.keep_states import keep_states
-from amp_rewrite.rewriting.paint.passes.keep_sums import KeepSums
-from amp_rewrite.rewriting.paint.passes.keep_uncast import KeepUncast
+from amp_rewrite.rewriting.paint.passes.keep_sums import keep_sums
+from amp_rewrite.rewriting.paint.passes.keep_uncast import keep_uncast
 from amp_rewrite.rewriting.paint.passes.keep_underflows import keep_underflows
-from amp_rewrite.rewriting.paint.passes.keep_vanished import KeepVanished
+from amp_rewrite.rewriting.paint.passes.keep_vanished import keep_vanished
 from amp_rewrite.rewriting.paint.passes.match_sequences import MatchSequences
 from amp_rewrite.rewriting.paint.passes.move_casts import MoveCasts
 from amp_rewrite.rewriting.paint.passes.retarget_casts import RetargetCasts
@@ -47,28 +47,28 @@ PASSES: tuple[PaintPass, ...] = (
     FollowAllow(),
     GrowClear(),
     JoinScales(),
-    KeepBatchNorms(),
-    KeepCut(),
+    keep_batch_norms,
+    keep_cut,
     keep_demands,
-    KeepDequantized(),
+    keep_dequantized,
     keep_differences,
-    KeepGradients(),
+    keep_gradients,
     KeepGroups(),
-    KeepInRange(),
+    keep_in_range,
     keep_logarithms,
-    KeepLongSums(),
+    keep_long_sums,
     keep_masks,
-    KeepOverflows(),
+    keep_overflows,
     KeepParts(),
     keep_phases,
-    KeepQuantized(),
+    keep_quantized,
     keep_quotients,
-    KeepRunnable(),
+    keep_runnable,
     keep_states,
-    KeepSums(),
-    KeepUncast(),
+    keep_sums,
+    keep_uncast,
     keep_underflows,
-    KeepVanished(),
+    keep_vanished,
     MatchSequences(),
     MoveCasts(),
     RetargetCasts(),

@@ -22,8 +22,8 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.pass_table import PASSES
-from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
-from amp_rewrite.rewriting.paint.passes.keep_overflows import KeepOverflows
+from amp_rewrite.rewriting.paint.passes.keep_in_range import keep_in_range
+from amp_rewrite.rewriting.paint.passes.keep_overflows import keep_overflows
 from amp_rewrite.rewriting.paint.passes.spread_deny import SpreadDeny, small_powers
 
 
@@ -37,7 +37,7 @@ GIVEN, SEEDING, COLORING = map(passes_of, (Stage.GIVEN, Stage.SEEDING, Stage.COL
 KEEPING, SAVING = map(passes_of, (Stage.KEEPING, Stage.SAVING))
 HARMED, JUDGING = map(passes_of, (Stage.HARMED, Stage.JUDGING))
 
-_RANGES = frozenset({KeepInRange.name, KeepOverflows.name})
+_RANGES = frozenset({keep_in_range.name, keep_overflows.name})
 """The passes that ask whether numbers fit the low type: they mark nothing if all do."""
 
 
