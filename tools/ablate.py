@@ -33,12 +33,13 @@ from amp_rewrite.numerics.repaint import repaint
 from amp_rewrite.rewriting import api
 from amp_rewrite.rewriting.paint import pipeline
 from amp_rewrite.rewriting.paint.pass_table import PASSES
+from amp_rewrite.rewriting.paint.rule import Rule
 from amp_rewrite.values.counts import count_rules
 from amp_rewrite.values.intervals import interval, propagate
 from amp_rewrite.values.magnitudes import estimates, outliers
 
 CORPUS = Path(os.environ.get("AMP_CORPUS", ".cache/corpus")) / "models"
-PASS_OF = {step.name: type(step) for step in PASSES}
+PASS_OF = {step.name: step if isinstance(step, Rule) else type(step) for step in PASSES}
 TABLES: dict[str, tuple[Any, str, Any]] = {
     "intervals": (propagate.RULES, "", lambda _: interval.ANY),
     "estimates": (vars(estimates)["_RULES"], "", lambda *_: None),
@@ -56,7 +57,7 @@ def without(unit: str) -> Generator[None]:
     patch = pytest.MonkeyPatch()
     domain, _, operator = unit.partition(":")
     if unit in PASS_OF:
-        patch.setattr(PASS_OF[unit], "run", lambda _, context, painting: painting)
+        patch.setattr(PASS_OF[unit], "run", lambda *given: given[-1])
     elif domain in TABLES:
         place, key, nothing = TABLES[domain]
         patch.setitem(place, key, {**place[key], operator: nothing} if operator else {})
@@ -85,7 +86,8 @@ class Ablation:
         """Paint a model as it is, and again without each unit that has a say in it."""
         start, used, patch = context, set[str](), pytest.MonkeyPatch()
         for name, step in PASS_OF.items():
-            patch.setattr(step, "run", partialmethod(partial(_noting, step.run, name, used)))
+            noting = partial(_noting, step.run, name, used)
+            patch.setattr(step, "run", noting if isinstance(step, Rule) else partialmethod(noting))
         painted = self._paint(replace(start, values=replace(context.values)), like)
         patch.undo()
         where = os.environ.get("PYTEST_CURRENT_TEST", self.place).partition(" ")[0]

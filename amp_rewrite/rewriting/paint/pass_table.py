@@ -22,7 +22,7 @@ from amp_rewrite.rewriting.paint.passes.keep_logarithms import keep_logarithms
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import keep_long_sums
 from amp_rewrite.rewriting.paint.passes.keep_masks import keep_masks
 from amp_rewrite.rewriting.paint.passes.keep_overflows import keep_overflows
-from amp_rewrite.rewriting.paint.passes.keep_parts import KeepParts
+from amp_rewrite.rewriting.paint.passes.keep_parts import keep_parts
 from amp_rewrite.rewriting.paint.passes.keep_phases import keep_phases
 from amp_rewrite.rewriting.paint.passes.keep_quantized import keep_quantized
 from amp_rewrite.rewriting.paint.passes.keep_quotients import keep_quotients
@@ -59,7 +59,7 @@ PASSES: tuple[PaintPass, ...] = (
     keep_long_sums,
     keep_masks,
     keep_overflows,
-    KeepParts(),
+    keep_parts,
     keep_phases,
     keep_quantized,
     keep_quotients,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from importlib import import_module
 
 import onnx
 import pytest
@@ -16,6 +17,7 @@ from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
 from amp_rewrite.rewriting.paint.painting import Mark, Painting, PassReason, Reason
 from amp_rewrite.rewriting.paint.pass_table import PASSES
 from amp_rewrite.rewriting.paint.pipeline import KEEPING, paint, paint_once, passes_of
+from amp_rewrite.rewriting.paint.rule import Rule
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 
 OVERFLOWS = """g (float[4,4] x) => (float[4,4] y)
@@ -101,10 +103,14 @@ def test_a_finished_painting_is_a_fixed_point(model: str | onnx.ModelProto) -> N
 
 
 @pytest.mark.parametrize("paint_pass", PASSES)
-def test_file_name_and_class_of_a_pass_agree(paint_pass: PaintPass) -> None:
-    words = type(paint_pass).__module__.rpartition(".")[2].split("_")
+def test_file_name_and_rule_or_class_of_a_pass_agree(paint_pass: PaintPass) -> None:
+    module = import_module(paint_pass.__module__)
+    words = module.__name__.rpartition(".")[2].split("_")
     assert paint_pass.name == "-".join(words)
-    assert type(paint_pass).__name__ == "".join(word.title() for word in words)
+    if isinstance(paint_pass, Rule):
+        assert getattr(module, "_".join(words)) is paint_pass
+    else:
+        assert type(paint_pass).__name__ == "".join(word.title() for word in words)
 
 
 def test_every_pass_has_a_place_of_its_own() -> None:

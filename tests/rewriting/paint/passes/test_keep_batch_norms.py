@@ -16,7 +16,7 @@ import amp_rewrite as amp
 from amp_rewrite import targets
 from amp_rewrite.graph.metadata_keys import GIVEN_KEY
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
-from amp_rewrite.rewriting.paint.passes.keep_batch_norms import KeepBatchNorms
+from amp_rewrite.rewriting.paint.passes.keep_batch_norms import keep_batch_norms
 
 BEHIND = {
     "product": "a = MatMul(x, w) y = BatchNormalization(a, b, b, b, b)",
@@ -114,7 +114,7 @@ def marked(
     kinds = [graph.kind_of(v).variables[0] for v in range(len(graph))]
     chosen = [v for v, kind in enumerate(kinds) if f"{made(graph, v)}/{kind}" in low.split()]
     painting = Painting.blank(graph).with_marks(dict.fromkeys(chosen, LOW))
-    found = marks_of(KeepBatchNorms(), context, painting)
+    found = marks_of(keep_batch_norms, context, painting)
     assert {mark.reason for mark in found.values()} <= {Reason.RUNTIME_FUSION}
     return {value: (mark.detail, mark.because is not None) for value, mark in found.items()}
 
