@@ -42,7 +42,7 @@ def unrolled(m: Match) -> Iterator[Keep]:
     for node in steps:
         if node in weights:
             products.setdefault(weights[node], set()).add(node)
-    for weight, of_it in products.items():
+    for weight, of_it in reversed(products.items()):  # the last one is told
         between = steps[bisect_left(steps, min(of_it)) : bisect_right(steps, max(of_it))]
         detail = f"a state that {m.flat.value_names[weight]} multiplies again"
         yield Keep(detail, _on_ways(m, between, weights, of_it))

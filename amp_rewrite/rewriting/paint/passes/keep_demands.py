@@ -65,7 +65,7 @@ def keep_demands(m: Match, ask: Ask) -> Kept:
         detail += f", {counts[vertex].detail}" if vertex in counts else ""
         yield Keep(detail, (), [vertex], because)
     yield from counts.values()
-    for demand in known.angles():
+    for demand in reversed(known.angles()):  # the last one is told
         nodes = behind_angle(m, demand.value, known.is_place, lambda v: _is_small(m, v))
         yield Keep(f"frequency of {demand.name}", nodes)
 

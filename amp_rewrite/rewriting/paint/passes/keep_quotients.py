@@ -40,7 +40,7 @@ def keep_quotients(m: Match, _: Ask) -> Kept:
         """Tell whether a node is a product of activations: no operand of it is a weight."""
         return m.has(node, Trait.CONTRACTS) and not any(map(m.is_constant, m.data(node)))
 
-    for quotient in m.nodes("Div"):
+    for quotient in reversed(m.nodes("Div")):  # the last one is told
         first, second = m.read(quotient)
         if m.is_constant(second):
             continue

@@ -40,7 +40,7 @@ NO_CAST_BEHIND = PassReason(
 def keep_uncast(m: Match, ask: Ask) -> Kept:
     """Unpaint what makes the inputs of such operators, and what only moves these."""
     is_allow = ask.painting.is_allow
-    for value, reader in _fed_uncast(m, ask):
+    for value, reader in reversed([*_fed_uncast(m, ask)]):  # the last one is told
         if not is_allow(reader):
             detail = f"{m.graph.node_name(reader)} cannot be built behind a Cast"
             yield Keep(detail, (), filter(is_allow, _makers(m, value)), reader)
