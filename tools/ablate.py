@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial, partialmethod
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,12 @@ from amp_rewrite.numerics.repaint import repaint
 from amp_rewrite.rewriting import api
 from amp_rewrite.rewriting.paint import pipeline
 from amp_rewrite.rewriting.paint.pass_table import PASSES
-from amp_rewrite.rewriting.paint.rule import Rule
 from amp_rewrite.values.counts import count_rules
 from amp_rewrite.values.intervals import interval, propagate
 from amp_rewrite.values.magnitudes import estimates, outliers
 
 CORPUS = Path(os.environ.get("AMP_CORPUS", ".cache/corpus")) / "models"
-PASS_OF = {step.name: step if isinstance(step, Rule) else type(step) for step in PASSES}
+PASS_OF = {step.name: step for step in PASSES}
 TABLES: dict[str, tuple[Any, str, Any]] = {
     "intervals": (propagate.RULES, "", lambda _: interval.ANY),
     "estimates": (vars(estimates)["_RULES"], "", lambda *_: None),
@@ -86,8 +85,7 @@ class Ablation:
         """Paint a model as it is, and again without each unit that has a say in it."""
         start, used, patch = context, set[str](), pytest.MonkeyPatch()
         for name, step in PASS_OF.items():
-            noting = partial(_noting, step.run, name, used)
-            patch.setattr(step, "run", noting if isinstance(step, Rule) else partialmethod(noting))
+            patch.setattr(step, "run", partial(_noting, step.run, name, used))
         painted = self._paint(replace(start, values=replace(context.values)), like)
         patch.undo()
         where = os.environ.get("PYTEST_CURRENT_TEST", self.place).partition(" ")[0]

@@ -35,7 +35,7 @@ from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context, pa
 from amp_rewrite.rewriting.read_source import read_source
 
 KEEPING = {p.name: p for p in PASSES if p.name.startswith("keep-") and p.name != "keep-parts"}
-TARGETS = (
+TARGETS: tuple[tuple[Any, Any], ...] = (
     *(("float16", "schema"), ("bfloat16", "schema"), ("float16", "webgpu")),
     *(("bfloat16", "openvino"), ("float16", "tensorrt")),
 )

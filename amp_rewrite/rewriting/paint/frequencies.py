@@ -62,7 +62,7 @@ def behind_angle(
 
 def _making(m: Match, frequency: int, is_place: Callable[[int], bool]) -> list[int]:
     """Return the functions that make a frequency, and the layers whose results they bend."""
-    functions, todo = list[int](), Worklist((frequency, False))
+    functions, todo = list[int](), Worklist[tuple[int, bool]]((frequency, False))
     for value, bent in todo:
         node = m.maker(value)
         if len(functions) >= FARTHEST:

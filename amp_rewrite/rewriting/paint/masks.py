@@ -24,7 +24,7 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array
 from amp_rewrite.graph.reach import data_of, walk
 from amp_rewrite.graph.streams import Stream
-from amp_rewrite.graph.traits import TABLE, Trait, having, operator, row_of
+from amp_rewrite.graph.traits import TABLE, Trait, having, is_one, operator, row_of
 from amp_rewrite.rewriting.paint.match import ADDED, SIGNED, Demanded, Match, Worklist
 from amp_rewrite.values.counts.find_counts import LOWEST
 from amp_rewrite.values.sum_lengths import count_terms
@@ -321,7 +321,8 @@ def ends_in_ordering(
     todo = Worklist(vertex)
     for current in todo:
         called, consumers = _op(graph, current), graph.successors(current)
-        if called in ordering or _shifted(graph, graph.nodes[current]) != ABSENT:
+        is_shift = called == "Exp" and _shifted(graph, graph.nodes[current]) != ABSENT
+        if called in ordering or is_shift:
             continue
         if called not in _PASSED or not consumers or _is_output(graph, current):
             return False
@@ -331,30 +332,29 @@ def ends_in_ordering(
     return True
 
 
-def softmaxes(graph: TypeGraph) -> Iterator[tuple[int, int]]:
+def softmaxes(m: Match) -> Iterator[tuple[int, int]]:
     """Yield the nodes that make shares of scores, and the scores.
 
     That is the Exp of a Softmax that is written out, as Sub of the largest, Exp, sum and quotient.
     """
-    for node in graph.flat.nodes_of("LogSoftmax", "Softmax"):
-        yield node, graph.flat.inputs_of(node)[0]
-    for node in graph.flat.nodes_of("Exp"):
-        scores = _shifted(graph, node)
+    for node in m.nodes("LogSoftmax", "Softmax"):
+        yield node, m.read(node)[0]
+    for node in m.nodes("Exp"):
+        scores = _shifted(m.graph, node)
         if scores != ABSENT:
             yield node, scores
 
 
-def _shifted(graph: TypeGraph, node: int) -> int:
+def _shifted(graph: TypeGraph, exponential: int) -> int:
     """Return the scores of which an Exp gets what they are less than their largest, or ABSENT."""
     flat = graph.flat
-    for op_type in ("Exp", "Sub", "ReduceMax"):
-        if node == ABSENT or flat.called(node)[:2] != ("", op_type):
-            return ABSENT
-        read = flat.inputs_of(node)
-        if op_type == "Sub":
-            scores = read[0]
-        node = flat.producer[read[-1]] if op_type != "ReduceMax" else node
-    return scores if flat.inputs_of(node)[0] == scores else ABSENT
+    difference = flat.producer[flat.inputs_of(exponential)[0]]
+    if difference == ABSENT or not is_one(flat.called(difference), "Sub"):
+        return ABSENT
+    scores, largest = flat.inputs_of(difference)
+    maximum = flat.producer[largest]
+    is_largest = maximum != ABSENT and is_one(flat.called(maximum), "ReduceMax")
+    return scores if is_largest and flat.inputs_of(maximum)[0] == scores else ABSENT
 
 
 def enters_as_mask(graph: TypeGraph, vertex: int, comes: Callable[[int], bool]) -> bool:

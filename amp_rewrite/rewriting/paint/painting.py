@@ -109,6 +109,10 @@ class Mark(NamedTuple):
     constant: int | None = None
 
 
+Marks = Mapping[int, Mark]
+"""What a pass says: vertex -> mark."""
+
+
 @dataclass(frozen=True)
 class Painting:
     """Vertex -> mark; a vertex without a mark has not been decided by any pass.

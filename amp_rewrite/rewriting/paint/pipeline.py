@@ -24,7 +24,7 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.pass_table import PASSES
 from amp_rewrite.rewriting.paint.passes.keep_in_range import keep_in_range
 from amp_rewrite.rewriting.paint.passes.keep_overflows import keep_overflows
-from amp_rewrite.rewriting.paint.passes.spread_deny import SpreadDeny, small_powers
+from amp_rewrite.rewriting.paint.passes.spread_deny import small_powers, spread_deny
 
 
 def passes_of(stage: Stage) -> tuple[PaintPass, ...]:
@@ -211,7 +211,7 @@ def keep_given(context: PaintContext) -> Painting:
     in the tail that a normalization with a low input has no kernel without.
     """
     if context.given is None:
-        return SpreadDeny().run(context, Painting.blank(context.type_graph))
+        return spread_deny.run(context, Painting.blank(context.type_graph))
     mark, low = Mark(Color.ALLOW, Reason.GIVEN), context.low
     given = context.given & context.processable
     whole = chain.from_iterable(
@@ -221,7 +221,7 @@ def keep_given(context: PaintContext) -> Painting:
     )
     fused = dict.fromkeys((v for v in whole if given[v]), mark)
     fused |= {v: joined for v, joined in context.joined.items() if given[v]}
-    painting = SpreadDeny().run(context, Painting.blank(context.type_graph).with_marks(fused))
+    painting = spread_deny.run(context, Painting.blank(context.type_graph).with_marks(fused))
     return painting.with_marks(dict.fromkeys(vertices_in(given & ~painting.deny), mark))
 
 

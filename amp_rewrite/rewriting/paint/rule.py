@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amp_rewrite.dtypes import may_leave_range
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason, Reason
 
 if TYPE_CHECKING:
+    from amp_rewrite.graph.dataflow import TypeGraph
     from amp_rewrite.rewriting.paint.context import PaintContext
     from amp_rewrite.rewriting.paint.match import Match
 
@@ -76,50 +77,6 @@ Kept = Iterator[Keep]
 Find = Callable[["Match", Ask], Kept]
 
 
-class Rule(PaintPass):
-    """A pass that keeps what a function finds; see `keep`."""
-
-    def __init__(
-        self,
-        find: Find,
-        name: str,
-        reason: Reason | PassReason,
-        places: tuple[Place, ...],
-        needs: Need,
-        *,
-        overrules: bool,
-    ) -> None:
-        """Take what `keep` says."""
-        self.name, self.places = name, places  # pyright: ignore
-        self.reasons = (reason,) if isinstance(reason, PassReason) else ()  # pyright: ignore
-        self._find, self._reason, self._needs, self._overrules = find, reason, needs, overrules
-        self.__doc__, self.__module__ = find.__doc__, find.__module__
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with what is kept marked; nodes that the user allows are not."""
-        if Need.SAFETY in self._needs and context.lists.is_unsafe:
-            return painting
-        if Need.RANGE in self._needs and not may_leave_range(context.low):
-            return painting
-        marks = dict[int, Mark]()
-        every = self._overrules or self.places[0].stage is Stage.GIVEN
-        for detail, nodes, vertices, because, constant, reason in self._find(
-            context.values.match, Ask(context, painting)
-        ):
-            origin = Mark(Color.NONE, reason or self._reason, None, detail, constant)
-            spread = origin if because is None else origin._replace(because=because, constant=None)
-            for vertex in (*vertices, *_vertices(context, nodes)):
-                if every or painting.is_allow(vertex):
-                    marks.setdefault(vertex, origin if vertex == because else spread)
-        return painting.with_marks(marks if self._overrules else context.unless_allowed(marks))
-
-
-def _vertices(context: PaintContext, nodes: Iterable[int]) -> Iterator[int]:
-    """Yield the vertices of nodes."""
-    for node in nodes:
-        yield from context.type_graph.vertices_of(node)
-
-
 def keep(
     name: str,
     reason: Reason | PassReason,
@@ -130,7 +87,7 @@ def keep(
     needs: Need = Need.SAFETY,
     danger: bool = False,
     overrules: bool = False,
-) -> Callable[[Find], Rule]:
+) -> Callable[[Find], PaintPass]:
     """Make a pass of a function that yields what is to be kept in float32.
 
     Args:
@@ -144,4 +101,35 @@ def keep(
         overrules: Whether it keeps all that it yields: what is not low, and what the user allows.
     """
     places = (Place(stage, order, row), *((Place(_GIVEN[stage], order),) if danger else ()))
-    return lambda find: Rule(find, name, reason, places, needs, overrules=overrules)
+    every = overrules or stage is Stage.GIVEN
+
+    def rule(find: Find) -> PaintPass:
+        def marks(context: PaintContext, painting: Painting) -> Marks:
+            if not _is_asked(needs, context):
+                return {}
+            kept = find(context.values.match, Ask(context, painting))
+            found = _marks(kept, reason, context.type_graph)
+            low = {v: mark for v, mark in found.items() if every or painting.is_allow(v)}
+            return low if overrules else context.unless_allowed(low)
+
+        return PaintPass(find, marks, name, places, reason)
+
+    return rule
+
+
+def _is_asked(needs: Need, context: PaintContext) -> bool:
+    """Tell whether what a rule needs holds."""
+    is_unsafe = Need.SAFETY in needs and context.lists.is_unsafe
+    return not is_unsafe and (Need.RANGE not in needs or may_leave_range(context.low))
+
+
+def _marks(kept: Kept, reason: Reason | PassReason, graph: TypeGraph) -> dict[int, Mark]:
+    """Return the marks of what is kept; of two for one vertex the first."""
+    marks: dict[int, Mark] = {}
+    for keep in kept:
+        origin = Mark(Color.NONE, keep.reason or reason, None, keep.detail, keep.constant)
+        spread = origin._replace(because=keep.because, constant=None)
+        for vertex in (*keep.vertices, *(v for n in keep.nodes for v in graph.vertices_of(n))):
+            is_origin = keep.because in (None, vertex)
+            marks.setdefault(vertex, origin if is_origin else spread)
+    return marks

@@ -24,10 +24,7 @@ from amp_rewrite.rewriting.paint.rule import Keep
 
 # operators: arithmetic whose result grows in proportion with what it reads.
 LINEAR = (
-    SIGNED
-    | ADDED
-    | having(Trait.SUMS_UP, Trait.AVERAGES, Trait.HANDS_ON)
-    | {"Div", "Mean", "Mul"}
+    SIGNED | ADDED | having(Trait.SUMS_UP, Trait.AVERAGES, Trait.HANDS_ON) | {"Div", "Mean", "Mul"}
 ) - (having(Trait.JUMPS) | {"Attention", "CausalConvWithState", "LinearAttention"})
 
 FEW = 8

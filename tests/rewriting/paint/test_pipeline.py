@@ -17,7 +17,6 @@ from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
 from amp_rewrite.rewriting.paint.painting import Mark, Painting, PassReason, Reason
 from amp_rewrite.rewriting.paint.pass_table import PASSES
 from amp_rewrite.rewriting.paint.pipeline import KEEPING, paint, paint_once, passes_of
-from amp_rewrite.rewriting.paint.rule import Rule
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 
 OVERFLOWS = """g (float[4,4] x) => (float[4,4] y)
@@ -103,14 +102,11 @@ def test_a_finished_painting_is_a_fixed_point(model: str | onnx.ModelProto) -> N
 
 
 @pytest.mark.parametrize("paint_pass", PASSES)
-def test_file_name_and_rule_or_class_of_a_pass_agree(paint_pass: PaintPass) -> None:
+def test_a_pass_is_called_like_its_file(paint_pass: PaintPass) -> None:
     module = import_module(paint_pass.__module__)
-    words = module.__name__.rpartition(".")[2].split("_")
-    assert paint_pass.name == "-".join(words)
-    if isinstance(paint_pass, Rule):
-        assert getattr(module, "_".join(words)) is paint_pass
-    else:
-        assert type(paint_pass).__name__ == "".join(word.title() for word in words)
+    word = module.__name__.rpartition(".")[2]
+    assert paint_pass.name == word.replace("_", "-")
+    assert getattr(module, word) is paint_pass
 
 
 def test_every_pass_has_a_place_of_its_own() -> None:

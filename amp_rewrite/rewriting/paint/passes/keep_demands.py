@@ -50,7 +50,8 @@ from amp_rewrite.values.counts.local_functions import Functions
     Reason.DEMAND,
     Stage.GIVEN,
     40,
-    "counts, angles, indices and coordinates, before the first round ([below](#counts-and-demands))",
+    "counts, angles, indices and coordinates, before the first round "
+    "([below](#counts-and-demands))",
     danger=True,
 )
 def keep_demands(m: Match, ask: Ask) -> Kept:

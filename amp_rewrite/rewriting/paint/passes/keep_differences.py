@@ -179,7 +179,7 @@ def _met_by(m: Match, node: int, base: int, squares: list[int]) -> Iterator[Keep
                 nodes = [*squares, *way, reader, *between, product, *moved]
                 yield Keep(_met(m, product, base), nodes)
             if len(way) < _STEPS and _goes_on(m, reader):
-                way_to |= dict.fromkeys(todo.add([m.made(reader)]), [*way, reader])
+                way_to |= {v: [*way, reader] for v in todo.add([m.made(reader)])}
 
 
 def _goes_on(m: Match, reader: int) -> bool:

@@ -52,7 +52,8 @@ _SAME = frozenset({"Cast", "Identity"})
     Reason.LONG_SUM,
     Stage.GIVEN,
     70,
-    "sums of too many terms, where the target's kernels add in the low type, before the first round",
+    "sums of too many terms, where the target's kernels add in the low type, before the first "
+    "round",
     needs=Need.NOTHING,
     danger=True,
 )

@@ -41,7 +41,7 @@ _SWALLOWING = 2.0**40
 )
 def keep_masks(m: Match, _: Ask) -> Kept:
     """Unpaint scores with a mask added, the mask, and the Softmax of both."""
-    for softmax, scores in reversed([*softmaxes(m.graph)]):  # the last one is told
+    for softmax, scores in reversed([*softmaxes(m)]):  # the last one is told
         nodes = m.facts.masks.makers(scores)
         details = (_spoilt(m, node) for node in nodes if m.op(node) in ADDED)
         detail = next((detail for detail in details if detail), "")

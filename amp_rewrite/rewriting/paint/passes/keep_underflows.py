@@ -1,7 +1,7 @@
 """Small numbers that the low type loses, and what their loss would change.
 
 x / (|x| + 1e-12) is finite for x = 0; in float16 the 1e-12 is zero and the quotient NaN. What keeps
-a divisor, a logarithm, a root or a power away from zero (paint/guards.py) is followed by value, however
+a divisor, a logarithm, a root or a power away from zero (guards.py) is followed by value, however
 the model spells it: from the operator that zero would upset back to where the guard comes in, all
 of it stays float32. So does a reciprocal of a guarded value, and what reads it, if at the guard it
 is out of range.
@@ -53,9 +53,12 @@ _SCALES = {name: row.scales for name, row in TABLE.items() if row.scales}
 _SCALE, _VARIANCE = 1, 4
 # operators: normalizations, by which input has a scale; that of variances.
 _NORMALIZING = {
-    **dict.fromkeys(("GroupNormalization", "InstanceNormalization"), (_SCALE,)),
-    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), (_SCALE,)),
-    **{"SimplifiedLayerNormalization": (_SCALE,), "BatchNormalization": (_SCALE, _VARIANCE)},
+    "BatchNormalization": (_SCALE, _VARIANCE),
+    "GroupNormalization": (_SCALE,),
+    "InstanceNormalization": (_SCALE,),
+    "LayerNormalization": (_SCALE,),
+    "RMSNormalization": (_SCALE,),
+    "SimplifiedLayerNormalization": (_SCALE,),
 }
 _EPSILON = 1e-5
 """What BatchNormalization adds to variances unless an attribute says otherwise."""
@@ -81,7 +84,7 @@ def keep_underflows(m: Match, ask: Ask) -> Kept:
     for read in m.reads(allow, _SCALES):
         yield from _scales(m, read)
     for read in m.reads(allow, _NORMALIZING):
-        if read.index == _VARIANCE:
+        if read.port == _VARIANCE:
             epsilon = m.flat.attributes(read.node).get("epsilon")
             yield from _divides(m, read, _EPSILON if epsilon is None else float(epsilon.value))
         elif _is_faint(m, read.value):
@@ -91,7 +94,7 @@ def keep_underflows(m: Match, ask: Ask) -> Kept:
     for read in m.reads(allow, _INPUTS):
         if m.op(read.node) in _PRODUCTS and _is_faint(m, read.value):
             yield _factor(m, ask, read)
-        if read.index == _POLES.get(m.op(read.node)):
+        if read.port == _POLES.get(m.op(read.node)):
             yield from _pole(m, ask, read)
 
 
@@ -114,7 +117,7 @@ def _guard(m: Match, value: int) -> float:
 
 def _factor(m: Match, ask: Ask, read: Read) -> Keep:
     """Return what has a factor of which the low type keeps too little, and makes that."""
-    role = "divides" if m.is_a(read.node, "Div") and read.index == 1 else "multiplies"
+    role = "divides" if m.is_a(read.node, "Div") and read.port == 1 else "multiplies"
     fact = _lost(m, m.facts.magnitude(read.value), role)
     return _back(m, ask, read, lambda v: _is_faint(m, v), fact)
 
