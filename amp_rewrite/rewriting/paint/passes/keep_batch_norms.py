@@ -19,13 +19,23 @@ from amp_rewrite.rewriting.paint.batch_norms import product_before
 from amp_rewrite.rewriting.paint.given_notes import GivenNote, given_notes
 from amp_rewrite.rewriting.paint.match import Match
 from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.painting import PassReason
 from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, Need, keep
+
+RUNTIME_FUSION = PassReason(
+    "runtime-fusion",
+    phrase="ONNX Runtime cannot load it behind a {precision} MatMul",
+    plain="follows a {precision} MatMul that ONNX Runtime would fuse it into",
+    row=(
+        "a BatchNormalization with float32 statistics behind a low MatMul: ONNX Runtime 1.32 fuses "
+        "the two and refuses the file"
+    ),
+)
 
 
 @keep(
     "keep-batch-norms",
-    Reason.RUNTIME_FUSION,
+    RUNTIME_FUSION,
     Stage.KEEPING,
     130,
     "a BatchNormalization with float32 statistics behind a low MatMul, which ONNX Runtime fuses "

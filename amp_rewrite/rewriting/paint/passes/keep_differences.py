@@ -25,7 +25,7 @@ from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.rewriting.paint.match import ADDED, MOVED, PRODUCTS, SIGNED, Match, Worklist
 from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.painting import PassReason
 from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, keep
 
 # operators: what may turn a small error of a difference into a large one.
@@ -49,7 +49,13 @@ _Squares = tuple[int, list[int]]
 
 @keep(
     "keep-differences",
-    Reason.DIFFERENCE,
+    PassReason(
+        "difference",
+        phrase="a difference of large numbers cancels",
+        plain="subtracts large, nearly equal numbers, which cancels in {precision}",
+        row="it computes a difference of large numbers, of which a small absolute error counts",
+        danger=True,
+    ),
     Stage.GIVEN,
     10,
     "differences of large numbers where what remains counts, before the first round "

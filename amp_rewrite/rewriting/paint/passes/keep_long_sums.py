@@ -29,7 +29,7 @@ from amp_rewrite.graph.flat import Array
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.rewriting.paint.match import Match
 from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.painting import PassReason
 from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, Need, keep
 from amp_rewrite.values.sum_lengths import count_terms
 
@@ -49,7 +49,13 @@ _SAME = frozenset({"Cast", "Identity"})
 
 @keep(
     "keep-long-sums",
-    Reason.LONG_SUM,
+    PassReason(
+        "long-sum",
+        phrase="its sums are too long for target {target}",
+        plain="adds up too many numbers for the {precision} accumulators of target {target}",
+        row="it adds up more terms in the low type than that can hold",
+        danger=True,
+    ),
     Stage.GIVEN,
     70,
     "sums of too many terms, where the target's kernels add in the low type, before the first "

@@ -23,7 +23,7 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.rewriting.paint.masks import Fills, softmaxes
 from amp_rewrite.rewriting.paint.match import ADDED, Match
 from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.painting import PassReason
 from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, Need, keep
 
 _SWALLOWING = 2.0**40
@@ -32,7 +32,13 @@ _SWALLOWING = 2.0**40
 
 @keep(
     "keep-masks",
-    Reason.MASK,
+    PassReason(
+        "mask",
+        phrase="a mask is added",
+        plain="adds a mask; fully masked rows would change in {precision}",
+        row="a mask is added to scores, and rows may be masked as a whole",
+        danger=True,
+    ),
     Stage.KEEPING,
     70,
     "scores with a mask added, the mask, and the Softmax behind ([below](#masks))",

@@ -27,7 +27,7 @@ from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.graph.traits import Trait, is_one
 from amp_rewrite.rewriting.paint.match import MOVED, PRODUCTS, Match, Worklist
 from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.painting import PassReason
 from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, keep
 from amp_rewrite.rewriting.paint.unrolled import FEW, LINEAR, unrolled
 
@@ -44,7 +44,13 @@ Bend = tuple[int, bool]
 
 @keep(
     "keep-states",
-    Reason.CARRIED,
+    PassReason(
+        "carried-state",
+        phrase="rounding adds up from turn to turn",
+        plain="carries a state from step to step, where {precision} errors add up",
+        row="it carries the state of a loop, or of a recurrence without one, which nothing bounds",
+        danger=True,
+    ),
     Stage.GIVEN,
     30,
     "states that a loop carries through arithmetic alone, before the first round",

@@ -19,7 +19,7 @@ from amp_rewrite.graph.step_part import part_in
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.rewriting.paint.match import Match, Worklist
 from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.painting import PassReason
 from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, Need, keep
 from amp_rewrite.values.intervals.operation import Operation
 from amp_rewrite.values.intervals.summing import length_along, reduced_length
@@ -42,7 +42,13 @@ _HANDING_ON = having(Trait.MOVES, Trait.HOMOGENEOUS) - having(Trait.JUMPS, Trait
 
 @keep(
     "keep-sums",
-    Reason.UNBOUNDED_SUM,
+    PassReason(
+        "unbounded-sum",
+        phrase="it reads a float32 sum that nothing bounds",
+        plain="reads a sum that may overflow {precision}",
+        row="it reads a float32 sum of many elements, or of an unknown number, that nothing bounds",
+        danger=True,
+    ),
     Stage.KEEPING,
     50,
     "what reads a float32 sum that nothing bounds",

@@ -8,7 +8,14 @@ from __future__ import annotations
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
+
+RETARGETED = PassReason(
+    "retargeted-cast",
+    phrase="a Cast whose consumers are all low, retargeted for",
+    plain="is a Cast that is only read in {precision}",
+    row="a Cast whose consumers are all low (K)",
+)
 
 
 @paints(
@@ -21,6 +28,7 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, R
         "second one. Its input variable is never painted",
         "K",
     ),
+    reason=RETARGETED,
 )
 def retarget_casts(context: PaintContext, painting: Painting) -> Marks:
     """Paint the output variable of such Casts; their input variable is never painted."""
@@ -34,5 +42,5 @@ def retarget_casts(context: PaintContext, painting: Painting) -> Marks:
             continue
         consumers = [] if flat.is_output(value) else graph.readers(value)
         if consumers and all(painting.is_allow(v) for v in consumers):
-            marks[vertex] = Mark(Color.ALLOW, Reason.RETARGETED, consumers[0])
+            marks[vertex] = Mark(Color.ALLOW, RETARGETED, consumers[0])
     return marks

@@ -12,7 +12,14 @@ from __future__ import annotations
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.dequantizers import dequantizers
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
+
+RETARGETED_SCALES = PassReason(
+    "low-scales",
+    phrase="quantised weights, whose scales are converted for",
+    plain="holds quantised weights that are only read in {precision}",
+    row="a DequantizeLinear of weights whose consumers are all low (K): its scales are converted",
+)
 
 
 @paints(
@@ -25,6 +32,7 @@ from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, R
         "([Quantised groups](#groups))",
         "K",
     ),
+    reason=RETARGETED_SCALES,
 )
 def retarget_dequantizers(context: PaintContext, painting: Painting) -> Marks:
     """Paint a DequantizeLinear of constants all of whose readers are low."""
@@ -34,6 +42,6 @@ def retarget_dequantizers(context: PaintContext, painting: Painting) -> Marks:
         (value,) = flat.outputs_of(node)
         readers = [] if flat.is_output(value) else graph.readers(value)
         if readers and all(painting.is_allow(v) for v in readers):
-            mark = Mark(Color.ALLOW, Reason.RETARGETED_SCALES, readers[0])
+            mark = Mark(Color.ALLOW, RETARGETED_SCALES, readers[0])
             marks |= dict.fromkeys(graph.vertices_of(node), mark)
     return marks
