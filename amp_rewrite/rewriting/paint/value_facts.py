@@ -16,6 +16,7 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import Array, Tensor
 from amp_rewrite.graph.reach import data_of
 from amp_rewrite.graph.traits import Trait, has, having, operator
+from amp_rewrite.rewriting.paint.guards import Guards
 from amp_rewrite.rewriting.paint.masks import Masks
 from amp_rewrite.rewriting.paint.match import Match
 from amp_rewrite.rewriting.paint.painting import Reason
@@ -68,6 +69,11 @@ class ValueFacts:
     def match(self) -> Match:
         """How the values are computed."""
         return Match(self)
+
+    @cached_property
+    def guards(self) -> Guards:
+        """What keeps values away from zero."""
+        return Guards(self.match)
 
     @cached_property
     def masks(self) -> Masks:

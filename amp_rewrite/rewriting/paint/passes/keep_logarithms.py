@@ -63,7 +63,7 @@ def keep_logarithms(m: Match, _: Ask) -> Kept:
         if m.graph.is_float32(argument):
             yield from _spoilt(m, node, argument)
     if may_leave_range(m.low):
-        guarded = [v for v in arguments.values() if m.guards.get(v)]
+        guarded = [v for v in arguments.values() if _guard(m, v)]
         squares = m.behind(*guarded, enters=lambda n: m.op(n) in _ARITHMETIC or None)
         for node in squares.nodes:
             if _power(m, node) == 2:
@@ -72,7 +72,7 @@ def keep_logarithms(m: Match, _: Ask) -> Kept:
 
 def _spoilt(m: Match, logarithm: int, argument: int) -> Iterator[Keep]:
     """Yield a logarithm, and what computes its argument, unless the low type keeps that."""
-    guard = m.guards.get(argument, 0.0)
+    guard = _guard(m, argument)
     detail, concerned = _vanishing(m, argument, guard), list[int]()
     if detail:
         concerned += _behind(m, argument, guard, lambda _, size: _is_faint(m.low, size))
@@ -84,6 +84,11 @@ def _spoilt(m: Match, logarithm: int, argument: int) -> Iterator[Keep]:
         origin = m.graph.vertices_of(logarithm)[0]
         nodes = [logarithm, *concerned]
         yield Keep(f"logarithm {m.name(logarithm)}: {detail}", nodes, because=origin)
+
+
+def _guard(m: Match, argument: int) -> float:
+    """Return what keeps an argument away from zero; 0 for inputs, of whatever range."""
+    return 0.0 if m.maker(argument) == ABSENT else m.facts.guards.of(argument)
 
 
 def _vanishing(m: Match, argument: int, guard: float) -> str:

@@ -108,13 +108,6 @@ def _is_faint(m: Match, value: int) -> bool:
     return 0 < m.facts.magnitude(value) * m.low.rtol < _vanishing(m)
 
 
-def _guard(m: Match, value: int) -> float:
-    """Return what keeps a value away from zero, or 0."""
-    if m.maker(value) != ABSENT and m.graph.is_float32(value):
-        return m.guards.get(value, 0.0)
-    return m.facts.intervals[value].away
-
-
 def _factor(m: Match, ask: Ask, read: Read) -> Keep:
     """Return what has a factor of which the low type keeps too little, and makes that."""
     role = "divides" if m.is_a(read.node, "Div") and read.port == 1 else "multiplies"
@@ -156,11 +149,11 @@ def _pole(m: Match, ask: Ask, read: Read) -> Iterator[Keep]:
     """Yield an operator that zero would upset, if what keeps zero away vanishes."""
     if m.is_a(read.node, "Div", "Reciprocal"):  # operators: those that divide
         yield from _divides(m, read, 0.0)
-    guard, vanishing = _guard(m, read.value), _vanishing(m)
+    guard, vanishing = m.facts.guards.of(read.value), _vanishing(m)
     if guard:
         if guard <= vanishing:
             fact = _lost(m, guard, f"keeps {m.name(read.node)} away from zero")
-            yield _back(m, ask, read, lambda v: 0 < _guard(m, v) <= vanishing, fact)
+            yield _back(m, ask, read, lambda v: 0 < m.facts.guards.of(v) <= vanishing, fact)
         yield from _ahead(m, ask, read, _quotient(m, read.node, guard), guard)
 
 
