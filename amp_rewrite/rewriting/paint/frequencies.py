@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, SIGNED, Match, Worklist
+from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, SIGNED, Chains, Worklist
 
-# operators: what may stand between a phase and the frequencies that it is made of.
+# what may stand between a phase and the frequencies that it is made of.
 _PASSED = SIGNED | ADDED | {"Mod"}
 
 # operators: arithmetic of a frequency.
@@ -31,7 +31,7 @@ _CURVES = {
 
 
 def behind_angle(
-    m: Match, angle: int, is_place: Callable[[int], bool], is_small: Callable[[int], bool]
+    m: Chains, angle: int, is_place: Callable[[int], bool], is_small: Callable[[int], bool]
 ) -> list[int]:
     """Return what makes the frequencies of an angle, and what makes the angle of these.
 
@@ -60,7 +60,7 @@ def behind_angle(
     return nodes
 
 
-def _making(m: Match, frequency: int, is_place: Callable[[int], bool]) -> list[int]:
+def _making(m: Chains, frequency: int, is_place: Callable[[int], bool]) -> list[int]:
     """Return the functions that make a frequency, and the layers whose results they bend."""
     functions, todo = list[int](), Worklist[tuple[int, bool]]((frequency, False))
     for value, bent in todo:

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.reach import data_of
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.match import ADDED, SIGNED, Demanded, Match
+from amp_rewrite.rewriting.paint.match import ADDED, SIGNED, Chains, Demanded
 from amp_rewrite.values.intervals.interval import Interval
+from amp_rewrite.values.intervals.propagate import Intervals
 
 _ROUNDED = 2.0**-18
 """How far beyond an end bounds may be, relative to the other one, for the roundings of float32."""
@@ -23,10 +24,10 @@ _ROUNDED = 2.0**-18
 _HOLLOW = -1.0
 """The guard of what is away from zero only because its divisor cannot be infinite."""
 
-# operators: those that leave zero where it is, as the root does.
+# those that leave zero where it is, as the root does.
 _HANDING_ON = SIGNED | having(Trait.MULTIPLIES) | {"Sqrt"}
 
-# operators: those that hand on the least guard of their operands; of sums, and of Max, the result
+# those that hand on the least guard of their operands; of sums, and of Max, the result
 # is an operand where the others are zero.
 _LEAST = having(Trait.MOVES, Trait.CHANGES_SIGN) | ADDED | {"Max"}
 
@@ -37,10 +38,10 @@ _DIVISORS = {"Div": 1, "Reciprocal": 0}
 class Guards(Demanded[float]):
     """The magnitudes that keep values away from zero; 0, or less, for none."""
 
-    def __init__(self, match: Match) -> None:
+    def __init__(self, chains: Chains, intervals: Intervals) -> None:
         """Know nothing yet."""
         super().__init__()
-        self._m = match
+        self._m, self._intervals = chains, intervals
 
     def of(self, value: int) -> float:
         """Return the magnitude that keeps a value away from zero, or 0."""
@@ -54,7 +55,7 @@ class Guards(Demanded[float]):
 
     def transfer(self, value: int, operands: Sequence[float | None]) -> float:
         """Return what guards a value."""
-        m, node, interval = self._m, self._m.maker(value), self._m.facts.intervals[value]
+        m, node, interval = self._m, self._m.maker(value), self._intervals[value]
         if not operands:
             return interval.away
         if self._is_quotient(node) or (m.op(node) in _HANDING_ON and _HOLLOW in operands):
@@ -76,7 +77,7 @@ class Guards(Demanded[float]):
 
         1 / Sqrt(length) is at least 3e-10, for lengths are 64-bit integers; that guards nothing.
         """
-        read, intervals = self._m.read(node), self._m.facts.intervals
+        read, intervals = self._m.read(node), self._intervals
         divisor = _DIVISORS.get(self._m.op(node))
         if divisor is None or intervals[read[divisor]].is_point:
             return False

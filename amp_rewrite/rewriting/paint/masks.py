@@ -14,24 +14,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from amp_rewrite.dtypes import FLOAT32, DType, may_leave_range
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.constants import constant_tensor, filled_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array
 from amp_rewrite.graph.reach import data_of, walk
-from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import TABLE, Trait, having, is_one, operator, row_of
-from amp_rewrite.rewriting.paint.match import ADDED, SIGNED, Demanded, Match, Worklist
+from amp_rewrite.rewriting.paint.match import ADDED, SIGNED, Chains, Demanded, Worklist
+from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.values.counts.find_counts import LOWEST
+from amp_rewrite.values.intervals.interval import Interval
+from amp_rewrite.values.intervals.propagate import Intervals
 from amp_rewrite.values.sum_lengths import count_terms
-
-if TYPE_CHECKING:
-    from amp_rewrite.rewriting.paint.context import PaintContext
-    from amp_rewrite.rewriting.paint.painting import Painting
 
 MASKING = having(Trait.MOVES, Trait.CASTS, Trait.ADDS) | {"Mul"}
 """Operators through which a mask constant reaches those that order."""
@@ -39,8 +37,9 @@ MASKING = having(Trait.MOVES, Trait.CASTS, Trait.ADDS) | {"Mul"}
 # operators: those that add up elements along an axis.
 _TOTALS = frozenset({"CumSum", "ReduceSum"})
 _SUMS = ADDED | _TOTALS
-# operators: the largest of some elements; others whose results have a mask's elements, or sums.
+# operators: the largest of some elements.
 _LARGEST = frozenset({"GlobalMaxPool", "Max", "MaxPool", "ReduceMax", "TopK"})
+# operators: others that hand on a mask's elements, or sums of them.
 _HANDING_ON = _SUMS | {"Clip", "Div", "Min", "Neg", "ReduceMin"}
 
 CARRYING = MASKING | _HANDING_ON | _LARGEST
@@ -109,9 +108,12 @@ class Absorbed(NamedTuple):
 class _Made(Demanded[F]):
     """What arithmetic makes of inputs and constants."""
 
-    def __init__(self, match: Match) -> None:
+    def __init__(
+        self, chains: Chains, intervals: Intervals, inputs: Mapping[int, Interval]
+    ) -> None:
         super().__init__()
-        self._m, self._graph = match, match.graph
+        self._m, self._graph = chains, chains.graph
+        self._intervals, self._inputs = intervals, inputs
 
     def operands(self, value: int) -> list[int]:
         """Return the float32 values of which a value is made; a constant is made of nothing."""
@@ -126,9 +128,7 @@ class _Reaches(_Made["float | None"]):
     None is the result of a layer. Constants end where `saturated` says, in float32 as well.
     """
 
-    def __init__(self, match: Match, saturated: Mapping[int, float]) -> None:
-        super().__init__(match)
-        self.saturated, self.most = saturated, _MOST_NODES
+    most, saturated = _MOST_NODES, dict[int, float]()
 
     def transfer(self, value: int, operands: Sequence[float | None]) -> float | None:
         m, node = self._m, self._m.maker(value)
@@ -141,7 +141,7 @@ class _Reaches(_Made["float | None"]):
             return None
         if not reach:  # an input, a layer, or what is cast from integers and truth values
             is_made = value in m.flat.main.inputs or m.op(node) in _ARITHMETIC
-            return m.facts.intervals[value].magnitude if is_made else None
+            return self._intervals[value].magnitude if is_made else None
         most = math.inf if m.op(node) in _UNBOUNDED else max(reach)
         if m.is_a(node, "Mul"):
             # What is not bounded multiplies a fill by no more than 1.
@@ -150,7 +150,7 @@ class _Reaches(_Made["float | None"]):
         elif m.op(node) in _SUMS:
             terms = count_terms(m.flat, node) or math.inf if m.op(node) in _TOTALS else 1
             most = sum(reach) * terms
-        return min(most, m.facts.intervals[value].magnitude)
+        return min(most, self._intervals[value].magnitude)
 
 
 class _FillsOf(_Made["Fills | None"]):
@@ -181,7 +181,7 @@ class _FillsOf(_Made["Fills | None"]):
 
         A caller's mask has the lowest number of float32, as a rule.
         """
-        m, input_range = self._m, self._m.facts.inputs.get(value)
+        m, input_range = self._m, self._inputs.get(value)
         if value not in m.flat.main.inputs or not self._graph.is_float32(value):
             return None
         if input_range is not None and input_range.magnitude < -LOWEST:
@@ -201,11 +201,23 @@ class _FillsOf(_Made["Fills | None"]):
 class Masks:
     """The masks of a model, and what becomes of them."""
 
-    def __init__(self, match: Match, saturated: Mapping[int, float] | None = None) -> None:
+    def __init__(
+        self,
+        chains: Chains,
+        intervals: Intervals,
+        inputs: Mapping[int, Interval],
+        saturated: Mapping[int, float] | None = None,
+    ) -> None:
         """Know nothing yet; `saturated` are constants -> where they end in float32 as well."""
-        self._m, self._graph, self._low = match, match.graph, match.low
-        self.fills, self.reach = _FillsOf(match), _Reaches(match, saturated or {})
+        self._m, self._graph, self._low = chains, chains.graph, chains.low
+        self._known = chains, intervals, inputs
+        self.fills, self.reach = _FillsOf(*self._known), _Reaches(*self._known)
+        self.reach.saturated = dict(saturated or {})
         self._ends: dict[int, bool] = {}
+
+    def ending(self, saturated: Mapping[int, float]) -> Masks:
+        """Return the masks where some constants end in float32 as well."""
+        return Masks(*self._known, saturated) if saturated else self
 
     def ends(self, vertex: int) -> bool:
         """Tell whether everything that a vertex computes ends in an ordering operator."""
@@ -231,14 +243,17 @@ class Masks:
         graph, low = self._graph, self._low
         if low is FLOAT32 or not graph.is_float32(value) or not readers or ABSENT in readers:
             return 0.0
-        if not _end(graph, value, readers) or constant_tensor(graph, value) is not None:
+        if (
+            not all_end_in_ordering(graph, value, readers)
+            or constant_tensor(graph, value) is not None
+        ):
             return 0.0
         fills, reach = self.fills[value], self.reach[value]
         if reach is None or reach < low.overflow:
             return 0.0
         sums = {node for v in readers for node in sums_behind(graph, v)}
         has_fills = fills is not None and not fills.is_given
-        if not (has_fills or (sums and _end(graph, value, readers, _SHARING))):
+        if not (has_fills or (sums and all_end_in_ordering(graph, value, readers, _SHARING))):
             return 0.0
         alone = sums == {*readers} and self._is_alone(sums)
         return low.max if not sums or alone else low.max / 2
@@ -275,7 +290,11 @@ class Masks:
             fills, readers = self.fills[value], self._graph.readers(value)
             if fills is None or fills.least < self._low.overflow or self._m.flat.is_output(value):
                 continue
-            if readers and ABSENT not in readers and _end(self._graph, value, readers):
+            if (
+                readers
+                and ABSENT not in readers
+                and all_end_in_ordering(self._graph, value, readers)
+            ):
                 fills_of[value] = Absorbed(fills.least / 2, self.reach[value] is not None)
         return fills_of
 
@@ -299,9 +318,10 @@ def _magnitudes(elements: Array) -> tuple[Array, Array]:
     return magnitudes[np.isfinite(magnitudes)], magnitudes >= -LOWEST
 
 
-def _end(
+def all_end_in_ordering(
     graph: TypeGraph, value: int, readers: Iterable[int], ordering: frozenset[str] = _ORDERING
 ) -> bool:
+    """Tell whether all that some vertices compute of a value ends in an ordering operator."""
     return all(ends_in_ordering(graph, v, value, ordering) for v in dict.fromkeys(readers))
 
 
@@ -332,7 +352,7 @@ def ends_in_ordering(
     return True
 
 
-def softmaxes(m: Match) -> Iterator[tuple[int, int]]:
+def softmaxes(m: Chains) -> Iterator[tuple[int, int]]:
     """Yield the nodes that make shares of scores, and the scores.
 
     That is the Exp of a Softmax that is written out, as Sub of the largest, Exp, sum and quotient.
@@ -402,45 +422,3 @@ def sums_behind(graph: TypeGraph, vertex: int) -> set[int]:
 
 def _op(graph: TypeGraph, vertex: int) -> str:
     return operator(graph.operator_of(vertex))
-
-
-def overflows_below_only(constant: Stream, low: DType) -> bool:
-    """Tell whether every finite element out of range is negative."""
-    limit = np.float32(low.overflow)
-    return not any(bool(((c >= limit) & np.isfinite(c)).any()) for c in constant.blocks())
-
-
-def saturates_in_float32(context: PaintContext, value: int) -> bool:
-    """Tell whether a mask out of range may end at the low type's lowest value in float32 as well.
-
-    It is cast at run time then, which would make it infinite. In a type as wide as float32 both
-    fills swallow every score, so that rows that are masked as a whole come out the same.
-    """
-    graph, low = context.type_graph, context.low
-    if may_leave_range(low) or not context.converts_weights:
-        return False
-    tensor = constant_tensor(graph, value)
-    return (
-        tensor is not None
-        and may_stand_behind_cast(context, value)
-        and _end(graph, value, graph.readers(value))
-        and overflows_below_only(graph.flat.elements(tensor), low)
-    )
-
-
-def may_stand_behind_cast(context: PaintContext, value: int) -> bool:
-    """Tell whether a Cast may come between a constant and all that reads it.
-
-    What is opaque gets what it got; a node that the user preserves is not touched; what a Cast of
-    the model reads would be cast twice; and an output of a graph keeps its type.
-    """
-    graph, flat = context.type_graph, context.type_graph.flat
-    if flat.is_output(value):
-        return False
-    for slot in flat.uses(value):
-        node = flat.reader(slot)
-        if graph.reads[slot] == ABSENT or flat.called(node)[:2] == ("", "Cast"):
-            return False
-        if graph.ports_of(node).schema is None or flat.node_names[node] in context.rules.preserve:
-            return False
-    return True

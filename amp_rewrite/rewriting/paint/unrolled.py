@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator
 from amp_rewrite.graph.constants import moved_from, stored_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.match import ADDED, PRODUCTS, SIGNED, Match
-from amp_rewrite.rewriting.paint.rule import Keep
+from amp_rewrite.rewriting.paint.keep import Keep
+from amp_rewrite.rewriting.paint.match import ADDED, PRODUCTS, SIGNED, Chains
 
 # operators: arithmetic whose result grows in proportion with what it reads.
 LINEAR = (
@@ -31,7 +31,7 @@ FEW = 8
 """So many steps are no more than that many layers of a network, through which errors add up too."""
 
 
-def unrolled(m: Match) -> Iterator[Keep]:
+def unrolled(m: Chains) -> Iterator[Keep]:
     """Yield what lies between the first and the last product with a weight."""
     weights = _weights(m)
     steps = list(_on_ways(m, range(m.flat.n_nodes), weights, set(weights)))
@@ -45,7 +45,7 @@ def unrolled(m: Match) -> Iterator[Keep]:
         yield Keep(detail, _on_ways(m, between, weights, of_it))
 
 
-def _weights(m: Match) -> dict[int, int]:
+def _weights(m: Chains) -> dict[int, int]:
     """Return, by node, the constant that it multiplies data with, of those used often."""
     nodes = m.nodes(*PRODUCTS, "Mul")
     if len(nodes) <= FEW:
@@ -55,7 +55,7 @@ def _weights(m: Match) -> dict[int, int]:
     return {n: weight for n, weight in weight_of.items() if times[weight] > FEW}
 
 
-def _weight(m: Match, node: int) -> int:
+def _weight(m: Chains, node: int) -> int:
     """Return the constant, of more than one element, that a node multiplies data with."""
     for value in m.data(node)[:2]:
         source = moved_from(m.flat, value)
@@ -66,7 +66,7 @@ def _weight(m: Match, node: int) -> int:
 
 
 def _on_ways(
-    m: Match, nodes: Iterable[int], weights: dict[int, int], counted: set[int]
+    m: Chains, nodes: Iterable[int], weights: dict[int, int], counted: set[int]
 ) -> Iterator[int]:
     """Yield the nodes on ways with more than a few counted ones, from the first to the last.
 
@@ -99,13 +99,13 @@ def _on_ways(
             yield node
 
 
-def _steps_before(m: Match, node: int, before: dict[int, int]) -> int:
+def _steps_before(m: Chains, node: int, before: dict[int, int]) -> int:
     """Return how many steps lie behind the data of a node."""
     if not any(m.maker(v) in before for v in m.read(node) if v != ABSENT):
         return 0
     return max((before.get(m.maker(v), 0) for v in m.data(node)), default=0)
 
 
-def _passes(m: Match, product: int, weights: dict[int, int]) -> bool:
+def _passes(m: Chains, product: int, weights: dict[int, int]) -> bool:
     """Tell whether a product is with a weight that is used often, or of two computed values."""
     return product in weights or not any(map(m.is_constant, m.factors(product)))

@@ -18,7 +18,7 @@ from amp_rewrite.graph.reach import data_of
 from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.rewriting.paint.guards import Guards
 from amp_rewrite.rewriting.paint.masks import Masks
-from amp_rewrite.rewriting.paint.match import Match
+from amp_rewrite.rewriting.paint.match import Chains
 from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.values.inner_sums import inner_sum, terms_of
 from amp_rewrite.values.intervals.interval import Interval, add
@@ -73,12 +73,12 @@ class ValueFacts:
     @cached_property
     def guards(self) -> Guards:
         """What keeps values away from zero."""
-        return Guards(self.match)
+        return Guards(self.match, self.intervals)
 
     @cached_property
     def masks(self) -> Masks:
         """Which values are masks, and what they reach."""
-        return Masks(self.match)
+        return Masks(self.match, self.intervals, self.inputs)
 
     @cached_property
     def intervals(self) -> Intervals:
@@ -199,6 +199,15 @@ class ValueFacts:
         """Measure some constants, by value, together: `stats` has nothing to do for short ones."""
         elements = self.type_graph.flat.elements
         self.measured.measure_all({value: elements(t) for value, t in tensors.items()})
+
+
+class Match(Chains):
+    """Questions about one model, and what is known of the numbers in it."""
+
+    def __init__(self, facts: ValueFacts) -> None:
+        """Find nothing yet."""
+        super().__init__(facts.type_graph, facts.low)
+        self.facts = facts
 
 
 def _computed(type_graph: TypeGraph, concerned: Array) -> Iterator[int]:

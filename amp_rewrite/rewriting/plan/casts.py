@@ -23,9 +23,9 @@ from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.masks import Masks
 from amp_rewrite.rewriting.paint.painting import Painting
+from amp_rewrite.rewriting.paint.saturation import fill_saturation, saturation
 from amp_rewrite.rewriting.plan.equal_ranks import PlannedRank, equal_ranks
 from amp_rewrite.rewriting.plan.options import Stored
-from amp_rewrite.rewriting.plan.saturation import fill_saturation, saturation
 from amp_rewrite.rewriting.plan.stored_constants import (
     StoredConstant,
     saturated_masks,
@@ -155,7 +155,7 @@ def plan_casts(context: PaintContext, painting: Painting, store: Stored = "float
     """
     saturated = saturated_masks(context, painting)
     ends = {v: c.saturate for v, c in saturated.items()}
-    masks = Masks(context.values.match, ends) if ends else context.values.masks
+    masks = context.values.masks.ending(ends)
     stored = stored_constants(context, painting, store) | saturated
     return _Planner(context.type_graph, context, painting, stored, masks).plan()
 

@@ -17,10 +17,9 @@ from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.rewriting.paint.batch_norms import product_before
 from amp_rewrite.rewriting.paint.given_notes import GivenNote, given_notes
-from amp_rewrite.rewriting.paint.match import Match
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import PassReason
-from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, Need, keep
 
 RUNTIME_FUSION = PassReason(
     "runtime-fusion",

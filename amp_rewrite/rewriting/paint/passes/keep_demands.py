@@ -26,10 +26,9 @@ from amp_rewrite.graph.traits import Trait
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.frequencies import behind_angle
-from amp_rewrite.rewriting.paint.match import Match
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, keep
 from amp_rewrite.values.counts.constant_places import SHORTEST, constant_places
 from amp_rewrite.values.counts.fact import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Counts

@@ -7,10 +7,9 @@ the two.
 
 from __future__ import annotations
 
-from amp_rewrite.rewriting.paint.match import Match
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, Need, keep
 from amp_rewrite.values.patterns.quantized import quantized_groups
 
 

@@ -23,16 +23,16 @@ import numpy as np
 from amp_rewrite.graph.constants import MOST_READ
 from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.match import ADDED, MOVED, PRODUCTS, SIGNED, Match, Worklist
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.match import ADDED, MOVED, PRODUCTS, SIGNED, Worklist
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import PassReason
-from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, keep
 
 # operators: what may turn a small error of a difference into a large one.
 _ROOTS = ("Sqrt", "Log", "Reciprocal", "Pow", "Div")
 # operators: what may stand between a root and a difference.
 _KEEPS = SIGNED | ADDED | {"Clip", "Max", "Min", "Relu"}
-# operators: what may stand between a sum with squares and a product.
+# what may stand between a sum with squares and a product.
 _ADDENDS = MOVED | ADDED | {"Neg"}
 # operators: those that hand on a sum of squares, besides factors.
 _GOING_ON = having(Trait.MOVES, Trait.CASTS, Trait.ADDS) | {"Sub", "Neg", "Pow", "ReduceSum"}

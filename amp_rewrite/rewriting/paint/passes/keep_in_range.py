@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, row_of
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
 from amp_rewrite.rewriting.paint.masks import low_readers
-from amp_rewrite.rewriting.paint.match import Match
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, Need, keep
 
 
 @keep(

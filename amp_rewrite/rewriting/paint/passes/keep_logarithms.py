@@ -26,10 +26,10 @@ import numpy as np
 from amp_rewrite.dtypes import DType, may_leave_range
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.match import ADDED, MOVED, SIGNED, Match, Worklist
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.match import ADDED, MOVED, SIGNED, Worklist
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, keep
 from amp_rewrite.values.sum_lengths import count_terms
 
 _LOUDEST = 32767.0

@@ -27,10 +27,9 @@ import numpy as np
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.flat import Array
 from amp_rewrite.graph.traits import Trait
-from amp_rewrite.rewriting.paint.match import Match
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import PassReason
-from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, Need, keep
 from amp_rewrite.values.sum_lengths import count_terms
 
 LONGEST_PRODUCT = 1024

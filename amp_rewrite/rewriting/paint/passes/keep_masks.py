@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from amp_rewrite.dtypes import DType, may_leave_range
 from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
 from amp_rewrite.rewriting.paint.masks import Fills, softmaxes
-from amp_rewrite.rewriting.paint.match import ADDED, Match
+from amp_rewrite.rewriting.paint.match import ADDED
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import PassReason
-from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, Need, keep
 
 _SWALLOWING = 2.0**40
 """A fill from here on leaves nothing of scores below 2^15 in float32, nor in a type as wide."""

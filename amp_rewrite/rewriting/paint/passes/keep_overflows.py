@@ -1,6 +1,6 @@
 """Constants that do not fit the low type, and who stays float32 for one.
 
-A mask that is "lower than everything" may saturate (rewriting/plan/saturation.py), and a bound of
+A mask that is "lower than everything" may saturate (rewriting/paint/saturation.py), and a bound of
 Clip may become infinite, which bounds nothing either. Any other constant with elements out of range
 keeps its consumer in float32: clamping a BatchNormalization variance of 9.8e7 (ppocrv4_det) or a
 scale of 2^20 (silero_v4) changes the output beyond recognition. A constant reaches its consumer
@@ -18,17 +18,16 @@ from amp_rewrite.graph.constants import default_tensor, filled_tensor, is_repeat
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Tensor
 from amp_rewrite.graph.traits import Trait, having
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
 from amp_rewrite.rewriting.paint.masks import (
     MASKING,
     enters_as_mask,
     low_readers,
-    overflows_below_only,
-    saturates_in_float32,
 )
-from amp_rewrite.rewriting.paint.match import Match, Worklist
+from amp_rewrite.rewriting.paint.match import Worklist
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, Need, keep
+from amp_rewrite.rewriting.paint.saturation import overflows_below_only, saturates_in_float32
 
 _HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN, Trait.HOLDS, Trait.SUBGRAPHS)
 """Operators that hand a constant on, with its magnitude, to their own consumers."""

@@ -14,17 +14,10 @@ without the pass, of a tone the error is 0.59; 0 and 0 with it.
 from __future__ import annotations
 
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.match import (
-    ADDED,
-    FARTHEST,
-    PRODUCTS,
-    SIGNED,
-    TRANSFORMS,
-    Match,
-)
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, PRODUCTS, SIGNED, TRANSFORMS
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, keep
 from amp_rewrite.values.sum_lengths import count_terms
 
 # operators: what may stand between a quotient and the inverse of a function.

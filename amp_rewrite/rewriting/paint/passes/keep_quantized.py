@@ -14,10 +14,9 @@ from __future__ import annotations
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.rewriting.paint.dequantizers import may_be_low
-from amp_rewrite.rewriting.paint.match import Match
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, Need, keep
 from amp_rewrite.values.patterns.quantized import quantized_groups
 
 

@@ -15,10 +15,10 @@ Evidence: linear attention whose activations are large, float16: NaN without the
 from __future__ import annotations
 
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.match import ADDED, SIGNED, Match
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.match import ADDED, SIGNED
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, Need, keep
 
 # operators: those that leave the scale of what they read what it is.
 _SCALED = (SIGNED | ADDED | having(Trait.SUMS_UP) | {"Clip", "Max", "Mul", "Relu"}) - {"Sub"}

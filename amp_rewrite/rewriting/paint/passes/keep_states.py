@@ -25,10 +25,10 @@ from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.graph.traits import Trait, is_one
-from amp_rewrite.rewriting.paint.match import MOVED, PRODUCTS, Match, Worklist
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.match import MOVED, PRODUCTS, Worklist
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import PassReason
-from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, keep
 from amp_rewrite.rewriting.paint.unrolled import FEW, LINEAR, unrolled
 
 # operators: those whose result grows with what they read, but not in proportion.

@@ -17,10 +17,10 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.sizes import product_of
 from amp_rewrite.graph.step_part import part_in
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.match import Match, Worklist
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.match import Worklist
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import PassReason
-from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, Need, keep
 from amp_rewrite.values.intervals.operation import Operation
 from amp_rewrite.values.intervals.summing import length_along, reduced_length
 from amp_rewrite.values.sum_lengths import count_terms
@@ -34,9 +34,9 @@ LONGEST_SPECTRUM = 64
 # operators: what may add up updates.
 _SCATTERS = ("ScatterElements", "ScatterND")
 _SPECTRA = ("DFT", "STFT")  # operators: what adds up samples.
-# operators: those that may add up any number of elements.
+# those that may add up any number of elements.
 _SUMS = having(Trait.ACCUMULATES) | {*_SCATTERS, *_SPECTRA}
-# operators: those whose result is as large as what they read, whatever they read besides.
+# those whose result is as large as what they read, whatever they read besides.
 _HANDING_ON = having(Trait.MOVES, Trait.HOMOGENEOUS) - having(Trait.JUMPS, Trait.CONTRACTS)
 
 

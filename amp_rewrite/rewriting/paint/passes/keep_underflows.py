@@ -27,10 +27,10 @@ import numpy as np
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import TABLE, Trait, having
-from amp_rewrite.rewriting.paint.match import Match, Read, Worklist
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.match import Read, Worklist
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, Need, keep
 from amp_rewrite.values.intervals import interval as i
 
 _FACTORS = (0, 1)

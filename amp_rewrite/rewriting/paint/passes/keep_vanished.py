@@ -14,10 +14,10 @@ import numpy as np
 
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import Trait, having, row_of
-from amp_rewrite.rewriting.paint.match import Match, Worklist
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.match import Worklist
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.rewriting.paint.rule import Ask, Keep, Kept, Need, keep
 
 # operators: those that leave zero where it is, as the root does.
 _HANDING_ON = having(Trait.MOVES, Trait.CASTS) | {"Sqrt"}

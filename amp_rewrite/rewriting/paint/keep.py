@@ -16,16 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from enum import Flag, auto
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from amp_rewrite.dtypes import may_leave_range
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason, Reason
-
-if TYPE_CHECKING:
-    from amp_rewrite.graph.dataflow import TypeGraph
-    from amp_rewrite.rewriting.paint.context import PaintContext
-    from amp_rewrite.rewriting.paint.match import Match
+from amp_rewrite.rewriting.paint.value_facts import Match as Match
 
 _GIVEN = {Stage.GIVEN: Stage.HARMED, Stage.KEEPING: Stage.JUDGING}
 """When a rule that tells a danger is asked of a painting that was given."""
@@ -74,7 +72,7 @@ class Keep(NamedTuple):
 
 
 Kept = Iterator[Keep]
-Find = Callable[["Match", Ask], Kept]
+Find = Callable[[Match, Ask], Kept]
 
 
 def keep(
