@@ -147,7 +147,7 @@ def _inverse(m: Match, ask: Ask, read: Read) -> Iterator[Keep]:
 
 def _pole(m: Match, ask: Ask, read: Read) -> Iterator[Keep]:
     """Yield an operator that zero would upset, if what keeps zero away vanishes."""
-    if m.is_a(read.node, "Div", "Reciprocal"):  # operators: those that divide
+    if m.is_a(read.node, "Div", "Reciprocal"):  # those that divide
         yield from _divides(m, read, 0.0)
     guard, vanishing = m.facts.guards.of(read.value), _vanishing(m)
     if guard:

@@ -19,7 +19,7 @@ from amp_rewrite.rewriting.paint.match import Worklist
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import Reason
 
-# operators: those that leave zero where it is, as the root does.
+# Those that leave zero where it is, as the root does.
 _HANDING_ON = having(Trait.MOVES, Trait.CASTS) | {"Sqrt"}
 
 
@@ -38,7 +38,7 @@ def keep_vanished(m: Match, ask: Ask) -> Kept:
 
     Only in a painting that was given: nobody writes such a zero into a float32 model.
     """
-    # operators: those by which a constant that is at least something keeps a number from zero.
+    # Those by which a constant that is at least something keeps a number from zero.
     for node in m.nodes("Add", "Max", "Sum"):
         zero = next((v for v in m.read(node) if _is_zero(m, v)), None)
         way = set[int]() if zero is None else _to_poles(m, node)
