@@ -29,10 +29,9 @@ import numpy as np
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.numerics.repaint import repaint
-from amp_rewrite.rewriting import api
 from amp_rewrite.rewriting.paint import pipeline
 from amp_rewrite.rewriting.paint.pass_table import PASSES
+from amp_rewrite.rewriting.plan import paint_context
 from amp_rewrite.values.counts import count_rules
 from amp_rewrite.values.intervals import interval, propagate
 from amp_rewrite.values.magnitudes import estimates, outliers
@@ -135,8 +134,7 @@ def main() -> None:
             for place in options.places:
                 ablation.run(place)
         return
-    for module in (api, repaint):
-        vars(module)["paint"] = ablation.paint
+    vars(paint_context)["paint"] = ablation.paint
     for place in options.places:
         ablation.run(place)
     for unit, where in sorted(ablation.changed.items(), key=lambda item: -len(item[1])):
