@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial, partialmethod
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +29,15 @@ import numpy as np
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.numerics.repaint import repaint
-from amp_rewrite.rewriting import api
 from amp_rewrite.rewriting.paint import pipeline
 from amp_rewrite.rewriting.paint.pass_table import PASSES
+from amp_rewrite.rewriting.plan import paint_context
 from amp_rewrite.values.counts import count_rules
 from amp_rewrite.values.intervals import interval, propagate
 from amp_rewrite.values.magnitudes import estimates, outliers
 
 CORPUS = Path(os.environ.get("AMP_CORPUS", ".cache/corpus")) / "models"
-PASS_OF = {step.name: type(step) for step in PASSES}
+PASS_OF = {step.name: step for step in PASSES}
 TABLES: dict[str, tuple[Any, str, Any]] = {
     "intervals": (propagate.RULES, "", lambda _: interval.ANY),
     "estimates": (vars(estimates)["_RULES"], "", lambda *_: None),
@@ -56,7 +55,7 @@ def without(unit: str) -> Generator[None]:
     patch = pytest.MonkeyPatch()
     domain, _, operator = unit.partition(":")
     if unit in PASS_OF:
-        patch.setattr(PASS_OF[unit], "run", lambda _, context, painting: painting)
+        patch.setattr(PASS_OF[unit], "run", lambda *given: given[-1])
     elif domain in TABLES:
         place, key, nothing = TABLES[domain]
         patch.setitem(place, key, {**place[key], operator: nothing} if operator else {})
@@ -85,7 +84,7 @@ class Ablation:
         """Paint a model as it is, and again without each unit that has a say in it."""
         start, used, patch = context, set[str](), pytest.MonkeyPatch()
         for name, step in PASS_OF.items():
-            patch.setattr(step, "run", partialmethod(partial(_noting, step.run, name, used)))
+            patch.setattr(step, "run", partial(_noting, step.run, name, used))
         painted = self._paint(replace(start, values=replace(context.values)), like)
         patch.undo()
         where = os.environ.get("PYTEST_CURRENT_TEST", self.place).partition(" ")[0]
@@ -135,8 +134,7 @@ def main() -> None:
             for place in options.places:
                 ablation.run(place)
         return
-    for module in (api, repaint):
-        vars(module)["paint"] = ablation.paint
+    vars(paint_context)["paint"] = ablation.paint
     for place in options.places:
         ablation.run(place)
     for unit, where in sorted(ablation.changed.items(), key=lambda item: -len(item[1])):

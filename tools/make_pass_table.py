@@ -1,10 +1,10 @@
-"""Write what follows from the painting passes: the table of their classes and the documentation.
+"""Write what follows from the painting passes: their table and the documentation.
 
 python tools/make_pass_table.py             writes pass_table.py and the tables of docs/painting.md
 python tools/make_pass_table.py --check     exits with 1 if they are not what would be written
 
-A pass is a file in amp_rewrite/rewriting/paint/passes with a class that is named like it. The class
-declares its places, and the reasons that it alone gives.
+A pass is a file in amp_rewrite/rewriting/paint/passes with a function that is named like it. Its
+decorator declares its places, and the reason that it alone gives.
 """
 
 from __future__ import annotations
@@ -32,24 +32,23 @@ from amp_rewrite.rewriting.paint.paint_pass import PaintPass
 _BEGIN, _END = "<!-- made by tools/make_pass_table.py: {} -->\n", "<!-- end -->"
 
 
-def passes() -> list[tuple[str, str]]:
-    """Return the modules of the passes and their classes."""
+def passes() -> list[str]:
+    """Return the modules of the passes; each has a pass of its name."""
     folder = ROOT / PASSES.replace(".", "/")
-    words = sorted(path.stem for path in folder.glob("[a-z]*.py"))
-    return [(word, "".join(part.title() for part in word.split("_"))) for word in words]
+    return sorted(path.stem for path in folder.glob("[a-z]*.py"))
 
 
 def table() -> str:
     """Return the program with the table."""
     found = passes()
-    imports = (f"from {PASSES}.{module} import {name}\n" for module, name in found)
-    rows = (f"    {name}(),\n" for _, name in found)
+    imports = (f"from {PASSES}.{name} import {name}\n" for name in found)
+    rows = (f"    {name},\n" for name in found)
     return f"{HEAD}{''.join(imports)}\nPASSES: tuple[PaintPass, ...] = (\n{''.join(rows)})\n"
 
 
 def page(text: str) -> str:
     """Return docs/painting.md with its tables made anew."""
-    steps = [getattr(import_module(f"{PASSES}.{m}"), name)() for m, name in passes()]
+    steps: list[PaintPass] = [getattr(import_module(f"{PASSES}.{m}"), m) for m in passes()]
     for name, lines in {
         "coloring": coloring(steps),
         "keeping": keeping(steps),

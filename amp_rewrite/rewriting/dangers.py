@@ -19,6 +19,8 @@ from amp_rewrite.rewriting.mend import Odd
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import given_notes
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
+from amp_rewrite.rewriting.paint.pass_table import PASSES
+from amp_rewrite.rewriting.paint.passes.keep_batch_norms import RUNTIME_FUSION
 from amp_rewrite.rewriting.raise_dangers import Variable, lost_in, rounding_casts
 from amp_rewrite.rewriting.report.phrases import plain_phrase
 from amp_rewrite.rewriting.widen import WideForm
@@ -27,24 +29,20 @@ DANGERS = frozenset(
     {
         Reason.COUNT,
         Reason.DEMAND,
-        Reason.DIFFERENCE,
-        Reason.CARRIED,
         Reason.DENY_LIST,
         Reason.DOWNSTREAM_OF_DENY,
         Reason.SQUARE,
         Reason.CONSTANT_OVERFLOW,
         Reason.CONSTANT_UNDERFLOW,
-        Reason.LONG_SUM,
-        Reason.MASK,
-        Reason.UNBOUNDED_SUM,
         Reason.CERTAIN_OVERFLOW,
         Reason.LIKELY_OVERFLOW,
+        *(reason for step in PASSES for reason in step.reasons if reason.danger),
     }
 )
 """The reasons for float32 that are about right and wrong, not about speed, kernels or rules."""
 
 
-_UNLOADABLE = frozenset({Reason.NO_KERNEL, Reason.RUNTIME_FUSION})
+_UNLOADABLE = frozenset({Reason.NO_KERNEL, RUNTIME_FUSION})
 """The reasons for which a model in 16 bits does not load."""
 
 

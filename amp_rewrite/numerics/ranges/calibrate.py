@@ -4,7 +4,7 @@ A value does not fit if it overflows (its largest magnitude, times a margin, rou
 it drowns in subnormals (a good part of its sum of magnitudes lies below the smallest normal), or
 if it is a divisor or the input of a logarithm with elements below the smallest normal. Every
 painted type variable that writes or reads it is denied, and nothing else. Fills of masks that end
-in a Softmax (rewriting/paint/fills.py) count for nothing: they end where the low type does.
+in a Softmax (rewriting/paint/masks.py) count for nothing: they end where the low type does.
 """
 
 from __future__ import annotations

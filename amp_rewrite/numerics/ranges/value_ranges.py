@@ -23,7 +23,7 @@ from amp_rewrite.numerics.ranges.bounds import partial_sum, same_elements, sensi
 from amp_rewrite.numerics.ranges.probe import MAX, SUM, Prober, combine_name, reaches_out
 from amp_rewrite.numerics.repaint.float32_session import Float32Session
 from amp_rewrite.numerics.repaint.repaint import Repainter
-from amp_rewrite.rewriting.paint.fills import Absorbed
+from amp_rewrite.rewriting.paint.masks import Absorbed
 
 Key = tuple[str, int]
 """What a number is about: a statistic's name and the index of a value or of a node."""

@@ -22,8 +22,8 @@ from amp_rewrite.oplists import ListName, NodeRule, OpLists
 from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.fills import Absorbed, absorbed_fills
 from amp_rewrite.rewriting.paint.findings import NOTHING_FOUND, Findings
+from amp_rewrite.rewriting.paint.masks import Absorbed
 from amp_rewrite.rewriting.paint.painting import OVERFLOWS, Reason
 from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint_fitting
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
@@ -171,7 +171,7 @@ class Repainter:
         """Return which elements of values are fills of masks that end in a Softmax."""
         graph = self._context.type_graph
         float32 = (n for v in values if graph.is_float32(n := self.number[v]))
-        fills_of = absorbed_fills(self._context, self.paint(()).painting, float32)
+        fills_of = self._context.values.masks.absorbed(float32)
         return {self.objects.values[number]: fills for number, fills in fills_of.items()}
 
     def carriers(self, value: ir.Value) -> tuple[Slot, ...]:

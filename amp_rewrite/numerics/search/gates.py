@@ -35,7 +35,7 @@ from amp_rewrite.numerics.repaint.raised_for_sums import places_of, raised_for_s
 from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.expose import expose
 from amp_rewrite.numerics.search.gated_sums import GatedSums
-from amp_rewrite.rewriting.plan.saturation import saturation
+from amp_rewrite.rewriting.paint.saturation import saturation
 from amp_rewrite.runtimes.ort.time_limit import check_time
 from amp_rewrite.values.weight_stats import measure
 

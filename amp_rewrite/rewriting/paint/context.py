@@ -64,7 +64,7 @@ class PaintContext:
         infer_after_allow: Whether an infer vertex may follow an allow one (pass P4).
         variables: Values that are training variables; a plain read of one is not painted.
         converts_weights: Whether constants are converted in the file, rather than cast at run time.
-        moves_casts: Whether casts move across clear operators (MoveCasts).
+        moves_casts: Whether casts move across clear operators (move-casts).
         adds_low: The operators, as (domain, op), whose kernels add up in the low type.
         adds_fused: Those of them that round a product and the sum that it joins once.
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
@@ -291,7 +291,7 @@ class PaintContext:
         flat = self.type_graph.flat
         called, name = flat.called(node), flat.node_names[node]
         pattern = self.rules.allowed_by(name) if self.rules.allow else None
-        # A Cast follows its neighbours (RetargetCasts), the ones of an earlier rewrite among them.
+        # A Cast follows its neighbours (retarget-casts), the ones of an earlier rewrite among them.
         if pattern is not None and called[:2] != ("", "Cast"):
             why = f"--allow-node {pattern}"
             where = "option allow_nodes"

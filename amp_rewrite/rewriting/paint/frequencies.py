@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.traits import Trait, having, is_one, operator
-from amp_rewrite.rewriting.paint.formulas import FARTHEST, Formulas
+from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, SIGNED, Chains, Worklist
 
-# operators: what may stand between a phase and the frequencies that it is made of.
-_PASSED = having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN, Trait.ADDS) | {"Mod", "Sub"}
+# what may stand between a phase and the frequencies that it is made of.
+_PASSED = SIGNED | ADDED | {"Mod"}
 
 # operators: arithmetic of a frequency.
 _LINEAR = _PASSED | {"Clip", "Div", "Dropout", "Max", "Min", "Mul", "Resize", "Upsample"}
@@ -31,55 +30,49 @@ _CURVES = {
 }
 
 
-class Frequencies(Formulas):
-    """A search for predicted frequencies in one model."""
+def behind_angle(
+    m: Chains, angle: int, is_place: Callable[[int], bool], is_small: Callable[[int], bool]
+) -> list[int]:
+    """Return what makes the frequencies of an angle, and what makes the angle of these.
 
-    def behind_angle(
-        self, angle: int, is_place: Callable[[int], bool], is_small: Callable[[int], bool]
-    ) -> list[int]:
-        """Return what makes the frequencies of an angle, and what makes the angle of these.
+    Args:
+        m: The model.
+        angle: The value that a periodic function reads.
+        is_place: Tells of a value whether it runs through places and no data have a part in it.
+        is_small: Tells of a value whether rounding it does no harm to an angle.
+    """
+    nodes: list[int] = []
+    for node, way in m.ways(angle, _PASSED):
+        read = m.data(node)[:2]
+        if m.is_a(node, "CumSum"):
+            data = read[:1]
+        elif m.factors(node) or m.is_a(node, "Mul"):
+            data = [v for v in read if not is_place(v)]
+            if len(data) != 1 or len(read) < 2:
+                continue
+        else:
+            continue
+        if is_small(angle) and is_small(m.made(node)):  # turns end at 1
+            continue
+        makers = [n for v in data for n in _making(m, v, is_place)]
+        if makers:
+            nodes += [*way, node, *makers]
+    return nodes
 
-        Args:
-            angle: The value that a periodic function reads.
-            is_place: Tells of a value whether it runs through places and no data have a part in it.
-            is_small: Tells of a value whether rounding it does no harm to an angle.
-        """
-        nodes: list[int] = []
-        for node, way in self.walk_back(angle, _PASSED):
-            called, read = self.flat.called(node), self.data(node)
-            if is_one(called, "CumSum"):
-                data = read[:1]
-            elif self.factors(node) or is_one(called, "Mul"):
-                data = [v for v in read[:2] if not is_place(v)]
-                if len(data) != 1 or len(read) < 2:
-                    continue
-            else:
-                continue
-            if is_small(angle) and is_small(self.flat.outputs_of(node)[0]):  # turns end at 1
-                continue
-            makers = [n for v in data for n in self._making(v, is_place)]
-            if makers:
-                nodes += [*way, node, *makers]
-        return nodes
 
-    def _making(self, frequency: int, is_place: Callable[[int], bool]) -> list[int]:
-        """Return the functions that make a frequency, and the layers whose results they bend."""
-        functions, seen = list[int](), {(frequency, False)}
-        stack = [*seen]
-        while stack and len(functions) < FARTHEST:
-            value, bent = stack.pop()
-            node = self.flat.producer[value]
-            if node == ABSENT or self.is_constant(value) or is_place(value):
-                continue
-            called = self.flat.called(node)
-            bends = operator(called) in _CURVES
-            if self.factors(node):
-                functions += [node] if bent else []
-                continue
-            if not (bends or operator(called) in _LINEAR):
-                continue
+def _making(m: Chains, frequency: int, is_place: Callable[[int], bool]) -> list[int]:
+    """Return the functions that make a frequency, and the layers whose results they bend."""
+    functions, todo = list[int](), Worklist[tuple[int, bool]]((frequency, False))
+    for value, bent in todo:
+        node = m.maker(value)
+        if len(functions) >= FARTHEST:
+            break
+        if node == ABSENT or m.is_constant(value) or is_place(value):
+            continue
+        bends = m.op(node) in _CURVES
+        if m.factors(node):
+            functions += [node] if bent else []
+        elif bends or m.op(node) in _LINEAR:
             functions.append(node)
-            new = {(v, bent or bends) for v in self.data(node)} - seen
-            seen |= new
-            stack += new
-        return functions
+            todo.add((v, bent or bends) for v in m.data(node))
+    return functions

@@ -1,204 +1,424 @@
-"""Masks: numbers that only serve as "lower than everything", as in front of a Softmax."""
+"""Masks: numbers that only serve as "lower than everything" in front of a Softmax.
+
+A mask is 0 or a fill, such as -1e9, that is added to scores; some are added to each other before.
+What makes one computes in float32 in many spellings: Min of two masks, (keep - 1) times the largest
+number, or the caller gives it. What is known of a value follows from that of its operands.
+
+Where all that reads a mask only asks which scores lie above the others, elements out of range count
+for nothing: as constants, or in front of a Cast, they may end where the low type does, for minus
+infinity makes a row that is masked as a whole NaN. Where the mask is added to something they end at
+half of that: -65504 + -20 is minus infinity again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from amp_rewrite.dtypes import DType, may_leave_range
-from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.graph.constants import constant_tensor, filled_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import ABSENT, MAIN
-from amp_rewrite.graph.reach import walk
-from amp_rewrite.graph.streams import Stream
-from amp_rewrite.graph.traits import TABLE, Trait, having, operator, row_of
-from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.graph.flat import ABSENT, MAIN, Array
+from amp_rewrite.graph.reach import data_of, walk
+from amp_rewrite.graph.traits import TABLE, Trait, having, is_one, operator, row_of
+from amp_rewrite.rewriting.paint.match import ADDED, SIGNED, Chains, Demanded, Worklist
+from amp_rewrite.rewriting.paint.painting import Painting
+from amp_rewrite.values.counts.find_counts import LOWEST
+from amp_rewrite.values.intervals.interval import Interval
+from amp_rewrite.values.intervals.propagate import Intervals
+from amp_rewrite.values.sum_lengths import count_terms
 
 MASKING = having(Trait.MOVES, Trait.CASTS, Trait.ADDS) | {"Mul"}
 """Operators through which a mask constant reaches those that order."""
 
-# operators: what becomes of a mask there is one: some of its elements, their negative, a sum.
-_HANDING_ON = frozenset({"Clip", "CumSum", "Div", "Min", "Neg", "ReduceMin", "ReduceSum", "Sub"})
+# operators: those that add up elements along an axis.
+_TOTALS = frozenset({"CumSum", "ReduceSum"})
+_SUMS = ADDED | _TOTALS
 # operators: the largest of some elements.
-_ORDERING_ELEMENTS = frozenset({"GlobalMaxPool", "Max", "MaxPool", "ReduceMax", "TopK"})
+_LARGEST = frozenset({"GlobalMaxPool", "Max", "MaxPool", "ReduceMax", "TopK"})
+# operators: others that hand on a mask's elements, or sums of them.
+_HANDING_ON = _SUMS | {"Clip", "Div", "Min", "Neg", "ReduceMin"}
 
-CARRYING = MASKING | _HANDING_ON | _ORDERING_ELEMENTS
+CARRYING = MASKING | _HANDING_ON | _LARGEST
 """Operators whose results have the elements of a mask, or sums of them."""
 
-# operators: sums, with those that no trait tells from others.
-SUMMING = having(Trait.ADDS) | {"CumSum", "ReduceSum", "Sub"}
+# operators: the arithmetic that masks are made of; no layer is among them.
+_ARITHMETIC = (
+    CARRYING | SIGNED | having(Trait.HOLDS) | {"Log", "Mean", "ScatterElements", "ScatterND"}
+) - having(Trait.SEQUENCE, Trait.OPAQUE)
+# operators: those whose results may be larger than what they read.
+_UNBOUNDED = frozenset({"Div", "Log"})
+# operators: those behind which what the caller gives is no mask any more.
+_SCALING = _TOTALS | {"Clip", "Div", "Log", "Mean", "Mul", "Sub"}
+# operators: those that leave each row of a mask what it is, or cut it; zeros times data are zeros.
+_KEEPING_ROWS = (
+    *("Add", "Cast", "CastLike", "Expand", "Gather", "Identity", "Mul", "Reshape", "Slice"),
+    *("Squeeze", "Tile", "Unsqueeze"),
+)
 
+_PASSED = (CARRYING | having(Trait.HOLDS, Trait.SUBGRAPHS)) - having(Trait.LOOPS)
+_ORDERING = having(Trait.ORDERS)
+# operators: those that make shares of what they read; those that contain a Softmax.
+_SHARING = frozenset({"LogSoftmax", "ReduceLogSumExp", "Softmax"})
 _ATTENDING = frozenset(name for name, row in TABLE.items() if row.masks)
 
-_PASSES = (MASKING | _HANDING_ON | having(Trait.HOLDS, Trait.SUBGRAPHS)) - having(Trait.LOOPS)
+F = TypeVar("F")
 
-# operators: those that hand on a mask if it is their first input.
-_FIRST_ONLY = ("Clip", "Div")
+_SCORES = 1e30
+"""A magnitude that scores do not reach."""
 
-# operators: those in which every element of a row counts.
-_SOFTMAX = ("LogSoftmax", "Softmax")
+_MOST_NODES = 200
+"""How many nodes make a mask at most; what takes more is no mask."""
 
-# operators: those that make shares of what they read.
-SHARING = frozenset({"LogSoftmax", "ReduceLogSumExp", "Softmax"})
+
+class Fills(NamedTuple):
+    """The fills of a value.
+
+    Attributes:
+        least: The smallest magnitude of one.
+        is_open: Whether every row, along the last axis, has an element without one: a causal mask
+            in the file has, a padding mask that the model computes may have none.
+        is_given: Whether the caller gives them all, if there are any: an input may be a mask.
+        has_given: Whether the caller gives some of them.
+        adds_given: Whether masks were added to each other, and the caller gives some of them.
+    """
+
+    least: float
+    is_open: bool
+    is_given: bool = False
+    has_given: bool = False
+    adds_given: bool = False
+
+
+class Absorbed(NamedTuple):
+    """Which elements of a value count for nothing.
+
+    Attributes:
+        beyond: Those from this magnitude on; half of the smallest fill, for scores are added.
+        either_sign: Whether positive ones count for nothing as well: a mask that is subtracted.
+    """
+
+    beyond: float
+    either_sign: bool
+
+
+class _Made(Demanded[F]):
+    """What arithmetic makes of inputs and constants."""
+
+    def __init__(
+        self, chains: Chains, intervals: Intervals, inputs: Mapping[int, Interval]
+    ) -> None:
+        super().__init__()
+        self._m, self._graph = chains, chains.graph
+        self._intervals, self._inputs = intervals, inputs
+
+    def operands(self, value: int) -> list[int]:
+        """Return the float32 values of which a value is made; a constant is made of nothing."""
+        node = self._m.maker(value)
+        data = data_of(self._m.flat, node) if self._m.op(node) in _ARITHMETIC else ()
+        return [v for v in data if self._graph.is_float32(v)]
+
+
+class _Reaches(_Made["float | None"]):
+    """What no element exceeds in magnitude; a factor that is not known counts as 1.
+
+    None is the result of a layer. Constants end where `saturated` says, in float32 as well.
+    """
+
+    most, saturated = _MOST_NODES, dict[int, float]()
+
+    def transfer(self, value: int, operands: Sequence[float | None]) -> float | None:
+        m, node = self._m, self._m.maker(value)
+        tensor = None if operands else filled_tensor(self._graph, value)
+        if tensor is not None:
+            finite, _ = _magnitudes(tensor.numpy())
+            return min(float(finite.max(initial=0.0)), self.saturated.get(value, math.inf))
+        reach = [part for part in operands if part is not None]
+        if len(reach) < len(operands):
+            return None
+        if not reach:  # an input, a layer, or what is cast from integers and truth values
+            is_made = value in m.flat.main.inputs or m.op(node) in _ARITHMETIC
+            return self._intervals[value].magnitude if is_made else None
+        most = math.inf if m.op(node) in _UNBOUNDED else max(reach)
+        if m.is_a(node, "Mul"):
+            # What is not bounded multiplies a fill by no more than 1.
+            bounded = [r for r in reach if math.isfinite(r)]
+            most = math.prod(bounded if max(bounded, default=0) >= -LOWEST else reach)
+        elif m.op(node) in _SUMS:
+            terms = count_terms(m.flat, node) or math.inf if m.op(node) in _TOTALS else 1
+            most = sum(reach) * terms
+        return min(most, self._intervals[value].magnitude)
+
+
+class _FillsOf(_Made["Fills | None"]):
+    """The fills of values; None for one without, as far as is known."""
+
+    def transfer(self, value: int, operands: Sequence[Fills | None]) -> Fills | None:
+        m, node = self._m, self._m.maker(value)
+        if not operands:
+            tensor = filled_tensor(self._graph, value)
+            return self._given(value) if tensor is None else _fills(tensor.numpy())
+        scales = m.op(node) in _SCALING
+        parts = [f for f in operands if f is not None and not (scales and f.is_given)]
+        if not parts or m.is_a(node, "Log"):
+            return None
+        stays_open = len(parts) == 1 and parts[0].is_open and m.is_a(node, *_KEEPING_ROWS)
+        has_given = any(f.has_given for f in parts)
+        adds = m.op(node) in _TOTALS or (len(parts) > 1 and m.op(node) in ADDED)
+        return Fills(
+            min(f.least for f in parts),
+            stays_open or self._is_triangle(node),
+            all(f.is_given for f in parts),
+            has_given,
+            (has_given and adds) or any(f.adds_given for f in parts),
+        )
+
+    def _given(self, value: int) -> Fills | None:
+        """Return the fills of an input of the model that is added, and nothing else.
+
+        A caller's mask has the lowest number of float32, as a rule.
+        """
+        m, input_range = self._m, self._inputs.get(value)
+        if value not in m.flat.main.inputs or not self._graph.is_float32(value):
+            return None
+        if input_range is not None and input_range.magnitude < -LOWEST:
+            return None
+        is_mask = {m.op(node) for node in m.readers(value)} <= _ARITHMETIC - _SCALING
+        return Fills(FLOAT32.max, False, is_given=True, has_given=True) if is_mask else None
+
+    def _is_triangle(self, node: int) -> bool:
+        """Tell whether a node leaves fills above the diagonal alone."""
+        m = self._m
+        if not m.is_a(node, "Trilu") or len(m.read(node)) < 2:
+            return False
+        upper, shift = m.flat.attributes(node).get("upper"), m.numbers(m.read(node)[1])
+        return (upper is None or upper.value != 0) and shift is not None and shift.min() >= 1
+
+
+class Masks:
+    """The masks of a model, and what becomes of them."""
+
+    def __init__(
+        self,
+        chains: Chains,
+        intervals: Intervals,
+        inputs: Mapping[int, Interval],
+        saturated: Mapping[int, float] | None = None,
+    ) -> None:
+        """Know nothing yet; `saturated` are constants -> where they end in float32 as well."""
+        self._m, self._graph, self._low = chains, chains.graph, chains.low
+        self._known = chains, intervals, inputs
+        self.fills, self.reach = _FillsOf(*self._known), _Reaches(*self._known)
+        self.reach.saturated = dict(saturated or {})
+        self._ends: dict[int, bool] = {}
+
+    def ending(self, saturated: Mapping[int, float]) -> Masks:
+        """Return the masks where some constants end in float32 as well."""
+        return Masks(*self._known, saturated) if saturated else self
+
+    def ends(self, vertex: int) -> bool:
+        """Tell whether everything that a vertex computes ends in an ordering operator."""
+        if vertex not in self._ends:
+            self._ends[vertex] = ends_in_ordering(self._graph, vertex)
+        return self._ends[vertex]
+
+    def makers(self, value: int) -> list[int]:
+        """Return the nodes that compute a value and have fills in their results, from it on."""
+        todo, nodes = Worklist(value), list[int]()
+        for current in todo:
+            node = self._m.maker(current)
+            if node != ABSENT and self.fills[current] is not None:
+                nodes.append(node)
+                todo.add(self.fills.operands(current))
+        return nodes
+
+    def limit(self, value: int, readers: Sequence[int]) -> float:
+        """Return the magnitude at which elements end in front of a Cast that some vertices read.
+
+        It is 0 if no element may be replaced, or none is out of range.
+        """
+        graph, low = self._graph, self._low
+        if low is FLOAT32 or not graph.is_float32(value) or not readers or ABSENT in readers:
+            return 0.0
+        if (
+            not all_end_in_ordering(graph, value, readers)
+            or constant_tensor(graph, value) is not None
+        ):
+            return 0.0
+        fills, reach = self.fills[value], self.reach[value]
+        if reach is None or reach < low.overflow:
+            return 0.0
+        sums = {node for v in readers for node in sums_behind(graph, v)}
+        has_fills = fills is not None and not fills.is_given
+        if not (has_fills or (sums and all_end_in_ordering(graph, value, readers, _SHARING))):
+            return 0.0
+        alone = sums == {*readers} and self._is_alone(sums)
+        return low.max if not sums or alone else low.max / 2
+
+    def _is_alone(self, sums: set[int]) -> bool:
+        """Tell whether what reads a mask adds it, once, to scores that are nothing beside it.
+
+        The sum with another mask has to stay above infinity; without one, where several masks were
+        added before the Cast, the elements that more of them mask stay below the others. Constants
+        that end at half the range keep what is not constant there.
+        """
+        low, m = self._low, self._m
+        if len(sums) > 1 or self.reach.saturated or low.max * low.epsilon < _SCORES:
+            return False
+        masks, todo = 0, Worklist(*m.read(self._graph.nodes[next(iter(sums))]), most=_MOST_NODES)
+        for value in todo:
+            if value == ABSENT or not self._graph.is_float32(value):
+                continue
+            reach = self.reach[value]
+            if reach is not None:
+                masks += reach >= _SCORES
+            elif m.op(m.maker(value)) in _SUMS:
+                todo.add(m.read(m.maker(value)))
+        return masks <= 1
+
+    def absorbed(self, values: Iterable[int]) -> dict[int, Absorbed]:
+        """Return, for values with fills out of range that nothing but orderings reads, which.
+
+        Scores and a mask have both signs, so that positive elements of them are no fills. A mask
+        alone may be positive, before it is subtracted.
+        """
+        fills_of: dict[int, Absorbed] = {}
+        for value in values:
+            fills, readers = self.fills[value], self._graph.readers(value)
+            if fills is None or fills.least < self._low.overflow or self._m.flat.is_output(value):
+                continue
+            if (
+                readers
+                and ABSENT not in readers
+                and all_end_in_ordering(self._graph, value, readers)
+            ):
+                fills_of[value] = Absorbed(fills.least / 2, self.reach[value] is not None)
+        return fills_of
+
+
+def low_readers(graph: TypeGraph, painting: Painting, value: int) -> list[int]:
+    """Return the vertices that read a value in the low type."""
+    return [v for v in graph.readers(value) if v != ABSENT and painting.allow[v]]
+
+
+def _fills(elements: Array) -> Fills | None:
+    """Return the fills among the elements of a constant; infinities stay what they are."""
+    finite, masked = _magnitudes(elements)
+    least = float(finite[finite >= -LOWEST].min(initial=np.inf))
+    is_open = elements.ndim > 0 and not bool(masked.all(axis=-1).any())
+    return Fills(least, is_open) if least < np.inf else None
+
+
+def _magnitudes(elements: Array) -> tuple[Array, Array]:
+    """Return the magnitudes that are finite, and a mask of those that are fills, in their shape."""
+    magnitudes = np.abs(elements.astype(np.float32))
+    return magnitudes[np.isfinite(magnitudes)], magnitudes >= -LOWEST
+
+
+def all_end_in_ordering(
+    graph: TypeGraph, value: int, readers: Iterable[int], ordering: frozenset[str] = _ORDERING
+) -> bool:
+    """Tell whether all that some vertices compute of a value ends in an ordering operator."""
+    return all(ends_in_ordering(graph, v, value, ordering) for v in dict.fromkeys(readers))
 
 
 def ends_in_ordering(
-    type_graph: TypeGraph,
-    vertex: int,
-    value: int = ABSENT,
-    ordering: frozenset[str] = having(Trait.ORDERS),
+    graph: TypeGraph, vertex: int, value: int = ABSENT, ordering: frozenset[str] = _ORDERING
 ) -> bool:
     """Tell whether everything that a vertex computes ends in an ordering operator.
 
     Args:
-        type_graph: The model.
+        graph: The model.
         vertex: The vertex.
         value: What it reads of which that is asked: an attention orders its mask alone.
         ordering: The operators that order, besides those that contain a Softmax.
     """
-    if _attends(type_graph, vertex):
-        return value != ABSENT and enters_as_mask(type_graph, vertex, lambda v: v == value)
-    seen, stack = {vertex}, [vertex]
-    while stack:
-        current = stack.pop()
-        called = operator(type_graph.operator_of(current))
-        if called in ordering or (called == "Exp" and is_shift(type_graph, current)):
+    if _op(graph, vertex) in _ATTENDING:
+        return value != ABSENT and enters_as_mask(graph, vertex, lambda v: v == value)
+    todo = Worklist(vertex)
+    for current in todo:
+        called, consumers = _op(graph, current), graph.successors(current)
+        is_shift = called == "Exp" and _shifted(graph, graph.nodes[current]) != ABSENT
+        if called in ordering or is_shift:
             continue
-        consumers = type_graph.successors(current)
-        passes = called in _PASSES or called in _ORDERING_ELEMENTS
-        if not passes or not consumers or _is_output(type_graph, current):
+        if called not in _PASSED or not consumers or _is_output(graph, current):
             return False
-        for consumer in consumers:
-            if not _hands_on(type_graph, current, consumer):
-                return False
-            if consumer not in seen and not _attends(type_graph, consumer):
-                seen.add(consumer)
-                stack.append(consumer)
+        if not all(_hands_on(graph, current, consumer) for consumer in consumers):
+            return False
+        todo.add(v for v in consumers if _op(graph, v) not in _ATTENDING)
     return True
 
 
-def softmaxes(type_graph: TypeGraph) -> Iterator[tuple[int, int]]:
+def softmaxes(m: Chains) -> Iterator[tuple[int, int]]:
     """Yield the nodes that make shares of scores, and the scores.
 
     That is the Exp of a Softmax that is written out, as Sub of the largest, Exp, sum and quotient.
     """
-    flat = type_graph.flat
-    for node in flat.nodes_of(*_SOFTMAX):
-        yield node, flat.inputs_of(node)[0]
-    for node in flat.nodes_of("Exp"):
-        scores = _shifted(type_graph, node)
+    for node in m.nodes("LogSoftmax", "Softmax"):
+        yield node, m.read(node)[0]
+    for node in m.nodes("Exp"):
+        scores = _shifted(m.graph, node)
         if scores != ABSENT:
             yield node, scores
 
 
-def is_shift(type_graph: TypeGraph, vertex: int) -> bool:
-    """Tell whether a vertex of an Exp reads scores less the largest of them."""
-    return _shifted(type_graph, type_graph.nodes[vertex]) != ABSENT
-
-
-def _shifted(type_graph: TypeGraph, exponential: int) -> int:
+def _shifted(graph: TypeGraph, exponential: int) -> int:
     """Return the scores of which an Exp gets what they are less than their largest, or ABSENT."""
-    flat = type_graph.flat
+    flat = graph.flat
     difference = flat.producer[flat.inputs_of(exponential)[0]]
-    if difference == ABSENT or flat.called(difference)[:2] != ("", "Sub"):
+    if difference == ABSENT or not is_one(flat.called(difference), "Sub"):
         return ABSENT
     scores, largest = flat.inputs_of(difference)
     maximum = flat.producer[largest]
-    if maximum == ABSENT or flat.called(maximum)[:2] != ("", "ReduceMax"):
-        return ABSENT
-    return scores if flat.inputs_of(maximum)[0] == scores else ABSENT
+    is_largest = maximum != ABSENT and is_one(flat.called(maximum), "ReduceMax")
+    return scores if is_largest and flat.inputs_of(maximum)[0] == scores else ABSENT
 
 
-def enters_as_mask(type_graph: TypeGraph, vertex: int, comes: Callable[[int], bool]) -> bool:
+def enters_as_mask(graph: TypeGraph, vertex: int, comes: Callable[[int], bool]) -> bool:
     """Tell whether a vertex reads what `comes` as the mask of an attention and nowhere else."""
-    masks = row_of(type_graph.operator_of(vertex)).masks
-    indices = _indices(type_graph, vertex, comes) if masks else []
+    masks = row_of(graph.operator_of(vertex)).masks
+    indices = _indices(graph, vertex, comes) if masks else []
     return bool(indices) and all(index in masks for index in indices)
 
 
-def _attends(type_graph: TypeGraph, vertex: int) -> bool:
-    return bool(row_of(type_graph.operator_of(vertex)).masks)
-
-
-def _hands_on(type_graph: TypeGraph, vertex: int, consumer: int) -> bool:
+def _hands_on(graph: TypeGraph, vertex: int, consumer: int) -> bool:
     """Tell whether a consumer reads what a vertex makes in such a way that it stays a mask."""
-    source = type_graph.source
-    if _attends(type_graph, consumer):
-        return enters_as_mask(type_graph, consumer, lambda v: source[v] == vertex)
-    if type_graph.operator_of(consumer).op_type not in _FIRST_ONLY:
-        return True
-    return not any(_indices(type_graph, consumer, lambda v: source[v] == vertex))
+
+    def comes(value: int) -> bool:
+        return graph.source[value] == vertex
+
+    if _op(graph, consumer) in _ATTENDING:
+        return enters_as_mask(graph, consumer, comes)
+    # operators: those that hand on a mask if it is their first input.
+    return _op(graph, consumer) not in ("Clip", "Div") or not any(_indices(graph, consumer, comes))
 
 
-def _indices(type_graph: TypeGraph, vertex: int, comes: Callable[[int], bool]) -> Iterable[int]:
+def _indices(graph: TypeGraph, vertex: int, comes: Callable[[int], bool]) -> list[int]:
     """Return at which inputs a vertex reads values."""
-    flat, node = type_graph.flat, type_graph.nodes[vertex]
+    flat, node = graph.flat, graph.nodes[vertex]
     slots = range(flat.input_start[node], flat.input_start[node + 1])
-    mine = (slot for slot in slots if type_graph.reads[slot] == vertex)
+    mine = (slot for slot in slots if graph.reads[slot] == vertex)
     return [flat.index(slot) for slot in mine if comes(flat.inputs[slot])]
 
 
-def _is_output(type_graph: TypeGraph, vertex: int) -> bool:
+def _is_output(graph: TypeGraph, vertex: int) -> bool:
     """Tell whether a vertex writes an output of the model; that of a branch is its owner's."""
-    flat = type_graph.flat
-    written = flat.outputs_of(type_graph.nodes[vertex])
+    flat = graph.flat
+    written = flat.outputs_of(graph.nodes[vertex])
     return any(flat.is_output(value) and flat.home[value] == MAIN for value in written)
 
 
-def is_added(type_graph: TypeGraph, vertex: int) -> bool:
-    """Tell whether a mask is added to something on its way to the ordering operators."""
-    return bool(sums_behind(type_graph, vertex))
-
-
-def sums_behind(type_graph: TypeGraph, vertex: int) -> set[int]:
+def sums_behind(graph: TypeGraph, vertex: int) -> set[int]:
     """Return the vertices that add something to a mask on its way to the ordering operators.
 
     An attention adds it to its scores.
     """
-    ways = type_graph.called(CARRYING | _ATTENDING)
-    behind = walk([vertex], type_graph.successors, ways)
-    adds = SUMMING | _ATTENDING
-    return {v for v in behind if operator(type_graph.operator_of(v)) in adds}
+    behind = walk([vertex], graph.successors, graph.called(CARRYING | _ATTENDING))
+    return {v for v in behind if _op(graph, v) in _SUMS | _ATTENDING}
 
 
-def overflows_below_only(constant: Stream, low: DType) -> bool:
-    """Tell whether every finite element out of range is negative."""
-    limit = np.float32(low.overflow)
-    return not any(bool(((c >= limit) & np.isfinite(c)).any()) for c in constant.blocks())
-
-
-def saturates_in_float32(context: PaintContext, value: int) -> bool:
-    """Tell whether a mask out of range may end at the low type's lowest value in float32 as well.
-
-    It is cast at run time then, which would make it infinite. In a type as wide as float32 both
-    fills swallow every score, so that rows that are masked as a whole come out the same.
-    """
-    graph, low = context.type_graph, context.low
-    if may_leave_range(low) or not context.converts_weights:
-        return False
-    tensor = constant_tensor(graph, value)
-    return (
-        tensor is not None
-        and may_stand_behind_cast(context, value)
-        and all(ends_in_ordering(graph, vertex, value) for vertex in graph.readers(value))
-        and overflows_below_only(tensor.stream, low)
-    )
-
-
-def may_stand_behind_cast(context: PaintContext, value: int) -> bool:
-    """Tell whether a Cast may come between a constant and all that reads it.
-
-    What is opaque gets what it got; a node that the user preserves is not touched; what a Cast of
-    the model reads would be cast twice; and an output of a graph keeps its type.
-    """
-    graph, flat = context.type_graph, context.type_graph.flat
-    if flat.is_output(value):
-        return False
-    for slot in flat.uses(value):
-        node = flat.reader(slot)
-        if graph.reads[slot] == ABSENT or flat.called(node)[:2] == ("", "Cast"):
-            return False
-        if graph.ports_of(node).schema is None or flat.node_names[node] in context.rules.preserve:
-            return False
-    return True
+def _op(graph: TypeGraph, vertex: int) -> str:
+    return operator(graph.operator_of(vertex))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amp_rewrite.rewriting.paint.painting import Marks, Painting, PassReason, Reason
 
 if TYPE_CHECKING:
     from amp_rewrite.rewriting.paint.context import PaintContext
-    from amp_rewrite.rewriting.paint.painting import Painting, PassReason
 
 
 class Stage(StrEnum):
@@ -45,8 +47,8 @@ class Place(NamedTuple):
     label: str = ""
 
 
-class PaintPass(Protocol):
-    """A step of the painting: pure, without state between calls; passes are its children.
+class PaintPass:
+    """A step of the painting: pure, without state between calls.
 
     Attributes:
         name: The name of its file, with hyphens.
@@ -54,10 +56,26 @@ class PaintPass(Protocol):
         reasons: The reasons that it alone gives.
     """
 
-    name: ClassVar[str]
-    places: ClassVar[tuple[Place, ...]]
-    reasons: ClassVar[tuple[PassReason, ...]] = ()
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        marks: Callable[[PaintContext, Painting], Marks],
+        name: str,
+        places: tuple[Place, ...],
+        *reasons: Reason | PassReason,
+    ) -> None:
+        """Take the function that was written, and what makes marks of it."""
+        self.name, self.places, self._marks = name, places, marks
+        self.reasons = tuple(each for each in reasons if isinstance(each, PassReason))
+        self.__doc__, self.__module__ = function.__doc__, function.__module__
 
     def run(self, context: PaintContext, painting: Painting) -> Painting:
         """Return the new painting."""
-        ...
+        return painting.with_marks(self._marks(context, painting))
+
+
+def paints(
+    name: str, *places: Place, reasons: tuple[PassReason, ...] = ()
+) -> Callable[[Callable[[PaintContext, Painting], Marks]], PaintPass]:
+    """Make a pass of a function that returns marks; `reasons` are those that it alone gives."""
+    return lambda marks: PaintPass(marks, marks, name, places, *reasons)

@@ -32,8 +32,6 @@ class Reason(StrEnum):
 
     ALLOW_LIST = "allow-list"
     FORCED = "forced"
-    RETARGETED = "retargeted-cast"
-    RETARGETED_SCALES = "low-scales"
     CONVERTED = "converted-constant"
     FUSED = "fused-group"
     STORED = "stored-constant"
@@ -42,8 +40,6 @@ class Reason(StrEnum):
     FLOAT32_PART = "float32-part"
     COUNT = "count"
     DEMAND = "demand"
-    DIFFERENCE = "difference"
-    CARRIED = "carried-state"
     DENY_LIST = "deny-list"
     DOWNSTREAM_OF_DENY = "downstream-of-deny"
     SQUARE = "square-before-reduction"
@@ -59,10 +55,6 @@ class Reason(StrEnum):
     QUANTIZED = "quantized"
     CONSTANT_OVERFLOW = "constant-overflow"
     CONSTANT_UNDERFLOW = "constant-underflow"
-    LONG_SUM = "long-sum"
-    MASK = "mask"
-    UNBOUNDED_SUM = "unbounded-sum"
-    RUNTIME_FUSION = "runtime-fusion"
     CERTAIN_OVERFLOW = "certain-overflow"
     LIKELY_OVERFLOW = "likely-overflow"
     VARIABLE_READ = "variable-read"
@@ -80,14 +72,17 @@ class PassReason(str):
             stand for those of the rewrite.
         plain: The same for other readers; it follows the name of a node.
         row: What docs/painting.md says.
+        danger: Whether it is about right and wrong, not about speed, kernels or rules.
     """
 
-    __slots__ = ("phrase", "plain", "row")
+    __slots__ = ("danger", "phrase", "plain", "row")
 
-    def __new__(cls, word: str, phrase: str = "", plain: str = "", row: str = "") -> Self:
+    def __new__(
+        cls, word: str, phrase: str = "", plain: str = "", row: str = "", *, danger: bool = False
+    ) -> Self:
         """Make a reason of its word in reports."""
         reason = super().__new__(cls, word)
-        reason.phrase, reason.plain, reason.row = phrase, plain, row
+        reason.phrase, reason.plain, reason.row, reason.danger = phrase, plain, row, danger
         return reason
 
 
@@ -107,6 +102,10 @@ class Mark(NamedTuple):
     because: int | None = None
     detail: str | None = None
     constant: int | None = None
+
+
+Marks = Mapping[int, Mark]
+"""What a pass says: vertex -> mark."""
 
 
 @dataclass(frozen=True)

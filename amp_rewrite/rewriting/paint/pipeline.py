@@ -22,9 +22,9 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.pass_table import PASSES
-from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
-from amp_rewrite.rewriting.paint.passes.keep_overflows import KeepOverflows
-from amp_rewrite.rewriting.paint.passes.spread_deny import SpreadDeny
+from amp_rewrite.rewriting.paint.passes.keep_in_range import keep_in_range
+from amp_rewrite.rewriting.paint.passes.keep_overflows import keep_overflows
+from amp_rewrite.rewriting.paint.passes.spread_deny import spread_deny
 
 
 def passes_of(stage: Stage) -> tuple[PaintPass, ...]:
@@ -37,7 +37,7 @@ GIVEN, SEEDING, COLORING = map(passes_of, (Stage.GIVEN, Stage.SEEDING, Stage.COL
 KEEPING, SAVING = map(passes_of, (Stage.KEEPING, Stage.SAVING))
 HARMED, JUDGING = map(passes_of, (Stage.HARMED, Stage.JUDGING))
 
-_RANGES = frozenset({KeepInRange.name, KeepOverflows.name})
+_RANGES = frozenset({keep_in_range.name, keep_overflows.name})
 """The passes that ask whether numbers fit the low type: they mark nothing if all do."""
 
 
@@ -164,7 +164,7 @@ def keep_given(context: PaintContext) -> Painting:
     in the tail that a normalization with a low input has no kernel without.
     """
     if context.given is None:
-        return SpreadDeny().run(context, Painting.blank(context.type_graph))
+        return spread_deny.run(context, Painting.blank(context.type_graph))
     mark, low = Mark(Color.ALLOW, Reason.GIVEN), context.low
     given = context.given & context.processable
     whole = chain.from_iterable(
@@ -174,7 +174,7 @@ def keep_given(context: PaintContext) -> Painting:
     )
     fused = dict.fromkeys((v for v in whole if given[v]), mark)
     fused |= {v: joined for v, joined in context.joined.items() if given[v]}
-    painting = SpreadDeny().run(context, Painting.blank(context.type_graph).with_marks(fused))
+    painting = spread_deny.run(context, Painting.blank(context.type_graph).with_marks(fused))
     return painting.with_marks(dict.fromkeys(vertices_in(given & ~painting.deny), mark))
 
 

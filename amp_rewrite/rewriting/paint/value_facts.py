@@ -17,6 +17,9 @@ from amp_rewrite.graph.flat import Array
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.reach import data_of
 from amp_rewrite.graph.traits import Trait, has, having, operator
+from amp_rewrite.rewriting.paint.guards import Guards
+from amp_rewrite.rewriting.paint.masks import Masks
+from amp_rewrite.rewriting.paint.match import Chains
 from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.values.inner_sums import inner_sum, terms_of
 from amp_rewrite.values.intervals.interval import Interval, add
@@ -62,6 +65,21 @@ class ValueFacts:
     measured: MeasuredConstants = field(default_factory=MeasuredConstants, repr=False)
     low_inputs: bool = False
     fits: bool = False
+
+    @cached_property
+    def match(self) -> Match:
+        """How the values are computed."""
+        return Match(self)
+
+    @cached_property
+    def guards(self) -> Guards:
+        """What keeps values away from zero."""
+        return Guards(self.match, self.intervals)
+
+    @cached_property
+    def masks(self) -> Masks:
+        """Which values are masks, and what they reach."""
+        return Masks(self.match, self.intervals, self.inputs)
 
     @cached_property
     def intervals(self) -> Intervals:
@@ -181,6 +199,15 @@ class ValueFacts:
     def measure_all(self, tensors: Mapping[int, StoredTensor]) -> None:
         """Measure some constants, by value, together: `stats` has nothing to do for short ones."""
         self.measured.measure_all({value: tensor.stream for value, tensor in tensors.items()})
+
+
+class Match(Chains):
+    """Questions about one model, and what is known of the numbers in it."""
+
+    def __init__(self, facts: ValueFacts) -> None:
+        """Find nothing yet."""
+        super().__init__(facts.type_graph, facts.low)
+        self.facts = facts
 
 
 def _computed(type_graph: TypeGraph, concerned: Array) -> Iterator[int]:

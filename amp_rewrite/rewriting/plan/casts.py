@@ -22,11 +22,11 @@ from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.rounding_loss import RoundingLoss
 from amp_rewrite.graph.special_types import attribute_type
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.mask_casts import MaskCasts
+from amp_rewrite.rewriting.paint.masks import Masks
 from amp_rewrite.rewriting.paint.painting import Painting
+from amp_rewrite.rewriting.paint.saturation import fill_saturation, saturation
 from amp_rewrite.rewriting.plan.equal_ranks import PlannedRank, equal_ranks
 from amp_rewrite.rewriting.plan.options import Stored
-from amp_rewrite.rewriting.plan.saturation import fill_saturation, saturation
 from amp_rewrite.rewriting.plan.stored_constants import (
     StoredConstant,
     saturated_masks,
@@ -158,7 +158,8 @@ def plan_casts(context: PaintContext, painting: Painting, store: Stored = "float
     `store` are constants to store in 16 bits though they compute as float32.
     """
     saturated = saturated_masks(context, painting)
-    masks = MaskCasts(context, painting, {v: c.saturate for v, c in saturated.items()})
+    ends = {v: c.saturate for v, c in saturated.items()}
+    masks = context.values.masks.ending(ends)
     stored = stored_constants(context, painting, store) | saturated
     return _Planner(context.type_graph, context, painting, stored, masks).plan()
 
@@ -169,7 +170,7 @@ class _Planner:
     context: PaintContext
     painting: Painting
     stored: Mapping[int, StoredConstant]
-    masks: MaskCasts
+    masks: Masks
     ends: tuple[int, ...] = ()
     outputs: Counter[int] = field(default_factory=Counter[int])
 

@@ -23,7 +23,7 @@ from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.oplists import OpLists
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.rewriting.paint.passes.keep_demands import KeepDemands
+from amp_rewrite.rewriting.paint.passes.keep_demands import keep_demands
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.targets import SCHEMA, Target
 
@@ -109,7 +109,7 @@ def _keep_float64(context: PaintContext) -> Iterator[int]:
     graph = context.type_graph
     if FLOAT64 not in graph.bases:
         return
-    yield from KeepDemands().run(context, Painting.blank(graph)).marks
+    yield from keep_demands.run(context, Painting.blank(graph)).marks
     for value in read_constants(graph):
         held = stored_tensor(graph.flat, value)
         if held is None or held.dtype != FLOAT64.number:

@@ -27,14 +27,14 @@ from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.masks import (
-    CARRYING,
+from amp_rewrite.rewriting.paint.masks import CARRYING
+from amp_rewrite.rewriting.paint.painting import Painting
+from amp_rewrite.rewriting.paint.saturation import (
     may_stand_behind_cast,
     saturates_in_float32,
+    saturation,
 )
-from amp_rewrite.rewriting.paint.painting import Painting
 from amp_rewrite.rewriting.plan.options import Stored
-from amp_rewrite.rewriting.plan.saturation import saturation
 from amp_rewrite.rewriting.plan.typed_attributes import OPSET_OF_CASTS
 
 LEAST_ELEMENTS = 1024

@@ -4,7 +4,7 @@ A set that holds an output of the model, or what goes into a Softmax, has expone
 the range anyway: nothing but a node can change its scale on the way. Every place at which a
 node reads a value may be such a border. A set is then cut into parts that operators tie together,
 and each is scaled or not: what leaves the range is, what must not be is not, and all else is as it
-takes the fewest Muls: a minimum cut (paint/min_cut.py). Several readers of a value share one Mul.
+takes the fewest Muls: a minimum cut (min_cut.py). Several readers of a value share one Mul.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amp_rewrite.rewriting.paint.min_cut import Arcs, cheapest_set
+from amp_rewrite.rewriting.scaling.min_cut import Arcs, cheapest_set
 from amp_rewrite.values.scales.call import System
 from amp_rewrite.values.scales.exponents import Exponents
 from amp_rewrite.values.scales.solve import Roof, Room, Solution, Solver, smallest_number

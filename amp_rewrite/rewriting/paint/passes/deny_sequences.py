@@ -8,53 +8,50 @@ from __future__ import annotations
 
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 from amp_rewrite.rewriting.paint.sequence_clusters import Cluster
 
 
-class DenySequences(PaintPass):
+@paints(
+    "deny-sequences",
+    Place(
+        Stage.SEEDING,
+        10,
+        "denies the sequence clusters that the painter cannot follow (section 5)",
+    ),
+)
+def deny_sequences(context: PaintContext, painting: Painting) -> Marks:
     """Deny the clusters whose sequence leaves the painting's sight.
 
     It does at a graph input or output, an Optional operator, a SequenceMap, a function call, and a
     vertex that may not be touched.
     """
+    marks: dict[int, Mark] = {}
+    for cluster in context.clusters:
+        detail = _opaque(context, cluster)
+        if detail is not None:
+            mark = Mark(Color.DENY, Reason.SEQUENCE_DENIED, None, detail)
+            marks |= dict.fromkeys(cluster, mark)
+    return marks
 
-    name = "deny-sequences"
-    places = (
-        Place(
-            Stage.SEEDING,
-            10,
-            "denies the sequence clusters that the painter cannot follow (section 5)",
-        ),
-    )
 
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with such clusters denied."""
-        marks: dict[int, Mark] = {}
-        for cluster in context.clusters:
-            detail = self._opaque(context, cluster)
-            if detail is not None:
-                mark = Mark(Color.DENY, Reason.SEQUENCE_DENIED, None, detail)
-                marks |= dict.fromkeys(cluster, mark)
-        return painting.with_marks(marks)
-
-    def _opaque(self, context: PaintContext, cluster: Cluster) -> str | None:
-        """Return a sentence that says why a cluster must be left alone, or None."""
-        graph, flat = context.type_graph, context.type_graph.flat
-        for vertex in cluster:
-            node, called = graph.nodes[vertex], graph.operator_of(vertex)
-            name = graph.node_name(vertex)
-            if not has(called, Trait.SEQUENCE, Trait.PASSES_SEQUENCE):
-                return f"its sequence passes through {called.op_type} {name}"
-            refusal = context.refusal(vertex)
-            if refusal is not None:
-                return f"its member {name} stays float32: {refusal.detail}"
-            if context.unsupported(vertex) is not None:
-                return f"{called.op_type} {name} does not admit {context.low.name}"
-            ends = (*flat.inputs_of(node), *flat.outputs_of(node))
-            end = next((v for v in ends if v in graph.opaque_ends), None)
-            if end is not None:
-                sequence = flat.value_names[end]
-                return f"its sequence {sequence} enters or leaves where the pass cannot follow it"
-        return None
+def _opaque(context: PaintContext, cluster: Cluster) -> str | None:
+    """Return a sentence that says why a cluster must be left alone, or None."""
+    graph, flat = context.type_graph, context.type_graph.flat
+    for vertex in cluster:
+        node, called = graph.nodes[vertex], graph.operator_of(vertex)
+        name = graph.node_name(vertex)
+        if not has(called, Trait.SEQUENCE, Trait.PASSES_SEQUENCE):
+            return f"its sequence passes through {called.op_type} {name}"
+        refusal = context.refusal(vertex)
+        if refusal is not None:
+            return f"its member {name} stays float32: {refusal.detail}"
+        if context.unsupported(vertex) is not None:
+            return f"{called.op_type} {name} does not admit {context.low.name}"
+        ends = (*flat.inputs_of(node), *flat.outputs_of(node))
+        end = next((v for v in ends if v in graph.opaque_ends), None)
+        if end is not None:
+            sequence = flat.value_names[end]
+            return f"its sequence {sequence} enters or leaves where the pass cannot follow it"
+    return None

@@ -9,8 +9,8 @@ from __future__ import annotations
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason, Reason
 
 ISOLATED = PassReason(
     "isolated",
@@ -22,43 +22,36 @@ ISOLATED = PassReason(
 _SEEDS = (Reason.ALLOW_LIST, Reason.FORCED, Reason.FUSED)
 
 
-class DropIslands(PaintPass):
+@paints(
+    "drop-islands",
+    Place(
+        Stage.COLORING,
+        80,
+        "connected regions of allow vertices that hold no seed any more leave the "
+        "painting: without an accelerated operator they cost casts and gain nothing",
+        "P7",
+    ),
+    reasons=(ISOLATED,),
+)
+def drop_islands(context: PaintContext, painting: Painting) -> Marks:
     """Unpaint connected regions that hold no seed any more.
 
     Such a region appears where DropUnsupported removed the only allow-list operators of it: Conv in
     bfloat16 before opset 22, for example, leaves its bias additions behind.
     """
+    graph = context.type_graph
+    handles: dict[int, list[int]] = {}
+    for one, other in graph.handles:
+        handles.setdefault(one, []).append(other)
+        handles.setdefault(other, []).append(one)
 
-    name = "drop-islands"
-    places = (
-        Place(
-            Stage.COLORING,
-            80,
-            "connected regions of allow vertices that hold no seed any more leave the "
-            "painting: without an accelerated operator they cost casts and gain nothing",
-            "P7",
-        ),
-    )
-    reasons = (ISOLATED,)
+    def neighbours(vertex: int) -> list[int]:
+        edges = graph.predecessors(vertex) + graph.successors(vertex)
+        return edges + handles[vertex] if vertex in handles else edges
 
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting without regions that hold no seed."""
-        graph = context.type_graph
-        handles: dict[int, list[int]] = {}
-        for one, other in graph.handles:
-            handles.setdefault(one, []).append(other)
-            handles.setdefault(other, []).append(one)
-
-        def neighbours(vertex: int) -> list[int]:
-            edges = graph.predecessors(vertex) + graph.successors(vertex)
-            return edges + handles[vertex] if vertex in handles else edges
-
-        seeds = [
-            v for v, m in painting.marks.items() if m.color is Color.ALLOW and m.reason in _SEEDS
-        ]
-        kept = walk(seeds, neighbours, painting.allow)
-        marks = {
-            v: Mark(Color.NONE, ISOLATED, painting.marks[v].because)
-            for v in vertices_in(painting.allow & ~graph.mask(kept))
-        }
-        return painting.with_marks(marks)
+    seeds = [v for v, m in painting.marks.items() if m.color is Color.ALLOW and m.reason in _SEEDS]
+    kept = walk(seeds, neighbours, painting.allow)
+    return {
+        v: Mark(Color.NONE, ISOLATED, painting.marks[v].because)
+        for v in vertices_in(painting.allow & ~graph.mask(kept))
+    }

@@ -11,8 +11,8 @@ from onnx import TensorProto
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.elements import element
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 QUANTIZED = frozenset(
     number
@@ -22,28 +22,23 @@ QUANTIZED = frozenset(
 """Element types that only quantised operators take."""
 
 
-class DropUnsupported(PaintPass):
+@paints(
+    "drop-unsupported",
+    Place(
+        Stage.COLORING,
+        60,
+        "allow vertices whose variable the target cannot run in the low type, or whose "
+        "node has a quantised operand, leave the painting",
+        "P6",
+    ),
+)
+def drop_unsupported(context: PaintContext, painting: Painting) -> Marks:
     """Unpaint seeded vertices without schema type or kernel, or with a quantised operand."""
-
-    name = "drop-unsupported"
-    places = (
-        Place(
-            Stage.COLORING,
-            60,
-            "allow vertices whose variable the target cannot run in the low type, or whose "
-            "node has a quantised operand, leave the painting",
-            "P6",
-        ),
+    quantized = context.type_graph.where(
+        lambda kind: any(element(t) in QUANTIZED for t in kind.known.values())
     )
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting without the seeds that the target cannot run."""
-        quantized = context.type_graph.where(
-            lambda kind: any(element(t) in QUANTIZED for t in kind.known.values())
-        )
-        runs = context.supported & ~quantized
-        marks = {
-            v: Mark(Color.NONE, context.unsupported(v) or Reason.QUANTIZED)
-            for v in vertices_in(painting.allow & ~runs)
-        }
-        return painting.with_marks(marks)
+    runs = context.supported & ~quantized
+    return {
+        v: Mark(Color.NONE, context.unsupported(v) or Reason.QUANTIZED)
+        for v in vertices_in(painting.allow & ~runs)
+    }

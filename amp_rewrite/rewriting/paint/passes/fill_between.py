@@ -8,8 +8,8 @@ from __future__ import annotations
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
 
 BETWEEN = PassReason(
     "between-allow",
@@ -19,35 +19,30 @@ BETWEEN = PassReason(
 )
 
 
-class FillBetween(PaintPass):
+@paints(
+    "fill-between",
+    Place(
+        Stage.COLORING,
+        30,
+        "from each processable allow-list root walk outputs, entering v if it is on clear "
+        "or infer, not denied, processable and supported; call what is visited `down`. "
+        "From each such root walk inputs, entering `down`; all visited become allow. That "
+        "is every vertex on a path allow -> (clear or infer)* -> allow",
+        "P3",
+    ),
+    reasons=(BETWEEN,),
+)
+def fill_between(context: PaintContext, painting: Painting) -> Marks:
     """Paint every vertex on a path allow -> (clear | infer)* -> allow."""
-
-    name = "fill-between"
-    places = (
-        Place(
-            Stage.COLORING,
-            30,
-            "from each processable allow-list root walk outputs, entering v if it is on clear "
-            "or infer, not denied, processable and supported; call what is visited `down`. "
-            "From each such root walk inputs, entering `down`; all visited become allow. That "
-            "is every vertex on a path allow -> (clear or infer)* -> allow",
-            "P3",
-        ),
-    )
-    reasons = (BETWEEN,)
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with the vertices between allow-list operators in it."""
-        graph = context.type_graph
-        may_touch = context.processable
-        is_root = may_touch & context.seeds
-        roots = [v for v in painting.allowed() if is_root[v]]
-        passable = context.on(ListName.CLEAR, ListName.INFER) & may_touch & context.supported
-        down = walk(roots, graph.successors, passable & ~painting.deny)
-        between = walk(roots, graph.predecessors, graph.mask(down))
-        marks = {
-            v: Mark(Color.ALLOW, BETWEEN, down[v] if down[v] is not None else parent)
-            for v, parent in between.items()
-            if parent is not None and not painting.is_allow(v)
-        }
-        return painting.with_marks(marks)
+    graph = context.type_graph
+    may_touch = context.processable
+    is_root = may_touch & context.seeds
+    roots = [v for v in painting.allowed() if is_root[v]]
+    passable = context.on(ListName.CLEAR, ListName.INFER) & may_touch & context.supported
+    down = walk(roots, graph.successors, passable & ~painting.deny)
+    between = walk(roots, graph.predecessors, graph.mask(down))
+    return {
+        v: Mark(Color.ALLOW, BETWEEN, down[v] if down[v] is not None else parent)
+        for v, parent in between.items()
+        if parent is not None and not painting.is_allow(v)
+    }

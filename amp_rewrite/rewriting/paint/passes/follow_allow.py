@@ -11,8 +11,8 @@ from amp_rewrite.graph.step_part import Part, part_in
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
 
 FOLLOWS = PassReason(
     "follows-allow",
@@ -25,7 +25,21 @@ _HANDS_ON = having(Trait.PASSES_SEQUENCE) - having(Trait.LOOPS)
 """Identity and If, which compute nothing: what reads their output reads what they were given."""
 
 
-class FollowAllow(PaintPass):
+@paints(
+    "follow-allow",
+    Place(
+        Stage.COLORING,
+        40,
+        "one sweep in topological order over infer vertices that are unmarked, processable"
+        " and supported: allow if some direct input is allow and none is denied; a clear "
+        "Identity or If, unmarked, processable and supported, hands its inputs on. An "
+        "option, `infer_after_allow`. Nodes of gradients are left out, and operators whose "
+        "entry says `only_between`",
+        "P4",
+    ),
+    reasons=(FOLLOWS,),
+)
+def follow_allow(context: PaintContext, painting: Painting) -> Marks:
     """Paint infer vertices with an allow input and no deny input, in one topological sweep.
 
     An input that a clear Identity or If hands on counts as a direct one; P5 paints what lies
@@ -34,39 +48,21 @@ class FollowAllow(PaintPass):
     Nodes of gradients are left out: what of them is not between allow operators leads to the
     gradient of a variable, which is float32.
     """
-
-    name = "follow-allow"
-    places = (
-        Place(
-            Stage.COLORING,
-            40,
-            "one sweep in topological order over infer vertices that are unmarked, processable"
-            " and supported: allow if some direct input is allow and none is denied; a clear "
-            "Identity or If, unmarked, processable and supported, hands its inputs on. An "
-            "option, `infer_after_allow`. Nodes of gradients are left out, and operators whose "
-            "entry says `only_between`",
-            "P4",
-        ),
-    )
-    reasons = (FOLLOWS,)
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with the infer vertices that follow allow ones in it."""
-        if not context.infer_after_allow:
-            return painting
-        graph = context.type_graph
-        paintable = context.processable & context.supported & ~painting.marked
-        candidates = context.on(ListName.INFER) & paintable
-        hands_on = context.on(ListName.CLEAR) & paintable & graph.called(_HANDS_ON)
-        marks: dict[int, Mark] = {}
-        for vertex in vertices_in(candidates):
-            inputs = _sources(graph, vertex, hands_on)
-            leader = next((v for v in inputs if v in marks or painting.is_allow(v)), None)
-            if leader is None or any(painting.is_deny(v) for v in inputs):
-                continue
-            if _follows(context, graph.nodes[vertex]):
-                marks[vertex] = Mark(Color.ALLOW, FOLLOWS, leader)
-        return painting.with_marks(marks)
+    if not context.infer_after_allow:
+        return {}
+    graph = context.type_graph
+    paintable = context.processable & context.supported & ~painting.marked
+    candidates = context.on(ListName.INFER) & paintable
+    hands_on = context.on(ListName.CLEAR) & paintable & graph.called(_HANDS_ON)
+    marks: dict[int, Mark] = {}
+    for vertex in vertices_in(candidates):
+        inputs = _sources(graph, vertex, hands_on)
+        leader = next((v for v in inputs if v in marks or painting.is_allow(v)), None)
+        if leader is None or any(painting.is_deny(v) for v in inputs):
+            continue
+        if _follows(context, graph.nodes[vertex]):
+            marks[vertex] = Mark(Color.ALLOW, FOLLOWS, leader)
+    return marks
 
 
 def _follows(context: PaintContext, node: int) -> bool:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
 
 CLEAR = PassReason(
     "clear-next-to-allow",
@@ -28,40 +28,35 @@ SCALED = PassReason(
 )
 
 
-class GrowClear(PaintPass):
+@paints(
+    "grow-clear",
+    Place(
+        Stage.COLORING,
+        50,
+        "from each processable vertex of allow walk inputs and outputs, entering v if it "
+        "is clear, unmarked, processable, supported, and its node is not a plain read of a"
+        " training variable; all visited become allow. Of a scaled model infer vertices "
+        "that make or read a scaled value are entered as well",
+        "P5",
+    ),
+    reasons=(CLEAR, SCALED),
+)
+def grow_clear(context: PaintContext, painting: Painting) -> Marks:
     """Paint clear vertices connected to allow ones, along both inputs and outputs.
 
     A plain read of a training variable is left out, so that the cast lands behind the read.
     """
+    graph, may_touch = context.type_graph, context.processable
 
-    name = "grow-clear"
-    places = (
-        Place(
-            Stage.COLORING,
-            50,
-            "from each processable vertex of allow walk inputs and outputs, entering v if it "
-            "is clear, unmarked, processable, supported, and its node is not a plain read of a"
-            " training variable; all visited become allow. Of a scaled model infer vertices "
-            "that make or read a scaled value are entered as well",
-            "P5",
-        ),
-    )
-    reasons = (CLEAR, SCALED)
+    def neighbours(vertex: int) -> list[int]:
+        return graph.predecessors(vertex) + graph.successors(vertex)
 
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with the clear neighbours of allow vertices in it."""
-        graph, may_touch = context.type_graph, context.processable
-
-        def neighbours(vertex: int) -> list[int]:
-            return graph.predecessors(vertex) + graph.successors(vertex)
-
-        scaled = context.on(ListName.INFER) & context.scaled
-        grows = (context.on(ListName.CLEAR) | scaled) & may_touch & context.supported
-        enter = grows & ~painting.marked & ~context.variable_reads
-        roots = [v for v in painting.allowed() if may_touch[v]]
-        marks = {
-            v: Mark(Color.ALLOW, SCALED if scaled[v] else CLEAR, parent)
-            for v, parent in walk(roots, neighbours, enter).items()
-            if parent is not None
-        }
-        return painting.with_marks(marks)
+    scaled = context.on(ListName.INFER) & context.scaled
+    grows = (context.on(ListName.CLEAR) | scaled) & may_touch & context.supported
+    enter = grows & ~painting.marked & ~context.variable_reads
+    roots = [v for v in painting.allowed() if may_touch[v]]
+    return {
+        v: Mark(Color.ALLOW, SCALED if scaled[v] else CLEAR, parent)
+        for v, parent in walk(roots, neighbours, enter).items()
+        if parent is not None
+    }

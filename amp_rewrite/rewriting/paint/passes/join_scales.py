@@ -8,32 +8,28 @@ FusedMatMul of the two with the pass, a Mul and a product without it
 from __future__ import annotations
 
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-class JoinScales(PaintPass):
+@paints(
+    "join-scales",
+    Place(
+        Stage.KEEPING,
+        20,
+        "nothing: the factor in front of a low matrix product becomes low with it "
+        "([below](#groups))",
+    ),
+)
+def join_scales(context: PaintContext, painting: Painting) -> Marks:
     """Make the factors of low matrix products low, where the target computes both as one operator.
 
     Exporters scale queries and keys before they multiply them. Where these are float32, the Cast to
     the product comes in front of the factor, not behind it.
     """
-
-    name = "join-scales"
-    places = (
-        Place(
-            Stage.KEEPING,
-            20,
-            "nothing: the factor in front of a low matrix product becomes low with it "
-            "([below](#groups))",
-        ),
-    )
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with such factors low."""
-        may_be = context.processable & context.supported & ~painting.allow
-        marks: dict[int, Mark] = {}
-        for scaled in context.scaled_operands:
-            if may_be[scaled.scale] and painting.is_allow(scaled.product):
-                marks[scaled.scale] = Mark(Color.ALLOW, Reason.FUSED, None, scaled.words)
-        return painting.with_marks(marks)
+    may_be = context.processable & context.supported & ~painting.allow
+    marks: dict[int, Mark] = {}
+    for scaled in context.scaled_operands:
+        if may_be[scaled.scale] and painting.is_allow(scaled.product):
+            marks[scaled.scale] = Mark(Color.ALLOW, Reason.FUSED, None, scaled.words)
+    return marks

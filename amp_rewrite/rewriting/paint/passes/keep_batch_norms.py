@@ -13,64 +13,65 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.rewriting.paint.batch_norms import product_before
-from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import GivenNote, given_notes
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.paint_pass import Stage
+from amp_rewrite.rewriting.paint.painting import PassReason
+
+RUNTIME_FUSION = PassReason(
+    "runtime-fusion",
+    phrase="ONNX Runtime cannot load it behind a {precision} MatMul",
+    plain="follows a {precision} MatMul that ONNX Runtime would fuse it into",
+    row=(
+        "a BatchNormalization with float32 statistics behind a low MatMul: ONNX Runtime 1.32 fuses "
+        "the two and refuses the file"
+    ),
+)
 
 
-class KeepBatchNorms(PaintPass):
+@keep(
+    "keep-batch-norms",
+    RUNTIME_FUSION,
+    Stage.KEEPING,
+    130,
+    "a BatchNormalization with float32 statistics behind a low MatMul, which ONNX Runtime fuses "
+    "into it whatever their types ([other_tools.md](other_tools.md#files-that-end-onnx-runtime))",
+    needs=Need.NOTHING,
+    danger=True,
+    overrules=True,
+)
+def keep_batch_norms(m: Match, ask: Ask) -> Kept:
     """Unpaint such nodes where their scale and statistics are not low with them."""
-
-    name = "keep-batch-norms"
-    places = (
-        Place(
-            Stage.KEEPING,
-            130,
-            "a BatchNormalization with float32 statistics behind a low MatMul, which ONNX "
-            "Runtime fuses into it whatever their types "
-            "([other_tools.md](other_tools.md#files-that-end-onnx-runtime))",
-        ),
-        Place(Stage.JUDGING, 100),
-    )
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting without them; the same if ONNX Runtime does not load the result."""
-        if context.target is None or not context.target.meets_onnx_runtime:
-            return painting
-        graph = context.type_graph
-        flat, marks = graph.flat, dict[int, Mark]()
-        notes = {} if context.given is None else given_notes(flat)
-        for node in flat.nodes_of("BatchNormalization"):
-            reads = graph.reads[flat.input_start[node] : flat.input_start[node + 1]]
-            mixed = [v != ABSENT and painting.is_allow(v) for v in reads]
-            if not mixed[0] or (all(mixed) and not _was_mixed(graph, reads, notes.get(node))):
-                continue
-            product = product_before(flat, node, through_casts=True)
-            if product != ABSENT and _is_low(context, painting, product):
-                origin = graph.source[flat.outputs_of(product)[0]]
-                because = None if origin == ABSENT else origin
-                marks[reads[0]] = Mark(
-                    Color.NONE, Reason.RUNTIME_FUSION, because, flat.node_names[product]
-                )
-        return painting.with_marks(marks)
+    context, flat = ask.context, m.flat
+    if context.target is None or not context.target.meets_onnx_runtime:
+        return
+    notes = {} if context.given is None else given_notes(flat)
+    for node in m.nodes("BatchNormalization"):
+        reads = m.graph.reads[flat.input_start[node] : flat.input_start[node + 1]]
+        mixed = [v != ABSENT and ask.painting.is_allow(v) for v in reads]
+        if not mixed[0] or (all(mixed) and not _was_mixed(m, reads, notes.get(node))):
+            continue
+        product = product_before(flat, node, through_casts=True)
+        if product != ABSENT and _is_low(m, ask, product):
+            origin = m.graph.source[m.made(product)]
+            because = None if origin == ABSENT else origin
+            yield Keep(m.name(product), (), [reads[0]], because)
 
 
-def _was_mixed(graph: TypeGraph, reads: Sequence[int], note: GivenNote | None) -> bool:
+def _was_mixed(m: Match, reads: Sequence[int], note: GivenNote | None) -> bool:
     """Tell whether a node had two types in the model that its float32 form stands for."""
     if note is None:
         return False
-    return any(not note.variables.issuperset(graph.kind_of(v).variables) for v in reads)
+    return any(not note.variables.issuperset(m.graph.kind_of(v).variables) for v in reads)
 
 
-def _is_low(context: PaintContext, painting: Painting, product: int) -> bool:
+def _is_low(m: Match, ask: Ask, product: int) -> bool:
     """Tell whether a MatMul gives the low type, or came so."""
-    value = context.type_graph.flat.outputs_of(product)[0]
-    vertex = context.type_graph.source[value]
+    value = m.made(product)
+    vertex = m.graph.source[value]
     if vertex != ABSENT:
-        return painting.is_allow(vertex)
-    return context.type_graph.types[value] == tensor(context.low.number)
+        return ask.painting.is_allow(vertex)
+    return m.graph.types[value] == tensor(m.low.number)

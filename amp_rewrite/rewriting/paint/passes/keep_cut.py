@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from amp_rewrite.graph.constants import constant_tensor, is_constant
-from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.graph.traits import Trait
 from amp_rewrite.kernels.rounding_table import FACTOR, RECIPROCAL
-from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.paint_pass import Stage
+from amp_rewrite.rewriting.paint.painting import PassReason
 
 CONSTANT_CUT = PassReason(
     "constant-cut",
@@ -35,81 +32,60 @@ _SLOPES = {"HardSigmoid": 0.2, "LeakyRelu": 0.01}
 """What operators multiply with by default."""
 
 
-class KeepCut(PaintPass):
+@keep(
+    "keep-cut",
+    CONSTANT_CUT,
+    Stage.KEEPING,
+    30,
+    "what multiplies or divides by a constant that the target cuts off instead of rounding it, as "
+    "its table of rounding says "
+    "([arithmetic.md](arithmetic.md#openvino-what-is-rounded-and-what-is-cut-off)); not a Div "
+    "inside GELU or behind attention scores, which OpenVINO computes otherwise",
+    needs=Need.NOTHING,
+)
+def keep_cut(m: Match, ask: Ask) -> Kept:
     """Unpaint what computes with a constant that the target cuts off."""
-
-    name = "keep-cut"
-    places = (
-        Place(
-            Stage.KEEPING,
-            30,
-            "what multiplies or divides by a constant that the target cuts off instead of "
-            "rounding it, as its table of rounding says "
-            "([arithmetic.md](arithmetic.md#openvino-what-is-rounded-and-what-is-cut-off)); "
-            "not a Div inside GELU or behind attention scores, which OpenVINO computes "
-            "otherwise",
-        ),
-    )
-    reasons = (CONSTANT_CUT,)
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting without such vertices; nodes that the user allows stay."""
-        graph, marks = context.type_graph, dict[int, Mark]()
-        for op_type, what in context.cut.items():
-            for node in graph.flat.nodes_of(op_type):
-                lost = _lost(context, node, what)
-                for vertex in graph.vertices_of(node) if lost else ():
-                    if painting.is_allow(vertex) and not context.is_allowed(vertex):
-                        marks[vertex] = Mark(Color.NONE, CONSTANT_CUT, None, lost)
-        return painting.with_marks(marks)
+    for op_type, what in ask.context.cut.items():
+        for node in m.nodes(op_type):
+            lost = _lost(m, node, what)
+            if lost:
+                yield Keep(lost, [node])
 
 
-def _lost(context: PaintContext, node: int, what: str) -> str:
+def _lost(m: Match, node: int, what: str) -> str:
     """Return what a node would lose, "" if it loses nothing."""
-    graph, low = context.type_graph, context.low
-    flat = graph.flat
     if what == FACTOR:
-        return (
-            "the target cuts weights times a constant off" if _scales_weights(graph, node) else ""
-        )
+        return "the target cuts weights times a constant off" if _scales_weights(m, node) else ""
     if what != RECIPROCAL:
-        attribute = flat.attributes(node).get(what)
-        factor = _SLOPES[flat.called(node).op_type] if attribute is None else float(attribute.value)
+        attribute = m.flat.attributes(node).get(what)
+        factor = _SLOPES[m.op(node)] if attribute is None else float(attribute.value)
         factors, named = np.array(factor, np.float32), f"{what} {factor:.5g}"
     else:
-        divisor = constant_tensor(graph, flat.inputs_of(node)[1])
-        if divisor is None or _is_part(context, node):
+        divisor = m.tensor(m.read(node)[1])
+        if divisor is None or _is_part(m, node):
             return ""
         numbers = divisor.numpy().astype(np.float32)
         with np.errstate(divide="ignore"):
             factors = np.float32(1) / numbers
         named = f"1 / {numbers.ravel()[0]:.5g}" if numbers.size == 1 else "1 / a constant"
-    is_exact = np.array_equal(factors.astype(low.numpy).astype(np.float32), factors)
+    is_exact = np.array_equal(factors.astype(m.low.numpy).astype(np.float32), factors)
     return "" if is_exact else f"the target cuts {named} off"
 
 
-def _scales_weights(graph: TypeGraph, node: int) -> bool:
+def _scales_weights(m: Match, node: int) -> bool:
     """Tell whether a Mul multiplies a product with weights by what is no power of two."""
-    flat, inputs = graph.flat, graph.flat.inputs_of(node)
-    factors = [tensor for v in inputs if (tensor := constant_tensor(graph, v)) is not None]
-    makers = [flat.producer[v] for v in inputs if flat.producer[v] != ABSENT]
-    makers = [n for n in makers if has(flat.called(n), Trait.CONTRACTS)]
-    if len(factors) != 1 or not makers:
+    read = m.read(node)
+    factors = [tensor for v in read if (tensor := m.tensor(v)) is not None]
+    products = [m.maker(v) for v in read if m.has(m.maker(v), Trait.CONTRACTS)]
+    if len(factors) != 1 or not products:
         return False
-    weights = flat.inputs_of(makers[0])[1:2]
+    weights = m.read(products[0])[1:2]
     parts, _ = np.frexp(np.abs(factors[0].numpy().astype(np.float32)))
-    return any(is_constant(graph.flat, v) for v in weights) and not np.isin(parts, (0, 0.5)).all()
+    return any(map(m.is_constant, weights)) and not np.isin(parts, (0, 0.5)).all()
 
 
-def _is_part(context: PaintContext, node: int) -> bool:
+def _is_part(m: Match, node: int) -> bool:
     """Tell whether a quotient is computed as a part of something: GELU, or scores' factor."""
-    flat = context.type_graph.flat
-    dividend, quotient = flat.inputs_of(node)[0], flat.outputs_of(node)[0]
-    if any(flat.called(reader).op_type == "Erf" for reader in flat.readers(quotient)):
-        return True
-    maker = flat.producer[dividend]
-    return (
-        maker != ABSENT
-        and has(flat.called(maker), Trait.CONTRACTS)
-        and not any(is_constant(flat, v) for v in flat.inputs_of(maker))
-    )
+    maker = m.maker(m.read(node)[0])
+    is_score = m.has(maker, Trait.CONTRACTS) and not any(map(m.is_constant, m.read(maker)))
+    return is_score or any(m.is_a(reader, "Erf") for reader in m.readers(m.made(node)))

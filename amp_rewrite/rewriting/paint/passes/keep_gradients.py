@@ -12,39 +12,34 @@ from __future__ import annotations
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.step_part import source_in
 from amp_rewrite.oplists import ListName
-from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.paint_pass import Stage
+from amp_rewrite.rewriting.paint.painting import Reason
 
 
-class KeepGradients(PaintPass):
+@keep(
+    "keep-gradients",
+    Reason.FLOAT32_PART,
+    Stage.KEEPING,
+    110,
+    "gradients of operators that are float32 themselves ([below](#training-steps))",
+    needs=Need.NOTHING,
+    overrules=True,
+)
+def keep_gradients(m: Match, ask: Ask) -> Kept:
     """Unpaint the infer vertices of the gradients of denied and excluded operators."""
-
-    name = "keep-gradients"
-    places = (
-        Place(
-            Stage.KEEPING,
-            110,
-            "gradients of operators that are float32 themselves ([below](#training-steps))",
-        ),
-    )
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting without such vertices."""
-        graph, flat = context.type_graph, context.type_graph.flat
-        sources = {v: source_in(flat.metadata_of(graph.nodes[v])) for v in painting.allowed()}
-        if not any(sources.values()):
-            return painting
-        kept = painting.deny | graph.mask(context.excluded)
-        refused = {
-            flat.source_key(node): node
-            for node in sorted({graph.nodes[v] for v in vertices_in(kept)})
-            if source_in(flat.metadata_of(node)) is None
-        }
-        marks: dict[int, Mark] = {}
-        for vertex, source in sources.items():
-            node = refused.get(source or "")
-            if node is not None and context.list_of(vertex) is ListName.INFER:
-                detail = f"the gradient of {flat.node_names[node]}, which is float32"
-                marks[vertex] = Mark(Color.NONE, Reason.FLOAT32_PART, None, detail)
-        return painting.with_marks(marks)
+    context, painting = ask
+    nodes, metadata_of = m.graph.nodes, m.flat.metadata_of
+    sources = {v: source_in(metadata_of(nodes[v])) for v in painting.allowed()}
+    if not any(sources.values()):
+        return
+    kept = painting.deny | m.graph.mask(context.excluded)
+    refused = {
+        m.flat.source_key(node): node
+        for node in sorted({nodes[v] for v in vertices_in(kept)})
+        if source_in(metadata_of(node)) is None
+    }
+    for vertex, source in sources.items():
+        node = refused.get(source or "")
+        if node is not None and context.list_of(vertex) is ListName.INFER:
+            yield Keep(f"the gradient of {m.name(node)}, which is float32", (), [vertex])

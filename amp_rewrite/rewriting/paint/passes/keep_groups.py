@@ -28,7 +28,7 @@ from amp_rewrite.graph.flat import Array
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.groups import FusedGroup
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
 
 FUSED_FLOAT32 = PassReason(
@@ -44,34 +44,26 @@ FUSED_FLOAT32 = PassReason(
 Marks = dict[int, Mark]
 
 
-class KeepGroups(PaintPass):
+@paints(
+    "keep-groups",
+    Place(
+        Stage.KEEPING,
+        10,
+        "groups that the target computes as one operator: what has a part in float32 has "
+        "all of it there, or becomes low as a whole ([below](#groups))",
+    ),
+    Place(Stage.JUDGING, 10),
+    reasons=(FUSED_FLOAT32,),
+)
+def keep_groups(context: PaintContext, painting: Painting) -> Marks:
     """Give every group of the target one type: marks are low or float32."""
-
-    name = "keep-groups"
-    places = (
-        Place(
-            Stage.KEEPING,
-            10,
-            "groups that the target computes as one operator: what has a part in float32 has "
-            "all of it there, or becomes low as a whole ([below](#groups))",
-        ),
-        Place(Stage.JUDGING, 10),
-    )
-    reasons = (FUSED_FLOAT32,)
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with the groups in one type.
-
-        Of a painting that was given, those alone that have lost something of it: the others are as
-        somebody chose.
-        """
-        marks: Marks = {}
-        for fused in context.groups:
-            if context.given is not None and not _has_lost(context.given, painting, fused):
-                continue
-            judge = _Judge(context, painting, fused)
-            marks |= judge.marks()
-        return painting.with_marks(marks)
+    marks: Marks = {}
+    for fused in context.groups:
+        if context.given is not None and not _has_lost(context.given, painting, fused):
+            continue
+        judge = _Judge(context, painting, fused)
+        marks |= judge.marks()
+    return marks
 
 
 def _has_lost(low_before: Array, painting: Painting, fused: FusedGroup) -> bool:

@@ -13,63 +13,47 @@ none with it.
 from __future__ import annotations
 
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.traits import Trait, has, row_of
-from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.mask_casts import MaskCasts
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.graph.traits import Trait, row_of
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.masks import low_readers
+from amp_rewrite.rewriting.paint.paint_pass import Stage
+from amp_rewrite.rewriting.paint.painting import Reason
 
 
-class KeepInRange(PaintPass):
+@keep(
+    "keep-in-range",
+    Reason.LIKELY_OVERFLOW,
+    Stage.KEEPING,
+    40,
+    "what computes or reads numbers that leave the range, for certain or by an estimate",
+    needs=Need.NOTHING,
+    danger=True,
+    overrules=True,
+)
+def keep_in_range(m: Match, ask: Ask) -> Kept:
     """Unpaint what computes or reads a value beyond the range of the low type."""
-
-    name = "keep-in-range"
-    places = (
-        Place(
-            Stage.KEEPING,
-            40,
-            "what computes or reads numbers that leave the range, for certain or by an estimate",
-        ),
-        Place(Stage.JUDGING, 20),
-    )
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting without such vertices; a mark names the value and what it reaches."""
-        casts, vertices_of = MaskCasts(context, painting), context.type_graph.vertices_of
-        hidden = {value for fused in context.groups if not fused.tail for value in fused.inner}
-        sums = {**context.values.beyond_sums(context.adds_low), **context.values.beyond_inside}
-        ends = [
-            *(
-                (b, _ends(context, v, casts))
-                for v, b in context.values.beyond.items()
-                if v not in hidden
-            ),
-            *((beyond, vertices_of(node)) for node, beyond in sums.items()),
-        ]
-        marks: dict[int, Mark] = {}
-        for beyond, vertices in ends:
-            mark = Mark(Color.NONE, beyond.reason, None, beyond.detail)
-            for vertex in vertices:
-                if painting.is_allow(vertex) and not _is_overruled(context, vertex, beyond.reason):
-                    marks.setdefault(vertex, mark)
-        return painting.with_marks(marks)
+    context, facts = ask.context, m.facts
+    hidden = {value for fused in context.groups if not fused.tail for value in fused.inner}
+    ends = [(b, _ends(m, ask, v)) for v, b in facts.beyond.items() if v not in hidden]
+    sums = {**facts.beyond_sums(context.adds_low), **facts.beyond_inside}
+    ends += [(beyond, [*m.graph.vertices_of(node)]) for node, beyond in sums.items()]
+    for (reason, detail), vertices in ends:
+        if reason is Reason.LIKELY_OVERFLOW and not context.estimates_count:
+            continue  # data know better than an estimate
+        low = filter(ask.painting.is_allow, vertices)
+        kept = [v for v in low if reason is Reason.CERTAIN_OVERFLOW or not context.is_allowed(v)]
+        yield Keep(detail, (), kept, reason=reason)
 
 
-def _is_overruled(context: PaintContext, vertex: int, reason: Reason) -> bool:
-    """Tell whether the user, or data, know better than an estimate; no fact is overruled."""
-    if reason is Reason.LIKELY_OVERFLOW and not context.estimates_count:
-        return True
-    return reason is not Reason.CERTAIN_OVERFLOW and context.is_allowed(vertex)
-
-
-def _ends(context: PaintContext, value: int, casts: MaskCasts) -> list[int]:
+def _ends(m: Match, ask: Ask, value: int) -> list[int]:
     """Return the vertices that compute or read a value and mind if it is infinite."""
-    graph, flat = context.type_graph, context.type_graph.flat
-    ends = [graph.source[value]]
+    flat, ends = m.flat, [m.graph.source[value]]
     for slot in flat.uses(value):
-        called = flat.called(flat.reader(slot))
-        is_bound = called[:2] == ("", "Clip") and flat.index(slot) > 0
-        is_mask = flat.index(slot) in row_of(called).masks and casts.limit(value) > 0
-        if not (is_bound or is_mask or has(called, Trait.COMPARES)):
-            ends.append(graph.reads[slot])
+        node, index = flat.reader(slot), flat.index(slot)
+        is_bound = m.is_a(node, "Clip") and index > 0
+        is_mask = index in row_of(flat.called(node)).masks and m.facts.masks.limit(
+            value, low_readers(m.graph, ask.painting, value)
+        )
+        if not (is_bound or is_mask or m.has(node, Trait.COMPARES)):
+            ends.append(m.graph.reads[slot])
     return [vertex for vertex in ends if vertex != ABSENT]

@@ -19,20 +19,17 @@ log(p) of small p up to 0.2 (tests/conformance/test_logarithms.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from amp_rewrite.dtypes import may_leave_range
-from amp_rewrite.graph.constants import constant_tensor
-from amp_rewrite.graph.flat import ABSENT, Operator
-from amp_rewrite.graph.traits import Trait, has, having, is_one, operator
-from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.formulas import Formulas
-from amp_rewrite.rewriting.paint.guards import guards_of
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.dtypes import DType, may_leave_range
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.traits import Trait, having
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.match import ADDED, MOVED, SIGNED, Worklist
+from amp_rewrite.rewriting.paint.paint_pass import Stage
+from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.values.sum_lengths import count_terms
 
 _LOUDEST = 32767.0
@@ -42,224 +39,153 @@ _LOUDEST = 32767.0
 _POSITIVE = ("Exp", "Sigmoid", "Softmax", "Softplus")
 
 _ARITHMETIC = (
-    having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN, Trait.ADDS, Trait.SUMS_UP, Trait.AVERAGES)
-    | having(Trait.CONTRACTS)
+    SIGNED
+    | ADDED
+    | having(Trait.SUMS_UP, Trait.AVERAGES, Trait.CONTRACTS)
     | {"Abs", "Clip", "Div", "Max", "Mean", "Min", "Mul", "Pow", "Reciprocal", "Relu", "Sqrt"}
-    | {"Sub"}
 )  # operators: those behind which a relative error of an operand is one of the result.
 
-
-class KeepLogarithms(PaintPass):
-    """Mark logarithms that the low type would spoil, and what computes their arguments."""
-
-    name = "keep-logarithms"
-    places = (
-        Place(
-            Stage.KEEPING,
-            90,
-            "logarithms of small numbers, and what computes these ([below](#logarithms))",
-        ),
-        Place(Stage.JUDGING, 70),
-    )
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with such vertices marked; nodes that the user allows are not."""
-        flat = context.type_graph.flat
-        logarithms = flat.nodes_of("Log")
-        if context.lists.is_unsafe or not logarithms:
-            return painting
-        search, marks = _Search(context), dict[int, Mark]()
-        for node in logarithms:
-            marks = search.marks_of(node) | marks
-        marks = search.transforms(logarithms) | marks
-        kept = {v: mark for v, mark in marks.items() if painting.is_allow(v)}
-        return painting.with_marks(context.unless_allowed(kept))
+_MOVES = having(Trait.MOVES)
 
 
-class _Search(Formulas):
-    """One search in one model."""
+@keep(
+    "keep-logarithms",
+    Reason.DEMAND,
+    Stage.KEEPING,
+    90,
+    "logarithms of small numbers, and what computes these ([below](#logarithms))",
+    danger=True,
+)
+def keep_logarithms(m: Match, _: Ask) -> Kept:
+    """Unpaint logarithms that the low type would spoil, and what computes their arguments."""
+    arguments = {node: m.read(node)[0] for node in m.nodes("Log")}
+    for node, argument in arguments.items():
+        if m.graph.is_float32(argument):
+            yield from _spoilt(m, node, argument)
+    if may_leave_range(m.low):
+        guarded = [v for v in arguments.values() if _guard(m, v)]
+        squares = m.behind(*guarded, enters=lambda n: m.op(n) in _ARITHMETIC or None)
+        for node in squares.nodes:
+            if _power(m, node) == 2:
+                yield from _loud(m, m.read(node)[0])
 
-    def __init__(self, context: PaintContext) -> None:
-        super().__init__(context)
-        self._context, self._low = context, context.low
 
-    @cached_property
-    def _guards(self) -> Mapping[int, float]:
-        return guards_of(self.graph, self._context.values.intervals)
+def _spoilt(m: Match, logarithm: int, argument: int) -> Iterator[Keep]:
+    """Yield a logarithm, and what computes its argument, unless the low type keeps that."""
+    guard = _guard(m, argument)
+    detail, concerned = _vanishing(m, argument, guard), list[int]()
+    if detail:
+        concerned += _behind(m, argument, guard, lambda _, size: _is_faint(m.low, size))
+    behind = _behind(m, argument, guard, lambda node, _: not m.has(node, Trait.CONTRACTS))
+    if any(_cancels(m, node, guard) for node in behind):
+        concerned += behind
+        detail = detail or f"a difference of numbers that {m.low.name} holds too roughly"
+    if detail:
+        origin = m.graph.vertices_of(logarithm)[0]
+        nodes = [logarithm, *concerned]
+        yield Keep(f"logarithm {m.name(logarithm)}: {detail}", nodes, because=origin)
 
-    def marks_of(self, node: int) -> dict[int, Mark]:
-        """Return the marks that a logarithm makes; none if the low type keeps its argument."""
-        argument = self.flat.inputs_of(node)[0]
-        if not self.graph.is_float32(argument):
-            return {}
-        guard, concerned = self._guards.get(argument, 0.0), list[int]()
-        detail = self._vanishing(argument, guard)
-        if detail is not None:
-            concerned += self._behind(argument, guard, lambda _, size: self._is_faint(size))
-        difference = self._difference(argument, guard)
-        if difference is not None:
-            concerned += difference
-            detail = detail or f"a difference of numbers that {self._low.name} holds too roughly"
-        if detail is None:
-            return {}
-        mark = Mark(
-            Color.NONE,
-            Reason.DEMAND,
-            None,
-            f"logarithm {self.flat.node_names[node]}: {detail}",
-        )
-        origin = next(iter(self.graph.vertices_of(node)))
-        others = [v for n in concerned for v in self.graph.vertices_of(n) if v != origin]
-        return {**dict.fromkeys(others, mark._replace(because=origin)), origin: mark}
 
-    def transforms(self, logarithms: Iterable[int]) -> dict[int, Mark]:
-        """Return the marks of transforms of the model's inputs whose squares logarithms read."""
-        if not may_leave_range(self._low):
-            return {}
-        arguments = (self.flat.inputs_of(node)[0] for node in logarithms)
-        stack = [value for value in arguments if self._guards.get(value)]
-        marks, seen = dict[int, Mark](), set(stack)
-        while stack:
-            node = self.flat.producer[stack.pop()]
-            if node == ABSENT or operator(self.flat.called(node)) not in _ARITHMETIC:
-                continue
-            if self._is_square(node):
-                marks |= self._loud(self.flat.inputs_of(node)[0])
-            new = [v for v in self.data(node) if v not in seen]
-            seen.update(new)
-            stack += new
-        return marks
+def _guard(m: Match, argument: int) -> float:
+    """Return what keeps an argument away from zero; 0 for inputs, of whatever range."""
+    return 0.0 if m.maker(argument) == ABSENT else m.facts.guards.of(argument)
 
-    def _is_square(self, node: int) -> bool:
-        called, inputs = self.flat.called(node), self.flat.inputs_of(node)
-        if is_one(called, "Mul"):
-            return inputs[0] == inputs[1]
-        exponent = self._context.values.intervals[inputs[1]] if is_one(called, "Pow") else None
-        return exponent is not None and exponent.is_point and exponent.low == 2
 
-    def _loud(self, value: int) -> dict[int, Mark]:
-        """Return the marks of what computes a value if it is the transform of a loud signal."""
-        flat, passed = self.flat, list[int]()
-        node = flat.producer[value]
-        while node != ABSENT and has(flat.called(node), Trait.MOVES):
-            passed.append(node)
-            node = flat.producer[flat.inputs_of(node)[0]]
-        if node == ABSENT or not has(flat.called(node), Trait.CONTRACTS):
-            return {}
-        largest = self._largest(node)
-        if largest < self._low.overflow:
-            return {}
-        name = flat.value_names[flat.outputs_of(node)[0]]
-        detail = f"{name} may reach {largest:.2g} of sound of 16 bits, {self._low.name} ends at "
-        mark = Mark(Color.NONE, Reason.LIKELY_OVERFLOW, None, f"{detail}{self._low.max:.6g}")
-        return {v: mark for n in (node, *passed) for v in self.graph.vertices_of(n)}
+def _vanishing(m: Match, argument: int, guard: float) -> str:
+    """Return how small numbers vanish from an argument, "" if they do not."""
+    low = m.low
+    if guard:
+        kept = f"{low.name} keeps too little of them"
+        return f"numbers down to {guard:.3g} count, {kept}" if _is_faint(low, guard) else ""
+    source = m.source(argument, _MOVES, first=True)
+    if may_leave_range(low) and m.is_a(m.maker(source), *_POSITIVE):
+        return f"what is never zero may be so in {low.name}"
+    return ""
 
-    def _largest(self, node: int) -> float:
-        """Return what the product of a signal and a constant reaches where the signal is loud."""
-        constants = [v for v in self.data(node) if constant_tensor(self.graph, v) is not None]
-        signals = [v for v in self.data(node) if v not in constants]
-        sample = self._context.values.estimates.sample(constants[0]) if constants else None
-        terms = count_terms(self.flat, node)
-        if len(signals) != 1 or sample is None or terms is None:
-            return 0.0
-        return self._loudness(signals[0]) * terms * float(np.abs(sample).mean())
 
-    def _loudness(self, value: int) -> float:
-        """Return the largest number of a moved and scaled input of unknown range, or 0."""
-        flat, factor = self.flat, 1.0
-        while (node := flat.producer[value]) != ABSENT:
-            called, inputs = flat.called(node), flat.inputs_of(node)
-            if is_one(called, "Mul", "Div"):
-                constants = [v for v in inputs if constant_tensor(self.graph, v) is not None]
-                if len(constants) != 1 or (called.op_type == "Div" and constants[0] == inputs[0]):
-                    return 0.0
-                size = self._context.values.magnitude(constants[0])
-                factor = factor * size if called.op_type == "Mul" else factor / (size or math.inf)
-                value = inputs[0] if inputs[0] != constants[0] else inputs[1]
-            elif has(called, Trait.MOVES, Trait.CASTS):
-                value = inputs[0]
-            else:
-                return 0.0
-        bounded = self._context.values.intervals[value].is_bounded
-        return factor * _LOUDEST if flat.is_input(value) and not bounded else 0.0
+def _is_faint(low: DType, guard: float) -> bool:
+    """Tell whether rounding takes more of a number than the tolerance of the low type."""
+    return guard * low.rtol < low.smallest_subnormal / 2
 
-    def _vanishing(self, argument: int, guard: float) -> str | None:
-        """Return how small numbers vanish from an argument, or None."""
-        low = self._low
-        if guard:
-            kept = f"{low.name} keeps too little of them"
-            return f"numbers down to {guard:.3g} count, {kept}" if self._is_faint(guard) else None
-        if may_leave_range(low) and self._is_positive(argument):
-            return f"what is never zero may be so in {low.name}"
-        return None
 
-    def _difference(self, argument: int, guard: float) -> list[int] | None:
-        """Return what computes an argument if it is made of a difference that cancels, or None."""
-        behind = self._behind(argument, guard, lambda called, _: not has(called, Trait.CONTRACTS))
-        cancels = [n for n in behind if self._cancels(n, guard)]
-        return behind if cancels else None
+def _behind(
+    m: Match, argument: int, guard: float, concerns: Callable[[int, float], bool]
+) -> list[int]:
+    """Return the nodes that compute an argument, back to where absolute errors count.
 
-    def _is_faint(self, guard: float) -> bool:
-        """Tell whether rounding takes more of a number than the tolerance of the low type."""
-        return guard * self._low.rtol < self._low.smallest_subnormal / 2
+    Args:
+        m: The model.
+        argument: The value.
+        guard: The size of its numbers that count.
+        concerns: Tells of a node, and the size of results that count, whether to pass it.
+    """
+    nodes, todo, size_of = list[int](), Worklist(argument), {argument: guard}
+    for value in todo:
+        node, size = m.maker(value), size_of[value]
+        if node == ABSENT or m.tensor(value) is not None or not concerns(node, size):
+            continue
+        nodes.append(node)
+        if m.op(node) in _ARITHMETIC:
+            power = _power(m, node)  # operands have the size whose power is that of the result
+            before = size ** (1 / power) if power > 0 else size
+            size_of |= dict.fromkeys(todo.add(m.data(node)), before)
+    return nodes
 
-    def _is_positive(self, value: int) -> bool:
-        """Tell whether a value is the result of a function that is never zero, perhaps moved."""
-        node = self.flat.producer[value]
-        while node != ABSENT and has(self.flat.called(node), Trait.MOVES):
-            node = self.flat.producer[self.flat.inputs_of(node)[0]]
-        return node != ABSENT and is_one(self.flat.called(node), *_POSITIVE)
 
-    def _cancels(self, node: int, guard: float) -> bool:
-        """Tell whether of a difference of bounded numbers not even a guard's size is exact."""
-        called, inputs = self.flat.called(node), self.flat.inputs_of(node)
-        if not is_one(called, "Sub", "Add"):
-            return False
-        one, other = (self._context.values.intervals[value] for value in inputs)
-        opposed = one.low >= 0 >= other.high or other.low >= 0 >= one.high
-        if called.op_type == "Add" and not opposed:
-            return False
-        sizes = [self._context.values.magnitude(value) for value in inputs]
-        smallest = min(sizes)
-        bounded = 0 < smallest <= max(sizes) < math.inf
-        return bounded and smallest * self._low.epsilon / 2 >= guard
+def _power(m: Match, node: int) -> float:
+    """Return to which power a node raises what it reads; 1 if it does something else."""
+    read = m.read(node)
+    if m.is_a(node, "Mul") and read[0] == read[1]:
+        return 2.0
+    exponent = m.facts.intervals[read[1]] if m.is_a(node, "Pow") else None
+    if exponent is not None and exponent.is_point:
+        return exponent.low
+    return 0.5 if m.is_a(node, "Sqrt") else 1.0
 
-    def _behind(
-        self, argument: int, guard: float, concerns: Callable[[Operator, float], bool]
-    ) -> list[int]:
-        """Return the nodes that compute an argument, back to where absolute errors count.
 
-        Args:
-            argument: The value.
-            guard: The size of its numbers that count.
-            concerns: Tells of an operator, and the size of results that count, whether to pass it.
-        """
-        nodes, stack, seen = list[int](), [(argument, guard)], {argument}
-        while stack:
-            value, size = stack.pop()
-            node = self.flat.producer[value]
-            if node == ABSENT or constant_tensor(self.graph, value) is not None:
-                continue
-            called = self.flat.called(node)
-            if not concerns(called, size):
-                continue
-            nodes.append(node)
-            if operator(called) in _ARITHMETIC:
-                size = self._size_before(node, size)
-                new = [v for v in self.data(node) if v not in seen]
-                seen.update(new)
-                stack += [(v, size) for v in new]
-        return nodes
+def _cancels(m: Match, node: int, guard: float) -> bool:
+    """Tell whether of a difference of bounded numbers not even a guard's size is exact."""
+    if not m.is_a(node, "Sub", "Add"):
+        return False
+    one, other = (m.facts.intervals[value] for value in m.read(node))
+    opposed = one.low >= 0 >= other.high or other.low >= 0 >= one.high
+    if m.is_a(node, "Add") and not opposed:
+        return False
+    smallest, largest = sorted(m.facts.magnitude(value) for value in m.read(node))
+    return 0 < smallest <= largest < math.inf and smallest * m.low.epsilon / 2 >= guard
 
-    def _size_before(self, node: int, size: float) -> float:
-        """Return the size of operands whose squares, or roots, have a size."""
-        inputs = self.flat.inputs_of(node)
-        called = self.flat.called(node)
-        if is_one(called, "Mul") and inputs[0] == inputs[1]:
-            return math.sqrt(size)
-        if is_one(called, "Sqrt"):
-            return size * size
-        if is_one(called, "Pow"):
-            exponent = self._context.values.intervals[inputs[1]]
-            return size ** (1 / exponent.low) if exponent.is_point and exponent.low > 0 else size
-        return size
+
+def _loud(m: Match, value: int) -> Iterator[Keep]:
+    """Yield what computes a value if it is the transform of a loud signal."""
+    source, passed = m.through(value, _MOVES, first=True)
+    node = m.maker(source)
+    largest = _largest(m, node) if m.has(node, Trait.CONTRACTS) else 0.0
+    if largest >= m.low.overflow:
+        name = m.flat.value_names[m.made(node)]
+        detail = f"{name} may reach {largest:.2g} of sound of 16 bits, {m.low.name} ends at "
+        nodes = [node, *passed]
+        yield Keep(f"{detail}{m.low.max:.6g}", nodes, reason=Reason.LIKELY_OVERFLOW)
+
+
+def _largest(m: Match, node: int) -> float:
+    """Return what the product of a signal and a constant reaches where the signal is loud."""
+    constants = [v for v in m.data(node) if m.tensor(v) is not None]
+    signals = [v for v in m.data(node) if v not in constants]
+    sample = m.facts.estimates.sample(constants[0]) if constants else None
+    terms = count_terms(m.flat, node)
+    if len(signals) != 1 or sample is None or terms is None:
+        return 0.0
+    return _loudness(m, signals[0]) * terms * float(np.abs(sample).mean())
+
+
+def _loudness(m: Match, value: int) -> float:
+    """Return the largest number of a moved and scaled input of unknown range, or 0."""
+    factor = 1.0
+    while (scaled := m.factor(node := m.maker(value))) or m.op(node) in MOVED:
+        if scaled is not None:
+            value, size = scaled[0], m.facts.magnitude(scaled[1])
+            factor *= size if m.is_a(node, "Mul") else 1 / (size or math.inf)
+        else:
+            value = m.read(node)[0]
+    is_open = m.flat.is_input(value) and not m.facts.intervals[value].is_bounded
+    return factor * _LOUDEST if is_open else 0.0

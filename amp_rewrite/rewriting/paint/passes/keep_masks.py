@@ -19,86 +19,59 @@ without the pass (tests/conformance/test_masks.py), below 0.04 with it.
 from __future__ import annotations
 
 from amp_rewrite.dtypes import DType, may_leave_range
-from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.fills import Fills, FillSearch
-from amp_rewrite.rewriting.paint.mask_casts import MaskCasts
-from amp_rewrite.rewriting.paint.masks import softmaxes
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.masks import Fills, softmaxes
+from amp_rewrite.rewriting.paint.match import ADDED
+from amp_rewrite.rewriting.paint.paint_pass import Stage
+from amp_rewrite.rewriting.paint.painting import PassReason
 
 _SWALLOWING = 2.0**40
 """A fill from here on leaves nothing of scores below 2^15 in float32, nor in a type as wide."""
 
 
-class KeepMasks(PaintPass):
+@keep(
+    "keep-masks",
+    PassReason(
+        "mask",
+        phrase="a mask is added",
+        plain="adds a mask; fully masked rows would change in {precision}",
+        row="a mask is added to scores, and rows may be masked as a whole",
+        danger=True,
+    ),
+    Stage.KEEPING,
+    70,
+    "scores with a mask added, the mask, and the Softmax behind ([below](#masks))",
+    needs=Need.NOTHING,
+    danger=True,
+)
+def keep_masks(m: Match, _: Ask) -> Kept:
     """Unpaint scores with a mask added, the mask, and the Softmax of both."""
-
-    name = "keep-masks"
-    places = (
-        Place(
-            Stage.KEEPING,
-            70,
-            "scores with a mask added, the mask, and the Softmax behind ([below](#masks))",
-        ),
-        Place(Stage.JUDGING, 50),
-    )
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting without such vertices; nodes that the user allows stay."""
-        graph, marks = context.type_graph, dict[int, Mark]()
-        search = FillSearch(graph, context.values.inputs)
-        casts = MaskCasts(context, painting)
-        for node, scores in softmaxes(graph):
-            marks |= _marks(context, search, casts, node, scores)
-        kept = {v: mark for v, mark in marks.items() if painting.is_allow(v)}
-        return painting.with_marks(context.unless_allowed(kept))
+    for softmax, scores in reversed([*softmaxes(m)]):  # the last one is told
+        nodes = m.facts.masks.makers(scores)
+        details = (_spoilt(m, node) for node in nodes if m.op(node) in ADDED)
+        detail = next((detail for detail in details if detail), "")
+        if detail:
+            yield Keep(detail, [softmax, *nodes])
 
 
-def _marks(
-    context: PaintContext, search: FillSearch, casts: MaskCasts, softmax: int, scores: int
-) -> dict[int, Mark]:
-    """Return the marks of a Softmax and all with fills in front of it, if a mask is added there."""
-    graph, flat = context.type_graph, context.type_graph.flat
-    masked = list(search.nodes_behind(scores))
-    for node in masked:
-        if not has(flat.called(node), Trait.ADDS) and flat.called(node)[:2] != ("", "Sub"):
-            continue
-        fills = [f for v in flat.inputs_of(node) if v != ABSENT and (f := search.of(v)) is not None]
-        if all(f.is_given for f in fills) and not _adds_to_computed(context, search, node):
-            continue
-        sums = any(
-            (f := search.of(v)) is not None and f.adds_given and casts.is_mask(v)
-            for v in flat.inputs_of(node)
-            if v != ABSENT
-        )
-        if sums or any(_spoils(f, context.low) for f in fills):
-            detail = _detail(context, flat.node_names[node], fills, sums)
-            mark = Mark(Color.NONE, Reason.MASK, None, detail)
-            return {v: mark for n in (softmax, *masked) for v in graph.vertices_of(n)}
-    return {}
-
-
-def _adds_to_computed(context: PaintContext, search: FillSearch, node: int) -> bool:
-    """Tell whether a node adds to something that the model computes, as a mask is to scores."""
-    graph, flat = context.type_graph, context.type_graph.flat
-    return any(
-        flat.producer[v] != ABSENT and search.of(v) is None and constant_tensor(graph, v) is None
-        for v in flat.inputs_of(node)
-    )
-
-
-def _detail(context: PaintContext, name: str, fills: list[Fills], sums: bool) -> str:
-    """Return a sentence on a node that adds fills."""
-    low = context.low.name
-    if sums:
+def _spoilt(m: Match, node: int) -> str:
+    """Return how the low type spoils what a node adds fills to, "" if it does not."""
+    read, name, low = [v for v in m.read(node) if v != ABSENT], m.name(node), m.low.name
+    masks = m.facts.masks
+    fills_of = {v: fills for v in read if (fills := masks.fills[v]) is not None}
+    fills, others = fills_of.values(), [v for v in read if v not in fills_of]
+    is_given = all(f.is_given for f in fills)
+    if is_given and all(m.maker(v) == ABSENT or m.is_constant(v) for v in others):
+        return ""  # nothing that the model computes, as scores
+    if any(f.adds_given and masks.reach[v] is not None for v, f in fills_of.items()):
         return (
             f"{name} adds a sum of masks, of which the caller gives one; in {low} what both mask "
             "would be as high as what one does"
         )
-    if all(f.is_given for f in fills):
+    if not any(_is_spoilt(f, m.low) for f in fills):
+        return ""
+    if is_given:
         return (
             f"{name} adds an input that may be a mask; in {low} rows that it masks as a whole "
             "would come out differently (--input-range NAME=LOW:HIGH says that it is none)"
@@ -109,7 +82,7 @@ def _detail(context: PaintContext, name: str, fills: list[Fills], sums: bool) ->
     )
 
 
-def _spoils(fills: Fills, low: DType) -> bool:
+def _is_spoilt(fills: Fills, low: DType) -> bool:
     """Tell whether scores plus a mask are something else in a low type than in float32."""
     swallows = fills.least >= _SWALLOWING and not may_leave_range(low)
     return not (fills.is_open or swallows)

@@ -27,33 +27,33 @@ from amp_rewrite.graph.step_part import Part, part_in, source_in
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.match import Worklist
+from amp_rewrite.rewriting.paint.paint_pass import Stage
+from amp_rewrite.rewriting.paint.painting import Reason
 
 _INTEGERS = frozenset({"tensor(int64)", "tensor(int32)"})
 
 
-class KeepParts(PaintPass):
+@keep(
+    "keep-parts",
+    Reason.FLOAT32_PART,
+    Stage.GIVEN,
+    50,
+    "parts of a training step, before the first round ([below](#training-steps))",
+    needs=Need.NOTHING,
+    overrules=True,
+)
+def keep_parts(m: Match, ask: Ask) -> Kept:
     """Mark every vertex of a training step that stays float32 by construction."""
-
-    name = "keep-parts"
-    places = (
-        Place(
-            Stage.GIVEN,
-            50,
-            "parts of a training step, before the first round ([below](#training-steps))",
-        ),
-    )
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with such vertices marked; the same if the model is not a step."""
-        parts = dict(_parts(context))
-        return painting.with_marks(_Search(context, parts).run()) if parts else painting
+    parts = dict(_parts(m))
+    for vertex, detail in _Step(m, ask.context, parts).run().items() if parts else ():
+        yield Keep(detail, (), [vertex])
 
 
-def _parts(context: PaintContext) -> Iterator[tuple[int, Part]]:
+def _parts(m: Match) -> Iterator[tuple[int, Part]]:
     """Yield the nodes that belong to a part; in a subgraph, by default, that of its owner."""
-    flat = context.type_graph.flat
+    flat = m.flat
     if not flat.metadata:
         return
     owners: dict[int, Part | None] = {}
@@ -64,16 +64,16 @@ def _parts(context: PaintContext) -> Iterator[tuple[int, Part]]:
             yield node, part
 
 
-class _Search:
-    """One search in one model."""
+class _Step:
+    """A training step: vertex -> what it is there that stays float32."""
 
-    def __init__(self, context: PaintContext, parts: dict[int, Part]) -> None:
-        self._context, self._parts = context, parts
-        self._graph, self._flat = context.type_graph, context.type_graph.flat
-        self._marks: dict[int, Mark] = {}
+    def __init__(self, m: Match, context: PaintContext, parts: dict[int, Part]) -> None:
+        self._m, self._context, self._parts = m, context, parts
+        self._graph, self._flat = m.graph, m.flat
+        self._marks: dict[int, str] = {}
 
-    def run(self) -> dict[int, Mark]:
-        """Return the marks."""
+    def run(self) -> dict[int, str]:
+        """Return what stays float32, and what it is."""
         loss = self._loss()
         before_gradients = {n for n in (*loss, *self._parts) if n in loss or self._stays(n)}
         sources = {self._flat.source_key(n) for n in before_gradients}
@@ -92,8 +92,7 @@ class _Search:
         return self._marks
 
     def _mark(self, vertices: Iterable[int], detail: str) -> None:
-        mark = Mark(Color.NONE, Reason.FLOAT32_PART, None, detail)
-        self._marks |= dict.fromkeys(vertices, mark)
+        self._marks |= dict.fromkeys(vertices, detail)
 
     def _loss(self) -> set[int]:
         """Return the nodes behind the last allow-list operators on the way to the loss."""
@@ -135,9 +134,8 @@ class _Search:
 
     def _is_count(self, vertex: int) -> bool:
         """Tell whether a vertex is the result of a Cast of integers."""
-        if self._graph.operator_of(vertex).op_type != "Cast":
-            return False
-        source = self._flat.inputs_of(self._graph.nodes[vertex])[0]
+        node = self._graph.nodes[vertex]
+        source = self._m.read(node)[0] if self._m.is_a(node, "Cast") else ABSENT
         return source != ABSENT and self._graph.types[source] in _INTEGERS
 
     def _sums(self) -> None:
@@ -149,15 +147,15 @@ class _Search:
                 self._mark((vertex,), "the sum of the gradients that arrive at a variable")
 
     def _ends_in_float32(self, node: int) -> bool:
-        stack, reads_float32 = [node], False
-        while stack:
-            values = self._flat.outputs_of(stack.pop())
+        todo, reads_float32 = Worklist(node), False
+        for reached in todo:
+            values = self._flat.outputs_of(reached)
             for user in {n for value in values for n in self._flat.readers(value)}:
                 vertices = self._graph.vertices_of(user)
                 if self._stays(user):
                     reads_float32 = True
                 elif vertices and all(self._passes_on(v) for v in vertices):
-                    stack.append(user)
+                    todo.add([user])
                 else:
                     return False
         return reads_float32

@@ -14,97 +14,46 @@ Evidence: linear attention whose activations are large, float16: NaN without the
 
 from __future__ import annotations
 
-from amp_rewrite.dtypes import DType, may_leave_range
-from amp_rewrite.graph.constants import constant_tensor
-from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.elements import FLOAT32_TYPES, tensor
-from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.reach import data_of
-from amp_rewrite.graph.traits import Trait, has, having, operator
-from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.graph.traits import Trait, having
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.match import ADDED, SIGNED
+from amp_rewrite.rewriting.paint.paint_pass import Stage
+from amp_rewrite.rewriting.paint.painting import Reason
 
 # operators: those that leave the scale of what they read what it is.
-_SCALED = having(Trait.MOVES, Trait.CASTS, Trait.CHANGES_SIGN, Trait.ADDS, Trait.SUMS_UP) | {
-    *("Clip", "Max", "Mul", "Relu")
-}
+_SCALED = (SIGNED | ADDED | having(Trait.SUMS_UP) | {"Clip", "Max", "Mul", "Relu"}) - {"Sub"}
 
 
-class KeepQuotients(PaintPass):
+@keep(
+    "keep-quotients",
+    Reason.LIKELY_OVERFLOW,
+    Stage.KEEPING,
+    60,
+    "products of activations that only their quotient bounds, as in linear attention",
+    needs=Need.RANGE,
+    danger=True,
+)
+def keep_quotients(m: Match, _: Ask) -> Kept:
     """Unpaint a quotient of products of the same activations, and these products."""
 
-    name = "keep-quotients"
-    places = (
-        Place(
-            Stage.KEEPING,
-            60,
-            "products of activations that only their quotient bounds, as in linear attention",
-        ),
-        Place(Stage.JUDGING, 40),
-    )
+    def multiplies(node: int) -> bool:
+        """Tell whether a node is a product of activations: no operand of it is a weight."""
+        return m.has(node, Trait.CONTRACTS) and not any(map(m.is_constant, m.data(node)))
 
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting without such vertices; nodes that the user allows stay."""
-        graph, marks = context.type_graph, dict[int, Mark]()
-        if not may_leave_range(context.low):
-            return painting
-        for node in graph.flat.nodes_of("Div"):
-            marks |= _marks(context, node)
-        kept = {v: mark for v, mark in marks.items() if painting.is_allow(v)}
-        return painting.with_marks(context.unless_allowed(kept))
-
-
-def _marks(context: PaintContext, quotient: int) -> dict[int, Mark]:
-    """Return the marks of a quotient, if its operands are made of the same activations."""
-    graph, flat = context.type_graph, context.type_graph.flat
-    first, second = flat.inputs_of(quotient)
-    if constant_tensor(graph, second) is not None:
-        return {}
-    nodes, multiplied, factors = _computed(graph, first, context.low)
-    below, _, factors_below = _computed(graph, second, context.low)
-    if len(multiplied) < 2 or factors.isdisjoint(factors_below):
-        return {}
-    products = ", ".join(flat.node_names[n] for n in sorted(multiplied)[:3])
-    detail = (
-        f"nothing bounds products of activations ({products}) but their quotient "
-        f"{flat.node_names[quotient]}, {context.low.name} ends at {context.low.max:.6g}"
-    )
-    mark = Mark(Color.NONE, Reason.LIKELY_OVERFLOW, None, detail)
-    return {v: mark for n in {quotient, *nodes, *below} for v in graph.vertices_of(n)}
-
-
-def _computed(graph: TypeGraph, operand: int, low: DType) -> tuple[set[int], list[int], set[int]]:
-    """Return what computes an operand of a quotient, back to the factors of its products.
-
-    Return the products of activations with what lies between them and behind, the products alone,
-    and the values that are multiplied or added up. Some of it may be low already, where a model is
-    rewritten again.
-    """
-    types = {*FLOAT32_TYPES, tensor(low.number)}
-    flat, nodes, products, factors = graph.flat, set[int](), list[int](), set[int]()
-    stack, seen = [(operand, False)], set[int]()
-    while stack:
-        value, is_factor = stack.pop()
-        node = flat.producer[value]
-        if value in seen or constant_tensor(graph, value) is not None:
+    for quotient in reversed(m.nodes("Div")):  # the last one is told
+        first, second = m.read(quotient)
+        if m.is_constant(second):
             continue
-        seen.add(value)
-        if node == ABSENT:
-            factors.add(value)
-            continue
-        called = flat.called(node)
-        operands = [v for v in data_of(flat, node) if graph.types[v] in types]
-        # no operand of a product of activations is a weight
-        is_product = has(called, Trait.CONTRACTS) and not any(
-            constant_tensor(graph, v) is not None for v in operands
+        above, below = (
+            m.behind(v, enters=lambda n: multiplies(n) or m.op(n) in _SCALED)
+            for v in (first, second)
         )
-        if is_product:
-            products.append(node)
-        if is_product or not is_factor:
-            nodes.add(node)
-        if is_product or operator(called) in _SCALED:
-            stack += [(v, is_product or is_factor) for v in operands]
-        else:
-            factors.add(value)
-    return nodes, products, factors
+        products = [n for n in above.nodes if multiplies(n)]
+        if len(products) > 1 and not above.ends.isdisjoint(below.ends):
+            outside = m.behind(first, second, enters=lambda n: m.op(n) in _SCALED)
+            named = ", ".join(m.name(n) for n in sorted(products)[:3])
+            yield Keep(
+                f"nothing bounds products of activations ({named}) but their quotient "
+                f"{m.name(quotient)}, {m.low.name} ends at {m.low.max:.6g}",
+                {quotient, *outside.nodes, *filter(multiplies, [*above.nodes, *below.nodes])},
+            )

@@ -13,40 +13,35 @@ from __future__ import annotations
 from amp_rewrite.graph.dataflow import VertexKind, vertices_in
 from amp_rewrite.graph.ports import schema_variable
 from amp_rewrite.kernels.runnable import can_run
-from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.paint_pass import Stage
+from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.targets import Target
 
 
-class KeepRunnable(PaintPass):
+@keep(
+    "keep-runnable",
+    Reason.NO_KERNEL,
+    Stage.HARMED,
+    5,
+    "of a painting that was given (below), before the first round: what no kernel of ONNX Runtime "
+    "takes in its type, so that the file does not load: a bfloat16 MatMul on a CPU",
+    needs=Need.NOTHING,
+    overrules=True,
+)
+def keep_runnable(m: Match, ask: Ask) -> Kept:
     """Mark what is low in a painting that was given, and what no kernel runs so."""
-
-    name = "keep-runnable"
-    places = (
-        Place(
-            Stage.HARMED,
-            10,
-            "of a painting that was given (below), before the first round: what no kernel of "
-            "ONNX Runtime takes in its type, so that the file does not load: a bfloat16 MatMul"
-            " on a CPU",
-        ),
-    )
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with such vertices marked."""
-        if context.given is None or context.target is None:
-            return painting
-        graph = context.type_graph
-        numbers = {int(graph.kind[vertex]) for vertex in vertices_in(context.given)}
-        lost = {n for n in numbers if not _runs(context, graph.kinds[n])}
-        mark = Mark(Color.NONE, Reason.NO_KERNEL)
-        marks = {v: mark for v in vertices_in(context.given) if int(graph.kind[v]) in lost}
-        return painting.with_marks(marks)
+    given, target = ask.context.given, ask.context.target
+    if given is not None and target is not None:
+        low, graph = vertices_in(given), m.graph
+        numbers = {int(graph.kind[vertex]) for vertex in low}
+        lost = {n for n in numbers if not _runs(m, target, graph.kinds[n])}
+        yield Keep(None, (), [v for v in low if int(graph.kind[v]) in lost])
 
 
-def _runs(context: PaintContext, kind: VertexKind) -> bool:
-    if kind.fixed or kind.schema is None or context.target is None:
+def _runs(m: Match, target: Target, kind: VertexKind) -> bool:
+    if kind.fixed or kind.schema is None:
         return True
     domain, op, _ = kind.operator
     variables = [(schema_variable(name), kind.known[name]) for name in kind.variables]
-    return can_run(context.target, (domain, op, kind.opset), context.low, variables)
+    return can_run(target, (domain, op, kind.opset), m.low, variables)

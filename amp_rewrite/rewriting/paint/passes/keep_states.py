@@ -24,16 +24,15 @@ from amp_rewrite.graph.build_type_graph import scan_split
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.metadata_keys import PART_KEY
-from amp_rewrite.graph.reach import walk
-from amp_rewrite.graph.traits import Trait, has, is_one, operator
-from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.formulas import Formulas, is_product
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.rewriting.paint.unrolled import FEW, LINEAR, Unrolled
+from amp_rewrite.graph.traits import Trait, is_one
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.match import MOVED, PRODUCTS, Worklist
+from amp_rewrite.rewriting.paint.paint_pass import Stage
+from amp_rewrite.rewriting.paint.painting import PassReason
+from amp_rewrite.rewriting.paint.unrolled import FEW, LINEAR, unrolled
 
 # operators: those whose result grows with what they read, but not in proportion.
-_BENT = {"Abs", "Clip", "Elu", "LeakyRelu", "Max", "Min", "PRelu", "Relu", "Selu", "HardSwish"}
+_BENT = ("Abs", "Clip", "Elu", "LeakyRelu", "Max", "Min", "PRelu", "Relu", "Selu", "HardSwish")
 _GATES = ("Sigmoid", "HardSigmoid", "Softmax")  # operators: what gates are made by.
 
 _WITH_BATCH = 8
@@ -43,31 +42,31 @@ Bend = tuple[int, bool]
 """A vertex, and whether the way to it has passed a function that bends."""
 
 
-class KeepStates(PaintPass):
+@keep(
+    "keep-states",
+    PassReason(
+        "carried-state",
+        phrase="rounding adds up from turn to turn",
+        plain="carries a state from step to step, where {precision} errors add up",
+        row="it carries the state of a loop, or of a recurrence without one, which nothing bounds",
+        danger=True,
+    ),
+    Stage.GIVEN,
+    30,
+    "states that a loop carries through arithmetic alone, before the first round",
+    danger=True,
+)
+def keep_states(m: Match, _: Ask) -> Kept:
     """Mark what carries the state of a Loop or Scan from turn to turn without a bound."""
-
-    name = "keep-states"
-    places = (
-        Place(
-            Stage.GIVEN,
-            30,
-            "states that a loop carries through arithmetic alone, before the first round",
-        ),
-        Place(Stage.HARMED, 40),
-    )
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with such vertices marked; nodes that the user allows are not."""
-        flat = context.type_graph.flat
-        loops = flat.nodes_of("Loop", "Scan")
-        if context.lists.is_unsafe:
-            return painting
-        marks = Unrolled(context).marks()
-        for node in loops:
-            if _turns(flat, node) <= FEW or flat.metadata_of(node).get(PART_KEY) is not None:
-                continue  # gradients through time are painted as the forward loop is
-            marks = _Loop(context, node).marks() | marks
-        return painting.with_marks(context.unless_allowed(marks))
+    yield from unrolled(m)
+    for node in m.nodes("Loop", "Scan"):
+        if _turns(m.flat, node) <= FEW or m.flat.metadata_of(node).get(PART_KEY) is not None:
+            continue  # gradients through time are painted as the forward loop is
+        states, body = [(v, False) for v in m.graph.vertices_of(node)], _Body(m, node)
+        for cycle in _cycles(states, body.after):
+            vertices = {vertex for vertex, _ in cycle}
+            if not all(_is_plain(m, vertex) for vertex in vertices):
+                yield Keep(f"a state of {m.name(node)} that nothing bounds", (), vertices)
 
 
 def _turns(flat: FlatGraph, node: int) -> float:
@@ -85,113 +84,92 @@ def _turns(flat: FlatGraph, node: int) -> float:
     return math.inf if length is None else length
 
 
-class _Loop(Formulas):
+def _is_plain(m: Match, vertex: int) -> bool:
+    """Tell whether a vertex rounds nothing: it moves or picks, or hands a graph's on."""
+    node = m.graph.nodes[vertex]
+    return m.has(node, Trait.SUBGRAPHS, Trait.MOVES, Trait.CASTS, Trait.EXACT)
+
+
+class _Body:
     """The body of one loop."""
 
-    def __init__(self, context: PaintContext, node: int) -> None:
-        super().__init__(context)
-        self._node = node
-        bodies = self.flat.bodies_in(node)
-        self._end = self.flat.bodies[bodies[0]].end if bodies else node
+    def __init__(self, m: Match, node: int) -> None:
+        self._m, self._node = m, node
+        bodies = m.flat.bodies_in(node)
+        self._end = m.flat.bodies[bodies[0]].end if bodies else node
 
-    def marks(self) -> dict[int, Mark]:
-        """Return the marks of the cycles through states on which something is computed."""
-        states = [(vertex, False) for vertex in self.graph.vertices_of(self._node)]
-        detail = f"a state of {self.flat.node_names[self._node]} that nothing bounds"
-        mark, marks = Mark(Color.NONE, Reason.CARRIED, None, detail), dict[int, Mark]()
-        for cycle in _cycles(states, self._after):
-            vertices = {vertex for vertex, _ in cycle}
-            if any(not self._is_plain(vertex) for vertex in vertices):
-                marks |= dict.fromkeys(vertices, mark)
-        return marks
-
-    def _is_plain(self, vertex: int) -> bool:
-        """Tell whether a vertex rounds nothing: it moves or picks, or hands a graph's on."""
-        called = self.graph.operator_of(vertex)
-        return has(called, Trait.SUBGRAPHS, Trait.MOVES, Trait.CASTS, Trait.EXACT)
-
-    def _after(self, place: Bend) -> Iterator[Bend]:
+    def after(self, place: Bend) -> Iterator[Bend]:
         """Yield where arithmetic inside the body leads from a vertex."""
-        vertex, bent = place
-        for reader in self.graph.successors(vertex):
-            node = self.graph.nodes[reader]
-            called = self.flat.called(node)
+        m, (vertex, bent) = self._m, place
+        for reader in m.graph.successors(vertex):
+            node = m.graph.nodes[reader]
             if node == self._node:
                 yield reader, False
             elif not self._node < node < self._end:
                 continue
-            elif has(called, Trait.SUBGRAPHS):
+            elif m.has(node, Trait.SUBGRAPHS):
                 yield reader, bent
-            elif is_product(called):
+            elif m.op(node) in PRODUCTS:
                 if not bent:
                     yield from self._outputs(node, reader, bent)
-            elif is_one(called, *_BENT):
+            elif m.is_a(node, *_BENT):
                 yield from self._outputs(node, reader, True)
-            elif operator(called) in LINEAR and not self._is_held(vertex, node):
+            elif m.op(node) in LINEAR and not self._is_held(vertex, node):
                 yield from self._outputs(node, reader, bent)
 
     def _outputs(self, node: int, reader: int, bent: bool) -> Iterator[Bend]:
         """Yield the vertices of a node that writes: those of a Cast are two."""
-        writes = self.graph.writes
-        first = self.flat.output_start[node]
-        written = {writes[first + k] for k in range(len(self.flat.outputs_of(node)))} - {ABSENT}
+        start, end = self._m.flat.output_start[node : node + 2]
+        written = {*self._m.graph.writes[start:end]} - {ABSENT}
         yield from ((v, bent) for v in written or {reader})
 
     def _is_held(self, vertex: int, node: int) -> bool:
         """Tell whether a Mul or Div does not let a state grow: it is gated, or is the divisor."""
-        called, read = self.flat.called(node), self.flat.inputs_of(node)
-        if is_one(called, "Div"):
-            return self.graph.source[read[0]] != vertex or self._is_of_state(read[1])
-        if not is_one(called, "Mul"):
-            return False
-        others = [v for v in read if self.graph.source[v] != vertex]
-        return any(self._is_gate(v) for v in others)
-
-    def _is_gate(self, value: int) -> bool:
-        """Tell whether a value is a gate between 0 and 1 that depends on data, or 1 less one."""
-        node = self.flat.producer[value]
-        while node != ABSENT:
-            called, read = self.flat.called(node), self.data(node)
-            if is_one(called, *_GATES):
-                return any(self._depends(v) for v in read)
-            if is_one(called, "Sub") and self.is_constant(read[0]):
-                read = read[1:]
-            elif not has(called, Trait.MOVES, Trait.CASTS):
-                return False
-            if len(read) != 1:
-                return False
-            node = self.flat.producer[read[0]]
-        return False
-
-    def _depends(self, value: int) -> bool:
-        """Tell whether a value depends on anything but constants."""
-        found = False
-
-        def before(v: int) -> Iterable[int]:
-            nonlocal found
-            if found or self.is_constant(v):
-                return ()
-            node = self.flat.producer[v]
-            found = node == ABSENT
-            return () if found else (w for w in self.flat.inputs_of(node) if w != ABSENT)
-
-        walk([value], before)
-        return found
+        m, read, source = self._m, self._m.read(node), self._m.graph.source
+        if m.is_a(node, "Div"):
+            return source[read[0]] != vertex or self._is_of_state(read[1])
+        return m.is_a(node, "Mul") and any(_is_gate(m, v) for v in read if source[v] != vertex)
 
     def _is_of_state(self, value: int) -> bool:
         """Tell whether a divisor is made of a state: the quotient is then normalised."""
-        body = self.flat.bodies[self.flat.bodies_in(self._node)[0]]
-        own = self.graph.vertices_of(self._node)
-        scanned = self.flat.attributes(self._node).get("num_scan_inputs")
-        end = len(body.inputs) - (0 if scanned is None else scanned.value)
-        states = {v for v in body.inputs[:end] if self.graph.source[v] in own}
+        flat, source = self._m.flat, self._m.graph.source
+        own = self._m.graph.vertices_of(self._node)
+        scanned = flat.attributes(self._node).get("num_scan_inputs")
+        inputs = flat.bodies[flat.bodies_in(self._node)[0]].inputs
+        end = len(inputs) - (0 if scanned is None else scanned.value)
+        states = {v for v in inputs[:end] if source[v] in own}
+        todo = Worklist(value)
+        for v in todo:
+            if self._node < self._m.maker(v) < self._end:
+                todo.add(w for w in self._m.read(self._m.maker(v)) if w != ABSENT)
+        return not states.isdisjoint(todo.seen)
 
-        def before(v: int) -> Iterable[int]:
-            node = self.flat.producer[v]
-            is_inside = self._node < node < self._end
-            return (v for v in self.flat.inputs_of(node) if v != ABSENT) if is_inside else ()
 
-        return not states.isdisjoint(walk([value], before))
+def _is_gate(m: Match, value: int) -> bool:
+    """Tell whether a value is a gate between 0 and 1 that depends on data, or 1 less one."""
+    node = m.maker(value)
+    while not m.is_a(node, *_GATES):
+        read = m.data(node)
+        if m.is_a(node, "Sub") and m.is_constant(read[0]):
+            read = read[1:]
+        elif m.op(node) not in MOVED:
+            return False
+        if len(read) != 1:
+            return False
+        node = m.maker(read[0])
+    return any(_depends(m, v) for v in m.data(node))
+
+
+def _depends(m: Match, value: int) -> bool:
+    """Tell whether a value depends on anything but constants."""
+    todo = Worklist(value)
+    for v in todo:
+        if m.is_constant(v):
+            continue
+        if m.maker(v) == ABSENT:
+            return True
+        todo.add(w for w in m.read(m.maker(v)) if w != ABSENT)
+    return False
 
 
 def _cycles(roots: list[Bend], after: Callable[[Bend], Iterator[Bend]]) -> Iterator[set[Bend]]:
@@ -213,11 +191,8 @@ def _reached(
     roots: Iterable[Bend], after: Callable[[Bend], Iterable[Bend]]
 ) -> dict[Bend, list[Bend]]:
     """Return the places that can be reached, with those that follow each."""
-    followers: dict[Bend, list[Bend]] = {}
-    stack = list(roots)
-    while stack:
-        place = stack.pop()
-        if place not in followers:
-            followers[place] = list(after(place))
-            stack += followers[place]
+    todo, followers = Worklist(*roots), dict[Bend, list[Bend]]()
+    for place in todo:
+        followers[place] = list(after(place))
+        todo.add(followers[place])
     return followers

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amp_rewrite.dtypes import may_leave_range
-from amp_rewrite.graph.constants import constant_tensor
-from amp_rewrite.graph.flat import ABSENT, Operator
+from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.sizes import product_of
 from amp_rewrite.graph.step_part import part_in
-from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.graph.traits import Trait, having
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.match import Worklist
+from amp_rewrite.rewriting.paint.paint_pass import Stage
+from amp_rewrite.rewriting.paint.painting import PassReason
 from amp_rewrite.values.intervals.operation import Operation
 from amp_rewrite.values.intervals.summing import length_along, reduced_length
 from amp_rewrite.values.sum_lengths import count_terms
@@ -35,59 +34,52 @@ LONGEST_SPECTRUM = 64
 # operators: what may add up updates.
 _SCATTERS = ("ScatterElements", "ScatterND")
 _SPECTRA = ("DFT", "STFT")  # operators: what adds up samples.
+# those that may add up any number of elements.
+_SUMS = having(Trait.ACCUMULATES) | {*_SCATTERS, *_SPECTRA}
+# those whose result is as large as what they read, whatever they read besides.
+_HANDING_ON = having(Trait.MOVES, Trait.HOMOGENEOUS) - having(Trait.JUMPS, Trait.CONTRACTS)
 
 
-class KeepSums(PaintPass):
+@keep(
+    "keep-sums",
+    PassReason(
+        "unbounded-sum",
+        phrase="it reads a float32 sum that nothing bounds",
+        plain="reads a sum that may overflow {precision}",
+        row="it reads a float32 sum of many elements, or of an unknown number, that nothing bounds",
+        danger=True,
+    ),
+    Stage.KEEPING,
+    50,
+    "what reads a float32 sum that nothing bounds",
+    needs=Need.SAFETY | Need.RANGE,
+    danger=True,
+)
+def keep_sums(m: Match, ask: Ask) -> Kept:
     """Unpaint what is computed of a float32 sum that nothing bounds."""
-
-    name = "keep-sums"
-    places = (
-        Place(Stage.KEEPING, 50, "what reads a float32 sum that nothing bounds"),
-        Place(Stage.JUDGING, 30),
-    )
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting without such vertices; nodes that the user allows are left alone."""
-        if context.lists.is_unsafe or not may_leave_range(context.low):
-            return painting
-        graph, flat = context.type_graph, context.type_graph.flat
-        summing = [_sums(called) and called not in flat.functions for called in flat.operators]
-        marks: dict[int, Mark] = {}
-        for node in [n for n, o in enumerate(flat.operator) if summing[o]] if any(summing) else ():
-            value = flat.outputs_of(node)[0]
-            vertex = graph.source[value]
-            if vertex == ABSENT or painting.is_allow(vertex) or not _is_open(context, node, value):
-                continue
-            detail = f"{flat.value_names[value]} is a sum that nothing bounds"
-            mark = Mark(Color.NONE, Reason.UNBOUNDED_SUM, vertex, detail)
-            for reached in _behind(context, value):
-                if painting.is_allow(reached) and not context.is_allowed(reached):
-                    marks.setdefault(reached, mark)
-        return painting.with_marks(marks)
+    for node in m.nodes(*_SUMS):
+        value = m.made(node)
+        vertex = m.graph.source[value]
+        if vertex != ABSENT and not ask.painting.is_allow(vertex) and _is_open(m, node, value):
+            detail = f"{m.flat.value_names[value]} is a sum that nothing bounds"
+            yield Keep(detail, (), _behind(m, value), vertex)
 
 
-def _sums(called: Operator) -> bool:
-    """Tell whether an operator may add up any number of elements."""
-    named = called.domain == "" and called.op_type in (*_SCATTERS, *_SPECTRA)
-    return named or has(called, Trait.ACCUMULATES)
-
-
-def _is_open(context: PaintContext, node: int, value: int) -> bool:
+def _is_open(m: Match, node: int, value: int) -> bool:
     """Tell whether a sum may leave the range: it is long, or of unknown length, and unbounded."""
-    flat, intervals = context.type_graph.flat, context.values.intervals
-    if _is_part(context, node) or not _is_wide(context, value):
+    if _is_part(m, node) or not _is_wide(m, value):
         return False
-    called, op = flat.called(node), Operation(intervals, node, flat.inputs_of(node))
-    if called.op_type in _SCATTERS and op.attribute("reduction", "none") != "add":
+    op = Operation(m.facts.intervals, node, m.read(node))
+    if m.is_a(node, *_SCATTERS) and op.attribute("reduction", "none") != "add":
         return False
-    longest = LONGEST_SPECTRUM if called.op_type in _SPECTRA else LONGEST
-    length = _length(op, called.op_type) or count_terms(flat, node)
+    longest = LONGEST_SPECTRUM if m.is_a(node, *_SPECTRA) else LONGEST
+    length = _length(op, m.op(node)) or count_terms(m.flat, node)
     return length is None or length > longest
 
 
-def _is_part(context: PaintContext, node: int) -> bool:
+def _is_part(m: Match, node: int) -> bool:
     """Tell whether a node is a part of a training step, which has loss scaling for its sums."""
-    return part_in(context.type_graph.flat.metadata_of(node)) is not None
+    return part_in(m.flat.metadata_of(node)) is not None
 
 
 def _length(op: Operation, op_type: str) -> float | None:
@@ -110,35 +102,26 @@ def _length(op: Operation, op_type: str) -> float | None:
             return reduced_length(op)
 
 
-def _behind(context: PaintContext, value: int) -> Iterator[int]:
+def _behind(m: Match, value: int) -> Iterator[int]:
     """Yield the vertices that read a value, or what was computed of it and may be as large."""
-    graph, flat = context.type_graph, context.type_graph.flat
-    stack, seen = [value], {value}
-    while stack:
-        current = stack.pop()
-        for slot in flat.uses(current):
-            node, vertex = flat.reader(slot), graph.reads[slot]
-            if (
-                vertex == ABSENT
-                or has(flat.called(node), Trait.COMPARES)
-                or _is_part(context, node)
-            ):
+    todo = Worklist(value)
+    for current in todo:
+        if current != value and not _is_wide(m, current):
+            continue
+        for slot in m.flat.uses(current):
+            node, vertex = m.flat.reader(slot), m.graph.reads[slot]
+            if vertex == ABSENT or m.has(node, Trait.COMPARES) or _is_part(m, node):
                 continue
             yield vertex
-            if _hands_on(context, node):
-                new = {v for v in flat.outputs_of(node) if graph.is_float32(v)} - seen
-                seen |= new
-                stack += [v for v in new if _is_wide(context, v)]
+            if m.op(node) in _HANDING_ON or _weighs(m, node):
+                todo.add(v for v in m.flat.outputs_of(node) if m.graph.is_float32(v))
 
 
-def _hands_on(context: PaintContext, node: int) -> bool:
-    """Tell whether what a node makes is as large as what it reads, whatever it reads besides."""
-    graph, flat = context.type_graph, context.type_graph.flat
-    called = flat.called(node)
-    if has(called, Trait.CONTRACTS):
-        return any(constant_tensor(graph, v) is not None for v in flat.inputs_of(node)[:2])
-    return has(called, Trait.MOVES, Trait.HOMOGENEOUS) and not has(called, Trait.JUMPS)
+def _weighs(m: Match, node: int) -> bool:
+    """Tell whether a node is a product with weights."""
+    contracts = m.has(node, Trait.CONTRACTS)
+    return contracts and any(m.tensor(v) is not None for v in m.factors(node))
 
 
-def _is_wide(context: PaintContext, value: int) -> bool:
-    return context.values.intervals[value].magnitude >= context.low.overflow
+def _is_wide(m: Match, value: int) -> bool:
+    return m.facts.intervals[value].magnitude >= m.low.overflow

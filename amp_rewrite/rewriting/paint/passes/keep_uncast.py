@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.reach import walk
-from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
+from amp_rewrite.graph.traits import Trait
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.paint_pass import Stage
+from amp_rewrite.rewriting.paint.painting import PassReason
 
 NO_CAST_BEHIND = PassReason(
     "no-cast-behind",
@@ -27,50 +26,42 @@ NO_CAST_BEHIND = PassReason(
 )
 
 
-class KeepUncast(PaintPass):
+@keep(
+    "keep-uncast",
+    NO_CAST_BEHIND,
+    Stage.KEEPING,
+    120,
+    "what feeds a float32 operator that the target cannot build behind a Cast: on TensorRT a "
+    "recurrent one, or Attention",
+    needs=Need.NOTHING,
+    overrules=True,
+)
+def keep_uncast(m: Match, ask: Ask) -> Kept:
     """Unpaint what makes the inputs of such operators, and what only moves these."""
-
-    name = "keep-uncast"
-    places = (
-        Place(
-            Stage.KEEPING,
-            120,
-            "what feeds a float32 operator that the target cannot build behind a Cast: on "
-            "TensorRT a recurrent one, or Attention",
-        ),
-    )
-    reasons = (NO_CAST_BEHIND,)
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting without such vertices; the same if the target can build all."""
-        graph = context.type_graph
-        marks: dict[int, Mark] = {}
-        for value, reader in _fed_uncast(context):
-            if painting.is_allow(reader):
-                continue
-            detail = f"{graph.node_name(reader)} cannot be built behind a Cast"
-            mark = Mark(Color.NONE, NO_CAST_BEHIND, reader, detail)
-            marks |= {v: mark for v in _makers(graph, value) if painting.is_allow(v)}
-        return painting.with_marks(marks)
+    is_allow = ask.painting.is_allow
+    for value, reader in reversed([*_fed_uncast(m, ask)]):  # the last one is told
+        if not is_allow(reader):
+            detail = f"{m.graph.node_name(reader)} cannot be built behind a Cast"
+            yield Keep(detail, (), filter(is_allow, _makers(m, value)), reader)
 
 
-def _fed_uncast(context: PaintContext) -> Iterator[tuple[int, int]]:
+def _fed_uncast(m: Match, ask: Ask) -> Iterator[tuple[int, int]]:
     """Yield the values that must not come from a Cast where their reader is float32, with it."""
-    graph, flat = context.type_graph, context.type_graph.flat
-    uncast = {} if context.kernels is None else context.kernels.uncast
+    flat, kernels = m.flat, ask.context.kernels
+    uncast = {} if kernels is None else kernels.uncast
     concerned = {i: uncast[o[:2]] for i, o in enumerate(flat.operators) if o[:2] in uncast}
     for node, operator in enumerate(flat.operator) if concerned else ():
         start, end = flat.input_start[node], flat.input_start[node + 1]
         for position in (start + i for i in concerned.get(operator, ()) if start + i < end):
-            if graph.reads[position] != ABSENT:
-                yield flat.inputs[position], graph.reads[position]
+            if m.graph.reads[position] != ABSENT:
+                yield flat.inputs[position], m.graph.reads[position]
 
 
-def _makers(graph: TypeGraph, value: int) -> Iterable[int]:
+def _makers(m: Match, value: int) -> Iterable[int]:
     """Return the vertices that make a value, and what they only move."""
 
     def moved(vertex: int) -> Iterable[int]:
-        moves = has(graph.operator_of(vertex), Trait.MOVES)
-        return graph.predecessors(vertex) if moves else ()
+        moves = m.has(m.graph.nodes[vertex], Trait.MOVES)
+        return m.graph.predecessors(vertex) if moves else ()
 
-    return walk({graph.source[value]} - {ABSENT}, moved)
+    return walk({m.graph.source[value]} - {ABSENT}, moved)

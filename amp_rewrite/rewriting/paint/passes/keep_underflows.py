@@ -20,312 +20,207 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from amp_rewrite.graph.constants import constant_tensor
-from amp_rewrite.graph.dataflow import vertices_in
-from amp_rewrite.graph.flat import ABSENT, Operator
+from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.reach import walk
-from amp_rewrite.graph.traits import Trait, having, operator, row_of
-from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.guards import guards_of
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.graph.traits import TABLE, Trait, having
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.match import Read, Worklist
+from amp_rewrite.rewriting.paint.paint_pass import Stage
+from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.values.intervals import interval as i
 
 _FACTORS = (0, 1)
 """Inputs of a product, or of Div, that are factors."""
 
 _PRODUCTS = having(Trait.MULTIPLIES, Trait.CONTRACTS) | {"Div"}
-_STEEP = having(Trait.STEEP_AT_ZERO)
 _HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN)
 _NORMS = having(Trait.ADDS, Trait.SUMS_UP, Trait.CASTS) | {
     *("Clip", "Max", "Mul", "Pow", "ReduceMax", "Relu", "Sqrt")
 }  # operators: those of which sums and norms are made.
+
+_POLES: Mapping[str, int] = {
+    name: row.pole for name, row in TABLE.items() if row.pole is not None
+} | dict.fromkeys(having(Trait.STEEP_AT_ZERO), 0)
+"""Operator -> the input whose zero it cannot bear."""
+
+_INPUTS = {name: (pole,) for name, pole in _POLES.items()} | dict.fromkeys(_PRODUCTS, _FACTORS)
+_SCALES = {name: row.scales for name, row in TABLE.items() if row.scales}
+
+_SCALE, _VARIANCE = 1, 4
+# operators: normalizations, by which input has a scale; that of variances.
+_NORMALIZING = {
+    "BatchNormalization": (_SCALE, _VARIANCE),
+    "GroupNormalization": (_SCALE,),
+    "InstanceNormalization": (_SCALE,),
+    "LayerNormalization": (_SCALE,),
+    "RMSNormalization": (_SCALE,),
+    "SimplifiedLayerNormalization": (_SCALE,),
+}
+_EPSILON = 1e-5
+"""What BatchNormalization adds to variances unless an attribute says otherwise."""
 
 _TIGHT = 256.0
 """Bounds up to here are those of bytes, Clip, Sigmoid and the like, which reach them; those of long
 sums are far above what the sums ever are."""
 
 
-class KeepUnderflows(PaintPass):
-    """Unpaint what a number that vanishes in the low type would upset, back to where it begins."""
-
-    name = "keep-underflows"
-    places = (
-        Place(Stage.KEEPING, 100, "what a small number that the low type loses would upset"),
-        Place(Stage.JUDGING, 80),
-    )
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting without such vertices; an origin's mark names its constant."""
-        search = _Search(context, painting)
-        graph = context.type_graph
-        has_factors = graph.called(_PRODUCTS)
-        has_pole = graph.where(lambda kind: _pole(kind.operator) is not None)
-        has_scales = graph.where(lambda kind: bool(row_of(kind.operator).scales))
-        for vertex in vertices_in(painting.allow & has_scales):
-            search.scales(vertex)
-        has_statistics = graph.called(_NORMALIZING)
-        for vertex in vertices_in(painting.allow & has_statistics):
-            search.statistics(vertex)
-        for vertex in vertices_in(graph.called({"Reciprocal"}) & ~painting.allow):
-            search.inverse(vertex)
-        for vertex in vertices_in(painting.allow & (has_factors | has_pole)):
-            if has_factors[vertex]:
-                search.factors(vertex)
-            pole = _pole(graph.operator_of(vertex))
-            if pole is not None:
-                search.divisor(vertex, pole)
-                search.pole(vertex, pole)
-        return painting.with_marks(search.marks)
-
-
-# operators: normalizations, by which input has a scale; that of variances.
-_NORMALIZING = frozenset(
-    {
-        *("BatchNormalization", "GroupNormalization", "InstanceNormalization"),
-        *("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"),
-    }
+@keep(
+    "keep-underflows",
+    Reason.CONSTANT_UNDERFLOW,
+    Stage.KEEPING,
+    100,
+    "what a small number that the low type loses would upset",
+    needs=Need.NOTHING,
+    danger=True,
+    overrules=True,
 )
-_SCALE, _VARIANCE = 1, 4
-_EPSILON = 1e-5
-"""What BatchNormalization adds to variances unless an attribute says otherwise."""
+def keep_underflows(m: Match, ask: Ask) -> Kept:
+    """Unpaint what a number that vanishes in the low type would upset, back to where it begins."""
+    allow = ask.painting.allow
+    for read in m.reads(allow, _SCALES):
+        yield from _scales(m, read)
+    for read in m.reads(allow, _NORMALIZING):
+        if read.port == _VARIANCE:
+            epsilon = m.flat.attributes(read.node).get("epsilon")
+            yield from _divides(m, read, _EPSILON if epsilon is None else float(epsilon.value))
+        elif _is_faint(m, read.value):
+            yield _factor(m, ask, read)
+    for read in m.reads(~allow, {"Reciprocal": (0,)}):
+        yield from _inverse(m, ask, read)
+    for read in m.reads(allow, _INPUTS):
+        if m.op(read.node) in _PRODUCTS and _is_faint(m, read.value):
+            yield _factor(m, ask, read)
+        if read.port == _POLES.get(m.op(read.node)):
+            yield from _pole(m, ask, read)
 
 
-def _pole(called: Operator) -> int | None:
-    """Return the input of an operator whose zero it cannot bear, or None."""
-    return 0 if operator(called) in _STEEP else row_of(called).pole
+def _vanishing(m: Match) -> float:
+    """Return the largest magnitude that rounds to zero."""
+    return m.low.smallest_subnormal / 2
 
 
-@dataclass
-class _Search:
-    """One search in one painting; `marks` are what it found."""
+def _is_faint(m: Match, value: int) -> bool:
+    """Tell whether rounding takes more of all elements than the tolerance of the low type."""
+    return 0 < m.facts.magnitude(value) * m.low.rtol < _vanishing(m)
 
-    context: PaintContext
-    painting: Painting
-    marks: dict[int, Mark] = field(default_factory=dict[int, Mark])
 
-    def __post_init__(self) -> None:
-        self._graph = self.context.type_graph
+def _factor(m: Match, ask: Ask, read: Read) -> Keep:
+    """Return what has a factor of which the low type keeps too little, and makes that."""
+    role = "divides" if m.is_a(read.node, "Div") and read.port == 1 else "multiplies"
+    fact = _lost(m, m.facts.magnitude(read.value), role)
+    return _back(m, ask, read, lambda v: _is_faint(m, v), fact)
 
-    @cached_property
-    def _guards(self) -> Mapping[int, float]:
-        return guards_of(self._graph, self.context.values.intervals)
 
-    @cached_property
-    def _vanishing(self) -> float:
-        """The largest magnitude that rounds to zero."""
-        return self.context.low.smallest_subnormal / 2
+def _scales(m: Match, read: Read) -> Iterator[Keep]:
+    """Yield what reads weights in blocks, one of which has a scale that is too small."""
+    tensor = m.tensor(read.value)
+    smallest = None if tensor is None else m.facts.stats(read.value, tensor).smallest_nonzero_abs
+    if smallest is not None and smallest * m.low.rtol < _vanishing(m):
+        yield _constant(m, read, _lost(m, smallest, "scales a block of weights"))
 
-    def factors(self, vertex: int) -> None:
-        """Mark a product with a factor of which the low type keeps too little."""
-        for index in _FACTORS:
-            value = self._read_by(vertex, index)
-            if value is not None and self._is_faint(value):
-                is_divisor = (self._op_type(vertex), index) == ("Div", 1)
-                role = "divides" if is_divisor else "multiplies"
-                magnitude = self.context.values.magnitude(value)
-                self._keep_back(vertex, value, self._is_faint, self._lost(magnitude, role))
 
-    def scales(self, vertex: int) -> None:
-        """Mark what reads weights in blocks, one of which has a scale that is too small."""
-        graph, values = self._graph, self.context.values
-        for index in row_of(graph.operator_of(vertex)).scales:
-            value = self._read_by(vertex, index)
-            tensor = None if value is None else constant_tensor(graph, value)
-            if value is None or tensor is None:
-                continue
-            smallest = values.stats(value, tensor).smallest_nonzero_abs
-            if smallest is not None and smallest * self.context.low.rtol < self._vanishing:
-                fact = self._lost(smallest, "scales a block of weights")
-                name = graph.flat.value_names[value]
-                self._mark(vertex, None, f"constant {name} = {fact}", value)
+def _divides(m: Match, read: Read, epsilon: float) -> Iterator[Keep]:
+    """Yield a vertex if rounding an element that it divides by changes the sum with epsilon."""
+    array, low = m.facts.intervals.array(read.value), m.low
+    if array is None or array.dtype != np.float32:
+        return
+    exact = array.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        lost = np.abs(array.astype(low.numpy).astype(np.float64) - exact)
+    is_lost = (lost > low.rtol * (np.abs(exact) + epsilon)) & np.isfinite(lost)
+    if is_lost.any():
+        yield _constant(m, read, _lost(m, float(np.abs(exact[is_lost]).min()), "divides"))
 
-    def statistics(self, vertex: int) -> None:
-        """Mark a normalization whose scale or variances the low type keeps too little of."""
-        graph = self._graph
-        scale = self._read_by(vertex, _SCALE)
-        if scale is not None and self._is_faint(scale):
-            fact = self._lost(self.context.values.magnitude(scale), "multiplies")
-            self._keep_back(vertex, scale, self._is_faint, fact)
-        if self._op_type(vertex) != "BatchNormalization":
-            return
-        epsilon = graph.flat.attributes(graph.nodes[vertex]).get("epsilon")
-        self._divides(vertex, _VARIANCE, _EPSILON if epsilon is None else float(epsilon.value))
 
-    def divisor(self, vertex: int, index: int) -> None:
-        """Mark what divides by a constant some element of which the low type keeps too little."""
-        if self._op_type(vertex) in ("Div", "Reciprocal"):  # operators: those that divide
-            self._divides(vertex, index, 0.0)
+def _inverse(m: Match, ask: Ask, read: Read) -> Iterator[Keep]:
+    """Yield what reads the reciprocal, in float32, of a constant if that is out of range."""
+    array = m.facts.intervals.array(read.value)
+    if array is None or array.dtype != np.float32 or not array.all():
+        return
+    smallest = float(np.abs(array).min(initial=np.inf))
+    yield from _ahead(m, ask, read, 1 / smallest, smallest)
 
-    def inverse(self, vertex: int) -> None:
-        """Mark what reads the reciprocal, in float32, of a constant if that is out of range."""
-        value = self._read_by(vertex, 0)
-        array = None if value is None else self.context.values.intervals.array(value)
-        if array is None or array.dtype != np.float32 or not array.all():
-            return
-        smallest = float(np.abs(array).min(initial=np.inf))
-        if 1 / smallest >= self.context.low.overflow:
-            name = self._graph.node_name(vertex)
-            detail = f"{name} reaches {1 / smallest:.4g} where it divides by {smallest:.3g}"
-            self._keep_ahead(vertex, detail)
 
-    def _divides(self, vertex: int, index: int, epsilon: float) -> None:
-        """Mark a vertex if rounding an element that it divides by changes the sum with epsilon."""
-        value = self._read_by(vertex, index)
-        array = None if value is None else self.context.values.intervals.array(value)
-        if value is None or array is None or array.dtype != np.float32:
-            return
-        exact = array.astype(np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
-            lost = np.abs(array.astype(self.context.low.numpy).astype(np.float64) - exact)
-        is_lost = (lost > self.context.low.rtol * (np.abs(exact) + epsilon)) & np.isfinite(lost)
-        if is_lost.any():
-            smallest = float(np.abs(exact[is_lost]).min())
-            fact = f"constant {self._graph.flat.value_names[value]} = "
-            self._mark(vertex, None, fact + self._lost(smallest, "divides"), value)
+def _pole(m: Match, ask: Ask, read: Read) -> Iterator[Keep]:
+    """Yield an operator that zero would upset, if what keeps zero away vanishes."""
+    if m.is_a(read.node, "Div", "Reciprocal"):  # those that divide
+        yield from _divides(m, read, 0.0)
+    guard, vanishing = m.facts.guards.of(read.value), _vanishing(m)
+    if guard:
+        if guard <= vanishing:
+            fact = _lost(m, guard, f"keeps {m.name(read.node)} away from zero")
+            yield _back(m, ask, read, lambda v: 0 < m.facts.guards.of(v) <= vanishing, fact)
+        yield from _ahead(m, ask, read, _quotient(m, read.node, guard), guard)
 
-    def pole(self, vertex: int, index: int) -> None:
-        """Mark an operator that zero would upset, if what keeps zero away vanishes."""
-        value = self._read_by(vertex, index)
-        guard = 0.0 if value is None else self._guard(value)
-        if value is None or not guard:
-            return
-        name = self._graph.node_name(vertex)
-        if guard <= self._vanishing:
-            fact = self._lost(guard, f"keeps {name} away from zero")
-            self._keep_back(vertex, value, self._is_in_vain, fact)
-        quotient = self._quotient(vertex, guard)
-        if quotient >= self.context.low.overflow:
-            fact = f"{name} reaches {quotient:.4g} where it divides by {guard:.3g}"
-            self._keep_ahead(vertex, fact)
 
-    def _is_faint(self, value: int) -> bool:
-        """Tell whether rounding takes more of all elements than the tolerance of the low type."""
-        magnitude = self.context.values.magnitude(value)
-        return 0 < magnitude * self.context.low.rtol < self._vanishing
+def _quotient(m: Match, node: int, guard: float) -> float:
+    """Return what the result of a node reaches at the guard; 0 for what does not divide."""
+    if m.is_a(node, "Reciprocal"):
+        return 1 / guard
+    if m.is_a(node, "Div"):
+        dividend, divisor = m.read(node)
+        bound = m.facts.intervals[dividend]
+        is_tight = bound.magnitude <= _TIGHT and not _is_part(m, dividend, divisor)
+        return (bound.magnitude if is_tight else bound.away) / guard
+    exponent = m.facts.intervals[m.read(node)[1]] if m.is_a(node, "Pow") else i.ANY
+    return i.raised(guard, exponent.high) if exponent.is_point and exponent.high < 0 else 0.0
 
-    def _is_in_vain(self, value: int) -> bool:
-        """Tell whether what keeps a value away from zero rounds to zero."""
-        return 0 < self._guard(value) <= self._vanishing
 
-    def _guard(self, value: int) -> float:
-        graph = self._graph
-        if graph.flat.producer[value] != ABSENT and graph.is_float32(value):
-            return self._guards.get(value, 0.0)
-        return self.context.values.intervals[value].away
+def _is_part(m: Match, dividend: int, divisor: int) -> bool:
+    """Tell whether a divisor is a norm or a sum of its dividend, so that the quotient is small.
 
-    def _quotient(self, vertex: int, guard: float) -> float:
-        """Return what the result of a vertex reaches at the guard; 0 for what does not divide."""
-        called = self._op_type(vertex)
-        if called == "Reciprocal":
-            return 1 / guard
-        if called not in ("Div", "Pow"):  # operators: those that divide by more than one
-            return 0.0
-        first, second = self._graph.flat.inputs_of(self._graph.nodes[vertex])
-        interval = self.context.values.intervals[first if called == "Div" else second]
-        if called == "Div":
-            is_tight = interval.magnitude <= _TIGHT and not self._is_part(first, second)
-            return (interval.magnitude if is_tight else interval.away) / guard
-        return i.raised(guard, interval.high) if interval.is_point and interval.high < 0 else 0.0
+    x / (sum(x) + eps) never comes near 1 / eps.
+    """
+    todo = Worklist(m.source(divisor, _HANDING_ON, first=True))
+    for value in todo:
+        read = m.read(m.maker(value)) if m.op(m.maker(value)) in _NORMS else []
+        todo.add(m.source(v, _HANDING_ON, first=True) for v in read if v != ABSENT)
+    return m.source(dividend, _HANDING_ON, first=True) in todo.seen
 
-    def _is_part(self, dividend: int, divisor: int) -> bool:
-        """Tell whether a divisor is a norm or a sum of its dividend, so that the quotient is small.
 
-        x / (sum(x) + eps) never comes near 1 / eps.
-        """
-        flat = self._graph.flat
+def _back(m: Match, ask: Ask, read: Read, concerns: Callable[[int], bool], fact: str) -> Keep:
+    """Return a node and what computes the values that concern it, back to where they begin."""
+    nodes, todo = [read.node], Worklist(read.value)
+    for value in todo:
+        node = m.maker(value)
+        if node != ABSENT:
+            nodes.append(node)
+            todo.add(v for v in m.read(node) if v != ABSENT and concerns(v))
+    read_by = ((n, v) for n in nodes for v in reversed(m.read(n)))
+    held = {n: v for n, v in read_by if m.tensor(v) is not None and concerns(v)}
+    origin = next((n for n in reversed(nodes) if n in held), nodes[-1])
+    is_allow, vertices_of = ask.painting.is_allow, m.graph.vertices_of
+    first, constant = next(filter(is_allow, vertices_of(origin)), None), held.get(origin)
+    named = "" if constant is None else f"constant {m.flat.value_names[constant]} = "
+    kept = [v for n in nodes for v in vertices_of(n) if is_allow(v)]
+    return Keep(named + fact, (), kept, first, None if first is None else constant)
 
-        def before(value: int) -> Iterator[int]:
-            maker = flat.producer[value]
-            if maker != ABSENT and operator(flat.called(maker)) in _NORMS:
-                yield from (self._source(v) for v in flat.inputs_of(maker) if v != ABSENT)
 
-        return self._source(dividend) in walk([self._source(divisor)], before)
+def _ahead(m: Match, ask: Ask, read: Read, reached: float, divisor: float) -> Iterator[Keep]:
+    """Yield a vertex whose result is out of range, and what reads that, as far as it is moved."""
 
-    def _source(self, value: int) -> int:
-        """Return what a value is before it was moved or changed its sign."""
-        flat = self._graph.flat
-        while (maker := flat.producer[value]) != ABSENT:
-            if operator(flat.called(maker)) not in _HANDING_ON:
-                break
-            value = flat.inputs_of(maker)[0]
-        return value
+    def behind(vertex: int) -> list[int]:
+        hands_on = vertex == read.vertex or m.op(m.graph.nodes[vertex]) in _HANDING_ON
+        return m.graph.successors(vertex) if hands_on else []
 
-    def _keep_back(
-        self, vertex: int, value: int, concerns: Callable[[int], bool], fact: str
-    ) -> None:
-        """Mark a vertex and what computes the values that concern it, back to where they begin."""
-        graph, flat = self._graph, self._graph.flat
-        nodes = [graph.nodes[vertex], *self._behind(value, concerns)]
-        constants = {n: self._constant_of(n, concerns) for n in nodes}
-        origin = next((n for n in reversed(nodes) if constants[n] is not None), nodes[-1])
-        constant = constants[origin]
-        detail = fact if constant is None else f"constant {flat.value_names[constant]} = {fact}"
-        first = next((v for v in graph.vertices_of(origin) if self.painting.is_allow(v)), None)
-        for node in nodes:
-            for other in graph.vertices_of(node):
-                if self.painting.is_allow(other):
-                    source = (first, None) if other != first else (None, constant)
-                    self._mark(other, source[0], detail, source[1])
+    if reached >= m.low.overflow:
+        detail = f"{m.name(read.node)} reaches {reached:.4g} where it divides by {divisor:.3g}"
+        low = filter(ask.painting.is_allow, walk([read.vertex], behind))
+        yield Keep(detail, (), [read.vertex, *low], read.vertex)
 
-    def _behind(self, value: int, concerns: Callable[[int], bool]) -> Iterator[int]:
-        """Yield the nodes that compute a value from others that concern, the nearest first."""
-        flat, stack, seen = self._graph.flat, [value], {value}
-        while stack:
-            node = flat.producer[stack.pop()]
-            if node == ABSENT:
-                continue
-            yield node
-            new = [v for v in flat.inputs_of(node) if v != ABSENT and v not in seen and concerns(v)]
-            seen.update(new)
-            stack += new
 
-    def _keep_ahead(self, vertex: int, detail: str) -> None:
-        """Mark a vertex and what reads its result, as far as operators only hand it on."""
-        graph = self._graph
+def _constant(m: Match, read: Read, fact: str) -> Keep:
+    """Return a vertex that reads a constant of which too little is kept."""
+    detail = f"constant {m.flat.value_names[read.value]} = {fact}"
+    return Keep(detail, (), [read.vertex], constant=read.value)
 
-        def behind(reached: int) -> Iterable[int]:
-            hands_on = operator(graph.operator_of(reached)) in _HANDING_ON
-            return graph.successors(reached) if hands_on or reached == vertex else ()
 
-        self._mark(vertex, None, detail)
-        for other in walk([vertex], behind):
-            if other != vertex and self.painting.is_allow(other):
-                self._mark(other, vertex, detail)
-
-    def _mark(
-        self, vertex: int, because: int | None, detail: str, constant: int | None = None
-    ) -> None:
-        mark = Mark(Color.NONE, Reason.CONSTANT_UNDERFLOW, because, detail, constant)
-        self.marks.setdefault(vertex, mark)
-
-    def _constant_of(self, node: int, concerns: Callable[[int], bool]) -> int | None:
-        """Return a float32 constant among the inputs of a node that concerns, or None."""
-        operands = (v for v in self._graph.flat.inputs_of(node) if v != ABSENT)
-        is_held = (
-            v for v in operands if concerns(v) and constant_tensor(self._graph, v) is not None
-        )
-        return next(is_held, None)
-
-    def _lost(self, magnitude: float, role: str) -> str:
-        """Return what becomes of a small number, and what it does."""
-        low, error = self.context.low, self._vanishing / magnitude
-        fate = "rounds to zero" if error >= 1 else f"is rounded by up to {error:.0%}"
-        return f"{magnitude:.3g} {fate} in {low.name}, and {role}"
-
-    def _op_type(self, vertex: int) -> str:
-        return self._graph.operator_of(vertex).op_type
-
-    def _read_by(self, vertex: int, index: int) -> int | None:
-        """Return what a vertex reads at an input of its node; None if another vertex reads it."""
-        graph, flat = self._graph, self._graph.flat
-        slot = flat.input_start[graph.nodes[vertex]] + index
-        if slot >= flat.input_start[graph.nodes[vertex] + 1] or graph.reads[slot] != vertex:
-            return None
-        return flat.inputs[slot]
+def _lost(m: Match, magnitude: float, role: str) -> str:
+    """Return what becomes of a small number, and what it does."""
+    error = _vanishing(m) / magnitude
+    fate = "rounds to zero" if error >= 1 else f"is rounded by up to {error:.0%}"
+    return f"{magnitude:.3g} {fate} in {m.low.name}, and {role}"

@@ -9,8 +9,8 @@ which is not valid.
 from __future__ import annotations
 
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason, Reason
 
 SEQUENCE = PassReason(
     "sequence-cluster",
@@ -20,26 +20,22 @@ SEQUENCE = PassReason(
 )
 
 
-class MatchSequences(PaintPass):
+@paints(
+    "match-sequences",
+    Place(Stage.COLORING, 20, "every sequence cluster gets one color", "C"),
+    Place(Stage.COLORING, 70, "again", "C"),
+    reasons=(SEQUENCE,),
+)
+def match_sequences(context: PaintContext, painting: Painting) -> Marks:
     """Deny a cluster with a denied member; otherwise paint one with a painted member."""
-
-    name = "match-sequences"
-    places = (
-        Place(Stage.COLORING, 20, "every sequence cluster gets one color", "C"),
-        Place(Stage.COLORING, 70, "again", "C"),
-    )
-    reasons = (SEQUENCE,)
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with every cluster in one color."""
-        marks: dict[int, Mark] = {}
-        for cluster in context.clusters:
-            denied = next((v for v in cluster if painting.is_deny(v)), None)
-            allowed = next((v for v in cluster if painting.is_allow(v)), None)
-            if denied is not None:
-                mark = Mark(Color.DENY, Reason.SEQUENCE_DENIED, denied)
-                marks |= {v: mark for v in cluster if not painting.is_deny(v)}
-            elif allowed is not None:
-                mark = Mark(Color.ALLOW, SEQUENCE, allowed)
-                marks |= {v: mark for v in cluster if not painting.is_allow(v)}
-        return painting.with_marks(marks)
+    marks: dict[int, Mark] = {}
+    for cluster in context.clusters:
+        denied = next((v for v in cluster if painting.is_deny(v)), None)
+        allowed = next((v for v in cluster if painting.is_allow(v)), None)
+        if denied is not None:
+            mark = Mark(Color.DENY, Reason.SEQUENCE_DENIED, denied)
+            marks |= {v: mark for v in cluster if not painting.is_deny(v)}
+        elif allowed is not None:
+            mark = Mark(Color.ALLOW, SEQUENCE, allowed)
+            marks |= {v: mark for v in cluster if not painting.is_allow(v)}
+    return marks

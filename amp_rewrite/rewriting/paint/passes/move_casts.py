@@ -26,8 +26,8 @@ from amp_rewrite.graph.flat import ABSENT, MAIN, Array
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, PassReason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
 
 CAST_MOVED = PassReason(
     "cast-moved",
@@ -50,29 +50,25 @@ class Cost(NamedTuple):
     elements: int
 
 
-class MoveCasts(PaintPass):
+@paints(
+    "move-casts",
+    Place(
+        Stage.SAVING,
+        10,
+        "recolors clear vertices next to a cast where that saves casts, or elements that "
+        "casts read",
+    ),
+    reasons=(CAST_MOVED,),
+)
+def move_casts(context: PaintContext, painting: Painting) -> Marks:
     """Recolor clear vertices where that makes the casts cheaper, if the context says so."""
-
-    name = "move-casts"
-    places = (
-        Place(
-            Stage.SAVING,
-            10,
-            "recolors clear vertices next to a cast where that saves casts, or elements that "
-            "casts read",
-        ),
-    )
-    reasons = (CAST_MOVED,)
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with such vertices recolored."""
-        if not context.moves_casts:
-            return painting
-        search = _Search(context.type_graph, context, painting)
-        for _ in range(MOST_SWEEPS):
-            if not search.sweep():
-                break
-        return painting.with_marks(search.marks())
+    if not context.moves_casts:
+        return {}
+    search = _Search(context.type_graph, context, painting)
+    for _ in range(MOST_SWEEPS):
+        if not search.sweep():
+            break
+    return search.marks()
 
 
 @dataclass

@@ -7,36 +7,40 @@ from __future__ import annotations
 
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
+
+RETARGETED = PassReason(
+    "retargeted-cast",
+    phrase="a Cast whose consumers are all low, retargeted for",
+    plain="is a Cast that is only read in {precision}",
+    row="a Cast whose consumers are all low (K)",
+)
 
 
-class RetargetCasts(PaintPass):
+@paints(
+    "retarget-casts",
+    Place(
+        Stage.COLORING,
+        90,
+        "a Cast to float32, with at least one consumer, all of whose consumers are allow: "
+        "its output variable becomes allow, so that the Cast is retargeted and needs no "
+        "second one. Its input variable is never painted",
+        "K",
+    ),
+    reasons=(RETARGETED,),
+)
+def retarget_casts(context: PaintContext, painting: Painting) -> Marks:
     """Paint the output variable of such Casts; their input variable is never painted."""
-
-    name = "retarget-casts"
-    places = (
-        Place(
-            Stage.COLORING,
-            90,
-            "a Cast to float32, with at least one consumer, all of whose consumers are allow: "
-            "its output variable becomes allow, so that the Cast is retargeted and needs no "
-            "second one. Its input variable is never painted",
-            "K",
-        ),
-    )
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with the outputs of retargeted Casts in it."""
-        graph, flat = context.type_graph, context.type_graph.flat
-        may_paint = context.processable & context.supported
-        marks: dict[int, Mark] = {}
-        for node in flat.nodes_of("Cast"):
-            (value,) = flat.outputs_of(node)
-            vertex = graph.writes[flat.output_start[node]]
-            if vertex == ABSENT or painting.is_allow(vertex) or not may_paint[vertex]:
-                continue
-            consumers = [] if flat.is_output(value) else graph.readers(value)
-            if consumers and all(painting.is_allow(v) for v in consumers):
-                marks[vertex] = Mark(Color.ALLOW, Reason.RETARGETED, consumers[0])
-        return painting.with_marks(marks)
+    graph, flat = context.type_graph, context.type_graph.flat
+    may_paint = context.processable & context.supported
+    marks: dict[int, Mark] = {}
+    for node in flat.nodes_of("Cast"):
+        (value,) = flat.outputs_of(node)
+        vertex = graph.writes[flat.output_start[node]]
+        if vertex == ABSENT or painting.is_allow(vertex) or not may_paint[vertex]:
+            continue
+        consumers = [] if flat.is_output(value) else graph.readers(value)
+        if consumers and all(painting.is_allow(v) for v in consumers):
+            marks[vertex] = Mark(Color.ALLOW, RETARGETED, consumers[0])
+    return marks

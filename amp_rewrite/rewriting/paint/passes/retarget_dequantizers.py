@@ -11,33 +11,37 @@ from __future__ import annotations
 
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.dequantizers import dequantizers
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason
+
+RETARGETED_SCALES = PassReason(
+    "low-scales",
+    phrase="quantised weights, whose scales are converted for",
+    plain="holds quantised weights that are only read in {precision}",
+    row="a DequantizeLinear of weights whose consumers are all low (K): its scales are converted",
+)
 
 
-class RetargetDequantizers(PaintPass):
+@paints(
+    "retarget-dequantizers",
+    Place(
+        Stage.COLORING,
+        100,
+        "the same for weights of 8 bits or fewer: a DequantizeLinear of constants, all of "
+        "whose consumers are allow, becomes allow, and its scales are converted "
+        "([Quantised groups](#groups))",
+        "K",
+    ),
+    reasons=(RETARGETED_SCALES,),
+)
+def retarget_dequantizers(context: PaintContext, painting: Painting) -> Marks:
     """Paint a DequantizeLinear of constants all of whose readers are low."""
-
-    name = "retarget-dequantizers"
-    places = (
-        Place(
-            Stage.COLORING,
-            100,
-            "the same for weights of 8 bits or fewer: a DequantizeLinear of constants, all of "
-            "whose consumers are allow, becomes allow, and its scales are converted "
-            "([Quantised groups](#groups))",
-            "K",
-        ),
-    )
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with such operators in it."""
-        graph, flat = context.type_graph, context.type_graph.flat
-        marks: dict[int, Mark] = {}
-        for node in dequantizers(context):
-            (value,) = flat.outputs_of(node)
-            readers = [] if flat.is_output(value) else graph.readers(value)
-            if readers and all(painting.is_allow(v) for v in readers):
-                mark = Mark(Color.ALLOW, Reason.RETARGETED_SCALES, readers[0])
-                marks |= dict.fromkeys(graph.vertices_of(node), mark)
-        return painting.with_marks(marks)
+    graph, flat = context.type_graph, context.type_graph.flat
+    marks: dict[int, Mark] = {}
+    for node in dequantizers(context):
+        (value,) = flat.outputs_of(node)
+        readers = [] if flat.is_output(value) else graph.readers(value)
+        if readers and all(painting.is_allow(v) for v in readers):
+            mark = Mark(Color.ALLOW, RETARGETED_SCALES, readers[0])
+            marks |= dict.fromkeys(graph.vertices_of(node), mark)
+    return marks

@@ -8,39 +8,35 @@ from __future__ import annotations
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 
 
-class SeedAllow(PaintPass):
+@paints(
+    "seed-allow",
+    Place(
+        Stage.SEEDING,
+        20,
+        "v becomes allow if it is on the allow list (or forced), processable and not "
+        "denied. There is no type or kernel test here. If nothing is allow afterwards, "
+        "painting ends: the model stays as it is",
+        "P1",
+    ),
+)
+def seed_allow(context: PaintContext, painting: Painting) -> Marks:
     """Paint every processable vertex of an allow-list operator, and what joins its group.
 
     Under UNSAFE_FORCE_ALL, and where nothing may stay float32, every processable vertex of a
     stateless operator that is not a constant.
     There is no type or kernel test here; DropUnsupported removes what the target cannot run.
     """
-
-    name = "seed-allow"
-    places = (
-        Place(
-            Stage.SEEDING,
-            20,
-            "v becomes allow if it is on the allow list (or forced), processable and not "
-            "denied. There is no type or kernel test here. If nothing is allow afterwards, "
-            "painting ends: the model stays as it is",
-            "P1",
-        ),
+    listed = context.on(ListName.ALLOW)
+    seeds = (listed | context.forced) & context.processable & ~painting.deny
+    why = "level UNSAFE_FORCE_ALL" if context.lists.is_unsafe else "nothing may be float32"
+    forced = Mark(Color.ALLOW, Reason.FORCED, None, why)
+    marks = dict.fromkeys(vertices_in(seeds & ~listed), forced)
+    joined = {v: m for v, m in context.joined.items() if context.processable[v]}
+    marks |= joined | context.marks_of_entries(
+        vertices_in(seeds & listed), Color.ALLOW, Reason.ALLOW_LIST
     )
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with the allow list's vertices in it."""
-        listed = context.on(ListName.ALLOW)
-        seeds = (listed | context.forced) & context.processable & ~painting.deny
-        why = "level UNSAFE_FORCE_ALL" if context.lists.is_unsafe else "nothing may be float32"
-        forced = Mark(Color.ALLOW, Reason.FORCED, None, why)
-        marks = dict.fromkeys(vertices_in(seeds & ~listed), forced)
-        joined = {v: m for v, m in context.joined.items() if context.processable[v]}
-        marks |= joined | context.marks_of_entries(
-            vertices_in(seeds & listed), Color.ALLOW, Reason.ALLOW_LIST
-        )
-        return painting.with_marks(dict(sorted(marks.items())))
+    return dict(sorted(marks.items()))

@@ -11,15 +11,26 @@ from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
+from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
 from amp_rewrite.values.patterns.plain_view import PlainView
 
 _SMALL = 256.0
 """Powers of bounded numbers up to here are far from where the low type ends."""
 
 
-class SpreadDeny(PaintPass):
+@paints(
+    "spread-deny",
+    Place(
+        Stage.COLORING,
+        10,
+        "with `up` = deny and infer roots, and the clear vertices reached from them by "
+        "walking inputs through clear: from each deny root walk outputs, entering vertices"
+        " of `up` that are not denied yet; all visited become deny",
+        "P2",
+    ),
+)
+def spread_deny(context: PaintContext, painting: Painting) -> Marks:
     """Deny the deny list and every infer vertex that it reaches forward through clear ones.
 
     A clear vertex on such a path is denied with it; the walk ends with an infer vertex at most and
@@ -27,38 +38,23 @@ class SpreadDeny(PaintPass):
     small numbers stays float32, and spreads nothing.
     UNSAFE_FORCE_ALL denies nothing, nor does a rewrite to one type only.
     """
-
-    name = "spread-deny"
-    places = (
-        Place(
-            Stage.COLORING,
-            10,
-            "with `up` = deny and infer roots, and the clear vertices reached from them by "
-            "walking inputs through clear: from each deny root walk outputs, entering vertices"
-            " of `up` that are not denied yet; all visited become deny",
-            "P2",
-        ),
-    )
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the painting with the denied vertices in it."""
-        if context.force_all:
-            return painting
-        graph = context.type_graph
-        roots = {v: m for v, m in _find_squares(context).items() if not painting.is_allow(v)}
-        small = _small_powers(context)
-        denied = vertices_in(context.on(ListName.DENY) & ~painting.allow & ~graph.mask(small))
-        roots |= context.marks_of_entries(denied, Color.DENY, Reason.DENY_LIST)
-        infer = [v for v in vertices_in(context.on(ListName.INFER)) if v not in roots]
-        upstream = walk([*roots, *infer], graph.predecessors, context.on(ListName.CLEAR))
-        reached = walk(roots, graph.successors, graph.mask(upstream) & ~painting.marked)
-        marks = {
-            v: Mark(Color.DENY, Reason.DOWNSTREAM_OF_DENY, parent)
-            for v, parent in reached.items()
-            if parent is not None
-        }
-        apart = context.marks_of_entries(small, Color.NONE, Reason.DENY_LIST)
-        return painting.with_marks({**apart, **roots, **marks})
+    if context.force_all:
+        return {}
+    graph = context.type_graph
+    roots = {v: m for v, m in _find_squares(context).items() if not painting.is_allow(v)}
+    small = _small_powers(context)
+    denied = vertices_in(context.on(ListName.DENY) & ~painting.allow & ~graph.mask(small))
+    roots |= context.marks_of_entries(denied, Color.DENY, Reason.DENY_LIST)
+    infer = [v for v in vertices_in(context.on(ListName.INFER)) if v not in roots]
+    upstream = walk([*roots, *infer], graph.predecessors, context.on(ListName.CLEAR))
+    reached = walk(roots, graph.successors, graph.mask(upstream) & ~painting.marked)
+    marks = {
+        v: Mark(Color.DENY, Reason.DOWNSTREAM_OF_DENY, parent)
+        for v, parent in reached.items()
+        if parent is not None
+    }
+    apart = context.marks_of_entries(small, Color.NONE, Reason.DENY_LIST)
+    return {**apart, **roots, **marks}
 
 
 def _find_squares(context: PaintContext) -> dict[int, Mark]:

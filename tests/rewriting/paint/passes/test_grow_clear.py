@@ -5,7 +5,7 @@ from __future__ import annotations
 from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import assert_rewrites
 
-from amp_rewrite.rewriting.paint.passes.grow_clear import GrowClear
+from amp_rewrite.rewriting.paint.passes.grow_clear import grow_clear
 
 
 def test_clear_operators_on_either_side_of_an_allow_one_become_low() -> None:
@@ -53,4 +53,4 @@ def test_a_plain_read_of_a_variable_is_left_alone() -> None:
     x = context.type_graph.flat.value_names.index("x")
     for variables, expected in ((frozenset[int](), {"i", "n"}), (frozenset({x}), {"n"})):
         context = context_of(model_of(text), variables=variables)
-        assert set(marks_of(GrowClear(), context, painting_of(context, "y"))) == expected
+        assert set(marks_of(grow_clear, context, painting_of(context, "y"))) == expected

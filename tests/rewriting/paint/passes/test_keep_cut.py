@@ -11,7 +11,7 @@ from rewrite_text import rewritten
 
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.kernels.rounding_table import FACTOR, RECIPROCAL
-from amp_rewrite.rewriting.paint.passes.keep_cut import KeepCut
+from amp_rewrite.rewriting.paint.passes.keep_cut import keep_cut
 
 HEADER = """<ir_version: 10, opset_import: ["" : 22]>
   g (float[4,4] x) => (float[4,4] y) <float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1},
@@ -82,7 +82,7 @@ def details(body: str, **options: Any) -> dict[str, str | None]:
     """Return what nodes make that the pass keeps, all being low, and why."""
     model = model_of(f"g (float[4,4] x, float[4,4] z) => (float[N] y) {{ {body} }}", **NUMBERS)
     context = context_of(model, **{"low": BFLOAT16, "cut": CUT, **options})
-    found = marks_of(KeepCut(), context, painting_of(context))
+    found = marks_of(keep_cut, context, painting_of(context))
     return {value: mark.detail for value, mark in found.items()}
 
 

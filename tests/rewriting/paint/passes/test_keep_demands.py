@@ -16,7 +16,7 @@ from rewrite_text import rewritten
 import amp_rewrite as amp
 from amp_rewrite.dtypes import LOW
 from amp_rewrite.oplists import OpLists
-from amp_rewrite.rewriting.paint.passes.keep_demands import KeepDemands
+from amp_rewrite.rewriting.paint.passes.keep_demands import keep_demands
 
 KEPT = {"count", "demand"}
 
@@ -426,7 +426,7 @@ def details(body: str, given: bool = False, **options: Any) -> dict[str, str]:
     context = context_of(model_of(f"{GRAPH} {{ {body} }}", **numbers), **options)
     if given:
         context = replace(context, given=painting_of(context).allow)
-    found = marks_of(KeepDemands(), context)
+    found = marks_of(keep_demands, context)
     return {value: str(mark.detail) for value, mark in found.items()}
 
 

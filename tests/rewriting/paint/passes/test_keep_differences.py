@@ -11,7 +11,7 @@ from pass_marks import context_of, marks_of, model_of
 from rewrite_text import parse
 
 import amp_rewrite as amp
-from amp_rewrite.rewriting.paint.passes.keep_differences import KeepDifferences
+from amp_rewrite.rewriting.paint.passes.keep_differences import keep_differences
 
 SOURCE = """g (float[8,4] x) => (float[8,8] y, float[8,1] r)
     <int64[1] last = {-1}, float two = {2}> {
@@ -66,7 +66,7 @@ GRAPH = "g (float[4,4] x, float[4,4] z, float e) => (float[N] y)"
 def kept(body: str, /, **constants: Any) -> set[str]:
     """Return what the nodes make that the pass keeps in float32, by x and z and numbers."""
     model = model_of(f"{GRAPH} {{ {body} }}", **{**NUMBERS, **constants})
-    return set(marks_of(KeepDifferences(), context_of(model)))
+    return set(marks_of(keep_differences, context_of(model)))
 
 
 # What a root reads.

@@ -13,7 +13,7 @@ import amp_rewrite as amp
 from amp_rewrite.base.name_patterns import NamePattern
 from amp_rewrite.rewriting.paint.findings import Findings
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
-from amp_rewrite.rewriting.paint.passes.keep_in_range import KeepInRange
+from amp_rewrite.rewriting.paint.passes.keep_in_range import keep_in_range
 
 IDENTITY = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
 X = np.array([[1, -2, 3, 0.5], [0, 0, 0, 0]], np.float32)
@@ -138,7 +138,7 @@ def beyond(body: str, low: str | None = None, **options: Any) -> dict[str, str]:
     options = {"ranges": FAR, **options}
     context = context_of(model_of(f"{GRAPH} {{ {body} }}", **numbers), **options)
     names = None if low is None else low.split()
-    found = marks_of(KeepInRange(), context, painting_of(context, names))
+    found = marks_of(keep_in_range, context, painting_of(context, names))
     return {value: str(mark.reason).partition("-")[0] for value, mark in found.items()}
 
 

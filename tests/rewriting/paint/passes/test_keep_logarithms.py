@@ -10,7 +10,7 @@ from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import rewritten
 
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
-from amp_rewrite.rewriting.paint.passes.keep_logarithms import KeepLogarithms
+from amp_rewrite.rewriting.paint.passes.keep_logarithms import keep_logarithms
 
 W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
 
@@ -87,7 +87,7 @@ def details(body: str, eps: float = 1e-10, /, **changes: Any) -> dict[str, str]:
     constants = {name: changes.pop(name) for name in [*changes] if name in ("w", *NUMBERS)}
     model = model_of(f"{GRAPH} {{ {body} }}", **{**NUMBERS, "eps": eps, **constants})
     context = context_of(model, **changes)
-    marks = marks_of(KeepLogarithms(), context, painting_of(context))
+    marks = marks_of(keep_logarithms, context, painting_of(context))
     return {value: str(mark.detail) for value, mark in marks.items()}
 
 

@@ -14,7 +14,7 @@ import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
 from amp_rewrite.oplists import load_lists
 from amp_rewrite.rewriting.paint.findings import Findings
-from amp_rewrite.rewriting.paint.passes.keep_long_sums import KeepLongSums
+from amp_rewrite.rewriting.paint.passes.keep_long_sums import keep_long_sums
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 
@@ -200,7 +200,7 @@ ADDS_LOW = frozenset(("", op) for op in (*PRODUCTS, *MEANS))
 def details(model: onnx.ModelProto, **fields: Any) -> dict[str, str]:
     """Return what nodes make that the pass keeps in float32, and why."""
     context = context_of(model, **{"adds_low": ADDS_LOW, "adds_fused": ADDS_LOW, **fields})
-    found = marks_of(KeepLongSums(), context)
+    found = marks_of(keep_long_sums, context)
     return {value: str(mark.detail) for value, mark in found.items()}
 
 

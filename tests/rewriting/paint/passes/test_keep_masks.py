@@ -10,7 +10,7 @@ from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import rewritten
 
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, DType
-from amp_rewrite.rewriting.paint.passes.keep_masks import KeepMasks
+from amp_rewrite.rewriting.paint.passes.keep_masks import keep_masks
 
 W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
 
@@ -56,7 +56,7 @@ def details(body: str, low: DType = FLOAT16, **options: Any) -> dict[str, str]:
     ranges = options.pop("ranges", None)
     model = model_of(f"{GRAPH} {{ {body} }}", **{**NUMBERS, **options})
     context = context_of(model, low, ranges)
-    found = marks_of(KeepMasks(), context, painting_of(context))
+    found = marks_of(keep_masks, context, painting_of(context))
     return {value: str(mark.detail) for value, mark in found.items()}
 
 

@@ -12,7 +12,7 @@ from rewrite_text import actions, assert_close, initializer, reasons, rewritten
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, DType
-from amp_rewrite.rewriting.paint.passes.keep_overflows import KeepOverflows
+from amp_rewrite.rewriting.paint.passes.keep_overflows import keep_overflows
 
 W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
 ROWS = np.array([[-30, -40, -20, -50], [1, 2, 3, 4]], np.float32)
@@ -174,7 +174,7 @@ def details(body: str, high: str = "", low: DType = FLOAT16, **fields: Any) -> d
     context = context_of(model, low, **fields)
     graph = context.type_graph
     names = {graph.flat.value_names[v] for v in graph.flat.outputs} - {*high.split()}
-    found = marks_of(KeepOverflows(), context, painting_of(context, names))
+    found = marks_of(keep_overflows, context, painting_of(context, names))
     return {value: str(mark.detail) for value, mark in found.items()}
 
 
@@ -210,7 +210,7 @@ def test_what_a_constant_out_of_range_reaches_is_kept(name: str) -> None:
 def test_numbers_that_are_taken_to_fit_keep_nothing() -> None:
     context = context_of(model_of(f"{GRAPH} {{ y = Mul(x, huge) }}", huge=1e6))
     context = replace(context, values=context.values.fitting())
-    assert not marks_of(KeepOverflows(), context, painting_of(context))
+    assert not marks_of(keep_overflows, context, painting_of(context))
 
 
 @pytest.mark.parametrize(("default", "kept"), [(1e6, "ab"), (-1e6, "ab"), (1.0, "")])
@@ -219,7 +219,7 @@ def test_what_reads_a_default_out_of_range_is_kept(default: float, kept: str) ->
         { a = Mul(x, state) b = Clip(x, state) c = Exp(x) y = Mul(state, x) }"""
     context = context_of(model_of(text, state=default))
     low = painting_of(context, "abc")
-    found = marks_of(KeepOverflows(), context, low)
+    found = marks_of(keep_overflows, context, low)
     assert set(found) == {*kept}
 
 
@@ -262,7 +262,7 @@ def test_the_mask_of_an_attention_only_has_to_be_lower_than_everything(
     numbers = {name: numbers[name] for name in ("mb" if last == "b" else "bm")}
     text = f"g (float[1,4,4] r, float[1,1,4,4] s) => (float[N] y) {{ {body} }}"
     context = context_of(model_of(text, **numbers))
-    assert set(marks_of(KeepOverflows(), context, painting_of(context))) == {*kept}
+    assert set(marks_of(keep_overflows, context, painting_of(context))) == {*kept}
 
 
 SUM = "k = Exp(z) m = Mul(k, least) s = Add(x, m) y = Softmax(s)"

@@ -7,7 +7,7 @@ from pass_marks import context_of, marks_of
 from rewrite_text import assert_rewrites, step
 
 from amp_rewrite.graph.metadata_keys import PART_KEY
-from amp_rewrite.rewriting.paint.passes.keep_parts import KeepParts
+from amp_rewrite.rewriting.paint.passes.keep_parts import keep_parts
 
 
 def test_the_update_stays_float32_although_it_lies_between_allow_operators() -> None:
@@ -78,7 +78,7 @@ def marks(body: str, parts: str = "", loss: str = "") -> dict[str, str]:
     for node in inner:
         if node.name in parts_of:
             node.metadata_props.add(key=PART_KEY, value=parts_of[node.name].split()[0])
-    found = marks_of(KeepParts(), context_of(held))
+    found = marks_of(keep_parts, context_of(held))
     return {value: str(mark.detail) for value, mark in found.items()}
 
 

@@ -11,7 +11,7 @@ from pass_marks import context_of, marks_of, model_of
 from rewrite_text import parse
 
 import amp_rewrite as amp
-from amp_rewrite.rewriting.paint.passes.keep_phases import KeepPhases
+from amp_rewrite.rewriting.paint.passes.keep_phases import keep_phases
 
 SOURCE = """g (float[8,8] x) => (float[8,8] y) <float[8,8] c = {ROW}, float[8,8] s = {ROW}> {
     [real] re = MatMul(x, c) [imaginary] im = MatMul(x, s) [quotient] q = Div(im, re)
@@ -56,7 +56,7 @@ PARTS = "re = MatMul(x, c) im = MatMul(x, s)"
 def kept(body: str, **constants: Any) -> set[str]:
     """Return what the nodes make that a phase keeps in float32."""
     model = model_of(f"{GRAPH} {{ {body} }}", **{**NUMBERS, **constants})
-    return set(marks_of(KeepPhases(), context_of(model)))
+    return set(marks_of(keep_phases, context_of(model)))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import amp_rewrite as amp
 from amp_rewrite import targets
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.kernels.runnable import can_run
-from amp_rewrite.rewriting.paint.passes.keep_runnable import KeepRunnable
+from amp_rewrite.rewriting.paint.passes.keep_runnable import keep_runnable
 
 AMID = (
     "g (float[N,8] x, bfloat16[8,8] w) => (float[N,8] y) {"
@@ -100,4 +100,4 @@ def test_what_was_given_low_and_no_kernel_runs_is_marked(
     mask = None if given is None else painting_of(context, given).allow
     found = None if target is None else targets.find(target)
     context = context_of(parse(text), BFLOAT16, given=mask, target=found)
-    assert set(marks_of(KeepRunnable(), context)) == {*expected}
+    assert set(marks_of(keep_runnable, context)) == {*expected}

@@ -11,7 +11,7 @@ from pass_marks import context_of, marks_of, model_of
 from rewrite_text import parse
 
 import amp_rewrite as amp
-from amp_rewrite.rewriting.paint.passes.keep_states import KeepStates
+from amp_rewrite.rewriting.paint.passes.keep_states import keep_states
 
 SOURCE = """g (float[T,4] u, float[4] first) => (float[4] last, float[T,4] y)
     <float[4,4] a = {0.9, 0, 0, 0, 0, 0.9, 0, 0, 0, 0, 0.9, 0, 0, 0, 0, 0.9}> {
@@ -78,7 +78,7 @@ def model(text: str, **constants: Any) -> onnx.ModelProto:
 
 def kept(text: str, /, **constants: Any) -> set[str]:
     """Return what the nodes make that the pass keeps in float32."""
-    return set(marks_of(KeepStates(), context_of(model(text, **constants))))
+    return set(marks_of(keep_states, context_of(model(text, **constants))))
 
 
 # How often a loop goes round.

@@ -10,7 +10,7 @@ import pytest
 from pass_marks import context_of, marks_of, model_of, painting_of
 from rewrite_text import parse, reasons, rewritten
 
-from amp_rewrite.rewriting.paint.passes.keep_sums import KeepSums
+from amp_rewrite.rewriting.paint.passes.keep_sums import keep_sums
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def kept(model: onnx.ModelProto, high: str = "s", **options: Any) -> set[str]:
     context = context_of(model, **options)
     graph = context.type_graph
     names = {graph.flat.value_names[v] for v in graph.flat.outputs} - {*high}
-    return set(marks_of(KeepSums(), context, painting_of(context, names)))
+    return set(marks_of(keep_sums, context, painting_of(context, names)))
 
 
 LENGTHS = {

@@ -17,7 +17,7 @@ from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.oplists import load_lists
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Mark, Reason
-from amp_rewrite.rewriting.paint.passes.keep_underflows import KeepUnderflows
+from amp_rewrite.rewriting.paint.passes.keep_underflows import keep_underflows
 from amp_rewrite.rewriting.paint.pipeline import paint
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 
@@ -232,7 +232,7 @@ def found_in(
     named = [graph.flat.value_names[v] for v in graph.flat.outputs]
     painting = painting_of(context, [n for n in named if n not in high])
     assert not any(painting.is_allow(v) for v in kept)
-    return marks_of(KeepUnderflows(), context, painting)
+    return marks_of(keep_underflows, context, painting)
 
 
 def told(body: str, /, **options: Any) -> dict[str, str]:
@@ -290,7 +290,7 @@ def test_the_scales_of_all_experts_are_looked_at() -> None:
         s2=np.full((2, 32), 1e-7),
     )
     context = context_of(model)
-    found = marks_of(KeepUnderflows(), context, painting_of(context))
+    found = marks_of(keep_underflows, context, painting_of(context))
     detail = "constant s2 = 1e-07 is rounded by up to 30% in float16, and scales a block of weights"
     assert found["y"].detail == detail
 

@@ -13,7 +13,7 @@ from rewrite_text import assert_rewrites
 
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.paint.painting import Color
-from amp_rewrite.rewriting.paint.passes.move_casts import CAST_MOVED, MoveCasts
+from amp_rewrite.rewriting.paint.passes.move_casts import CAST_MOVED, move_casts
 
 
 def test_two_casts_behind_a_split_become_one_in_front() -> None:
@@ -113,7 +113,7 @@ def moved(held: onnx.ModelProto, low: str, **fields: Any) -> dict[str, bool]:
         names = context.type_graph.flat.value_names
         ends = frozenset(names.index(name) for name in low_ends)
         context = context_of(held, **{**fields, "low_ends": ends})
-    marks = marks_of(MoveCasts(), context, painting_of(context, low.split()))
+    marks = marks_of(move_casts, context, painting_of(context, low.split()))
     assert {mark.reason for mark in marks.values()} <= {CAST_MOVED}
     return {value: mark.color is Color.ALLOW for value, mark in marks.items()}
 

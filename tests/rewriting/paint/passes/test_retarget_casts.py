@@ -9,7 +9,7 @@ from rewrite_text import assert_rewrites
 
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
-from amp_rewrite.rewriting.paint.passes.retarget_casts import RetargetCasts
+from amp_rewrite.rewriting.paint.passes.retarget_casts import retarget_casts
 
 
 def test_a_cast_of_integers_that_only_low_operators_read_is_retargeted() -> None:
@@ -64,7 +64,7 @@ def retargeted(body: str, low: str, denied: str = "", **fields: Any) -> set[str]
     head = f'<ir_version: 7, opset_import: ["" : {fields.pop("opset", 21)}]>'
     text = f"{head} g (int8[4,4] x, float[4,4] z) => (float[N] y) {{ {body} }}"
     context = context_of(model_of(text), **fields)
-    return set(marks_of(RetargetCasts(), context, painting_of(context, low, denied)))
+    return set(marks_of(retarget_casts, context, painting_of(context, low, denied)))
 
 
 def test_a_cast_that_may_not_be_touched_stays() -> None:

@@ -11,7 +11,7 @@ from rewrite_text import assert_rewrites
 from amp_rewrite.base.name_patterns import NamePattern
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.paint.painting import Color
-from amp_rewrite.rewriting.paint.passes.spread_deny import SpreadDeny
+from amp_rewrite.rewriting.paint.passes.spread_deny import spread_deny
 
 
 def test_what_follows_a_denied_operator_stays_float32_although_it_lies_between_allow_ones() -> None:
@@ -200,7 +200,7 @@ def colors(body: str, low: str = "", **fields: Any) -> dict[str, str]:
     numbers = {"two": 2.0, "top": 15.9, "more": 16.02, "nil": 0.0, "axes": np.array([1])}
     model = model_of(text, **numbers)
     context = context_of(model, **fields)
-    found = marks_of(SpreadDeny(), context, painting_of(context, low.split()))
+    found = marks_of(spread_deny, context, painting_of(context, low.split()))
     return {
         value.upper() if mark.color is Color.DENY else value: str(mark.reason)
         for value, mark in found.items()

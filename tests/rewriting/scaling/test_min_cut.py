@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amp_rewrite.graph.flat import ABSENT, Array
-from amp_rewrite.rewriting.paint import min_cut
-from amp_rewrite.rewriting.paint.min_cut import Arcs, cheapest_set, connected_regions
+from amp_rewrite.rewriting.scaling import min_cut
+from amp_rewrite.rewriting.scaling.min_cut import Arcs, cheapest_set, connected_regions
 
 
 def arcs_of(rows: list[tuple[int, int, int]]) -> Arcs:

@@ -1,0 +1,133 @@
+"""Rules that keep vertices in float32: a function that yields what to keep, and why.
+
+    @keep("keep-quotients", Reason.LIKELY_OVERFLOW, Stage.KEEPING, 60,
+          "products of activations that only their quotient bounds, as in linear attention",
+          needs=Need.SAFETY | Need.RANGE)
+    def keep_quotients(m: Match, ask: Ask) -> Kept:
+        for quotient in m.nodes("Div"):
+            ...
+            yield Keep("nothing bounds ...", nodes)
+
+The decorator makes a pass of it: it says when the rule is asked, drops what is not low or what the
+user allows, and of two marks for one vertex keeps the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import Flag, auto
+from typing import NamedTuple
+
+from amp_rewrite.dtypes import may_leave_range
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.value_facts import Match as Match
+
+_GIVEN = {Stage.GIVEN: Stage.HARMED, Stage.KEEPING: Stage.JUDGING}
+"""When a rule that tells a danger is asked of a painting that was given."""
+
+
+class Need(Flag):
+    """What must hold for a rule to be asked."""
+
+    NOTHING = 0
+    SAFETY = auto()
+    """No level makes everything low whatever it does to the results."""
+    RANGE = auto()
+    """Numbers may leave the range of the low type."""
+
+
+class Ask(NamedTuple):
+    """Of what a rule is asked.
+
+    Attributes:
+        context: What the passes know.
+        painting: What this round has painted; a blank one before the first.
+    """
+
+    context: PaintContext
+    painting: Painting
+
+
+class Keep(NamedTuple):
+    """What a rule keeps.
+
+    Attributes:
+        detail: Why: a sentence for the user.
+        nodes: The nodes; all of their vertices are kept.
+        vertices: Vertices besides.
+        because: The vertex from which that spread, or None; it is kept for its own sake.
+        constant: The value, a constant, that is to blame, or None.
+        reason: The reason, where it is not that of the rule.
+    """
+
+    detail: str | None
+    nodes: Iterable[int] = ()
+    vertices: Iterable[int] = ()
+    because: int | None = None
+    constant: int | None = None
+    reason: Reason | PassReason | None = None
+
+
+Kept = Iterator[Keep]
+Find = Callable[[Match, Ask], Kept]
+
+
+def keep(
+    name: str,
+    reason: Reason | PassReason,
+    stage: Stage,
+    order: int,
+    row: str,
+    *,
+    needs: Need = Need.SAFETY,
+    danger: bool = False,
+    overrules: bool = False,
+) -> Callable[[Find], PaintPass]:
+    """Make a pass of a function that yields what is to be kept in float32.
+
+    Args:
+        name: Its name.
+        reason: Why it keeps something.
+        stage: When it is asked.
+        order: Rules of a stage are asked by it; the last one to mark a vertex wins.
+        row: What docs/painting.md says of it.
+        needs: What must hold.
+        danger: Whether `check` and `repair` ask it, too: it is about what is wrong, not slow.
+        overrules: Whether it keeps all that it yields: what is not low, and what the user allows.
+    """
+    places = (Place(stage, order, row), *((Place(_GIVEN[stage], order),) if danger else ()))
+    every = overrules or stage is Stage.GIVEN
+
+    def rule(find: Find) -> PaintPass:
+        def marks(context: PaintContext, painting: Painting) -> Marks:
+            if not _is_asked(needs, context):
+                return {}
+            kept = find(context.values.match, Ask(context, painting))
+            found = _marks(kept, reason, context.type_graph)
+            low = {v: mark for v, mark in found.items() if every or painting.is_allow(v)}
+            return low if overrules else context.unless_allowed(low)
+
+        return PaintPass(find, marks, name, places, reason)
+
+    return rule
+
+
+def _is_asked(needs: Need, context: PaintContext) -> bool:
+    """Tell whether what a rule needs holds."""
+    is_unsafe = Need.SAFETY in needs and context.lists.is_unsafe
+    return not is_unsafe and (Need.RANGE not in needs or may_leave_range(context.low))
+
+
+def _marks(kept: Kept, reason: Reason | PassReason, graph: TypeGraph) -> dict[int, Mark]:
+    """Return the marks of what is kept; of two for one vertex the first."""
+    marks: dict[int, Mark] = {}
+    for keep in kept:
+        origin = Mark(Color.NONE, keep.reason or reason, None, keep.detail, keep.constant)
+        spread = origin._replace(because=keep.because, constant=None)
+        for vertex in (*keep.vertices, *(v for n in keep.nodes for v in graph.vertices_of(n))):
+            is_origin = keep.because in (None, vertex)
+            marks.setdefault(vertex, origin if is_origin else spread)
+    return marks
