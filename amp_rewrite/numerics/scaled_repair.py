@@ -15,7 +15,7 @@ from amp_rewrite.numerics.convert.scale import NO_PROOF, measured_by, proof_of
 from amp_rewrite.numerics.inputs.batches import Data, batches
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
-from amp_rewrite.rewriting.paint.findings import NOTHING_FOUND
+from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND
 from amp_rewrite.rewriting.paint.painting import overflows
 from amp_rewrite.rewriting.plan.options import KEEP, SCALE, RewriteOptions
 from amp_rewrite.rewriting.plan.raising import raising_context

@@ -27,7 +27,7 @@ from amp_rewrite.graph.sizes import Shape, Sizes
 from amp_rewrite.rewriting.apply.planned import Planned, noop_casts
 from amp_rewrite.rewriting.apply.written_metadata import for_model, written_metadata
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.findings import NOTHING_FOUND, Findings
+from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.paint.painting import Painting, overflows
 from amp_rewrite.rewriting.paint.pipeline import Course
 from amp_rewrite.rewriting.plan.casts import CastPlan, plan_casts

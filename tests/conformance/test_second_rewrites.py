@@ -12,7 +12,8 @@ from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.dtypes import Precision
-from amp_rewrite.numerics.convert.file import raised_model
+from amp_rewrite.numerics.convert.opset import upgraded
+from amp_rewrite.rewriting.read_source import read_source
 
 RNG = np.random.default_rng(0)
 WEIGHTS = {
@@ -56,9 +57,11 @@ def test_a_second_rewrite_changes_nothing(
     options = amp.RewriteOptions(precision=precision, target=target)
     first, second = tmp_path / "first.onnx", tmp_path / "second.onnx"
     onnx.save(source, tmp_path / "source.onnx")
-    raised = raised_model(tmp_path / "source.onnx", "auto", options)
+    raised = upgraded(
+        read_source(tmp_path / "source.onnx", inline_functions=False), "auto", options
+    )[1]
     amp.save(amp.rewrite(source if raised is None else raised.model, options), first)
-    raised = raised_model(first, "auto", options)
+    raised = upgraded(read_source(first, inline_functions=False), "auto", options)[1]
     assert raised is None or raised.opset == raised.before
     amp.save(amp.rewrite(first, options), second)
     assert second.read_bytes() == first.read_bytes()

@@ -114,7 +114,7 @@ def test_what_is_no_argument_is_an_amp_error_in_one_line(name: str, step: int) -
 
 INSIDE_A_LAMBDA = {
     "training.graph.value_arithmetic:Arithmetic.reshape",
-    "training.optimizers.group:group",
+    "training.optimizers.train_op:group",
     "training.optimizers.parameter_groups:ParameterGroup",
 }
 """What takes any number of arguments, is looked at when its result is used, or is closed."""

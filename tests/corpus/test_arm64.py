@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.numerics.convert.file import raised_model
+from amp_rewrite.numerics.convert.opset import upgraded
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.rewriting.plan.options import AUTO
+from amp_rewrite.rewriting.read_source import read_source
 
 pytestmark = pytest.mark.arm64
 
@@ -27,7 +28,7 @@ COSINE = 0.999
 def converted(path: Path) -> Any:
     """Return what `convert --target cpu-arm64` makes of a model."""
     options = amp.RewriteOptions(target="cpu-arm64")
-    raised = raised_model(path, AUTO, options)
+    raised = upgraded(read_source(path, inline_functions=False), AUTO, options)[1]
     return amp.rewrite(path if raised is None else raised.model, options).model
 
 

@@ -14,10 +14,11 @@ from resources import give_back, has_amx
 import amp_rewrite as amp
 from amp_rewrite import targets
 from amp_rewrite.kernels.rounding_table import of_target
-from amp_rewrite.numerics.convert.file import raised_model
+from amp_rewrite.numerics.convert.opset import upgraded
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 from amp_rewrite.rewriting.plan.options import RewriteOptions
+from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.targets import OPENVINO
 
 pytestmark = [pytest.mark.openvino, pytest.mark.usefixtures("bfloat16_processor")]
@@ -52,7 +53,7 @@ def share(path: Path) -> float | None:
 
     None if the model is left as it is, since nothing would be gained.
     """
-    raised = raised_model(path, "auto", OPTIONS)
+    raised = upgraded(read_source(path, inline_functions=False), "auto", OPTIONS)[1]
     rewritten = amp.rewrite(path if raised is None else raised.model, OPTIONS).model
     original = Evaluator(path)
     _, feeds = PlausibleInputs.of(amp.load(path), 0).runnable(original.run)

@@ -83,6 +83,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/test_openvino_convergence": "whole trainings in bfloat16 beside those in float32",
     "training/test_webgpu_training": "whole trainings in real float16",
     "training/graph/test_untouched": "what reads a model and what fails, in all of training",
+    "values/intervals/test_extremes": "every rule of the room, on extreme constants",
     "numerics/convert/test_steps": "all steps of a conversion, in Python and as a command",
     "numerics/compare/test_trusted_verdicts": "what a verdict counts and excuses: the whole room",
 }

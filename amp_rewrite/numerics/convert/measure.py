@@ -10,7 +10,7 @@ from amp_rewrite.numerics.convert.scale import scaled_conversion
 from amp_rewrite.numerics.convert.work import Terms, Work
 from amp_rewrite.numerics.inputs.batches import Data
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
-from amp_rewrite.rewriting.paint.findings import Findings
+from amp_rewrite.rewriting.paint.node_rules import Findings
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.runtimes.ort.time_limit import time_limit
 

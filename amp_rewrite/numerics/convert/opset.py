@@ -58,7 +58,7 @@ def upgraded(
 def _number(opset: int | str) -> int:
     try:
         return int(opset)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise OptionError(
             "--opset is no opset", found=opset, expected=f"a number, {AUTO} or {KEEP}"
         ) from error

@@ -17,7 +17,7 @@ from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.inputs.batches import Data, Feeds, batches
 from amp_rewrite.numerics.ranges.calibrate import Calibration, calibrate
 from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely, scaled_by_measures
-from amp_rewrite.rewriting.paint.findings import Findings
+from amp_rewrite.rewriting.paint.node_rules import Findings
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.scaling.needs import Measured
 from amp_rewrite.rewriting.scaling.scale_model import NO_SAVING, saved_by_scaling

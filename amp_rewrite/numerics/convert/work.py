@@ -16,7 +16,7 @@ from amp_rewrite.numerics.ranges.calibrate import Calibration
 from amp_rewrite.numerics.search.rounding_estimates import Estimate
 from amp_rewrite.numerics.search.tuning import Tuning
 from amp_rewrite.oplists import NodeRule
-from amp_rewrite.rewriting.paint.findings import NOTHING_FOUND, Findings
+from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
 

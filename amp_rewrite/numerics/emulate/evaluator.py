@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.elements import set_element
 from amp_rewrite.graph.infer import Types
+from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import Source
+from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.kernels.rounding_table import RoundingTable
-from amp_rewrite.numerics.emulate.cpu_bodies import with_cpu_bodies
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, check_feeds, feed_specs
 from amp_rewrite.numerics.emulate.emulated_fetches import choose_outputs, narrowed
 from amp_rewrite.numerics.emulate.fused_groups import find_fused
@@ -84,7 +86,7 @@ class Evaluator:
             raise OptionError("rounding must be a table of what a runtime rounds once")
         typed = TypedModel.own(model)
         if name_and_options(providers[0])[0] == CPU:
-            typed = with_cpu_bodies(typed)
+            typed = _with_cpu_bodies(typed)
         loaded = typed.model
         specs = feed_specs(loaded, typed.types)
         self.precisions = frozenset(dtype.name for dtype in low_values(typed.types).values())
@@ -176,6 +178,27 @@ def evaluate(
     """
     evaluator = Evaluator(model, emulate=emulate, outputs=outputs, accumulate_low=accumulate_low)
     return evaluator.run(feeds)
+
+
+def _with_cpu_bodies(typed: TypedModel) -> TypedModel:
+    """Return a model with functions in place of operators that ONNX Runtime's CPU has not.
+
+    It would refuse the model: com.microsoft::PackedMultiHeadAttention, say, has a kernel on CUDA
+    alone. The model itself is changed.
+    """
+    model, cpu = typed.model, targets.of_provider(CPU)
+    table = None if cpu is None else table_of(cpu)
+    if not model.functions or table is None:
+        return typed
+
+    def lacks_kernel(function: ir.Function) -> bool:
+        opset = model.graph.opset_imports.get(function.domain, 1)
+        return not table.matching(function.domain, function.name, opset)
+
+    if not any(lacks_kernel(function) for function in model.functions.values()):
+        return typed
+    inline(model, lacks_kernel)
+    return TypedModel(model, spare=typed.spare)
 
 
 def _narrowed(spec: FeedSpec, value: Any) -> Any:

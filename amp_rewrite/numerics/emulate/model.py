@@ -10,6 +10,7 @@ import onnx_ir as ir
 from amp_rewrite import dtypes
 from amp_rewrite.dtypes import FLOAT32, DType
 from amp_rewrite.graph import elements
+from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.graph.elements import set_element
@@ -22,9 +23,12 @@ from amp_rewrite.numerics.emulate.fused_groups import Fused
 from amp_rewrite.numerics.emulate.insert import Inserter
 from amp_rewrite.numerics.emulate.low_sums import Sums, accumulates_low, lower_accumulation, sums_of
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
-from amp_rewrite.numerics.emulate.sums_in_front import sum_in_front
 from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, make_float32, widen
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.values.inner_sums import INNER_SUMS
+
+# operators: what normalizes the sum of its first two inputs.
+_OF_TWO = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 
 
 def emulate_model(
@@ -148,7 +152,7 @@ class _Emulator:
             return
         if outputs:
             dtype = self.low[outputs[0]]
-            self.insert.put_before(node, sum_in_front(node, dtype, self.insert.names))
+            self.insert.put_before(node, _sum_in_front(node, dtype, self.insert.names))
         if node in self.fused.folded and (made := self._folded(node)) is not None:
             nodes, result = made
             fused = self.fused.unrounded.get(outputs[0], frozenset())
@@ -255,3 +259,24 @@ class _Emulator:
             if value not in narrowed:
                 narrowed[value] = self.insert.narrow_output(value, end[1], end[0])
             outputs[index] = narrowed[value]
+
+
+def _sum_in_front(node: ir.Node, dtype: DType, names: AddedNames) -> list[ir.Node]:
+    """Let a normalization read the sum inside it, which kernels round first, and zeros besides.
+
+    Evidence: minilm_l3_ortfused: error .0073 without, .0085 with.
+    """
+    if node.domain != "com.microsoft" or node.op_type not in _OF_TWO:
+        return []
+    terms = [k for k in INNER_SUMS[node.op_type].terms if k < len(node.inputs)]
+    present = [value for k in terms if (value := node.inputs[k]) is not None]
+    nodes = NodeCollector(node.outputs[0].name or "", names)
+    total = present[0]
+    for value in present[1:]:
+        total = nodes.add("Add", [total, value])
+    total = nodes.round(total, dtype)
+    node.replace_input_with(0, total)
+    node.replace_input_with(1, nodes.add("Sub", [total, total]))
+    for index in terms[2:]:
+        node.replace_input_with(index, None)
+    return nodes.made

@@ -27,7 +27,7 @@ from amp_rewrite.numerics.ranges.value_ranges import Range, RangeMeter
 from amp_rewrite.numerics.repaint.overlay import overlay_text, write_overlay
 from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 from amp_rewrite.oplists import ListName, NodeRule
-from amp_rewrite.rewriting.paint.findings import Findings
+from amp_rewrite.rewriting.paint.node_rules import Findings
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
 
 MARGIN = 1.5

@@ -22,8 +22,8 @@ from amp_rewrite.oplists import ListName, NodeRule, OpLists
 from amp_rewrite.rewriting.api import RewriteResult, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.findings import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.paint.masks import Absorbed
+from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.paint.painting import OVERFLOWS, Reason
 from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint_fitting
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions

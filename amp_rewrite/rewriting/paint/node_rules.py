@@ -1,10 +1,12 @@
-"""The user's rules about single nodes."""
+"""Rules about single nodes: those of the user, and those that data or a search have shown."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from amp_rewrite.base.name_patterns import NamePattern
+from amp_rewrite.oplists import NodeRule
 
 
 @dataclass(frozen=True)
@@ -28,3 +30,25 @@ class NodeRules:
     def allowed_by(self, name: str) -> str | None:
         """Return the allow pattern that matches a node name, or None."""
         return next((p.text for p in self.allow if p.matches(name)), None)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is known of a model because somebody ran it.
+
+    Attributes:
+        rules: The nodes, or type variables of nodes, that have to stay float32, with reasons.
+        measured: Whether data have shown what all values reach, so that no estimate of that keeps
+            anything in float32 where everything has to be in 16 bits.
+    """
+
+    rules: tuple[NodeRule, ...] = ()
+    measured: bool = False
+
+    def with_rules(self, rules: Iterable[NodeRule]) -> Findings:
+        """Return these findings and more rules."""
+        return replace(self, rules=(*self.rules, *rules))
+
+
+NOTHING_FOUND = Findings()
+"""What is known of a model that nobody ran."""

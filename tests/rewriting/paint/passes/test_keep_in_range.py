@@ -11,8 +11,7 @@ from rewrite_text import assert_close, parse, reasons, rewritten
 
 import amp_rewrite as amp
 from amp_rewrite.base.name_patterns import NamePattern
-from amp_rewrite.rewriting.paint.findings import Findings
-from amp_rewrite.rewriting.paint.node_rules import NodeRules
+from amp_rewrite.rewriting.paint.node_rules import Findings, NodeRules
 from amp_rewrite.rewriting.paint.passes.keep_in_range import keep_in_range
 
 IDENTITY = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"

@@ -13,7 +13,7 @@ from pass_marks import context_of, marks_of, model_of
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
 from amp_rewrite.oplists import load_lists
-from amp_rewrite.rewriting.paint.findings import Findings
+from amp_rewrite.rewriting.paint.node_rules import Findings
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import keep_long_sums
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
