@@ -28,7 +28,7 @@ _SMALL = 1 << 10
 _PAGE = 1 << 12
 """Each weight begins on a page of its own, so that it can be mapped."""
 
-_Key = tuple[FileRange, int, str, tuple[Conversion, ...]]
+_Key = tuple[FileRange, tuple[int, int], int, str, tuple[Conversion, ...]]
 
 
 class Message(NamedTuple):
@@ -145,7 +145,12 @@ def _key(stream: Stream) -> _Key | None:
     """Return what tells tensors of equal content: their place in a file, and conversions."""
     if not isinstance(stream.origin, FileRange):
         return None
-    return stream.origin, stream.count, stream.dtype.str, stream.conversions
+    try:
+        file = os.stat(stream.origin.path)  # it may be replaced while a session is open
+    except OSError:
+        return None  # reading it says what is wrong
+    state = file.st_mtime_ns, file.st_size
+    return stream.origin, state, stream.count, stream.dtype.str, stream.conversions
 
 
 def _placed(tensor: ir.TensorProtocol, name: str, offset: int, folder: str) -> ir.ExternalTensor:

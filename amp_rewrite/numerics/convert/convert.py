@@ -84,8 +84,8 @@ def convert(
         providers: Run the rewritten model itself on these execution providers as well, as for
             `verify`: what they compute must hold. None runs it on none.
         warn: Called before a search, if at all: the rounded weights alone exceed the tolerance.
-        opset: The opset of ai.onnx that the model is upgraded to first: a number, "auto" or "keep";
-            see `upgraded`.
+        opset: The opset of ai.onnx that the model is upgraded to first, or "keep". "auto" upgrades
+            it where a newer one lets more of it be low, and its outputs stay the same.
         **changes: Single options by name, as for `rewrite`.
 
     Returns:
