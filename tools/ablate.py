@@ -134,7 +134,7 @@ def main() -> None:
             for place in options.places:
                 ablation.run(place)
         return
-    vars(paint_context)["paint"] = ablation.paint
+    paint_context.paint = ablation.paint
     for place in options.places:
         ablation.run(place)
     for unit, where in sorted(ablation.changed.items(), key=lambda item: -len(item[1])):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ import amp_rewrite as amp
 from amp_rewrite.errors import AmpError
 from amp_rewrite.values.intervals.propagate import RULES
 
-ATTRIBUTES: dict[str, dict[str, object]] = {
+ATTRIBUTES: dict[str, dict[str, Any]] = {
     "Cast": {"to": TensorProto.FLOAT16},
     "Concat": {"axis": 0},
     "DepthToSpace": {"blocksize": 1},
