@@ -80,12 +80,12 @@ class Ablation:
         self.changed: dict[str, set[str]] = defaultdict(set)
         self._paint: Callable[..., Any] = pipeline.paint
 
-    def paint(self, context: Any, like: Any = None) -> Any:
+    def paint(self, context: Any) -> Any:
         """Paint a model as it is, and again without each unit that has a say in it."""
         start, used, patch = context, set[str](), pytest.MonkeyPatch()
         for name, step in PASS_OF.items():
             patch.setattr(step, "run", partial(_noting, step.run, name, used))
-        painted = self._paint(replace(start, values=replace(context.values)), like)
+        painted = self._paint(replace(start, values=replace(context.values)))
         patch.undo()
         where = os.environ.get("PYTEST_CURRENT_TEST", self.place).partition(" ")[0]
         names = {o.op_type for o in context.type_graph.flat.operators}
