@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from amp_rewrite.base.printable import counted
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.ranges.calibrate import MARGIN, SUBNORMAL_SHARE, Calibration
@@ -21,15 +20,15 @@ _SHOWN = 20
 
 @with_rewrite_options("overflow", "only")
 def calibrate(
-    model: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
+    model: Annotated[Path, Argument(help="The float32 ONNX model.")],
     data: common.Data,
     output: common.ListFile,
     options: RewriteOptions,
     margin: Annotated[
-        float, typer.Option(help="Safety factor: values may be N times larger than measured.")
+        float, Option(help="Safety factor: values may be N times larger than measured.")
     ] = MARGIN,
     subnormal_share: Annotated[
-        float, typer.Option(help="Largest share of a value's magnitude that may be subnormal.")
+        float, Option(help="Largest share of a value's magnitude that may be subnormal.")
     ] = SUBNORMAL_SHARE,
     quiet: common.Quiet = False,
 ) -> None:

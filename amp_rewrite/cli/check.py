@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from click.exceptions import Exit
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError, SaveError
 from amp_rewrite.numerics.model_checks import check_models
@@ -24,36 +25,32 @@ from amp_rewrite.targets import provider_named
 def check(
     models: Annotated[
         list[Path],
-        typer.Argument(help="ONNX models."),
+        Argument(help="ONNX models."),
     ],
     options: RewriteOptions,
     data: Annotated[
         list[Path] | None,
-        typer.Option(
+        Option(
             help=f"Run the model on these data: {common.DATA_KINDS} Default: made-up inputs and "
             "stress inputs."
         ),
     ] = None,
     run: Annotated[
-        bool, typer.Option("--run/--no-run", help="Run the model; --no-run applies rules only.")
+        bool, Option("--run/--no-run", help="Run the model; --no-run applies rules only.")
     ] = True,
     stress: Annotated[
         bool | None,
-        typer.Option(
-            "--stress/--no-stress", help="Also run stress inputs. Default: without --data."
-        ),
+        Option("--stress/--no-stress", help="Also run stress inputs. Default: without --data."),
     ] = None,
     provider: common.RunOn = None,
     report: common.ReportFile = None,
     format_: Annotated[
         common.Format | None,
-        typer.Option("--format", help="For CI: text, json, or github (annotations)."),
+        Option("--format", help="For CI: text, json, or github (annotations)."),
     ] = None,
     summary: Annotated[
         Path | None,
-        typer.Option(
-            help="For CI: append a Markdown table here, for example $GITHUB_STEP_SUMMARY."
-        ),
+        Option(help="For CI: append a Markdown table here, for example $GITHUB_STEP_SUMMARY."),
     ] = None,
     quiet: common.Quiet = False,
 ) -> None:
@@ -99,7 +96,7 @@ def check(
         common.say_cpu_provider(provider, common.console(), target=options.target)
         print_safety(safety, common.console())
     if not safety.ok:
-        raise typer.Exit(common.NOT_STRICT)
+        raise Exit(common.NOT_STRICT)
 
 
 def _check_files(
@@ -128,7 +125,7 @@ def _check_files(
     if summary is not None:
         _append(summary, checks.to_markdown())
     if not checks.ok:
-        raise typer.Exit(common.FAILED if checks.failed else common.IN_DOUBT)
+        raise Exit(common.FAILED if checks.failed else common.IN_DOUBT)
 
 
 def _append(path: Path, text: str) -> None:

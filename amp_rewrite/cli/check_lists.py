@@ -5,23 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from click.exceptions import Exit
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.oplists import list_check
 
 
 def check_lists(
     files: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="Op list files, built-in names or models. Default: all built-in lists."
-        ),
+        Argument(help="Op list files, built-in names or models. Default: all built-in lists."),
     ] = None,
     model: Annotated[
         list[Path] | None,
-        typer.Option("--model", help="A model whose operators must be on the lists."),
+        Option("--model", help="A model whose operators must be on the lists."),
     ] = None,
     format_: common.Formatted = common.Format.TEXT,
 ) -> None:
@@ -29,4 +28,4 @@ def check_lists(
     with progress_bar("checking"):
         report = list_check.check_lists(files or None, models=model or ())
     common.print_findings(report, format_)
-    raise typer.Exit(report.exit_status)
+    raise Exit(report.exit_status)

@@ -10,10 +10,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+import click
 
 from amp_rewrite.base import removed
+from amp_rewrite.cli.parameters import command_of
 from amp_rewrite.errors import OptionError
 
 COMMANDS: Mapping[str, str] = {
@@ -180,20 +180,27 @@ def command(name: str) -> Any:
     """Import a command and return it."""
     function = name.replace("-", "_")
     module = import_module(f"{__package__}.{function}")
-    alone = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={**SETTINGS})
-    alone.command(name, cls=_GroupedCommand, epilog=epilog(EXAMPLES[name]))(
-        getattr(module, function)
-    )
-    return _with_other_names(typer.main.get_command(alone))
+    run = getattr(module, function)
+    made = command_of(run, _GroupedCommand, SETTINGS, name=name, epilog=epilog(EXAMPLES[name]))
+    return _with_other_names(made)
 
 
-class Commands(TyperGroup):
+class Commands(click.Group):
     """The group of commands, of which it knows names and first lines until one is called."""
 
     def __init__(self, **settings: Any) -> None:
-        """Take what typer makes of the application; the commands are those of the table."""
-        settings["commands"] = {n: TyperCommand(n, help=line) for n, line in COMMANDS.items()}
+        """Take the settings of a group; the commands are those of the table."""
+        settings["commands"] = {n: click.Command(n, help=line) for n, line in COMMANDS.items()}
         super().__init__(**settings)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the table's order."""
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write each name beside its whole first line."""
+        with formatter.section("Commands"):
+            formatter.write_dl([*COMMANDS.items()])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the name of the command that is called, the command, and its arguments."""
@@ -201,7 +208,7 @@ class Commands(TyperGroup):
         return name, None if name is None else command(name), rest
 
 
-class _GroupedCommand(TyperCommand):
+class _GroupedCommand(click.Command):
     """A command whose help shows its options in groups."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -227,7 +234,7 @@ class _GroupedCommand(TyperCommand):
 
 
 def epilog(examples: tuple[str, ...]) -> str:
-    r"""Return what stands behind the options; typer breaks no line of a paragraph after \b."""
+    r"""Return what stands behind the options; click breaks no line of a paragraph after \b."""
     lines = "\n".join(examples).replace("\n", "\n  ")
     return f"\b\nExamples:\n  {lines}"
 
@@ -270,7 +277,7 @@ def _with_other_names(command: Any) -> Any:
             flag = str(getattr(error, "option_name", ""))
             message = _tell_instead(flag)
             if message is not None:
-                error.message = message  # pyright: ignore[reportAttributeAccessIssue] click's NoSuchOption, of whichever click typer brings
+                error.message = message  # pyright: ignore[reportAttributeAccessIssue] click's NoSuchOption
                 vars(error)["possibilities"] = None  # names that look alike do something else
             raise
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-import typer
+import click
 
+from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.errors import OptionError
 
 if TYPE_CHECKING:
@@ -80,11 +81,6 @@ def rounding_errors(model: Any, data: Any, precision: str) -> Mapping[str, float
     return rounding_errors(model, data, precision)
 
 
-def completing(choices: Iterable[str]) -> Callable[[str], list[str]]:
-    """Return what completes the value of an option in a shell: the choices that begin so."""
-    return lambda incomplete: [c for c in choices if c.startswith(incomplete)]
-
-
 def in_flags(text: str) -> str:
     """Return an error in which options have the names that they have on the command line."""
     from amp_rewrite.rewriting.plan.options import COMMAND_LINE
@@ -106,32 +102,32 @@ def seconds(text: str) -> float:
     """Return the seconds that "90", "90s", "10m" or "1.5h" stand for.
 
     Raises:
-        typer.BadParameter: It is not a duration, or not positive.
+        click.BadParameter: It is not a duration, or not positive.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip().lower())
     if match is None or float(match[1]) <= 0:
-        raise typer.BadParameter(f"{text!r} is not a duration; write 90s, 10m or 1h")
+        raise click.BadParameter(f"{text!r} is not a duration; write 90s, 10m or 1h")
     return float(match[1]) * _SECONDS[match[2]]
 
 
-FileOrFolder = Annotated[Path, typer.Argument(help="ONNX model, or a folder of models.")]
+FileOrFolder = Annotated[Path, Argument(help="ONNX model, or a folder of models.")]
 DATA_KINDS = "an .npz file (one batch), a .csv file, or a folder of .npz files; repeatable."
 """What `--data` takes, in every command that reads batches."""
 
-Data = Annotated[list[Path], typer.Option(help=DATA_KINDS.capitalize())]
+Data = Annotated[list[Path], Option(help=DATA_KINDS.capitalize())]
 ListFile = Annotated[
-    Path, typer.Option("--output", "-o", help="The op list to write, for convert --lists.")
+    Path, Option("--output", "-o", help="The op list to write, for convert --lists.")
 ]
 Rtol = Annotated[
     float | None,
-    typer.Option(
+    Option(
         help="The largest allowed error of an output, relative to the output's peak. Default: "
         "the test of `verify`."
     ),
 ]
 Verify = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--verify",
         help="Verify the result, and write it only if it passes. Without --data, on made-up and "
         "stress inputs.",
@@ -139,28 +135,24 @@ Verify = Annotated[
 ]
 RunOn = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--provider",
         help="Also run the model on this execution provider (or the provider of this target); "
         "its outputs must pass too.",
     ),
 ]
-WriteFailed = Annotated[
-    bool, typer.Option("--write-failed", help="Write the model even if it fails.")
-]
-ReportFile = Annotated[Path | None, typer.Option("--report", help="Write a JSON report here.")]
-Page = Annotated[Path | None, typer.Option("--html", help="Write a report page for a browser.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Print every detail: casts and constants.")
-]
+WriteFailed = Annotated[bool, Option("--write-failed", help="Write the model even if it fails.")]
+ReportFile = Annotated[Path | None, Option("--report", help="Write a JSON report here.")]
+Page = Annotated[Path | None, Option("--html", help="Write a report page for a browser.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
+Verbose = Annotated[bool, Option("--verbose", help="Print every detail: casts and constants.")]
 Conditional = Annotated[
     str,
-    typer.Option(help="How a step is skipped: if (control flow), or select (a choice per state)."),
+    Option(help="How a step is skipped: if (control flow), or select (a choice per state)."),
 ]
 MaxSkips = Annotated[
     int,
-    typer.Option(min=0, help="Stop after N skipped steps in a row at loss scale 1 (0 = never)."),
+    Option(min=0, help="Stop after N skipped steps in a row at loss scale 1 (0 = never)."),
 ]
 
 
@@ -218,7 +210,7 @@ NOT_OF_GIVEN = (
 AUTO = "auto"
 Opset = Annotated[
     str,
-    typer.Option(
+    Option(
         help="Convert the model to this ai.onnx opset first; the float32 outputs must stay the "
         "same. auto: only for bfloat16, where that converts more. keep: never."
     ),
@@ -233,7 +225,7 @@ class Format(StrEnum):
     GITHUB = "github"
 
 
-Formatted = Annotated[Format, typer.Option("--format", help="text, json, or github (annotations).")]
+Formatted = Annotated[Format, Option("--format", help="text, json, or github (annotations).")]
 
 
 class Findings(Protocol):
@@ -261,7 +253,7 @@ def print_findings(findings: Findings, format_: Format) -> None:
     }
     text = forms[format_]()
     if text:
-        typer.echo(text)
+        click.echo(text)
 
 
 def loss_scale_text(config: Mapping[str, Any]) -> str:

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from click.exceptions import Exit
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
+from amp_rewrite.cli.parameters import Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.io.model_files import check_output_path
@@ -44,24 +45,22 @@ def convert(
     model: common.FileOrFolder,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file to write."),
+        Option("--output", "-o", help="The file to write."),
     ] = None,
     data: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="Calibrate, verify and, if needed, tune on these data: " + common.DATA_KINDS
-        ),
+        Option(help="Calibrate, verify and, if needed, tune on these data: " + common.DATA_KINDS),
     ] = None,
     rtol: common.Rtol = None,
     *,
     options: RewriteOptions,
     budget: Annotated[
-        str, typer.Option(help="Time for calibration, verification and tuning: 90s, 10m, 1h.")
+        str, Option(help="Time for calibration, verification and tuning: 90s, 10m, 1h.")
     ] = "10m",
     verify: common.Verify = False,
     stress: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--stress/--no-stress",
             help="Also verify on stress inputs. Default: with --strict.",
         ),
@@ -72,7 +71,7 @@ def convert(
     html: common.Page = None,
     annotate: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--annotate",
             help="Add type and reason to every node of the result, for viewers such as Netron.",
         ),
@@ -80,13 +79,13 @@ def convert(
     opset: common.Opset = common.AUTO,
     replace: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--replace",
             help="For a folder: overwrite existing variants such as onnx/model_fp16.onnx.",
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would change; write no model.")
+        bool, Option("--dry-run", help="Print what would change; write no model.")
     ] = False,
     verbose: common.Verbose = False,
     quiet: common.Quiet = False,
@@ -186,7 +185,7 @@ def convert(
     if done.missing is not None:
         raise done.missing
     if not done.holds:
-        raise typer.Exit(_status(done, strict=options.strict))
+        raise Exit(_status(done, strict=options.strict))
 
 
 def _status(done: FileConversion, *, strict: bool) -> int:

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import numpy as np
 import onnx
-import typer
 from onnx import TensorProto, helper, numpy_helper
 
 from amp_rewrite.cli import common
 from amp_rewrite.cli.inputs import table_of
+from amp_rewrite.cli.parameters import Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import RuntimeMissingError
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
@@ -48,7 +48,7 @@ _IR_VERSION = 8
 def demo(
     folder: Annotated[
         Path | None,
-        typer.Option(help="Folder for the models and the data. Default: a new temporary folder."),
+        Option(help="Folder for the models and the data. Default: a new temporary folder."),
     ] = None,
     *,
     options: RewriteOptions,

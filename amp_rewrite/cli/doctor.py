@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from click.exceptions import Exit
 
 from amp_rewrite import targets
 from amp_rewrite.cli import common
+from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.errors import OptionError
 from amp_rewrite.loop.doctor import doctor as examine
 from amp_rewrite.rewriting.report.write_text import write_text
@@ -18,33 +19,31 @@ from amp_rewrite.training.diagnosis.diagnosis import Diagnosis, LayerUnderflow
 
 
 def doctor(
-    step: Annotated[Path, typer.Argument(help="The step from `amp-rewrite train-step`.")],
-    data: Annotated[Path, typer.Option(help="The training data, as for train.")],
-    batch: Annotated[int, typer.Option(help="Batch size.")] = 32,
+    step: Annotated[Path, Argument(help="The step from `amp-rewrite train-step`.")],
+    data: Annotated[Path, Option(help="The training data, as for train.")],
+    batch: Annotated[int, Option(help="Batch size.")] = 32,
     steps: Annotated[
-        int, typer.Option(help="Steps to run; the last one is examined if all values are finite.")
+        int, Option(help="Steps to run; the last one is examined if all values are finite.")
     ] = 20,
-    skips: Annotated[int, typer.Option(help="Stop after N skipped updates in a row.")] = 5,
-    checkpoint: Annotated[Path | None, typer.Option(help="Start from this checkpoint.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the order of examples, as in train.")] = 0,
-    shuffle: Annotated[
-        bool, typer.Option("--shuffle/--no-shuffle", help="Shuffle the examples.")
-    ] = True,
+    skips: Annotated[int, Option(help="Stop after N skipped updates in a row.")] = 5,
+    checkpoint: Annotated[Path | None, Option(help="Start from this checkpoint.")] = None,
+    seed: Annotated[int, Option(help="Seed of the order of examples, as in train.")] = 0,
+    shuffle: Annotated[bool, Option("--shuffle/--no-shuffle", help="Shuffle the examples.")] = True,
     provider: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--provider",
             help="Execution provider, or a target's name; repeatable.",
         ),
     ] = None,
     emulate: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--emulate/--no-emulate",
             help="Emulate 16-bit rounding during training. Default: without --provider.",
         ),
     ] = None,
-    top: Annotated[int, typer.Option(help="Layers to print.", min=0)] = 10,
+    top: Annotated[int, Option(help="Layers to print.", min=0)] = 10,
     report: common.ReportFile = None,
     quiet: common.Quiet = False,
 ) -> None:
@@ -75,7 +74,7 @@ def doctor(
             common.say_cpu_provider(name, common.console())
         _print(diagnosis, top)
     if not diagnosis.finite or diagnosis.skipped is not None:
-        raise typer.Exit(common.FAILED)
+        raise Exit(common.FAILED)
 
 
 def _print(diagnosis: Diagnosis, top: int) -> None:

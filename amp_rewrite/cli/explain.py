@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.parameters import Argument
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.numerics.convert.opset import upgraded
 from amp_rewrite.rewriting.api import rewrite
@@ -19,9 +18,9 @@ from amp_rewrite.rewriting.report.explain import explain as explain_node
 
 @with_rewrite_options()
 def explain(
-    model: Annotated[Path, typer.Argument(help="The ONNX model, before rewriting.")],
+    model: Annotated[Path, Argument(help="The ONNX model, before rewriting.")],
     nodes: Annotated[
-        list[str] | None, typer.Argument(help="Node names. Default: every node that stays float32.")
+        list[str] | None, Argument(help="Node names. Default: every node that stays float32.")
     ] = None,
     *,
     opset: common.Opset = common.AUTO,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+from click.exceptions import Exit
 
 from amp_rewrite.cli import common
 from amp_rewrite.errors import OptionError
@@ -42,7 +42,7 @@ def finish_folder(
     `refused` is the status if a verdict speaks against a model.
 
     Raises:
-        typer.Exit: Not all is well.
+        Exit: Not all is well.
     """
     if report is not None:
         write_text(report, folder_report.to_json())
@@ -53,4 +53,4 @@ def finish_folder(
         for model in folder_report.failed:
             common.error_console().print(f"amp-rewrite: {model.file}: {model.said}")
     if not folder_report.ok:
-        raise typer.Exit(common.FAILED if folder_report.failed else refused)
+        raise Exit(common.FAILED if folder_report.failed else refused)

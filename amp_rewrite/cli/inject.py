@@ -7,10 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
@@ -29,30 +28,30 @@ from amp_rewrite.training.step.step_info import StepInfo
 def inject(
     graph: Annotated[
         Path,
-        typer.Argument(help="A training graph, or a step from `amp-rewrite train-step`."),
+        Argument(help="A training graph, or a step from `amp-rewrite train-step`."),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The step to write.")],
+    output: Annotated[Path, Option("--output", "-o", help="The step to write.")],
     loss: Annotated[
-        str | None, typer.Option(help="Name of the loss. Not needed for a step of train-step.")
+        str | None, Option(help="Name of the loss. Not needed for a step of train-step.")
     ] = None,
     seed: Annotated[
-        str | None, typer.Option(help="Name of the value where the backward pass starts.")
+        str | None, Option(help="Name of the value where the backward pass starts.")
     ] = None,
     gradient: Annotated[
         list[str] | None,
-        typer.Option("--gradient", help="VARIABLE=NAME of its gradient; repeatable."),
+        Option("--gradient", help="VARIABLE=NAME of its gradient; repeatable."),
     ] = None,
     update: Annotated[
         list[str] | None,
-        typer.Option("--update", help="STATE=NAME of its value after the step; repeatable."),
+        Option("--update", help="STATE=NAME of its value after the step; repeatable."),
     ] = None,
     loss_scale: Annotated[
-        str, typer.Option(help="dynamic, or a number for a fixed loss scale.")
+        str, Option(help="dynamic, or a number for a fixed loss scale.")
     ] = "dynamic",
     conditional: common.Conditional = "if",
     max_skips: common.MaxSkips = 20,
     precision: Annotated[
-        str, typer.Option(help="float16 or bfloat16: also convert the forward and backward pass.")
+        str, Option(help="float16 or bfloat16: also convert the forward and backward pass.")
     ] = FLOAT32.name,
     *,
     options: RewriteOptions,

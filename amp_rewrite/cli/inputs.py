@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import typer
 from rich.table import Table
 
 from amp_rewrite.base.printable import printable
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.compare.made_up_inputs import MadeUpInputs, make_inputs
 from amp_rewrite.numerics.inputs.batches import npz_bytes
@@ -25,10 +25,10 @@ _FEW = 4
 
 
 def inputs(
-    model: Annotated[Path, typer.Argument(help="ONNX model.")],
+    model: Annotated[Path, Argument(help="ONNX model.")],
     output: Annotated[
         Path,
-        typer.Option(
+        Option(
             "--output",
             "-o",
             help="Where to write: NAME.npz (one batch), or a folder of .npz files.",
@@ -36,14 +36,12 @@ def inputs(
     ],
     batches: Annotated[
         int | None,
-        typer.Option(min=1, help=f"Number of batches. Default: {_FEW} in a folder, else 1."),
+        Option(min=1, help=f"Number of batches. Default: {_FEW} in a folder, else 1."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random numbers.")] = 0,
+    seed: Annotated[int, Option(min=0, help="Seed of the random numbers.")] = 0,
     input_range: Annotated[
         list[str] | None,
-        typer.Option(
-            "--input-range", help="NAME=LOW:HIGH: the range of an input's values; repeatable."
-        ),
+        Option("--input-range", help="NAME=LOW:HIGH: the range of an input's values; repeatable."),
     ] = None,
     quiet: common.Quiet = False,
 ) -> None:

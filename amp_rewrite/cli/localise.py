@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from click.exceptions import Exit
 
 from amp_rewrite.base.printable import counted, percent
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.search.localisation import Localisation, NodeError
@@ -21,27 +22,23 @@ from amp_rewrite.rewriting.report.write_text import write_text
 
 @with_rewrite_options("overflow", "only")
 def localise(
-    original: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
+    original: Annotated[Path, Argument(help="The float32 ONNX model.")],
     data: Annotated[
         list[Path] | None,
-        typer.Option(help=f"{common.DATA_KINDS.capitalize()} Default: made-up inputs."),
+        Option(help=f"{common.DATA_KINDS.capitalize()} Default: made-up inputs."),
     ] = None,
     rewritten: Annotated[
         Path | None,
-        typer.Argument(
+        Argument(
             help="The converted model; if omitted, ORIGINAL is converted with the given options."
         ),
     ] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(
-            help="Relative error from which a value counts as wrong. Default: from the type."
-        ),
+        Option(help="Relative error from which a value counts as wrong. Default: from the type."),
     ] = None,
-    budget: Annotated[
-        str, typer.Option(help="Time for testing single nodes: 90s, 10m, 1h.")
-    ] = "60s",
-    top: Annotated[int, typer.Option(help="Nodes of the ranking to print.", min=0)] = 10,
+    budget: Annotated[str, Option(help="Time for testing single nodes: 90s, 10m, 1h.")] = "60s",
+    top: Annotated[int, Option(help="Nodes of the ranking to print.", min=0)] = 10,
     *,
     options: RewriteOptions,
     report: common.ReportFile = None,
@@ -72,7 +69,7 @@ def localise(
         common.say_target(options, localisation.target, common.console())
         _print(localisation, top, made_up=not data)
     if not localisation.holds:
-        raise typer.Exit(common.FAILED)
+        raise Exit(common.FAILED)
 
 
 def _print(localisation: Localisation, top: int, *, made_up: bool) -> None:

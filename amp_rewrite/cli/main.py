@@ -1,4 +1,4 @@
-"""The entry point: one typer application, and errors as one line."""
+"""The entry point: one application of click, and errors as one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Annotated, Any
 
-import typer
+import click
 
 from amp_rewrite.base.version import __version__
 from amp_rewrite.cli.command_table import FIRST, SETTINGS, Commands, epilog, understood
@@ -31,17 +31,8 @@ from amp_rewrite.cli.common import (
     in_flags,
 )
 from amp_rewrite.cli.own_process import run_apart
+from amp_rewrite.cli.parameters import Option, command_of
 from amp_rewrite.errors import AmpError, OptionError, SaveError, StrictError, UnloadableError
-
-app = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    context_settings={**SETTINGS},
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    help="Automatic mixed precision for ONNX, as a compiler pass.",
-    epilog=epilog(FIRST),
-)
 
 _IMPORTS = "<frozen importlib._bootstrap>"
 """The file that frames of an import say they are of."""
@@ -55,20 +46,23 @@ _REMEDY = "write to a file, or to a pipe that something reads"
 _REASONS = frozenset({errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EPIPE})
 
 
-def _version(wanted: bool) -> None:
+def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        typer.echo(__version__)
-        raise typer.Exit
+        click.echo(__version__)
+        context.exit()
 
 
-@app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option(help="Show tracebacks of errors.")] = False,
+    debug: Annotated[bool, Option("--debug", help="Show tracebacks of errors.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    del debug, version  # --debug is read from the arguments, for it matters outside of typer too
+    """Automatic mixed precision for ONNX, as a compiler pass."""
+    del debug, version  # --debug is read from the arguments, for it matters outside of click too
+
+
+app = command_of(_options, Commands, SETTINGS, no_args_is_help=True, epilog=epilog(FIRST))
 
 
 def _warnings_once() -> Callable[..., None]:
@@ -114,13 +108,9 @@ def main(arguments: list[str] | None = None) -> Any:
             raise
         _print_error(_one_line(error))
         sys.exit(_status(error))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):  # click turns one into the other inside a command
         _say_interrupted()
         sys.exit(INTERRUPTED)
-    except SystemExit as leaving:  # typer turns the interruption of a command into this
-        if leaving.code == INTERRUPTED and status is None:
-            _say_interrupted()
-        raise
 
 
 def _status(error: Exception) -> int:
@@ -137,13 +127,17 @@ def _run(arguments: list[str]) -> None:
         SaveError: Standard output cannot be written.
     """
     try:
-        app(arguments, prog_name="amp-rewrite")
+        status = app.main(arguments, prog_name="amp-rewrite", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
     except OSError as error:
         _check_standard_output(error)
         raise
-    except SystemExit:  # by which typer leaves
-        _check_standard_output()
-        raise
+    _check_standard_output()
+    if status == INTERRUPTED:
+        _say_interrupted()
+    sys.exit(status)
 
 
 def _print_error(text: str) -> None:

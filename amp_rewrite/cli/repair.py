@@ -6,10 +6,11 @@ import shlex
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
-import typer
+from click.exceptions import Exit
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.io.model_files import Progress as Writing
@@ -23,37 +24,37 @@ from amp_rewrite.rewriting.report.write_text import write_text
 
 @with_rewrite_options(*common.NOT_OF_GIVEN, "precision")
 def repair(
-    model: Annotated[Path, typer.Argument(help="ONNX model in 16 bits.")],
+    model: Annotated[Path, Argument(help="ONNX model in 16 bits.")],
     options: RewriteOptions,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="The file to write."),
+        Option("--output", "-o", help="The file to write."),
     ],
     data: Annotated[
         list[Path] | None,
-        typer.Option(
+        Option(
             help="Raise what overflows on these data, verify, and raise more until the model "
             f"passes: {common.DATA_KINDS}"
         ),
     ] = None,
     keep_io: Annotated[
         str,
-        typer.Option(
+        Option(
             help="Types of inputs and outputs. given: unchanged; float32: 16-bit ones become "
             "float32.",
-            autocompletion=common.completing(get_args(KeepIO)),
+            choices=get_args(KeepIO),
         ),
     ] = "given",
     weights: Annotated[
         str,
-        typer.Option(
+        Option(
             help="Weights of raised nodes. cast: keep the 16-bit weights and add Casts; convert: "
             "store them as float32.",
-            autocompletion=common.completing(get_args(Weights)),
+            choices=get_args(Weights),
         ),
     ] = "cast",
     rtol: common.Rtol = None,
-    budget: Annotated[str, typer.Option(help="Time for tuning: 90s, 10m, 1h.")] = "10m",
+    budget: Annotated[str, Option(help="Time for tuning: 90s, 10m, 1h.")] = "10m",
     verify: common.Verify = False,
     write_failed: common.WriteFailed = False,
     report: common.ReportFile = None,
@@ -92,7 +93,7 @@ def repair(
     if refused is not None and quiet:
         common.error_console().print(f"amp-rewrite: {refused}")
     if refused is not None or not repaired.ok:
-        raise typer.Exit(_status(repaired, refused))
+        raise Exit(_status(repaired, refused))
 
 
 def _save_if_passing(

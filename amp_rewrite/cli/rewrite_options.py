@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import Field
 from typing import Annotated, Any
 
-import typer
-
 from amp_rewrite import targets
-from amp_rewrite.cli.common import completing
+from amp_rewrite.cli.parameters import Option
 from amp_rewrite.rewriting.plan.options import COMMAND_LINE, RewriteOptions
 
 _PARAMETER = "options"
@@ -63,12 +61,11 @@ def _parameters(option: Field[Any]) -> Iterator[inspect.Parameter]:
     """Yield what a field is on the command line: a value, a switch, names one by one, or both."""
     help_, flag, names = (option.metadata[key] for key in ("help", "flag", "names"))
     if flag is None or names is not None:
-        completion = completing(option.metadata["choices"])
         type_ = str | None if option.default is None else type(option.default)
-        kind = Annotated[type_, typer.Option(help=help_, autocompletion=completion)]
+        kind = Annotated[type_, Option(help=help_, choices=option.metadata["choices"])]
         yield inspect.Parameter(option.name, _KIND, default=option.default, annotation=kind)
     if flag is not None:
-        several = Annotated[list[str] | None, typer.Option(flag, help=names or help_)]
+        several = Annotated[list[str] | None, Option(flag, help=names or help_)]
         yield inspect.Parameter(_names_parameter(option), _KIND, default=None, annotation=several)
 
 
@@ -78,7 +75,7 @@ def _names_parameter(option: Field[Any]) -> str:
 
 
 def _value(option: Field[Any], arguments: dict[str, Any]) -> Any:
-    """Take a field's value out of what typer gives a command."""
+    """Take a field's value out of what click gives a command."""
     value = arguments.pop(option.name)
     if option.metadata["names"] is not None:
         return arguments.pop(_names_parameter(option)) or value

@@ -9,11 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from click.exceptions import Exit
 
 from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.distributed import Shards, started
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.model_files import check_output_path, check_writable
@@ -29,64 +30,64 @@ from amp_rewrite.training.data.examples import Examples
 
 
 def train(
-    step: Annotated[Path, typer.Argument(help="The step from `amp-rewrite train-step`.")],
+    step: Annotated[Path, Argument(help="The step from `amp-rewrite train-step`.")],
     data: Annotated[
         Path,
-        typer.Option(
+        Option(
             help="Training data: .npz (one array per input, examples along the first axis) or CSV "
             "(one column per input); - reads standard input."
         ),
     ],
-    epochs: Annotated[int, typer.Option(help="Epochs in all.")] = 1,
-    batch: Annotated[int, typer.Option(help="Batch size over all shards.")] = 32,
+    epochs: Annotated[int, Option(help="Epochs in all.")] = 1,
+    batch: Annotated[int, Option(help="Batch size over all shards.")] = 32,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The trained inference model to write.")
+        Path | None, Option("--output", "-o", help="The trained inference model to write.")
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="Save the training state here (safetensors) after every epoch."),
+        Option(help="Save the training state here (safetensors) after every epoch."),
     ] = None,
-    checkpoint_every: Annotated[int, typer.Option(help="Also save every N steps (0 = off).")] = 0,
+    checkpoint_every: Annotated[int, Option(help="Also save every N steps (0 = off).")] = 0,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue from --checkpoint, bit for bit.")
+        bool, Option("--resume", help="Continue from --checkpoint, bit for bit.")
     ] = False,
     held_out: Annotated[
-        Path | None, typer.Option("--eval", help="Held-out data, evaluated after every epoch.")
+        Path | None, Option("--eval", help="Held-out data, evaluated after every epoch.")
     ] = None,
     metrics: Annotated[
-        Path | None, typer.Option(help="Write one row per step and evaluation here (.csv).")
+        Path | None, Option(help="Write one row per step and evaluation here (.csv).")
     ] = None,
     tensorboard: Annotated[
-        Path | None, typer.Option(help="Folder for TensorBoard: the scalars of steps.")
+        Path | None, Option(help="Folder for TensorBoard: the scalars of steps.")
     ] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(help="Learning rate. Default: the step's own.")
+        float | None, Option(help="Learning rate. Default: the step's own.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the order of examples.")] = 0,
+    seed: Annotated[int, Option(help="Seed of the order of examples.")] = 0,
     shuffle: Annotated[
-        bool, typer.Option("--shuffle/--no-shuffle", help="Shuffle the examples in every epoch.")
+        bool, Option("--shuffle/--no-shuffle", help="Shuffle the examples in every epoch.")
     ] = True,
     provider: Annotated[
         list[str] | None,
-        typer.Option("--provider", help="Execution provider, or a target's name; repeatable."),
+        Option("--provider", help="Execution provider, or a target's name; repeatable."),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(help="Target whose kernels --emulate emulates. Default: the provider's."),
+        Option(help="Target whose kernels --emulate emulates. Default: the provider's."),
     ] = None,
     threads: Annotated[
         int,
-        typer.Option(min=0, help="Threads per operator (0 = all cores, or a shard's share)."),
+        Option(min=0, help="Threads per operator (0 = all cores, or a shard's share)."),
     ] = 0,
     shards: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="mpi or torch: train in the processes started by mpiexec or torchrun; each takes "
             "its part of every batch."
         ),
     ] = None,
     emulate: Annotated[
-        bool, typer.Option(help="Emulate 16-bit rounding, which the CPU provider does not do.")
+        bool, Option(help="Emulate 16-bit rounding, which the CPU provider does not do.")
     ] = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -151,7 +152,7 @@ def train(
     if interrupted:
         if is_first:
             _print_interrupted(show.at, checkpoint)
-        raise typer.Exit(common.INTERRUPTED)
+        raise Exit(common.INTERRUPTED)
     if not quiet:
         _print_run(show.at, checkpoint, output)
 

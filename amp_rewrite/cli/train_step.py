@@ -7,11 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.dtypes import FLOAT32
@@ -38,67 +37,65 @@ from amp_rewrite.training.step.step_info import StepInfo
 
 @with_rewrite_options("precision", "keep_io_types", "variables", "overflow", "only")
 def train_step(
-    forward: Annotated[Path, typer.Argument(help="The ONNX model to train.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The step to write.")],
+    forward: Annotated[Path, Argument(help="The ONNX model to train.")],
+    output: Annotated[Path, Option("--output", "-o", help="The step to write.")],
     loss: Annotated[
         str,
-        typer.Option(
+        Option(
             help="Name of a loss in the model, or a loss to add: KIND:LOGITS:LABELS. Labels that "
             f"the model lacks become an input. Kinds: {', '.join(KINDS)}."
         ),
     ],
     loss_option: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--loss-option",
             help="An argument of the loss, for example label-smoothing=0.1; repeatable.",
         ),
     ] = None,
     optimizer: Annotated[
         str,
-        typer.Option(help=f"One of {', '.join(NAMES)}.", autocompletion=common.completing(NAMES)),
+        Option(help=f"One of {', '.join(NAMES)}.", choices=NAMES),
     ] = "adam",
     learning_rate: Annotated[
-        float | None, typer.Option(help="Learning rate. Default: the optimizer's.")
+        float | None, Option(help="Learning rate. Default: the optimizer's.")
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", help="KEY=VALUE: an argument of the optimizer; repeatable."),
+        Option("--option", help="KEY=VALUE: an argument of the optimizer; repeatable."),
     ] = None,
     accumulate: Annotated[
-        int, typer.Option(min=1, help="Accumulate the gradients of N batches for one update.")
+        int, Option(min=1, help="Accumulate the gradients of N batches for one update.")
     ] = 1,
     freeze: Annotated[
         list[str] | None,
-        typer.Option("--freeze", help="Do not train weights of this pattern; repeatable."),
+        Option("--freeze", help="Do not train weights of this pattern; repeatable."),
     ] = None,
     unfreeze: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--unfreeze",
             help="Train weights of this pattern although they look like constants (an attention "
             "scale); repeatable.",
         ),
     ] = None,
     fetch: Annotated[
-        list[str] | None, typer.Option("--fetch", help="Also output this value; repeatable.")
+        list[str] | None, Option("--fetch", help="Also output this value; repeatable.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of Dropout.")] = 0,
+    seed: Annotated[int, Option(min=0, help="Seed of Dropout.")] = 0,
     precision: Annotated[
         str,
-        typer.Option(help="Type of the forward and backward pass: float32, float16 or bfloat16."),
+        Option(help="Type of the forward and backward pass: float32, float16 or bfloat16."),
     ] = FLOAT32.name,
     *,
     options: RewriteOptions,
     loss_scale: Annotated[
         str | None,
-        typer.Option(
-            help="dynamic, a number (fixed), or none. Default: dynamic for float16, else none."
-        ),
+        Option(help="dynamic, a number (fixed), or none. Default: dynamic for float16, else none."),
     ] = None,
     loss_scale_option: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--loss-scale-option",
             help="An argument of the dynamic loss scale, for example increment-period=500; "
             "repeatable.",
@@ -108,7 +105,7 @@ def train_step(
     max_skips: common.MaxSkips = 20,
     cross_shard: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="mean or sum: reduce gradients over shards, for train --shards. mean divides the "
             "loss by the number of shards."
         ),

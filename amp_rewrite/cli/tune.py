@@ -7,11 +7,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from click.exceptions import Exit
 
 from amp_rewrite.base.printable import counted
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.search.tolerance import METRICS, Tolerance
@@ -27,21 +28,21 @@ _SHOWN = 10
 
 @with_rewrite_options("overflow", "only")
 def tune(
-    model: Annotated[Path, typer.Argument(help="The float32 ONNX model.")],
+    model: Annotated[Path, Argument(help="The float32 ONNX model.")],
     data: common.Data,
     output: common.ListFile,
     metric: Annotated[
         str,
-        typer.Option(
+        Option(
             help=f"What to measure: {' or '.join(METRICS)}.",
-            autocompletion=common.completing(METRICS),
+            choices=METRICS,
         ),
     ] = METRICS[0],
     rtol: Annotated[
         float | None,
-        typer.Option(help="The largest loss to accept. Default: that of the metric."),
+        Option(help="The largest loss to accept. Default: that of the metric."),
     ] = None,
-    budget: Annotated[str, typer.Option(help="Time for the search: 90s, 10m, 1h.")] = "10m",
+    budget: Annotated[str, Option(help="Time for the search: 90s, 10m, 1h.")] = "10m",
     *,
     options: RewriteOptions,
     quiet: common.Quiet = False,
@@ -73,7 +74,7 @@ def tune(
         common.say_target(options, tuning.options.chosen_target, common.console())
         _print(tuning, output)
     if not tuning.minimal:
-        raise typer.Exit(common.FAILED)
+        raise Exit(common.FAILED)
 
 
 def _longer_command(model: Path, data: list[Path], tuning: Tuning, output: Path) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from click.exceptions import Exit
 
 from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
+from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.compare.verify import verify as verify_models
 from amp_rewrite.numerics.compare.verify_report import print_verify
@@ -17,18 +18,18 @@ from amp_rewrite.rewriting.report.write_text import write_text
 
 
 def verify(
-    original: Annotated[Path, typer.Argument(help="The float32 model.")],
-    rewritten: Annotated[Path, typer.Argument(help="The converted model.")],
+    original: Annotated[Path, Argument(help="The float32 model.")],
+    rewritten: Annotated[Path, Argument(help="The converted model.")],
     data: Annotated[
         list[Path] | None,
-        typer.Option(
+        Option(
             "--data",
             help=f"{common.DATA_KINDS.capitalize()} Default: made-up inputs and stress inputs.",
         ),
     ] = None,
     stress: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--stress/--no-stress",
             help="Also run stress inputs: late positions, masked rows, zeros, "
             "images in bytes. Default: without --data.",
@@ -36,40 +37,40 @@ def verify(
     ] = None,
     stress_budget: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Time for stress inputs: 90s, 10m, 1h. Default: twice the time of the rest, from "
             "5 s to 60 s."
         ),
     ] = None,
     rtol: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="The largest allowed error of every element, relative to the output's peak. "
             "Default: 4.5 % of an output's size, as a whole."
         ),
     ] = None,
     atol: Annotated[
         float | None,
-        typer.Option(help="Absolute tolerance of every element, added to --rtol."),
+        Option(help="Absolute tolerance of every element, added to --rtol."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of made-up inputs.")] = 0,
+    seed: Annotated[int, Option(help="Seed of made-up inputs.")] = 0,
     provider: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Also run REWRITTEN on this execution provider (or the provider of this target), "
             "and compare it with the emulation."
         ),
     ] = None,
     input_range: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--input-range",
             help="NAME=LOW:HIGH: the range of an input's values; made-up inputs stay inside.",
         ),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Target whose kernels are emulated. Default: the provider's target, else the "
             f"target recorded in REWRITTEN, else {targets.DEFAULT}."
         ),
@@ -108,4 +109,4 @@ def verify(
         common.say_cpu_provider(provider, common.console(), target=target)
         print_verify(verification, common.console())
     if not verification.ok:
-        raise typer.Exit(common.FAILED if verification.doubt is None else common.IN_DOUBT)
+        raise Exit(common.FAILED if verification.doubt is None else common.IN_DOUBT)

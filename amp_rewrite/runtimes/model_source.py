@@ -19,7 +19,7 @@ from amp_rewrite.graph.io.write_streams import write_streams
 from amp_rewrite.graph.streams import Conversion, FileRange, Stream
 from amp_rewrite.graph.tensors import all_tensors, source_file, stored
 
-_IN_MEMORY = 1 << 28
+_IN_MEMORY = 1 << 24
 """Up to this many bytes of weights go to the engine as one message, which is copied twice."""
 
 _SMALL = 1 << 10

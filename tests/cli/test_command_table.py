@@ -12,8 +12,8 @@ from typing import Any
 
 import onnx
 import pytest
+from click.testing import CliRunner
 from handmade import FORWARD, model_of
-from typer.testing import CliRunner
 
 import amp_rewrite
 import amp_rewrite as amp

@@ -20,13 +20,14 @@ def completed(
 ) -> list[str]:
     """Return what bash would offer for the last word of a line."""
     words = line.split(" ")
-    monkeypatch.setenv(VARIABLE, "complete_bash")
+    monkeypatch.setenv(VARIABLE, "bash_complete")
     monkeypatch.setenv("COMP_WORDS", line)
     monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
     with pytest.raises(SystemExit) as done:
         main([])
     assert not done.value.code
-    return capsys.readouterr().out.split()
+    offered = [line.split(",", 1) for line in capsys.readouterr().out.splitlines()]
+    return [word for kind, word in offered if kind == "plain"]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_bash_runs_the_script(tmp_path: Path) -> None:
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m amp_rewrite "$@"\n', "utf-8")
     program.chmod(0o755)
     lines = (
-        f'eval "$({VARIABLE}=source_bash ./amp-rewrite)"',
+        f'eval "$({VARIABLE}=bash_source ./amp-rewrite)"',
         "COMP_WORDS=(./amp-rewrite calib) COMP_CWORD=1",
         "_amp_rewrite_completion ./amp-rewrite",
         'echo "${COMPREPLY[@]}"',

@@ -7,19 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from sick_steps import BATCH, LARGE, joined, scaled, step
-from typer import Typer
-from typer.testing import CliRunner
 
 import amp_rewrite as amp
-from amp_rewrite.cli.doctor import doctor
+from amp_rewrite.cli.command_table import command as command_called
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.save import save
 
 pytestmark = pytest.mark.filterwarnings("ignore::amp_rewrite.errors.AmpWarning")
 
-APP = Typer()
-APP.command()(doctor)
+APP = command_called("doctor")
 
 
 @pytest.fixture(autouse=True)

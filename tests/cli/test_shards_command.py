@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import pytest
 import shard_models as models
+from click.testing import CliRunner
 from digits_file import all_digits
 from launch import launcher
-from typer.testing import CliRunner
 
 from amp_rewrite.cli.main import app, main
 from amp_rewrite.training.session.checkpoint import read_checkpoint

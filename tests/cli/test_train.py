@@ -9,22 +9,20 @@ import time
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from event_files import scalars
 from handmade import CLASSIFIER, FORWARD, batch, model_of, train_op
-from typer import Typer
-from typer.testing import CliRunner
 
 import amp_rewrite as amp
+from amp_rewrite.cli.command_table import command as command_called
 from amp_rewrite.cli.main import main
-from amp_rewrite.cli.train import train
 from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.training.session.checkpoint import read_checkpoint
 from amp_rewrite.training.step.build_step import build_step
 
-APP = Typer()
-APP.command()(train)
+APP = command_called("train")
 
 
 @pytest.fixture

@@ -6,20 +6,18 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from click.testing import CliRunner
 from handmade import CLASSIFIER, FORWARD, batch, model_of
-from typer import Typer
-from typer.testing import CliRunner
 
 import amp_rewrite as amp
-from amp_rewrite.cli.train_step import train_step
+from amp_rewrite.cli.command_table import command as command_called
 from amp_rewrite.errors import AmpError, InvariantError
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.training.step.build_step import step_model
 from amp_rewrite.training.step.read_info import read_info
 
-APP = Typer()
-APP.command()(train_step)
+APP = command_called("train-step")
 
 
 @pytest.fixture(autouse=True)

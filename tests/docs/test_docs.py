@@ -31,9 +31,7 @@ NOT_RUN = {
         "import onnxruntime",
     ],
     "docs/measured.md": ["python benchmarks/bench.py gpu"],
-    "docs/mixed_precision.md": [
-        "amp-rewrite --show-completion",
-    ],
+    "docs/mixed_precision.md": ['eval "$(_AMP_REWRITE_COMPLETE'],
     "docs/openvino.md": ["import openvino", "pip install"],
     "docs/recipes.md": [
         f"python examples/finetune_{name}.py" for name in ("resnet", "bert", "gpt")

@@ -8,7 +8,7 @@ painting, and any single node on its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,6 +28,7 @@ from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.tensors import ConvertedTensor, elements
 from amp_rewrite.graph.traverse import graphs_in
 from amp_rewrite.graph.versions import FIRST_OPSET_WITH_WHERE
+from amp_rewrite.numerics.compare.intermediates import Chunks
 from amp_rewrite.numerics.emulate.exact import is_exact
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.repaint.float32_session import Float32Session
@@ -63,6 +64,7 @@ class GatedModel:
     ends: frozenset[str]
     low: DType
     _session: Float32Session
+    _sizes: dict[str, int] = field(default_factory=dict[str, int])
 
     @staticmethod
     def of(painter: Repainter, slots: Collection[Slot], *, expose_all: bool = False) -> GatedModel:
@@ -119,6 +121,19 @@ class GatedModel:
             return self._session.run(feeds, fetch)
         arrays = self._session.run(feeds, self.outputs)
         return self._rounded(arrays) if rounds_ends else arrays
+
+    def values_in_chunks(
+        self, feeds: Feeds, *lows: Collection[Slot]
+    ) -> Iterator[dict[str, tuple[Array, ...]]]:
+        """Yield what `values` are with each of some sets of slots rounded, as memory allows."""
+        names = [name for _, name in sorted(self.values.items())]
+        chunks = Chunks(names, self._sizes if len(self._sizes) == len(names) else None)
+        for chunk in chunks:
+            runs = [self.run(feeds, low, chunk) for low in lows]
+            sizes = {name: runs[0][name].nbytes for name in chunk}
+            chunks.held = len(lows) * sum(sizes.values())
+            self._sizes = self._sizes | sizes
+            yield {name: tuple(run[name] for run in runs) for name in chunk}
 
     def _rounded(self, arrays: Feeds) -> dict[str, Array]:
         return {

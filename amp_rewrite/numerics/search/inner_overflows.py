@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 
 import numpy as np
 
@@ -10,25 +10,14 @@ from amp_rewrite.numerics.compare.distance import is_float
 from amp_rewrite.numerics.compare.intermediates import Deviation, overflows
 from amp_rewrite.numerics.inputs.batches import Feeds
 from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
-from amp_rewrite.numerics.search.gates import GatedModel, NodeValue
-
-_CHUNK = 64
-"""How many values are fetched at once."""
-
-
-def chunks(items: Iterable[tuple[NodeValue, str]]) -> Iterator[list[tuple[NodeValue, str]]]:
-    """Yield values with the names of the outputs that hold them, a few at a time."""
-    pairs = list(items)
-    for start in range(0, len(pairs), _CHUNK):
-        yield pairs[start : start + _CHUNK]
+from amp_rewrite.numerics.search.gates import GatedModel
 
 
 def count_nonfinite(gated: GatedModel, feeds: Feeds, low: Collection[Slot]) -> dict[str, int]:
     """Return how many elements of each exposed value are infinite or NaN."""
     counts: dict[str, int] = {}
-    for chunk in chunks(gated.values.items()):
-        arrays = gated.run(feeds, low, [name for _, name in chunk])
-        counts |= {name: int((~np.isfinite(array)).sum()) for name, array in arrays.items()}
+    for arrays in gated.values_in_chunks(feeds, low):
+        counts |= {name: int((~np.isfinite(array)).sum()) for name, (array,) in arrays.items()}
     return counts
 
 
@@ -45,11 +34,10 @@ def overflows_inside(
     """
     deviations: dict[str, Deviation] = {}
     outputs = {key: painter.nodes[key[0]].outputs[key[1]].name or "" for key in gated.values}
-    for chunk in chunks(sorted(gated.values.items())):
-        names = [name for _, name in chunk]
-        plain, mixed = gated.run(feeds, (), names), gated.run(feeds, low, names)
-        for key, name in chunk:
-            a, b = plain[name], mixed[name]
+    keys = {name: key for key, name in gated.values.items()}
+    for arrays in gated.values_in_chunks(feeds, (), low):
+        for name, (a, b) in arrays.items():
+            key = keys[name]
             if a.shape == b.shape and is_float(a):
                 deviations[outputs[key]] = deviation = Deviation()
                 deviation.add(a, b)

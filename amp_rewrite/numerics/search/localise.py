@@ -31,7 +31,6 @@ from amp_rewrite.numerics.emulate.model import low_values
 from amp_rewrite.numerics.inputs.batches import Array, Data, Feeds, batches
 from amp_rewrite.numerics.repaint.repaint import Repainter, Slot
 from amp_rewrite.numerics.search.gates import GatedModel, NodeValue
-from amp_rewrite.numerics.search.inner_overflows import chunks
 from amp_rewrite.numerics.search.localisation import Localisation, NodeError
 from amp_rewrite.rewriting.apply.written_metadata import for_model
 from amp_rewrite.rewriting.plan.options import Changes, RewriteOptions, changed, with_option_names
@@ -219,15 +218,12 @@ class _Search:
     def distances(self) -> dict[NodeValue, float]:
         """Return the distance of every node output that can be fetched, over all batches."""
         worst: dict[NodeValue, float] = {}
-        for chunk in chunks(self.gated.values.items()):
-            names = [name for _, name in chunk]
-            for feeds, masked in zip(self.data, self.masked, strict=True):
-                plain = self.gated.run(feeds, (), names)
-                mixed = self.gated.run(feeds, self.low, names)
-                for key, name in chunk:
-                    apart = rows_of(plain[name], masked)
-                    apart_by = distance(plain[name], mixed[name], apart)
-                    worst[key] = max(worst.get(key, 0.0), apart_by)
+        keys = {name: key for key, name in self.gated.values.items()}
+        for feeds, masked in zip(self.data, self.masked, strict=True):
+            for arrays in self.gated.values_in_chunks(feeds, (), self.low):
+                for name, (plain, mixed) in arrays.items():
+                    apart_by = distance(plain, mixed, rows_of(plain, masked))
+                    worst[keys[name]] = max(worst.get(keys[name], 0.0), apart_by)
         return worst
 
     def output_distances(self, low: Collection[Slot], *, ends: bool = True) -> dict[str, float]:

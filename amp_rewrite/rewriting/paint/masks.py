@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.graph.constants import constant_tensor, filled_tensor
+from amp_rewrite.graph.constants import constant_tensor, filled_tensor, read_constants
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array
 from amp_rewrite.graph.reach import data_of, walk
@@ -155,6 +156,22 @@ class _Reaches(_Made["float | None"]):
 
 class _FillsOf(_Made["Fills | None"]):
     """The fills of values; None for one without, as far as is known."""
+
+    def __getitem__(self, value: int) -> Fills | None:
+        """Return the fills of a value, or None."""
+        return super().__getitem__(value) if value in self._reached else None
+
+    @cached_property
+    def _reached(self) -> set[int]:
+        """The values that fills may reach: most models have few, or none."""
+        m, flat = self._m, self._m.flat
+        first = [v for v in read_constants(self._graph) if self._intervals[v].magnitude >= -LOWEST]
+        first += [v for node in flat.nodes_of("ConstantOfShape") for v in flat.outputs_of(node)]
+        todo = Worklist(*first, *(v for v in flat.main.inputs if self._given(v) is not None))
+        for value in todo:
+            made = (n for n in m.readers(value) if m.op(n) in _ARITHMETIC)
+            todo.add(v for node in made for v in flat.outputs_of(node))
+        return todo.seen
 
     def transfer(self, value: int, operands: Sequence[Fills | None]) -> Fills | None:
         m, node = self._m, self._m.maker(value)

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from low_steps import LOW, NETWORKS, batch, low_nodes, train_op
 from onnx import parser
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import amp_rewrite as amp
 from amp_rewrite.cli.main import app

@@ -1,0 +1,136 @@
+"""The parameters of a command: annotations of a function, as click's options and arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import click
+
+Function = Callable[..., None]
+
+
+class Argument:
+    """A word of the command line that has no flag: `model: Annotated[Path, Argument(help=...)]`."""
+
+    def __init__(self, *, help: str) -> None:  # noqa: A002 as click calls it
+        """Take the sentence that the help shows."""
+        self.help = help
+
+
+class Option:
+    """A flag: `output: Annotated[Path, Option("--output", "-o", help=...)]`.
+
+    Without a name it is `--its-name`, and for a bool `--its-name/--no-its-name`.
+    """
+
+    def __init__(
+        self,
+        *names: str,
+        help: str,  # noqa: A002 as click calls it
+        min: int | None = None,  # noqa: A002
+        choices: Iterable[str] = (),
+        callback: Callable[..., Any] | None = None,
+        is_eager: bool = False,
+    ) -> None:
+        """Take the flags, and what click makes of them.
+
+        Args:
+            names: The flags; "--a/--no-a" is a switch with two.
+            help: The sentence that the help shows.
+            min: The smallest number.
+            choices: What a shell is offered as the value.
+            callback: Called with click's context, the parameter and the value.
+            is_eager: Whether it counts before other options.
+        """
+        self.names, self.help, self.min = names, help, min
+        self.choices, self.callback, self.is_eager = tuple(choices), callback, is_eager
+
+
+class _ShownArgument(click.Argument):
+    """An argument that stands in the help."""
+
+    def __init__(self, *words: Any, sentence: str, **settings: Any) -> None:
+        super().__init__(*words, **settings)
+        self._sentence = sentence
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Return its name and its sentence."""
+        return self.make_metavar(ctx), self._sentence
+
+
+def parameters_of(function: Function) -> list[click.Parameter]:
+    """Return the parameters that the signature of a function declares."""
+    signature = inspect.signature(function, eval_str=True)
+    return [_parameter(own) for own in signature.parameters.values()]
+
+
+def _parameter(own: inspect.Parameter) -> click.Parameter:
+    annotation, declared = get_args(own.annotation)
+    is_needed = own.default is inspect.Parameter.empty
+    default = None if is_needed else own.default
+    type_, several = _type_of(annotation)
+    settings: dict[str, Any] = {"type": _checked_type(type_, declared), "required": is_needed}
+    if several:
+        settings["callback"] = lambda _, __, values: list(values) or default
+    elif issubclass(type_, Enum):
+        settings["callback"] = lambda _, __, value: None if value is None else type_(value)
+        default = None if default is None else str(default.value)
+    if isinstance(declared, Argument):
+        settings |= {"nargs": -1} if several else {"default": default}
+        return _ShownArgument([own.name], sentence=declared.help, **settings)
+    settings |= {"multiple": True} if several else {"default": default}
+    if declared.callback is not None:
+        settings |= {"callback": declared.callback, "expose_value": True}
+    return click.Option(
+        [own.name, *(declared.names or _flags(own.name, type_))],
+        help=declared.help,
+        show_default=True,
+        is_flag=True if type_ is bool else None,
+        is_eager=declared.is_eager,
+        shell_complete=_completing(declared.choices) if declared.choices else None,
+        **settings,
+    )
+
+
+def _type_of(annotation: Any) -> tuple[type, bool]:
+    """Return the type of a value, and whether there may be several; None is left aside."""
+    kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+    inner = annotation if get_origin(annotation) is list or not kinds else kinds[0]
+    return (get_args(inner)[0], True) if get_origin(inner) is list else (inner, False)
+
+
+def _checked_type(type_: type, declared: Argument | Option) -> click.ParamType | type:
+    least = getattr(declared, "min", None)
+    if least is not None:
+        return click.IntRange(min=least)
+    if issubclass(type_, Path):
+        return click.Path(path_type=Path)
+    if issubclass(type_, Enum):
+        return click.Choice([str(member.value) for member in type_])
+    return type_
+
+
+def _flags(name: str, type_: type) -> tuple[str, ...]:
+    words = name.strip("_").replace("_", "-")
+    return (f"--{words}/--no-{words}",) if type_ is bool else (f"--{words}",)
+
+
+def _completing(choices: Iterable[str]) -> Callable[[click.Context, click.Parameter, str], Any]:
+    return lambda _, __, begun: [choice for choice in choices if choice.startswith(begun)]
+
+
+def command_of(
+    function: Function, kind: type[click.Command], settings: Mapping[str, Any], **more: Any
+) -> click.Command:
+    """Return a function as a command; its docstring is the help."""
+    return kind(
+        callback=function,
+        params=parameters_of(function),
+        help=inspect.getdoc(function),
+        context_settings={**settings},
+        **more,
+    )
