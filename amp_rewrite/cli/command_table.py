@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
 from amp_rewrite.base import removed
+from amp_rewrite.cli.common import INTERRUPTED
 from amp_rewrite.cli.parameters import command_of
 from amp_rewrite.errors import OptionError
 
@@ -172,6 +174,13 @@ _HINTS = {
     "--calibration-data": "--data FILE.npz names the inputs",
     "--calibration_data": "--data FILE.npz names the inputs",
     "--device": "--target names what the model is for, --provider what it runs on",
+    "--dtype": "--precision float16 or bfloat16",
+    **dict.fromkeys(("--input", "-i", "--model", "-m"), "the model is the first argument"),
+    **dict.fromkeys(("--inputs", "--samples"), "--data FILE.npz names the inputs' values"),
+    **dict.fromkeys(("--input-shape", "--input_shape", "--shape"), "--dim NAME=LENGTH"),
+    "--json": "--report FILE.json writes a report",
+    **dict.fromkeys(("--force", "-f", "--overwrite", "-y"), "files are replaced without asking"),
+    "--no-verify": "nothing is verified without --data, --verify, --stress or --strict",
 }
 """Option elsewhere (onnxconverter-common, ONNX Runtime, AutoCast, trtexec) -> what to use here."""
 
@@ -181,8 +190,7 @@ def command(name: str) -> Any:
     function = name.replace("-", "_")
     module = import_module(f"{__package__}.{function}")
     run = getattr(module, function)
-    made = command_of(run, _GroupedCommand, SETTINGS, name=name, epilog=epilog(EXAMPLES[name]))
-    return _with_other_names(made)
+    return command_of(run, _Command, SETTINGS, name=name, epilog=epilog(EXAMPLES[name]))
 
 
 class Commands(click.Group):
@@ -202,14 +210,40 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([*COMMANDS.items()])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an interruption is an exit status: click would print an empty line."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Exit(INTERRUPTED) from None
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the name of the command that is called, the command, and its arguments."""
         name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else command(name), rest
 
 
-class _GroupedCommand(click.Command):
-    """A command whose help shows its options in groups."""
+class _Command(click.Command):
+    """A command whose help shows its options in groups.
+
+    It takes its output as a second argument, too, and answers options of other tools. That output
+    must not exist yet: of two models that a pattern of the shell names, none is replaced.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the arguments; an error tells what to use instead, where that is known."""
+        try:
+            return super().parse_args(ctx, _with_output(self, ctx, args))
+        except click.NoSuchOption as error:
+            message = _tell_instead(error.option_name)
+            if message is None:
+                raise
+            raise click.UsageError(message, ctx) from error
+        except click.UsageError as error:
+            if "extra argument" not in error.message or not _output_of(self):
+                raise
+            message = f"{error.message}; -o FILE replaces an existing file"
+            raise click.UsageError(message, ctx) from error
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, then the options of each group."""
@@ -262,29 +296,6 @@ def understood(arguments: Sequence[str]) -> list[str]:
     return words
 
 
-def _with_other_names(command: Any) -> Any:
-    """Let a command take its output as a second argument, and answer options of other tools.
-
-    The output must not exist yet: of two models that a pattern of the shell names, the second one
-    is never replaced.
-    """
-    parse = command.parse_args
-
-    def parse_args(ctx: Any, args: list[str]) -> Any:
-        try:
-            return parse(ctx, _with_output(command, ctx, args))
-        except Exception as error:
-            flag = str(getattr(error, "option_name", ""))
-            message = _tell_instead(flag)
-            if message is not None:
-                error.message = message  # pyright: ignore[reportAttributeAccessIssue] click's NoSuchOption
-                vars(error)["possibilities"] = None  # names that look alike do something else
-            raise
-
-    command.parse_args = parse_args
-    return command
-
-
 def _tell_instead(flag: str) -> str | None:
     """Return what to use in place of an option that there is not, if that is known."""
     if flag in removed.FLAGS:
@@ -292,9 +303,13 @@ def _tell_instead(flag: str) -> str | None:
     return f"No such option: {flag}; {_HINTS[flag]}" if flag in _HINTS else None
 
 
+def _output_of(command: click.Command) -> click.Parameter | None:
+    return next((p for p in command.params if p.name == "output"), None)
+
+
 def _with_output(command: Any, ctx: Any, args: list[str]) -> list[str]:
     """Return arguments in which an argument too many is the output, if there is none."""
-    output = next((p for p in command.params if p.name == "output"), None)
+    output = _output_of(command)
     if output is None or "--" in args:
         return args
     try:

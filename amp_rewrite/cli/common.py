@@ -145,7 +145,9 @@ WriteFailed = Annotated[bool, Option("--write-failed", help="Write the model eve
 ReportFile = Annotated[Path | None, Option("--report", help="Write a JSON report here.")]
 Page = Annotated[Path | None, Option("--html", help="Write a report page for a browser.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
-Verbose = Annotated[bool, Option("--verbose", help="Print every detail: casts and constants.")]
+Verbose = Annotated[
+    bool, Option("--verbose", "-v", help="Print every detail: casts and constants.")
+]
 Conditional = Annotated[
     str,
     Option(help="How a step is skipped: if (control flow), or select (a choice per state)."),

@@ -103,14 +103,14 @@ def main(arguments: list[str] | None = None) -> Any:
         for line in error.shortcomings:
             _print_error(f"amp-rewrite: --{error.option}: {line}")
         sys.exit(NOT_STRICT)
+    except (KeyboardInterrupt, click.Abort):
+        _say_interrupted()
+        sys.exit(INTERRUPTED)
     except Exception as error:
         if "--debug" in arguments:
             raise
         _print_error(_one_line(error))
         sys.exit(_status(error))
-    except (KeyboardInterrupt, click.Abort):  # click turns one into the other inside a command
-        _say_interrupted()
-        sys.exit(INTERRUPTED)
 
 
 def _status(error: Exception) -> int:
@@ -137,7 +137,7 @@ def _run(arguments: list[str]) -> None:
     _check_standard_output()
     if status == INTERRUPTED:
         _say_interrupted()
-    sys.exit(status)
+    sys.exit(status or 0)
 
 
 def _print_error(text: str) -> None:

@@ -79,12 +79,14 @@ def _parameter(own: inspect.Parameter) -> click.Parameter:
     elif issubclass(type_, Enum):
         settings["callback"] = lambda _, __, value: None if value is None else type_(value)
         default = None if default is None else str(default.value)
+    if not (is_needed or several):  # click takes None for a value that was given
+        settings["default"] = default
     if isinstance(declared, Argument):
-        settings |= {"nargs": -1} if several else {"default": default}
+        settings |= {"nargs": -1} if several else {}
         return _ShownArgument([own.name], sentence=declared.help, **settings)
-    settings |= {"multiple": True} if several else {"default": default}
+    settings |= {"multiple": True} if several else {}
     if declared.callback is not None:
-        settings |= {"callback": declared.callback, "expose_value": True}
+        settings["callback"] = declared.callback
     return click.Option(
         [own.name, *(declared.names or _flags(own.name, type_))],
         help=declared.help,

@@ -169,7 +169,8 @@ class _Stack:
         try:
             parsed = self.parse(source.text(), source.shown)
         except (OSError, ValueError) as error:  # not text, or no file name
-            remedy = "one of the built-in lists: " + ", ".join(builtin_names())
+            meant = [name for name in builtin_names() if name.split("_", 1)[1] == source.shown]
+            remedy = f"one of the built-in lists: {', '.join(meant or builtin_names())}"
             at = source.shown if where is None else where
             self.problem(at, "the list cannot be read", str(error), f"a file, or {remedy}")
             return

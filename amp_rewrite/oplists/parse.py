@@ -165,7 +165,8 @@ class _Parser:
             if isinstance(item.value, dict):
                 yield item
             else:
-                self.problem(item.line, "not an entry", item.kind, "a mapping such as {op: ...}")
+                name = item.value if isinstance(item.value, str) else "..."
+                self.problem(item.line, "not an entry", item.kind, f"a mapping: {{op: {name}}}")
 
     def operators(self, item: dict[str, Located], line: int) -> Iterator[tuple[str, str, int]]:
         """Yield (domain, op, line) of every known operator that an item names."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import onnx
@@ -234,3 +236,49 @@ def test_the_pre_commit_hooks_and_the_action_call_the_command() -> None:
     assert "amp-rewrite check " in models
     script = lists + models
     assert "${{" not in script  # inputs reach the shell as variables only
+
+
+@pytest.mark.parametrize(
+    ("base", "checked"),
+    [
+        ("HEAD~1", ["new.onnx"]),
+        ("", ["new.onnx", "old.onnx"]),
+        ("0" * 40, ["new.onnx", "old.onnx"]),
+    ],
+)
+def test_the_action_checks_changed_models_or_all_where_nothing_can_be_compared(
+    base: str, checked: list[str], tmp_path: Path
+) -> None:
+    def git(*words: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        return subprocess.run(
+            ["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    git("init", "-q")
+    for name in ("old.onnx", "new.onnx"):
+        (tmp_path / name).write_text(name, "utf-8")
+        git("add", name)
+        git("commit", "-qm", name)
+    program = tmp_path / "bin" / "amp-rewrite"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" > called\n', "utf-8")
+    program.chmod(0o755)
+    action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", action["runs"]["steps"][-1]["run"]],
+        cwd=tmp_path,
+        env={
+            "PATH": f"{program.parent}:{os.environ['PATH']}",
+            "CHECKED": "changed",
+            "TARGET": "",
+            "BASE": git("rev-parse", base) if base == "HEAD~1" else base,
+            "GITHUB_STEP_SUMMARY": "summary.md",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    called = (tmp_path / "called").read_text("utf-8").splitlines()
+    assert called[called.index("--") + 1 :] == checked
+    assert ("every model" in done.stdout) == (len(checked) == 2)
