@@ -3,9 +3,9 @@
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from low_steps import LOW, NETWORKS, batch, low_nodes, train_op
 from onnx import parser
-from click.testing import CliRunner
 
 import amp_rewrite as amp
 from amp_rewrite.cli.main import app
