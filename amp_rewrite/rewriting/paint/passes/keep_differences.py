@@ -232,9 +232,8 @@ def _holds(m: Match, value: int, base: int) -> bool:
 
 def _meeting_constants(m: Match, product: int) -> Iterator[Keep]:
     """Yield a product to which the squares of its weights are added."""
-    addends = list(_constant_addends(m, product))
-    weights = [v for v in m.factors(product) if m.is_constant(v)] if addends else []
-    for addend, way in addends if len(weights) == 1 else ():
+    weights = [v for v in m.factors(product) if m.is_constant(v)]
+    for addend, way in _constant_addends(m, product) if len(weights) == 1 else ():
         if _sums_squares(m, weights[0], addend):
             nodes = [product, *way, *m.between(*m.factors(product))]
             yield Keep(_met(m, product, weights[0]), nodes)
