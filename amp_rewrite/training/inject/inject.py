@@ -234,10 +234,10 @@ class _Outputs:
 def _scale_states(outputs: _Outputs, injected: Injected) -> list[StateInfo]:
     pairs = zip(injected.scale, injected.next_scale, strict=True)
     added = [(present, outputs.add(f"{present.name}:next", v)) for present, v in pairs]
-    return [described(*pair, role) for pair, role in zip(added, ROLES, strict=True)]
+    return [described(*pair, role) for pair, role in zip(added, ROLES, strict=False)]
 
 
 def _counters(injected: Injected) -> dict[str, str]:
     """Return what can be fetched of the loss scale: the scale used, and the counters after it."""
     values = [injected.scale.current_loss_scale, *injected.next_scale[1:]]
-    return {role: str(value.name) for role, value in zip(ROLES, values, strict=True)}
+    return {role: str(value.name) for role, value in zip(ROLES, values, strict=False)}

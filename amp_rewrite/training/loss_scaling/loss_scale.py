@@ -6,7 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -21,7 +21,7 @@ PREFIX = "loss_scale/"
 """The names of the states are this and a field of LossScaleState."""
 
 ROLES = SCALE_ROLES
-"""The roles of the states, in the order of the fields of LossScaleState."""
+"""The roles of the states, in the order of the fields of HysteresisState."""
 
 
 class LossScaleState(NamedTuple):
@@ -32,6 +32,18 @@ class LossScaleState(NamedTuple):
     skipped_steps: Any  # int64 (): skipped steps in all
     consecutive_skips: Any  # int64 (): skipped steps since the last applied one
 
+
+class HysteresisState(NamedTuple):
+    """A LossScaleState of a scale that overflows do not shrink at once."""
+
+    current_loss_scale: Any  # as in LossScaleState; so for the next three
+    good_steps: Any
+    skipped_steps: Any
+    consecutive_skips: Any
+    hysteresis_left: Any  # int64 (): which overflow from now on shrinks the scale; 1 is the next
+
+
+AnyState: TypeAlias = LossScaleState | HysteresisState
 
 _SET = f", or set the present scale: session.set({PREFIX + LossScaleState._fields[0]!r}, number)"
 
@@ -58,7 +70,7 @@ class LossScale(ABC):
         return True
 
     @abstractmethod
-    def applied(self, b: Builder, state: LossScaleState) -> LossScaleState:
+    def applied(self, b: Builder, state: AnyState) -> AnyState:
         """Return the state after a step whose gradients are finite.
 
         Args:
@@ -67,10 +79,10 @@ class LossScale(ABC):
         """
 
     @abstractmethod
-    def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
+    def skipped(self, b: Builder, state: AnyState) -> AnyState:
         """Return the state after a step whose gradients are not finite; see `applied`."""
 
-    def update(self, b: Builder, state: LossScaleState, finite: ir.Value) -> LossScaleState:
+    def update(self, b: Builder, state: AnyState, finite: ir.Value) -> AnyState:
         """Return the state after a step.
 
         Args:
@@ -79,14 +91,15 @@ class LossScale(ABC):
             finite: Whether all gradients of the step are finite: bool, shape ().
         """
         pairs = zip(self.applied(b, state), self.skipped(b, state), strict=True)
-        return LossScaleState(*(x if x is y else b.where(finite, x, y) for x, y in pairs))
+        return type(state)(*(x if x is y else b.where(finite, x, y) for x, y in pairs))
 
-    def states_in(self, graph: TrainingGraph) -> LossScaleState:
+    def states_in(self, graph: TrainingGraph) -> AnyState:
         """Return the states of this loss scale in a graph; they are made when first asked for."""
         if graph not in self._states:
-            pairs = zip(self.initial_state()._asdict().items(), ROLES, strict=True)
+            initial = self.initial_state()
+            pairs = zip(initial._asdict().items(), ROLES, strict=False)
             states = [graph.state(PREFIX + key, array, role) for (key, array), role in pairs]
-            self._states[graph] = LossScaleState(*states)
+            self._states[graph] = type(initial)(*states)
         return self._states[graph]
 
     @property
@@ -102,7 +115,7 @@ class LossScale(ABC):
         return int(states[-1].good_steps.read()) if states else 0
 
     @cached_property
-    def _states(self) -> dict[TrainingGraph, LossScaleState]:
+    def _states(self) -> dict[TrainingGraph, AnyState]:
         """The states in each training graph."""
         return {}
 
@@ -128,7 +141,7 @@ class LossScale(ABC):
             )
         super().__setattr__(name, value)
 
-    def initial_state(self) -> LossScaleState:
+    def initial_state(self) -> AnyState:
         """Return the state before the first step of a step that is built: arrays."""
         self._built = True
         zeros = (np.array(0, np.int64) for _ in LossScaleState._fields[1:])
@@ -162,7 +175,7 @@ class LossScale(ABC):
 
 
 def fetches_of(
-    present: LossScaleState, following: LossScaleState, finite: ir.Value
+    present: AnyState, following: AnyState, finite: ir.Value
 ) -> dict[str, ir.Value]:
     """Return what can be fetched: the scale that the step uses, and the counters after it."""
     return {
@@ -222,12 +235,12 @@ class FixedLossScale(LossScale):
         """False: every step is applied."""
         return False
 
-    def applied(self, b: Builder, state: LossScaleState) -> LossScaleState:
+    def applied(self, b: Builder, state: AnyState) -> AnyState:
         """Return the state as it is."""
         del b
         return state
 
-    def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
+    def skipped(self, b: Builder, state: AnyState) -> AnyState:
         """Return the state as it is; no step is skipped."""
         del b
         return state

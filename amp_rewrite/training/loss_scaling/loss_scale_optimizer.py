@@ -17,7 +17,7 @@ from amp_rewrite.training.loss_scaling.gradients import (
     unscaled,
     without_repeated_indices,
 )
-from amp_rewrite.training.loss_scaling.loss_scale import FixedLossScale, LossScale, LossScaleState
+from amp_rewrite.training.loss_scaling.loss_scale import AnyState, FixedLossScale, LossScale
 from amp_rewrite.training.loss_scaling.scaling_optimizer import (
     ScalingOptimizer,
     builder_in,
@@ -322,7 +322,7 @@ class LossScaleOptimizer(ScalingOptimizer):
         """Return the loss scale of a configuration."""
         return restored(config, custom_objects)
 
-    def _values(self, graph: TrainingGraph) -> LossScaleState:
+    def _values(self, graph: TrainingGraph) -> AnyState:
         return present_state(builder_in(graph), graph, self.loss_scale)
 
 

@@ -13,7 +13,7 @@ from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 from amp_rewrite.training.loss_scaling.get import serialize
-from amp_rewrite.training.loss_scaling.loss_scale import LossScale, LossScaleState, fetches_of
+from amp_rewrite.training.loss_scaling.loss_scale import AnyState, LossScale, fetches_of
 from amp_rewrite.training.optimizers.conditional_update import conditional
 from amp_rewrite.training.optimizers.train_op import TrainOp
 
@@ -31,7 +31,7 @@ class ScaledLoss:
     """
 
     scale: LossScale
-    present: LossScaleState
+    present: AnyState
     finite: ir.Value | None = None
     spared: ir.Value | None = None
 
@@ -39,7 +39,7 @@ class ScaledLoss:
         """Return the names of the states, which a scale that never changes lacks."""
         return [s.name for s in self.scale.states_in(graph)] if self.scale.checks else []
 
-    def skipped(self, b: Builder) -> LossScaleState:
+    def skipped(self, b: Builder) -> AnyState:
         """Return the state after a step that was skipped.
 
         A loss that another one has skipped the step of moves its scale as after a finite step; it
@@ -52,11 +52,13 @@ class ScaledLoss:
         return own._replace(skipped_steps=after.skipped_steps)
 
 
-def present_state(b: Builder, graph: TrainingGraph, scale: LossScale) -> LossScaleState:
+def present_state(b: Builder, graph: TrainingGraph, scale: LossScale) -> AnyState:
     """Return the state of a loss scale as nodes read it; constants if it never changes."""
     if scale.checks:
-        return LossScaleState(*(state.value for state in scale.states_in(graph)))
-    return LossScaleState(*map(b.constant, scale.initial_state()))
+        states = scale.states_in(graph)
+        return type(states)(*(state.value for state in states))
+    initial = scale.initial_state()
+    return type(initial)(*map(b.constant, initial))
 
 
 def always_applied(b: Builder, op: TrainOp, losses: Sequence[ScaledLoss]) -> TrainOp:
@@ -104,7 +106,7 @@ def skipped_unless_finite(
         if updates[name].producer() is not None:
             updates[name].name = graph.free_name(f"{name}:next")
     following = [
-        LossScaleState(*(updates[name] for name in own)) if own else loss.present
+        type(loss.present)(*(updates[name] for name in own)) if own else loss.present
         for loss, own in zip(losses, names, strict=True)
     ]
     now = {op.updates[key]: value for key, value in updates.items() if key in op.updates}
@@ -114,7 +116,7 @@ def skipped_unless_finite(
 
 
 def _fetches(
-    losses: Sequence[ScaledLoss], following: Sequence[LossScaleState], finite: ir.Value
+    losses: Sequence[ScaledLoss], following: Sequence[AnyState], finite: ir.Value
 ) -> dict[str, ir.Value]:
     """Return what can be fetched: of the first loss, and if there are several of each."""
     fetches = fetches_of(losses[0].present, following[0], finite)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -117,12 +118,90 @@ def test_the_scale_goes_where_keras_s_goes(name: str, scale: float, interval: in
     assert found == keras(SEQUENCES[name], scale, interval)
 
 
+def deepspeed(
+    sequence: str, scale: float, window: int, shift: int, *, consecutive: bool, late: int = 1
+) -> Trajectory:
+    """Return the scale after each step by DeepSpeed's DynamicLossScaler.update_scale.
+
+    deepspeed/runtime/fp16/loss_scaler.py: the first `shift` - 1 overflows take one off the
+    hysteresis, all others halve. It is refilled when the scale doubles, or, consecutive, by each
+    finite step. After an overflow the scale doubles one finite step later than elsewhere (`late`);
+    in Megatron-LM, where the class comes from, it does not (0).
+    """
+    found, left, last = [], shift, -1
+    for number, finite in enumerate(sequence):
+        if finite == "F":
+            last = number
+            if left == 1:
+                scale = max(scale / 2, 1.0)
+            else:
+                left -= 1
+        else:
+            stable = number - last - late
+            grows = stable > 0 and stable % window == 0
+            left = shift if consecutive or grows else left
+            scale = scale * 2 if grows else scale
+        found.append(scale)
+    return found
+
+
+HYSTERESIS = {
+    "alternate": "FTFTFTFTFTFT",
+    "growth between": "FTTFTTTFTTTTTFFTTTTTTFTF",
+    "two in a row": "FFTTFFTFFTTTTTTFFTFF",
+    **SEQUENCES,
+}
+
+
+@pytest.mark.share(4)
+@pytest.mark.parametrize("name", HYSTERESIS)
+@pytest.mark.parametrize("consecutive", [False, True])
+@pytest.mark.parametrize(("hysteresis", "window"), [(2, 1000), (2, 3), (3, 2), (1, 3), (4, 5)])
+def test_hysteresis_is_deepspeed_s(
+    name: str, consecutive: bool, hysteresis: int, window: int
+) -> None:
+    scale = amp.DynamicLossScale(
+        1024.0, window, hysteresis=hysteresis, consecutive_hysteresis=consecutive
+    )
+    found = ours(1.0, HYSTERESIS[name], scale)
+    same = (HYSTERESIS[name], 1024.0, window, hysteresis)
+    assert found == deepspeed(*same, consecutive=consecutive, late=0)
+    if window == 1000:  # nothing grows, so that DeepSpeed's later growth makes no difference
+        assert found == deepspeed(*same, consecutive=consecutive)
+
+
+def test_alternate_overflows_shrink_the_scale_unless_they_must_be_consecutive() -> None:
+    scale = amp.DynamicLossScale(1024.0, 1000, hysteresis=2)
+    assert ours(1.0, "FT" * 5, scale)[-1] == 64
+    scale = amp.DynamicLossScale(1024.0, 1000, hysteresis=2, consecutive_hysteresis=True)
+    assert ours(1.0, "FT" * 5, scale)[-1] == 1024
+
+
+def test_the_hysteresis_is_in_checkpoints(tmp_path: Path) -> None:
+    def step() -> amp.TrainOp:
+        scale = amp.DynamicLossScale(1024.0, 1000, hysteresis=3)
+        optimizer = amp.LossScaleOptimizer(GradientDescent(0.0), scale)
+        return optimizer.minimize(amp.value(model_of(1.0), "loss"))
+
+    infinite = {"g": np.array([np.inf], np.float32)}
+    with amp.TrainingSession(step()) as session:
+        session.run(infinite)
+        session.save(tmp_path / "one.safetensors")
+        assert session.read_state("loss_scale/hysteresis_left") == 2
+    with amp.TrainingSession(step()) as session:
+        session.restore(tmp_path / "one.safetensors")
+        for expected in (1024, 512, 256):
+            session.run(infinite)
+            assert session.read_state("loss_scale/current_loss_scale") == expected
+
+
 @pytest.mark.parametrize(
     ("sequence", "arguments", "expected"),
     [
         ("TTTT", {"ceiling": 20.0}, [16, 20, 20, 20]),
         ("FFTFF", {"hysteresis": 2}, [8, 4, 8, 8, 4]),
         ("FFFFF", {"hysteresis": 3}, [8, 8, 4, 2, 1]),
+        ("FFTFF", {"hysteresis": 2, "consecutive_hysteresis": True}, [8, 4, 8, 8, 4]),
         ("FTF", {"backoff_factor": 0.25}, [2, 4, 1]),
     ],
 )
@@ -148,6 +227,11 @@ def test_the_largest_scale_hysteresis_and_backoff_are_kept(
 def test_impossible_parameters_are_refused(arguments: Any, message: str) -> None:
     with pytest.raises(amp.loss_scaling.LossScaleValueError, match=message):
         amp.DynamicLossScale(8.0, **arguments)
+
+
+def test_whether_hysteresis_is_consecutive_is_true_or_false() -> None:
+    with pytest.raises(amp.loss_scaling.LossScaleTypeError, match="consecutive_hysteresis"):
+        amp.DynamicLossScale(8.0, consecutive_hysteresis="yes")  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
