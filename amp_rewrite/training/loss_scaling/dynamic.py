@@ -24,9 +24,10 @@ class DynamicLossScale(LossScale):
         not finite:                       max(scale / multiplier, floor); good_steps = 0; skipped
 
     `backoff_factor` is GradScaler's, `ceiling` Apex's. With DeepSpeed's `hysteresis` an overflow
-    shrinks the scale only if hysteresis - 1 overflows came before it: since the scale grew, or, with
-    `consecutive_hysteresis`, since the last finite step. In float32 (P. Micikevicius et al., "Mixed Precision Training", 2018, section 3.2,
-    https://arxiv.org/abs/1710.03740; the names are TensorFlow's).
+    shrinks the scale only if hysteresis - 1 overflows came before it: since the scale grew, or,
+    with `consecutive_hysteresis`, since the last finite step. In float32 (P. Micikevicius et al.,
+    "Mixed Precision Training", 2018, section 3.2, https://arxiv.org/abs/1710.03740; the names are
+    TensorFlow's).
 
     Examples:
         >>> scale = amp.DynamicLossScale(initial_loss_scale=1024.0, increment_period=100)

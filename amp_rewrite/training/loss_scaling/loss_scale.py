@@ -174,9 +174,7 @@ class LossScale(ABC):
         return hash(repr(self))
 
 
-def fetches_of(
-    present: AnyState, following: AnyState, finite: ir.Value
-) -> dict[str, ir.Value]:
+def fetches_of(present: AnyState, following: AnyState, finite: ir.Value) -> dict[str, ir.Value]:
     """Return what can be fetched: the scale that the step uses, and the counters after it."""
     return {
         "grads_finite": finite,

@@ -123,7 +123,7 @@ ELSEWHERE = {
 _DEFAULT_MOMENTUM = 0.99
 
 _INSTEAD = {
-    "amsgrad": "there is no AMSGrad here: leave amsgrad out",
+    "amsgrad": "only Adam and AdamW have AMSGrad, as in Keras: leave amsgrad out",
     "loss_scale_factor": "write LossScaleOptimizer(optimizer, FixedLossScale(factor))",
     "ema_overwrite_frequency": "evaluate and export take averaged=True, so that the averages need "
     "not overwrite the variables",
