@@ -130,7 +130,7 @@ def test_what_keras_takes_and_the_page_says_is_refused_is_refused(call: str) -> 
     assert len(refused_of_keras()) >= 18
     names = {name: getattr(opt, name) for name in opt.__all__}
     with pytest.raises((amp.AmpError, AttributeError, TypeError)):
-        eval(call, names)  # noqa: S307 a call of our own page
+        eval(call, names)
 
 
 def replacements_of_keras() -> list[str]:
@@ -145,4 +145,4 @@ def replacements_of_keras() -> list[str]:
 def test_what_the_page_says_to_write_instead_works(call: str) -> None:
     names = {name: getattr(opt, name) for name in opt.__all__}
     scaling = {name: getattr(amp, name) for name in ("LossScaleOptimizer", "FixedLossScale")}
-    assert isinstance(eval(call, {**names, **scaling}), opt.Optimizer)  # noqa: S307
+    assert isinstance(eval(call, {**names, **scaling}), opt.Optimizer)
