@@ -229,10 +229,7 @@ class Optimizer(BasicOptimizer):
             OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
         """
         settings = arguments(cls, flat(config), OptimizerTypeError)
-        if isinstance(settings.get("learning_rate"), Mapping):
-            settings["learning_rate"] = schedules.from_config(
-                settings["learning_rate"], custom_objects
-            )
+        schedules.restore_rate(settings, custom_objects)
         return cls(**settings)
 
 

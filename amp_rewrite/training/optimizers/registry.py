@@ -117,9 +117,7 @@ def get(
         kind = class_of(identifier, custom) or _registered(identifier.get("class_name"))
         if kind is not None:
             return restore(kind, arguments, custom)
-        if isinstance(arguments.get("learning_rate"), Mapping):
-            rate = schedules.from_config(arguments["learning_rate"], custom)
-            arguments["learning_rate"] = rate
+        schedules.restore_rate(arguments, custom)
         identifier = identifier.get("class_name")
     if isinstance(identifier, str) and identifier in _EXACT:
         return _EXACT[identifier](**arguments)

@@ -128,9 +128,6 @@ def merged(steps: Sequence[TrainOp], shared: Collection[str]) -> TrainOp:
     Args:
         steps: At least one; their conditions are the same.
         shared: Roles of states that all of them update in the same way.
-
-    Raises:
-        OptimizerValueError: Two of them update one state of another role.
     """
     graph = steps[0].graph
     updates: dict[str, ir.Value] = {}

@@ -37,12 +37,7 @@ class AdagradRule(UpdateRule):
     epsilon: float = check.field(check.number)
 
     def __post_init__(self) -> None:
-        """Check the hyperparameters.
-
-        Raises:
-            OptimizerTypeError: One is not a number.
-            OptimizerValueError: One is out of its range.
-        """
+        """Check the hyperparameters."""
         super().__post_init__()
         # Without it, an element that has seen no gradient yet could be 0 / 0.
         check.number("epsilon", self.epsilon, above=not self.initial_accumulator_value)

@@ -220,12 +220,7 @@ class AdamOptimizer(Adam):
 
 
 def _patterns(name: str, expressions: Iterable[str]) -> tuple[str, ...]:
-    """Return regular expressions for variable names, checked.
-
-    Raises:
-        OptimizerTypeError: They are not a list of texts; a single text is none.
-        OptimizerValueError: One is not a regular expression.
-    """
+    """Return regular expressions for variable names, checked."""
     listed = isinstance(expressions, Iterable) and not isinstance(expressions, str)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
     patterns = tuple(expressions) if listed else ()
     if not listed or not all(isinstance(entry, str) for entry in patterns):  # pyright: ignore[reportUnnecessaryIsInstance]
