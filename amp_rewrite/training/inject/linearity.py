@@ -45,7 +45,7 @@ _CONDITIONS: Mapping[str, Callable[[ir.Node], bool]] = {
 
 
 def proportional(nodes: Iterable[ir.Node], seed: ir.Value) -> tuple[ir.Value, ...]:
-    """Return the floating-point values of sorted nodes that are proportional to the seed, in order."""
+    """Return the float values of sorted nodes that are proportional to the seed, in order."""
     degree: dict[ir.Value, int] = {seed: 1}
     for node in nodes:
         result = _degree(node, degree)
