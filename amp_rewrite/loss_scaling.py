@@ -3,7 +3,12 @@
 from amp_rewrite.errors import LossScaleError, LossScaleTypeError, LossScaleValueError
 from amp_rewrite.training.loss_scaling.dynamic import DynamicLossScale
 from amp_rewrite.training.loss_scaling.get import get
-from amp_rewrite.training.loss_scaling.loss_scale import FixedLossScale, LossScale, LossScaleState
+from amp_rewrite.training.loss_scaling.loss_scale import (
+    FixedLossScale,
+    LossScale,
+    LossScaleState,
+    UncheckedLossScale,
+)
 from amp_rewrite.training.loss_scaling.loss_scale_optimizer import (
     LossScaleOptimizer,
     MixedPrecisionLossScaleOptimizer,
@@ -22,6 +27,7 @@ __all__ = [
     "LossScaleValueError",
     "MixedPrecisionLossScaleOptimizer",
     "MultiLossScaleOptimizer",
+    "UncheckedLossScale",
     "get",
 ]
 

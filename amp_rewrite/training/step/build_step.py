@@ -16,6 +16,7 @@ from amp_rewrite.rewriting.plan.options import (
     with_option_names,
 )
 from amp_rewrite.training.graph.replicas import define
+from amp_rewrite.training.graph.training_graph import SCALE_ROLES
 from amp_rewrite.training.optimizers.learning_rate import LEARNING_RATE
 from amp_rewrite.training.step.batch_norm import spell_out_batch_norms
 from amp_rewrite.training.step.cut_step import cut_step
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from amp_rewrite.training.optimizers.train_op import TrainOp
 
 _COUNTERS = ("loss_scale", "good_steps", "skipped_steps", "consecutive_skips", "gradient_norm")
-"""Outputs of the model of a step with a dynamic loss scale, which computes them in any case."""
+"""Outputs of the model of a step with a loss scale that checks, which computes them in any case."""
 
 
 @with_option_names
@@ -108,7 +109,8 @@ def step_model(
     """
     told = {**(step.info.targets or {}), **checked_targets(targets)}
     info = replace(step.info, targets=told or None)
-    always = DEFAULT_FETCHES if info.having("loss_scale") is None else DEFAULT_FETCHES + _COUNTERS
+    checked = info.having(SCALE_ROLES[-1]) is not None
+    always = DEFAULT_FETCHES + _COUNTERS if checked else DEFAULT_FETCHES
     if info.fetches.get(LEARNING_RATE) not in info.names:
         always = (*always, LEARNING_RATE)  # of a schedule: a number that the step computes anyway
     fetched = [name for name in always if name in info.fetches]
