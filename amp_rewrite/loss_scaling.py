@@ -8,6 +8,7 @@ from amp_rewrite.training.loss_scaling.loss_scale import (
     HysteresisState,
     LossScale,
     LossScaleState,
+    UncheckedLossScale,
 )
 from amp_rewrite.training.loss_scaling.loss_scale_optimizer import (
     LossScaleOptimizer,
@@ -28,6 +29,7 @@ __all__ = [
     "LossScaleValueError",
     "MixedPrecisionLossScaleOptimizer",
     "MultiLossScaleOptimizer",
+    "UncheckedLossScale",
     "get",
 ]
 

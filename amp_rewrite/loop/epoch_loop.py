@@ -226,7 +226,7 @@ def _is_spoilt(session: TrainingSession, at: Progress, feeds: Batch) -> bool:
     if math.isfinite(at.loss):
         return False
     fed = non_finite(feeds)
-    if session.info.having("loss_scale") is not None:
+    if "grads_finite" in session.info.fetches:
         return bool(fed)
     if fed:
         raise DivergenceError(
@@ -239,7 +239,7 @@ def _is_spoilt(session: TrainingSession, at: Progress, feeds: Batch) -> bool:
         "the loss is not finite",
         where=at.place(),
         found=f"{at.loss}; {cause}" if (cause := session.cause(feeds)) else at.loss,
-        remedy="lower the learning rate or clip the gradients, and resume from a checkpoint",
+        remedy=f"{_remedy(session)}, and resume from a checkpoint",
     )
 
 
@@ -251,6 +251,13 @@ def _check_weights(session: TrainingSession, at: Progress) -> None:
                 "a weight has become NaN",
                 where=f"step {at.step}",
                 found=state.name,
-                remedy="amp-rewrite doctor finds the first value that is not finite; lower the "
-                "learning rate or clip the gradients, and resume from a checkpoint",
+                remedy="amp-rewrite doctor finds the first value that is not finite; "
+                f"{_remedy(session)}, and resume from a checkpoint",
             )
+
+
+def _remedy(session: TrainingSession) -> str:
+    """Return what to do against weights that become NaN: first let a loss scale check."""
+    if session.info.loss_scale is not None and "grads_finite" not in session.info.fetches:
+        return "use a loss scale that is checked, such as 'dynamic'"
+    return "lower the learning rate or clip the gradients"

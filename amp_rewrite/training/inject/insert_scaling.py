@@ -74,11 +74,14 @@ def _as_type(value: ir.Value, initial: Array, dtype: ir.DataType) -> Array:
 
 
 def add_scale(b: Builder, loss_scale: LossScale) -> AnyState:
-    """Return the states of a loss scale: graph inputs with defaults, or constants for good."""
+    """Return a loss scale's states, graph inputs with defaults, and its constants."""
     initial = loss_scale.initial_state()
-    if not loss_scale.checks:
-        return type(initial)(*map(b.constant, initial))
-    return type(initial)(*(_add(b, PREFIX + k, array) for k, array in initial._asdict().items()))
+    return type(initial)(
+        *(
+            _add(b, PREFIX + k, array) if k in loss_scale.kept else b.constant(array)
+            for k, array in initial._asdict().items()
+        )
+    )
 
 
 def _add(b: Builder, name: str, initial: Array) -> ir.Value:

@@ -11,7 +11,12 @@ from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.loss_scaling.loss_scale import AnyState, HysteresisState, LossScale
+from amp_rewrite.training.loss_scaling.loss_scale import (
+    AnyState,
+    HysteresisState,
+    LossScale,
+    LossScaleState,
+)
 
 _refused = partial(LossScaleValueError, where="DynamicLossScale")
 
@@ -106,10 +111,16 @@ class DynamicLossScale(LossScale):
         """The scale of the first step."""
         return self.initial_loss_scale
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """All fields of LossScaleState, or of HysteresisState."""
+        counts_on = self.hysteresis > 1 and not self.consecutive_hysteresis
+        return HysteresisState._fields if counts_on else LossScaleState._fields
+
     def initial_state(self) -> AnyState:
         """Return the state before the first step; see `LossScale.initial_state`."""
         start = super().initial_state()
-        if self.hysteresis == 1 or self.consecutive_hysteresis:
+        if self.kept == start._fields:
             return start
         return HysteresisState(*start, hysteresis_left=np.array(self.hysteresis, np.int64))
 

@@ -66,8 +66,8 @@ class LossScaleOptimizer(ScalingOptimizer):
     not thinned out equally (P. Micikevicius et al., "Mixed Precision Training", 2018,
     https://arxiv.org/abs/1710.03740).
 
-    With a FixedLossScale nothing is checked: every step is applied, and the fetch `grads_finite` is
-    always true.
+    With a FixedLossScale steps are skipped, too, and the scale stays. An UncheckedLossScale applies
+    every step.
 
     It has two forms. The experimental one of TensorFlow is `LossScaleOptimizer(optimizer,
     loss_scale)`, whose optimizer may not clip. That of TensorFlow 2.4 to Keras 3 names
@@ -150,7 +150,7 @@ class LossScaleOptimizer(ScalingOptimizer):
     @property
     def dynamic(self) -> bool:
         """Whether the loss scale follows the gradients."""
-        return self.loss_scale.checks
+        return not isinstance(self.loss_scale, FixedLossScale)
 
     @property
     def initial_scale(self) -> float:
@@ -258,7 +258,7 @@ class LossScaleOptimizer(ScalingOptimizer):
         losses = [ScaledLoss(self.loss_scale, self._values(graph))]
         inner = check_wrapped(self.inner_optimizer, clips=self.may_clip)
         if not self.loss_scale.checks:
-            return always_applied(b, super().apply_reduced(pairs, global_step, name), losses)
+            return always_applied(super().apply_reduced(pairs, global_step, name), losses)
         pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
         finite, norm = finite_and_norm(b, [unwrap(g) for g, _ in pairs if g is not None])
         finite.name = graph.free_name("grads_finite")

@@ -149,7 +149,7 @@ class MultiLossScaleOptimizer(ScalingOptimizer):
         if not any(scale.checks for scale in self.loss_scales):
             op = super().apply_reduced(pairs, global_step, name)
             scales = zip(self.loss_scales, states, strict=True)
-            return always_applied(b, op, [ScaledLoss(*each) for each in scales])
+            return always_applied(op, [ScaledLoss(*each) for each in scales])
         pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
         raw = [unwrap(g) for g, _ in pairs if g is not None]
         own = finite_by_loss(b, raw, len(states))
