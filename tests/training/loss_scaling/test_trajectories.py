@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime
 import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.optimizers import GradientDescent
+from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.loss_scaling.get import get, serialize
 
 Trajectory = list[float]
@@ -149,7 +151,6 @@ HYSTERESIS = {
     "alternate": "FTFTFTFTFTFT",
     "growth between": "FTTFTTTFTTTTTFFTTTTTTFTF",
     "two in a row": "FFTTFFTFFTTTTTTFFTFF",
-    **SEQUENCES,
 }
 
 
@@ -168,6 +169,65 @@ def test_hysteresis_is_deepspeed_s(
     assert found == deepspeed(*same, consecutive=consecutive, late=0)
     if window == 1000:  # nothing grows, so that DeepSpeed's later growth makes no difference
         assert found == deepspeed(*same, consecutive=consecutive)
+
+
+def all_trajectories(loss_scale: amp.LossScale, length: int) -> dict[str, Trajectory]:
+    """Return the scales after the steps of every sequence, by the nodes that a step has."""
+    initial = loss_scale.initial_state()
+    graph = ir.Graph([], [], nodes=[], opset_imports={"": 17}, name="scale")
+    model = ir.Model(graph, ir_version=8)
+    for name, array in {**initial._asdict(), "finite": np.array(True)}.items():
+        kind = ir.TensorType(ir.DataType.from_numpy(array.dtype))
+        graph.inputs.append(ir.Value(name=name, type=kind, shape=ir.Shape([])))
+    b = Builder(model)
+    after = loss_scale.update(b, type(initial)(*graph.inputs[:-1]), graph.inputs[-1])
+    graph.outputs.extend(b.op("Identity", v, name=f"next/{i}") for i, v in enumerate(after))
+    session = onnxruntime.InferenceSession(
+        ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    found: dict[str, tuple[Any, Trajectory]] = {"": (initial, [])}
+    for _ in range(length):
+        found = {
+            sequence + step: (following, [*scales, float(following.current_loss_scale)])
+            for sequence, (state, scales) in found.items()
+            for step in "TF"
+            for following in [type(state)(*session.run(None, feeds_of(state, step)))]
+        }
+    return {sequence: scales for sequence, (_, scales) in found.items()}
+
+
+def feeds_of(state: Any, step: str) -> dict[str, Any]:
+    return {**state._asdict(), "finite": np.array(step == "T")}
+
+
+@pytest.mark.parametrize(("scale", "growth", "backoff", "interval"), ROWS)
+def test_every_sequence_of_eight_steps_goes_where_gradscaler_goes(
+    scale: float, growth: float, backoff: float, interval: int
+) -> None:
+    ours = amp.DynamicLossScale(scale, interval, growth, backoff_factor=backoff, floor=2.0**-40)
+    for sequence, found in all_trajectories(ours, 8).items():
+        assert found == grad_scaler(sequence, scale, growth, backoff, interval), sequence
+
+
+@pytest.mark.parametrize("interval", [1, 2, 3])
+def test_every_sequence_of_eight_steps_goes_where_keras_goes(interval: int) -> None:
+    ours = amp.DynamicLossScale(16.0, interval, floor=2.0**-40)
+    for sequence, found in all_trajectories(ours, 8).items():
+        assert found == keras(sequence, 16.0, interval), sequence
+
+
+@pytest.mark.parametrize("consecutive", [False, True])
+@pytest.mark.parametrize(("hysteresis", "window"), [(2, 1000), (3, 1000), (2, 2), (3, 1), (2, 3)])
+def test_every_sequence_of_eight_steps_has_deepspeed_s_hysteresis(
+    consecutive: bool, hysteresis: int, window: int
+) -> None:
+    ours = amp.DynamicLossScale(
+        64.0, window, hysteresis=hysteresis, consecutive_hysteresis=consecutive
+    )
+    late = 1 if window == 1000 else 0  # where nothing grows, as DeepSpeed has it
+    for sequence, found in all_trajectories(ours, 8).items():
+        expected = deepspeed(sequence, 64.0, window, hysteresis, consecutive=consecutive, late=late)
+        assert found == expected, sequence
 
 
 def test_alternate_overflows_shrink_the_scale_unless_they_must_be_consecutive() -> None:
