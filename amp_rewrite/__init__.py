@@ -29,6 +29,7 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
         MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
     )
     from amp_rewrite.loss_scaling import MultiLossScaleOptimizer as MultiLossScaleOptimizer
+    from amp_rewrite.loss_scaling import UncheckedLossScale as UncheckedLossScale
     from amp_rewrite.numerics.compare.verify import verify as verify
     from amp_rewrite.numerics.compare.verify_report import VerifyReport as VerifyReport
     from amp_rewrite.numerics.convert.conversion import Conversion as Conversion
@@ -117,7 +118,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "oplists.list_check": "CheckReport check_lists",
         "loss_scaling": (
             "DynamicLossScale FixedLossScale LossScale LossScaleError LossScaleOptimizer"
-            " MixedPrecisionLossScaleOptimizer MultiLossScaleOptimizer"
+            " MixedPrecisionLossScaleOptimizer MultiLossScaleOptimizer UncheckedLossScale"
         ),
         "training.loss_scaling.get": "get_loss_scale",
         "numerics.safety_check": "check",

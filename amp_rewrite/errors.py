@@ -236,23 +236,28 @@ class LossScaleError(AmpError):
         limit: int,
         cause: str | None = None,
         place: str | None = None,
+        *,
+        fixed: bool = False,
     ) -> None:
         """Describe the skipped steps, and what is known of the cause and place of the last one."""
         self.history = tuple(history)
-        self._told = floor, limit, cause
+        self._told, self._fixed = (floor, limit, cause), fixed
         shown = ", ".join(f"step {step}: {scale:g}" for step, scale in self.history[-_SHOWN:])
         super().__init__(
-            f"{limit} steps in a row were skipped at the lowest loss scale, {floor:g}",
+            f"{limit} steps in a row were skipped at the {'fixed' if fixed else 'lowest'} loss "
+            f"scale, {floor:g}",
             where="loss scale" if place is None else f"{place}: loss scale",
             found=f"gradients that are not finite ({shown})" + (f"; {cause}" if cause else ""),
             expected="finite gradients at some loss scale",
-            remedy="look for NaN in the data and for a diverging loss, lower the learning rate, or "
+            remedy="use a smaller loss scale or a dynamic one, and look for NaN in the data"
+            if fixed
+            else "look for NaN in the data and for a diverging loss, lower the learning rate, or "
             "set floor below 1",
         )
 
     def at(self, place: str) -> LossScaleError:
         """Return the same error of the step at a place, such as a batch of an epoch."""
-        return LossScaleError(self.history, *self._told, place)
+        return LossScaleError(self.history, *self._told, place, fixed=self._fixed)
 
 
 class StepError(AmpError):

@@ -3,7 +3,13 @@
 from amp_rewrite.errors import LossScaleError, LossScaleTypeError, LossScaleValueError
 from amp_rewrite.training.loss_scaling.dynamic import DynamicLossScale
 from amp_rewrite.training.loss_scaling.get import get
-from amp_rewrite.training.loss_scaling.loss_scale import FixedLossScale, LossScale, LossScaleState
+from amp_rewrite.training.loss_scaling.loss_scale import (
+    FixedLossScale,
+    HysteresisState,
+    LossScale,
+    LossScaleState,
+    UncheckedLossScale,
+)
 from amp_rewrite.training.loss_scaling.loss_scale_optimizer import (
     LossScaleOptimizer,
     MixedPrecisionLossScaleOptimizer,
@@ -14,6 +20,7 @@ from amp_rewrite.training.wrappers import register_wrappers
 __all__ = [
     "DynamicLossScale",
     "FixedLossScale",
+    "HysteresisState",
     "LossScale",
     "LossScaleError",
     "LossScaleOptimizer",
@@ -22,6 +29,7 @@ __all__ = [
     "LossScaleValueError",
     "MixedPrecisionLossScaleOptimizer",
     "MultiLossScaleOptimizer",
+    "UncheckedLossScale",
     "get",
 ]
 

@@ -20,29 +20,36 @@ from amp_rewrite.training.optimizers.registry import (
 )
 from amp_rewrite.training.optimizers.rules.adagrad import (
     Adadelta,
+    AdadeltaOptimizer,
     AdadeltaRule,
     Adagrad,
+    AdagradOptimizer,
     AdagradRule,
 )
-from amp_rewrite.training.optimizers.rules.adam import Adam, AdamRule
-from amp_rewrite.training.optimizers.rules.adamw import LAMB, AdamW, AdamWRule, LAMBRule
+from amp_rewrite.training.optimizers.rules.adam import (
+    LAMB,
+    Adam,
+    AdamOptimizer,
+    AdamRule,
+    AdamW,
+    AdamWRule,
+    Lamb,
+    LAMBRule,
+)
 from amp_rewrite.training.optimizers.rules.gradient_descent import (
+    SGD,
     GradientDescent,
+    GradientDescentOptimizer,
     GradientDescentRule,
     Momentum,
+    MomentumOptimizer,
     MomentumRule,
 )
-from amp_rewrite.training.optimizers.rules.rmsprop import RMSProp, RMSPropRule
-from amp_rewrite.training.optimizers.rules.tensorflow import (
-    SGD,
-    AdadeltaOptimizer,
-    AdagradOptimizer,
-    AdamOptimizer,
-    GradientDescentOptimizer,
-    Lamb,
-    MomentumOptimizer,
+from amp_rewrite.training.optimizers.rules.rmsprop import (
+    RMSProp,
     RMSprop,
     RMSPropOptimizer,
+    RMSPropRule,
 )
 from amp_rewrite.training.optimizers.schedules import (
     ConstantSchedule,

@@ -10,6 +10,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import DataError, LossScaleError
 from amp_rewrite.loop.plan_and_progress import Plan, Progress
@@ -101,11 +103,17 @@ def _examine_run(
             skipped = 0 if results.get(_FINITE, True) else skipped + 1
         if skipped >= skips:
             return _diagnose_update(session, update, at, f"{skipped} updates in a row were skipped")
-        if not math.isfinite(at.loss):
+        if not math.isfinite(at.loss) or not (_FINITE in watched or _is_sound(session)):
             break
     if not update:
         raise DataError("the data hold no batch", remedy="pass at least one")
     return _diagnose_update(session, [update[-1]], at, None)
+
+
+def _is_sound(session: TrainingSession) -> bool:
+    """Return whether all states are finite: an update that nothing checks shows there first."""
+    arrays = session.state_dict().values()
+    return all(np.isfinite(array.astype(np.float32)).all() for array in arrays)
 
 
 def _batches(session: TrainingSession, data: Any, plan: Plan, at: Progress) -> Iterator[Batch]:

@@ -54,36 +54,14 @@ def train(
     callbacks: Sequence[Callback] = (),
     progress: Progress | None = None,
 ) -> Run:
-    """Train for the epochs of a plan.
+    """Train for the epochs of a plan; `Trainer.train` says what the arguments are and raises.
 
-    Args:
-        session: The session.
-        data: The examples.
-        plan: How to go through them.
-        held_out: What to evaluate on, or None.
-        metrics: What to measure there besides the loss; see `evaluate`.
-        callbacks: What to call on the way.
-        progress: Where to begin, as `resume` returned it.
+    Data in memory are looked through before the first step, others when their batch comes; held-out
+    data are tried first. If the model has a batch of a fixed size, the examples of an epoch that do
+    not fill one are left out. `progress` is where to begin, as `resume` returned it.
 
     Returns:
-        The run: where training ended, and why if that is before its plan. If the model has a batch
-        of a fixed size, the examples of an epoch that do not fill one are left out. If gradients
-        of several batches make an update, the last one of an epoch is of those that are left.
-
-    Raises:
-        CheckpointError: Training is to go on behind the last batch of the data, or not with the
-            callbacks' states.
-        DivergenceError: A loss is not finite, a weight is NaN at the end of an epoch, or all of an
-            epoch was skipped because its batches are not finite.
-        LossScaleError: The loss scale has collapsed.
-        FeedError: The data do not fit the inputs of the step; held-out data are tried first.
-        DataError: They do not fill one batch of a fixed size; or one of them names a class or a row
-            that does not exist, holds numbers that are not finite and refused, or would be alone in
-            a batch that is normalized. Data in memory are looked through before the first step,
-            others when their batch comes.
-        SaveError: A checkpoint cannot be written.
-        FetchError: The step cannot compute what a callback asks for.
-        OptionError: An option could only be left out.
+        The run: where training ended, and why if that is before its plan.
     """
     progress = progress or Progress()
     _check_data(session, data, plan, progress)
@@ -248,7 +226,7 @@ def _is_spoilt(session: TrainingSession, at: Progress, feeds: Batch) -> bool:
     if math.isfinite(at.loss):
         return False
     fed = non_finite(feeds)
-    if session.info.having("loss_scale") is not None:
+    if "grads_finite" in session.info.fetches:
         return bool(fed)
     if fed:
         raise DivergenceError(
@@ -261,7 +239,7 @@ def _is_spoilt(session: TrainingSession, at: Progress, feeds: Batch) -> bool:
         "the loss is not finite",
         where=at.place(),
         found=f"{at.loss}; {cause}" if (cause := session.cause(feeds)) else at.loss,
-        remedy="lower the learning rate or clip the gradients, and resume from a checkpoint",
+        remedy=f"{_remedy(session)}, and resume from a checkpoint",
     )
 
 
@@ -273,6 +251,13 @@ def _check_weights(session: TrainingSession, at: Progress) -> None:
                 "a weight has become NaN",
                 where=f"step {at.step}",
                 found=state.name,
-                remedy="amp-rewrite doctor finds the first value that is not finite; lower the "
-                "learning rate or clip the gradients, and resume from a checkpoint",
+                remedy="amp-rewrite doctor finds the first value that is not finite; "
+                f"{_remedy(session)}, and resume from a checkpoint",
             )
+
+
+def _remedy(session: TrainingSession) -> str:
+    """Return what to do against weights that become NaN: first let a loss scale check."""
+    if session.info.loss_scale is not None and "grads_finite" not in session.info.fetches:
+        return "use a loss scale that is checked, such as 'dynamic'"
+    return "lower the learning rate or clip the gradients"

@@ -15,28 +15,11 @@ from amp_rewrite.training.step.step_info import LOSS
 def evaluate(
     session: TrainingSession, data: Examples, batch: int, metrics: Metrics = None
 ) -> dict[str, float]:
-    """Return the mean loss in inference mode, and metrics.
+    """Return the mean loss in inference mode, and metrics, as `Trainer.evaluate` does.
 
     The mean is over what counts, whatever the size of the batches: over labels that are not
     ignored, weighted as their classes are; over examples if the step does not know its labels. If
     the model has a batch of a fixed size, examples that do not fill one are left out.
-
-    Args:
-        session: The session; its state does not change.
-        data: Held-out examples.
-        batch: How many to run at once.
-        metrics: What to measure: "accuracy", functions of labels and outputs, or a list of these;
-            None is the accuracy if the step says which values are the logits and the labels.
-
-    Returns:
-        "eval_loss", and "eval_<name>" for each metric.
-
-    Raises:
-        FetchError: The step has no loss.
-        StepError: The loss is not a scalar.
-        FeedError: The data do not fit the inputs.
-        DataError: They do not fill one batch of a fixed size.
-        OptionError: A metric does not know what to compare, or finds something else.
     """
     check_fills(data, batch, session)
     evaluation = _Evaluation(session, metrics)
@@ -52,10 +35,6 @@ def rehearse(
 
     Returns:
         The names of what evaluations find.
-
-    Raises:
-        DataError: The data can be read only once.
-        AmpError: What `evaluate` raises.
     """
     if data.once:
         raise DataError(

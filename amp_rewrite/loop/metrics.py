@@ -1,4 +1,7 @@
-"""What is measured on held-out examples besides the loss: the accuracy, and functions of users."""
+"""What is measured on held-out examples besides the loss: the accuracy, and functions of users.
+
+A metric that is unknown, finds no labels or outputs, or is no number is an OptionError.
+"""
 
 from __future__ import annotations
 
@@ -85,11 +88,7 @@ class OfFunction(Measure):
         self._outputs.append(outputs)
 
     def result(self) -> float:
-        """Call the function.
-
-        Raises:
-            OptionError: It does not return a number.
-        """
+        """Call the function."""
         if not sum(map(len, self._labels)):
             return float("nan")
         found: Any = self._function(np.concatenate(self._labels), np.concatenate(self._outputs))
@@ -109,10 +108,6 @@ def measures_of(metrics: Metrics, targets: Mapping[str, Any]) -> list[Measure]:
     Args:
         metrics: What the user asks for.
         targets: What the step says of its loss; see `Compared`.
-
-    Raises:
-        OptionError: There is no such metric, two have one name, or the step does not say what is
-            to be compared.
     """
     classes = {LOGITS, LABELS} <= targets.keys()
     if metrics is None:
@@ -176,9 +171,6 @@ class Compared:
         """Return the labels and the outputs of a batch.
 
         Those of classes are the numbers (K,) and the logits (K, C) of all labels that count.
-
-        Raises:
-            OptionError: The labels are not fed, or their shapes do not fit.
         """
         if self._labels not in feeds:
             raise OptionError(

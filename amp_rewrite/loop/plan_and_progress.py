@@ -39,12 +39,7 @@ class Plan:
     every: int = 0
 
     def __post_init__(self) -> None:
-        """Check the numbers, and take those of numpy as Python's, which JSON can hold.
-
-        Raises:
-            OptionError: One is impossible, or a checkpoint is due that has no file.
-            SaveError: The checkpoint's name says that it is a file of another kind.
-        """
+        """Check the numbers, and take those of numpy as Python's, which JSON can hold."""
         for name, least in _LEAST.items():
             number = arguments.integer(name, getattr(self, name), low=least)
             object.__setattr__(self, name, number)
@@ -103,11 +98,7 @@ class Progress:
         return f"step {step}, batch {batch} of epoch {self.epoch + 1}"
 
     def note(self, results: Mapping[str, Any], asked: Collection[str] = ()) -> None:
-        """Take what the last step returned, of which callbacks have asked for some.
-
-        Raises:
-            StepError: The loss is not a scalar.
-        """
+        """Take what the last step returned, of which callbacks have asked for some."""
         self.loss = scalar_loss(results[LOSS])
         if results.keys() >= set(SCALE):
             self.loss_scale = float(results["loss_scale"])
@@ -152,10 +143,6 @@ def read_back(content: Mapping[str, Any], plan: Plan) -> Progress:
     Args:
         content: What a checkpoint keeps, or anything else that somebody saved with one.
         plan: The plan of the run that goes on; its checkpoint is named in errors.
-
-    Raises:
-        CheckpointError: A field is missing, unknown or of another kind; or the examples come in
-            another order.
     """
     check_stored(content, _STORED, plan.checkpoint)
     for name, value in plan.order.items():

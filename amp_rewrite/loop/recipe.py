@@ -1,4 +1,7 @@
-"""A loss, an optimizer and a loss scale from words, as the command line gives them."""
+"""A loss, an optimizer and a loss scale from words, as the command line gives them.
+
+Words that name nothing, or cannot be read, are an OptionError.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,6 @@ def argument(
         name: What takes it.
         defaults: The arguments that it takes -> their defaults.
         rare: Those that an error does not name.
-
-    Raises:
-        OptionError: There is no such argument, or the value cannot be read.
     """
     key, equals, value = text.partition("=")
     key = key.strip().replace("-", "_")
@@ -75,10 +75,6 @@ def loss_of(model: ir.Model, text: str, options: Iterable[str] = ()) -> GraphVal
         model: The forward model; a loss that it lacks is added to it.
         text: The name of a value, or KIND:PREDICTIONS:LABELS.
         options: Arguments of the kind, as KEY=VALUE: "label_smoothing=0.1".
-
-    Raises:
-        OptionError: The kind is unknown, the model has no such value, it is not a scalar, or the
-            kind takes no such option.
     """
     graph = training_graph(model)
     kind, _, rest = text.partition(":")
@@ -128,9 +124,6 @@ def optimizer_of(name: str, learning_rate: float | None, options: Iterable[str])
         name: Its class, in any case, with or without dashes: "adam", "gradient-descent".
         learning_rate: The learning rate; None is the optimizer's default.
         options: Further arguments, as KEY=VALUE with a number, true or false.
-
-    Raises:
-        OptionError: A name or a number is impossible.
     """
     identifier = name.lower().replace("-", "").replace("_", "")
     parameters = optimizers.get(identifier).get_config()
@@ -161,10 +154,6 @@ def scaled(
         max_skips: After how many skipped steps in a row at its floor a dynamic loss scale is given
             up; 0 is never.
         options: Further arguments of a dynamic loss scale, as KEY=VALUE.
-
-    Raises:
-        OptionError: `loss_scale`, `conditional` or an option is impossible.
-        LossScaleValueError: The number is, or the optimizer clips gradients itself.
     """
     check_mode(conditional)
     if loss_scale is None:
@@ -178,12 +167,7 @@ def scaled(
 
 
 def loss_scale_of(text: str, max_skips: int = 0, options: Iterable[str] = ()) -> LossScale | None:
-    """Return a loss scale, None for "none"; see `scaled`.
-
-    Raises:
-        OptionError: It is not a number, or there are options for what takes none.
-        LossScaleValueError: The number is below 1, or an option is impossible.
-    """
+    """Return a loss scale, None for "none"; see `scaled`."""
     if text == "dynamic":
         config = DynamicLossScale().get_config()
         values = dict(

@@ -78,11 +78,7 @@ class Run:
         progress: Progress | None = None,
         measures: Sequence[str] = (),
     ) -> None:
-        """Begin the clock, and give callbacks what a checkpoint kept of them.
-
-        Raises:
-            CheckpointError: That is something else than the state of a callback.
-        """
+        """Begin the clock, and give callbacks what a checkpoint kept of them."""
         self.session, self.plan = session, plan
         self.at = progress or Progress()
         self.callbacks, self.measures = tuple(callbacks), tuple(measures)
@@ -118,11 +114,7 @@ class Run:
         return {"epoch": self.at.epoch + 1, "step": self.at.step, "seconds": seconds}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a checkpoint from which the run can go on.
-
-        Raises:
-            SaveError: It cannot be written.
-        """
+        """Write a checkpoint from which the run can go on."""
         kept = {
             name: state for name, callback in self._named_callbacks() if (state := callback.state())
         }
@@ -138,11 +130,7 @@ class Run:
             getattr(callback, event)(self)
 
     def _restore(self, name: str, callback: Callback, kept: Mapping[str, Any]) -> None:
-        """Give a callback what the checkpoint keeps of it.
-
-        Raises:
-            CheckpointError: It is something else than the callback's state.
-        """
+        """Give a callback what the checkpoint keeps of it."""
         try:
             callback.restore(kept)
         except CheckpointError as error:

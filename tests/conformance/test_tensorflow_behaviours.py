@@ -664,7 +664,7 @@ SCALER_ROWS = [
     of_scaler("a skipped step is not counted", lambda: int(states(scaler(dynamic()).minimize(loss_of()), INF, 3)["global_step"]), 0),
     of_scaler("a skipped step halves the scale", lambda: scale_after(INF), 4.0),
     of_scaler("finite steps double the scale after the period", lambda: scale_after(FEEDS, FEEDS), 16.0),
-    of_scaler("a fixed scale applies without a check", lambda: np.isnan(w_after(scaler(8.0), {**FEEDS, "g": G * np.nan})).all()),
+    of_scaler("a fixed scale applies without a check if it is asked to", lambda: np.isnan(w_after(scaler(amp.UncheckedLossScale(8.0)), {**FEEDS, "g": G * np.nan})).all()),
     of_scaler("a fixed scale stays", lambda: fetched(scaler(8.0).minimize(loss_of()), "loss_scale")[0], 8.0),
     of_scaler("learning_rate is that of the inner optimizer", lambda: scaler(8.0, opt.Adam(0.25)).learning_rate, 0.25),
     of_scaler("learning_rate is set in the inner optimizer", lambda: set_rate(scaler()), 0.125),

@@ -200,7 +200,6 @@ def test_hyperparameters_have_keras_s_names_too() -> None:
 
 def test_what_is_spelled_differently_here_says_how() -> None:
     cases: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"amsgrad": True}, "no AMSGrad"),
         ({"loss_scale_factor": 8.0}, r"LossScaleOptimizer\(optimizer, FixedLossScale"),
         ({"weight_decay": 0.1}, "use AdamW"),
         ({"use_ema": True, "ema_overwrite_frequency": 5}, "averaged=True"),
@@ -208,6 +207,8 @@ def test_what_is_spelled_differently_here_says_how() -> None:
     for given, remedy in cases:
         with pytest.raises(ValueError, match=remedy):
             opt.Adam(0.1, **given)
+    with pytest.raises(ValueError, match="only Adam and AdamW have AMSGrad"):
+        opt.RMSprop(0.1, amsgrad=True)
     off: dict[str, Any] = dict.fromkeys(("amsgrad", "loss_scale_factor", "weight_decay", "use_ema"))
     assert opt.Adam(0.1, **off, jit_compile=True).get_config() == opt.Adam(0.1).get_config()
 
@@ -383,8 +384,8 @@ def test_the_remedy_for_a_built_loss_scale_works() -> None:
                 setattr(scale, next(iter(scale.get_config())), 4.0)
             assert (
                 "session.set('loss_scale/current_loss_scale', number)" in str(caught.value)
-            ) is scale.checks
-            if scale.checks:
+            ) is (scale is dynamic)
+            if scale is dynamic:
                 session.set("loss_scale/current_loss_scale", 4.0)
                 assert optimizer.current_loss_scale == 4
 

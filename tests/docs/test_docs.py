@@ -33,6 +33,7 @@ NOT_RUN = {
     "docs/measured.md": ["python benchmarks/bench.py gpu"],
     "docs/mixed_precision.md": ['eval "$(_AMP_REWRITE_COMPLETE'],
     "docs/openvino.md": ["import openvino", "pip install"],
+    "docs/porting.md": ["import torch"],
     "docs/recipes.md": [
         f"python examples/finetune_{name}.py" for name in ("resnet", "bert", "gpt")
     ],

@@ -96,7 +96,7 @@ def test_hyperparameters_of_keras_come_in_its_order() -> None:
     for name, arguments in documents.DOCUMENTS[documents.KERAS_OPTIMIZERS].items():
         theirs = arguments.split(" weight_decay ")[0].split()
         ours = list(inspect.signature(getattr(opt, name)).parameters)
-        wanted = [same.get(a, a) for a in theirs if a != "amsgrad"]
+        wanted = [same.get(a, a) for a in theirs if a != "amsgrad"]  # which is a keyword here
         assert ours[: len(wanted)] == wanted, name
 
 
@@ -116,3 +116,33 @@ def test_second_names_denote_what_the_page_says() -> None:
         assert found[0] is found[1]
     assert isinstance(opt.SGD(), opt.GradientDescent)
     assert isinstance(opt.SGD(momentum=0.5), opt.Momentum)
+
+
+def refused_of_keras() -> list[str]:
+    """Return the calls of the table of what Keras 3 takes and this package refuses."""
+    section = PAGE.split("### What Keras 3's optimizers take and these refuse")[1].split("###")[0]
+    rows = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
+    return [call for row in rows for call in re.findall(r"`([^`]+)`", row)]
+
+
+@pytest.mark.parametrize("call", refused_of_keras())
+def test_what_keras_takes_and_the_page_says_is_refused_is_refused(call: str) -> None:
+    assert len(refused_of_keras()) >= 18
+    names = {name: getattr(opt, name) for name in opt.__all__}
+    with pytest.raises((amp.AmpError, AttributeError, TypeError)):
+        eval(call, names)
+
+
+def replacements_of_keras() -> list[str]:
+    """Return what that table says to write, as far as it is a whole call."""
+    section = PAGE.split("### What Keras 3's optimizers take and these refuse")[1].split("###")[0]
+    rows = [line.split(" | ")[-1] for line in section.splitlines() if line.startswith("| `")]
+    calls = [call for row in rows for call in re.findall(r"`([A-Z][^`]+\))`", row)]
+    return [call for call in calls if "..." not in call]
+
+
+@pytest.mark.parametrize("call", replacements_of_keras())
+def test_what_the_page_says_to_write_instead_works(call: str) -> None:
+    names = {name: getattr(opt, name) for name in opt.__all__}
+    scaling = {name: getattr(amp, name) for name in ("LossScaleOptimizer", "FixedLossScale")}
+    assert isinstance(eval(call, {**names, **scaling}), opt.Optimizer)

@@ -16,6 +16,7 @@ from amp_rewrite.errors import DataError, DivergenceError, LossScaleError, Optio
 pytestmark = pytest.mark.filterwarnings("ignore::amp_rewrite.errors.AmpWarning")
 
 HOW: dict[str, Any] = {"batch": 8, "shuffle": False}
+LOW = {"precision": "float16", "emulate": True}
 
 
 def test_the_first_batch_that_is_not_well_is_named() -> None:
@@ -25,6 +26,41 @@ def test_the_first_batch_that_is_not_well_is_named() -> None:
     assert found.first is not None
     assert found.first.node == "act"
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["loss"] == "inf"
+
+
+@pytest.mark.parametrize("scale", [2.0**62, amp.UncheckedLossScale(2.0**62)], ids=["fixed", "un"])
+def test_a_fixed_scale_that_overflows_is_named_in_the_step_in_which_it_does(scale: Any) -> None:
+    made = step(optimizer=scaled(scale))
+    data = joined(*[BATCH] * 4)
+    found = amp.doctor(made, data, skips=1, session={"precision": "float16"}, **HOW)
+    assert (found.step, found.loss_scale) == (1, 2.0**62)
+    assert found.first is not None
+    assert (found.first.part, found.first.layer) == ("backward", "first")
+    assert "at loss scale 4.61169e+18" in found.text()
+
+
+def test_an_update_that_nothing_checks_is_looked_at_before_it_is_applied() -> None:
+    nodes = """
+        [root] r = Sqrt (e)
+        [none] n = Mul (r, nil)
+        [square] s = Sqrt (n)"""
+    found = amp.doctor(step(nodes.replace("nil", "t")), joined(BATCH, BATCH), **HOW)
+    assert (found.step, found.loss) == (1, 0.0)
+    assert found.first is not None
+    assert found.first.layer == "square"
+
+
+def test_a_fixed_scale_that_skips_for_ever_ends_training_and_is_blamed() -> None:
+    made = step(optimizer=scaled(2.0**62))
+    with pytest.raises(LossScaleError, match="at the fixed loss scale") as caught:
+        amp.train(made, joined(*[BATCH] * 30), epochs=1, session=LOW, **HOW)
+    assert "use a smaller loss scale or a dynamic one" in str(caught.value)
+
+
+def test_an_unchecked_scale_is_advised_to_be_checked() -> None:
+    made = step(optimizer=scaled(amp.UncheckedLossScale(2.0**62)))
+    with pytest.raises(DivergenceError, match="use a loss scale that is checked"):
+        amp.train(made, joined(*[BATCH] * 4), epochs=1, session=LOW, **HOW)
 
 
 def test_a_step_that_is_well_is_looked_at_after_so_many() -> None:

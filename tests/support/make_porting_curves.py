@@ -2,6 +2,8 @@
 
     python tests/support/make_porting_curves.py     needs torch and scikit-learn
 
+The loop in PyTorch with its own AdamW, schedule and clipping; for TensorFlow and Keras:
+
 Momentum with a rate that halves every 30 steps and gradients clipped one by one; Adam with Keras's
 epsilon, whose place PyTorch does not have, and gradients clipped together. Both updates are written
 out, so that nothing of torch.optim has to agree with TensorFlow.
@@ -80,9 +82,25 @@ def adam() -> list[float]:
     return losses
 
 
+def adamw() -> list[float]:
+    """Return the losses of the PyTorch loop of the page, without its mixed precision."""
+    w, losses = weights(), []
+    optimizer = torch.optim.AdamW(w, lr=0.01, weight_decay=0.05)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 30, 0.5)
+    for x, t in batches():
+        loss, found = gradients(w, x, t)
+        losses.append(loss)
+        for v, g in zip(w, found, strict=True):
+            v.grad = g
+        torch.nn.utils.clip_grad_norm_(w, 1.0)
+        optimizer.step()
+        schedule.step()
+    return losses
+
+
 def main() -> None:
     """Write the file."""
-    curves = {"torch": torch.__version__, "tf1": momentum(), "keras": adam()}
+    curves = {"torch": torch.__version__, "tf1": momentum(), "keras": adam(), "pytorch": adamw()}
     FILE.write_text(json.dumps(curves, indent=1) + "\n", encoding="utf-8")
 
 

@@ -1,4 +1,7 @@
-"""Examples from whatever users have: files, arrays, loaders."""
+"""Examples from whatever users have: files, arrays, loaders.
+
+Data that cannot be read, hold no examples or do not fit together are a DataError.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,6 @@ def as_examples(given: Any, names: Sequence[str]) -> Examples:
             examples; a tuple of arrays in the order of the inputs; an iterable of batches such as
             a torch DataLoader, or a function that returns one; or examples.
         names: The inputs of the step.
-
-    Raises:
-        DataError: It is none of these, or cannot be read.
     """
     if isinstance(given, Examples):
         return given
@@ -128,12 +128,7 @@ class Stream(Examples):
             return None
 
     def batches_of(self, epoch: Epoch) -> Iterator[Batch]:
-        """Yield the batches of one epoch, as the source makes them.
-
-        Raises:
-            DataError: The source was an iterator that has been read, yields what is not a batch, or
-                ends before the epoch's start.
-        """
+        """Yield the batches of one epoch, as the source makes them."""
         longest = count = 0
         for index, item in enumerate(self._items(epoch.number)):
             count = index + 1
@@ -213,9 +208,6 @@ class DataSet(Examples):
         Args:
             arrays: Input name -> array.
             where: The file, for errors.
-
-        Raises:
-            DataError: There is no example, or lengths differ.
         """
         self.where = where
         if not isinstance(arrays, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
@@ -250,11 +242,7 @@ class DataSet(Examples):
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> DataSet:
-        """Read an .npz file with one array per input.
-
-        Raises:
-            DataError: The file cannot be read, or does not hold a data set.
-        """
+        """Read an .npz file with one array per input."""
         return cls(read_batch(path), path)
 
     @property
@@ -282,9 +270,6 @@ class DataSet(Examples):
             order: The order of the examples; as they are stored if None.
             start: How many batches to leave out at the beginning.
             drop_last: Leave the last one out if it is smaller.
-
-        Raises:
-            OptionError: `batch` or `start` is impossible.
         """
         batch = arguments.integer("batch", batch, low=1)
         start = arguments.integer("start", start)

@@ -50,6 +50,9 @@ class NonFinite:
         return f"{sentence} from magnitudes of at most {self.reached:.4g}"
 
 
+_SCALED = ("backward", "loss scaling")
+"""The parts of a step whose values the loss scale multiplies."""
+
 _ARTICLES = {"input": "an input", "state": "a state", "constant": "a constant"}
 
 
@@ -135,7 +138,9 @@ class Diagnosis:
     def text(self) -> str:
         """Return what is not finite in words."""
         if self.first is not None:
-            return f"the first value that is not finite: {self.first.text()}"
+            scaled = self.first.part in _SCALED and self.loss_scale != 1
+            at = f", at loss scale {self.loss_scale:g}" if scaled else ""
+            return f"the first value that is not finite: {self.first.text()}{at}"
         if self.finite:
             return "every value is finite"
         return "no operator makes it: only constants are not finite"

@@ -43,7 +43,10 @@ ROLES = ("variable", "adapter", "slot", "global_step", "learning_rate", "statist
 TRAINED_ROLES = ("variable", "adapter")
 """The roles of states that gradients change."""
 
-SCALE_ROLES = ("loss_scale", "good_steps", "skipped_steps", "consecutive_skips")
+SCALE_ROLES = (
+    *("loss_scale", "good_steps", "skipped_steps", "consecutive_skips"),
+    "hysteresis_left",
+)
 """The roles of the states of a loss scale."""
 
 
@@ -108,6 +111,22 @@ class State:
             return self.store.read_state(self.name)
         initial = self.initial
         return initial if isinstance(initial, np.ndarray) else np.asarray(initial.numpy())
+
+    def numpy(self) -> Array:
+        """Return the present value: the name that TensorFlow and Keras have for `read`."""
+        return self.read()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """Return the present value for numpy."""
+        return np.array(self.read(), dtype, copy=copy is not False)
+
+    def __int__(self) -> int:
+        """Return the present number of a scalar, such as `optimizer.iterations`."""
+        return int(self.read())
+
+    def __float__(self) -> float:
+        """Return the present number of a scalar."""
+        return float(self.read())
 
     def assign(self, value: Any) -> None:
         """Replace the present value, and the initial one of sessions to come.

@@ -1,4 +1,4 @@
-"""Turn inference behaviour into training behaviour, but in frozen parts."""
+"""Turn inference behaviour into training behaviour, but in frozen parts; and back."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import onnx_ir as ir
 from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.step_part import source_key, source_of
-from amp_rewrite.training.builder.known import copied, take_place
+from amp_rewrite.graph.traverse import graphs_in
+from amp_rewrite.training.builder.known import constant_tensor, copied, take_place
 from amp_rewrite.training.grad.walk import depending_on
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 
 # operators: those that compute something else in training than in inference.
 _MODAL = ("BatchNormalization", "Dropout")
+
+_MODE = 2
+"""The input of Dropout that says whether it drops."""
 
 
 def turn_on_training_mode(graph: TrainingGraph, trained: Iterable[ir.Value]) -> None:
@@ -107,9 +111,30 @@ def _track_statistics(graph: TrainingGraph, node: ir.Node) -> None:
         graph.assigned[state] = output
 
 
+def turn_off_training_mode(model: ir.Model) -> None:
+    """Let every BatchNormalization and Dropout do what it does in inference, in place.
+
+    Those inside branches, loops and functions do, too. A Dropout whose mode is computed or fed
+    stays as it is.
+    """
+    bodies = (*graphs_in(model.graph), *(g for f in model.functions.values() for g in graphs_in(f)))
+    for node in [node for body in bodies for node in body if not node.domain]:
+        if node.op_type == "BatchNormalization":
+            normalise_by_running_statistics(node)
+        elif node.op_type == "Dropout" and len(node.inputs) > _MODE:
+            mode = node.inputs[_MODE]
+            if mode is None or constant_tensor(mode) is None:
+                continue
+            node.resize_inputs(_MODE)
+            if mode.is_initializer() and not (mode.uses() or mode.is_graph_output()):
+                assert mode.graph is not None, "an initializer is in a graph"
+                del mode.graph.initializers[str(mode.name)]
+
+
 def normalise_by_running_statistics(node: ir.Node) -> None:
     """Replace a BatchNormalization in training mode by one in inference mode."""
-    if node.attributes.get_int("training_mode", 0) == 0:
+    mode = node.attributes.get("training_mode")
+    if mode is None or not (mode.is_ref() or mode.as_int()):
         return
     graph = node.graph
     assert graph is not None, "the node was found in a graph"
@@ -121,4 +146,10 @@ def normalise_by_running_statistics(node: ir.Node) -> None:
     take_place(replacement.outputs[0], node.outputs[0])
     for running, statistic in zip(node.outputs[1:], node.inputs[3:], strict=False):
         assert statistic is not None, "an input that is not optional"
-        ir.convenience.replace_all_uses_with(running, statistic, replace_graph_outputs=True)
+        if running.is_graph_output():
+            copy = ir.node("Identity", [statistic])
+            graph.insert_before(node, copy)
+            take_place(copy.outputs[0], running)
+        else:
+            ir.convenience.replace_all_uses_with(running, statistic)
+    graph.remove(node, safe=True)

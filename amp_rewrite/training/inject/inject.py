@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -172,14 +172,13 @@ def _set_outputs(
         outputs.add(name, value)
     outputs.add(str(step_values.loss.name), step_values.loss)
     fetches = {} if step_info is None else dict(step_info.fetches)
-    finite = b.constant(np.array(True)) if injected.finite is None else injected.finite
-    fetches[_FINITE] = outputs.add(_FINITE, finite)
+    if injected.finite is not None:
+        fetches[_FINITE] = outputs.add(_FINITE, injected.finite)
     if injected.norm is not None:
         fetches[_NORM] = str(injected.norm.name)
     states = {state: outputs.add(output_of[state], v) for state, v in injected.following.items()}
     described = describe(step_values, states, step_info)
-    if injected.finite is not None:
-        described += _scale_states(outputs, injected)
+    described += _scale_states(outputs, injected, loss_scale.kept)
     next_states = {state.output for state in described}
     fetches |= {name: name for name in injected.fetched if name not in next_states}
     fetches |= _counters(injected)
@@ -231,13 +230,17 @@ class _Outputs:
         return copy
 
 
-def _scale_states(outputs: _Outputs, injected: Injected) -> list[StateInfo]:
-    pairs = zip(injected.scale, injected.next_scale, strict=True)
-    added = [(present, outputs.add(f"{present.name}:next", v)) for present, v in pairs]
-    return [described(*pair, role) for pair, role in zip(added, ROLES, strict=True)]
+def _scale_states(outputs: _Outputs, injected: Injected, kept: Collection[str]) -> list[StateInfo]:
+    states: list[StateInfo] = []
+    for field, role in zip(injected.scale._fields, ROLES, strict=False):
+        if field in kept:
+            present, following = getattr(injected.scale, field), getattr(injected.next_scale, field)
+            output = outputs.add(f"{present.name}:next", following)
+            states.append(described(present, output, role))
+    return states
 
 
 def _counters(injected: Injected) -> dict[str, str]:
     """Return what can be fetched of the loss scale: the scale used, and the counters after it."""
     values = [injected.scale.current_loss_scale, *injected.next_scale[1:]]
-    return {role: str(value.name) for role, value in zip(ROLES, values, strict=True)}
+    return {role: str(value.name) for role, value in zip(ROLES, values, strict=False)}

@@ -19,7 +19,7 @@ from amp_rewrite.training.builder.known import may_have
 from amp_rewrite.training.inject.regions import Regions
 from amp_rewrite.training.inject.resolve_names import NamedValues
 from amp_rewrite.training.loss_scaling.gradients import finite_and_norm, unscaled
-from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, LossScale, LossScaleState
+from amp_rewrite.training.loss_scaling.loss_scale import PREFIX, AnyState, LossScale
 from amp_rewrite.training.optimizers.conditional_update import conditional
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 
@@ -73,12 +73,15 @@ def _as_type(value: ir.Value, initial: Array, dtype: ir.DataType) -> Array:
     return np.asarray(initial, dtype.numpy())
 
 
-def add_scale(b: Builder, loss_scale: LossScale) -> LossScaleState:
-    """Return the states of a loss scale: graph inputs with defaults, or constants for good."""
+def add_scale(b: Builder, loss_scale: LossScale) -> AnyState:
+    """Return a loss scale's states, graph inputs with defaults, and its constants."""
     initial = loss_scale.initial_state()
-    if not loss_scale.checks:
-        return LossScaleState(*map(b.constant, initial))
-    return LossScaleState(*(_add(b, PREFIX + k, array) for k, array in initial._asdict().items()))
+    return type(initial)(
+        *(
+            _add(b, PREFIX + k, array) if k in loss_scale.kept else b.constant(array)
+            for k, array in initial._asdict().items()
+        )
+    )
 
 
 def _add(b: Builder, name: str, initial: Array) -> ir.Value:
@@ -151,8 +154,8 @@ class Injected:
         fetched: Name of a graph output -> its value, unscaled.
     """
 
-    scale: LossScaleState
-    next_scale: LossScaleState
+    scale: AnyState
+    next_scale: AnyState
     finite: ir.Value | None
     norm: ir.Value | None
     following: dict[str, ir.Value]

@@ -45,11 +45,7 @@ _CONDITIONS: Mapping[str, Callable[[ir.Node], bool]] = {
 
 
 def proportional(nodes: Iterable[ir.Node], seed: ir.Value) -> tuple[ir.Value, ...]:
-    """Return the floating-point values of sorted nodes that are proportional to the seed, in order.
-
-    Raises:
-        InjectError: A node mixes in something that is not.
-    """
+    """Return the float values of sorted nodes that are proportional to the seed, in order."""
     degree: dict[ir.Value, int] = {seed: 1}
     for node in nodes:
         result = _degree(node, degree)
@@ -74,11 +70,7 @@ def _degree(node: ir.Node, degree: dict[ir.Value, int]) -> int:
 
 
 def _homogeneous(node: ir.Node, inputs: list[int]) -> int:
-    """Return the degree of what a positive factor of all data comes out of.
-
-    Raises:
-        InjectError: The operator is not of that kind, or something else than its data is scaled.
-    """
+    """Return the degree of what a positive factor of all data comes out of."""
     row = row_of(node)
     data = range(len(inputs)) if row.data is None else row.data
     if not _is_homogeneous(node) or any(d for i, d in enumerate(inputs) if i not in data):

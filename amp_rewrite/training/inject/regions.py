@@ -60,11 +60,7 @@ class Regions:
 
 
 def regions_of(graph: ir.Graph, step_values: NamedValues) -> Regions:
-    """Divide a training graph.
-
-    Raises:
-        InjectError: What was said of the graph does not hold: see `_check`.
-    """
+    """Divide a training graph."""
     flow = Dataflow(graph)
     forward = ancestors([step_values.loss])
     backward = ancestors(step_values.gradients.values()) - forward

@@ -1,4 +1,7 @@
-"""What the caller says of a training graph, and the values that are meant."""
+"""What the caller says of a training graph, and the values that are meant.
+
+What was said and is not so is an InjectError.
+"""
 
 from __future__ import annotations
 
@@ -61,12 +64,7 @@ def names_of(
     gradients: Mapping[str, str] | None,
     updates: Mapping[str, str] | None,
 ) -> Names:
-    """Return what the caller said, completed by what a step says of itself.
-
-    Raises:
-        InjectError: Neither says it, or the step has a loss scale already.
-        OptionError: Something else than names is given.
-    """
+    """Return what the caller said, completed by what a step says of itself."""
     _check_names(loss, seed, gradients, updates)
     if info is not None and info.having(_SCALE_ROLE) is not None:
         raise InjectError(
@@ -114,11 +112,7 @@ def _updates(info: StepInfo) -> dict[str, str]:
 
 
 def find(graph: ir.Graph, names: Names) -> NamedValues:
-    """Return the values that names denote.
-
-    Raises:
-        InjectError: There is no such value, or it has a type that cannot be.
-    """
+    """Return the values that names denote."""
     values = {str(name): value for name, value in values_by_name(graph).items()}
     states = {name: _state(values, name) for name in names.updates}
     for variable in names.gradients:

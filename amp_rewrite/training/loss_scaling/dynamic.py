@@ -9,9 +9,14 @@ import numpy as np
 
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.errors import LossScaleValueError
+from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.loss_scaling.loss_scale import LossScale, LossScaleState
+from amp_rewrite.training.loss_scaling.loss_scale import (
+    AnyState,
+    HysteresisState,
+    LossScale,
+    LossScaleState,
+)
 
 _refused = partial(LossScaleValueError, where="DynamicLossScale")
 
@@ -23,9 +28,11 @@ class DynamicLossScale(LossScale):
         finite otherwise:                 good_steps + 1
         not finite:                       max(scale / multiplier, floor); good_steps = 0; skipped
 
-    `backoff_factor`, `ceiling` and `hysteresis` are what GradScaler, Apex and DeepSpeed have
-    besides. In float32 (P. Micikevicius et al., "Mixed Precision Training", 2018, section 3.2,
-    https://arxiv.org/abs/1710.03740; the names are TensorFlow's).
+    `backoff_factor` is GradScaler's, `ceiling` Apex's. With DeepSpeed's `hysteresis` an overflow
+    shrinks the scale only if hysteresis - 1 overflows came before it: since the scale grew, or,
+    with `consecutive_hysteresis`, since the last finite step. In float32 (P. Micikevicius et al.,
+    "Mixed Precision Training", 2018, section 3.2, https://arxiv.org/abs/1710.03740; the names are
+    TensorFlow's).
 
     Examples:
         >>> scale = amp.DynamicLossScale(initial_loss_scale=1024.0, increment_period=100)
@@ -43,6 +50,7 @@ class DynamicLossScale(LossScale):
         backoff_factor: float | None = None,
         ceiling: float | None = None,
         hysteresis: int = 1,
+        consecutive_hysteresis: bool = False,
     ) -> None:
         """Keep the parameters.
 
@@ -57,10 +65,13 @@ class DynamicLossScale(LossScale):
             backoff_factor: What the scale is multiplied with to shrink, above 0 and below 1; None
                 is 1 / multiplier.
             ceiling: The largest scale; None is the largest number of float32.
-            hysteresis: From which skipped step in a row on the scale shrinks: 1 is from the first.
+            hysteresis: From which skipped step on the scale shrinks: 1 is from the first.
+            consecutive_hysteresis: Whether every finite step begins that count anew; False leaves
+                it as it is until the scale grows.
 
         Raises:
             LossScaleValueError: One of them is impossible.
+            LossScaleTypeError: `consecutive_hysteresis` is neither True nor False.
         """
         self.initial_loss_scale = _number("initial_loss_scale", initial_loss_scale, above=0)
         self.increment_period = _count("increment_period", increment_period)
@@ -91,13 +102,29 @@ class DynamicLossScale(LossScale):
                 found=f"ceiling {self.ceiling:g}, initial_loss_scale {self.initial_loss_scale:g}",
             )
         self.hysteresis = _count("hysteresis", hysteresis)
+        self.consecutive_hysteresis = arguments.switch(
+            "consecutive_hysteresis", consecutive_hysteresis, error=LossScaleTypeError
+        )
 
     @property
     def initial(self) -> float:
         """The scale of the first step."""
         return self.initial_loss_scale
 
-    def applied(self, b: Builder, state: LossScaleState) -> LossScaleState:
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """All fields of LossScaleState, or of HysteresisState."""
+        counts_on = self.hysteresis > 1 and not self.consecutive_hysteresis
+        return HysteresisState._fields if counts_on else LossScaleState._fields
+
+    def initial_state(self) -> AnyState:
+        """Return the state before the first step; see `LossScale.initial_state`."""
+        start = super().initial_state()
+        if self.kept == start._fields:
+            return start
+        return HysteresisState(*start, hysteresis_left=np.array(self.hysteresis, np.int64))
+
+    def applied(self, b: Builder, state: AnyState) -> AnyState:
         """Return the state after a finite step; see the class."""
         scale, good = state.current_loss_scale, b.add(state.good_steps, 1)
         grows = b.greater_or_equal(good, self.increment_period)
@@ -105,14 +132,17 @@ class DynamicLossScale(LossScale):
         larger = b.where(b.less_or_equal(larger, FLOAT32.max), larger, scale)
         if self.ceiling is not None:
             larger = b.minimum(larger, self.ceiling)
-        return LossScaleState(
+        state = state._replace(
             current_loss_scale=b.where(grows, larger, scale),
             good_steps=b.where(grows, 0, good),
-            skipped_steps=state.skipped_steps,
             consecutive_skips=b.constant(0),
         )
+        if not isinstance(state, HysteresisState):
+            return state
+        left = b.where(grows, self.hysteresis, state.hysteresis_left)
+        return state._replace(hysteresis_left=left)
 
-    def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
+    def skipped(self, b: Builder, state: AnyState) -> AnyState:
         """Return the state after a step that was not finite; see the class."""
         scale, skips = state.current_loss_scale, b.add(state.consecutive_skips, 1)
         if self.backoff_factor is None:
@@ -120,9 +150,13 @@ class DynamicLossScale(LossScale):
         else:
             smaller = b.mul(scale, self.backoff_factor)
         smaller = b.maximum(smaller, self.floor)
-        if self.hysteresis > 1:
+        if isinstance(state, HysteresisState):
+            left = state.hysteresis_left
+            smaller = b.where(b.less_or_equal(left, 1), smaller, scale)
+            state = state._replace(hysteresis_left=b.maximum(b.sub(left, 1), 1))
+        elif self.hysteresis > 1:
             smaller = b.where(b.greater_or_equal(skips, self.hysteresis), smaller, scale)
-        return LossScaleState(
+        return state._replace(
             current_loss_scale=smaller,
             good_steps=b.constant(0),
             skipped_steps=b.add(state.skipped_steps, 1),

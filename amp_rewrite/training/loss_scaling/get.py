@@ -7,11 +7,15 @@ from typing import Any
 
 from amp_rewrite.errors import LossScaleValueError
 from amp_rewrite.training.loss_scaling.dynamic import DynamicLossScale
-from amp_rewrite.training.loss_scaling.loss_scale import FixedLossScale, LossScale
+from amp_rewrite.training.loss_scaling.loss_scale import (
+    FixedLossScale,
+    LossScale,
+    UncheckedLossScale,
+)
 from amp_rewrite.training.optimizers.config import class_of, restore
 
 _CLASSES: dict[str, type[LossScale]] = {
-    kind.__name__: kind for kind in (FixedLossScale, DynamicLossScale)
+    kind.__name__: kind for kind in (FixedLossScale, UncheckedLossScale, DynamicLossScale)
 }
 
 

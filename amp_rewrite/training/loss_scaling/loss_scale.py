@@ -6,7 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -14,14 +14,14 @@ import onnx_ir as ir
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.graph.training_graph import SCALE_ROLES, TrainingGraph
+from amp_rewrite.training.graph.training_graph import SCALE_ROLES, State, TrainingGraph
 from amp_rewrite.training.optimizers.config import arguments
 
 PREFIX = "loss_scale/"
 """The names of the states are this and a field of LossScaleState."""
 
 ROLES = SCALE_ROLES
-"""The roles of the states, in the order of the fields of LossScaleState."""
+"""The roles of the states, in the order of the fields of HysteresisState."""
 
 
 class LossScaleState(NamedTuple):
@@ -32,6 +32,18 @@ class LossScaleState(NamedTuple):
     skipped_steps: Any  # int64 (): skipped steps in all
     consecutive_skips: Any  # int64 (): skipped steps since the last applied one
 
+
+class HysteresisState(NamedTuple):
+    """A LossScaleState of a scale that overflows do not shrink at once."""
+
+    current_loss_scale: Any  # as in LossScaleState; so for the next three
+    good_steps: Any
+    skipped_steps: Any
+    consecutive_skips: Any
+    hysteresis_left: Any  # int64 (): which overflow from now on shrinks the scale; 1 is the next
+
+
+AnyState: TypeAlias = LossScaleState | HysteresisState
 
 _SET = f", or set the present scale: session.set({PREFIX + LossScaleState._fields[0]!r}, number)"
 
@@ -55,10 +67,15 @@ class LossScale(ABC):
     @property
     def checks(self) -> bool:
         """Whether gradients are checked, and a step whose gradients are not finite is skipped."""
-        return True
+        return bool(self.kept)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The fields of LossScaleState that are states of a step; the others are constants."""
+        return LossScaleState._fields
 
     @abstractmethod
-    def applied(self, b: Builder, state: LossScaleState) -> LossScaleState:
+    def applied(self, b: Builder, state: AnyState) -> AnyState:
         """Return the state after a step whose gradients are finite.
 
         Args:
@@ -67,10 +84,10 @@ class LossScale(ABC):
         """
 
     @abstractmethod
-    def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
+    def skipped(self, b: Builder, state: AnyState) -> AnyState:
         """Return the state after a step whose gradients are not finite; see `applied`."""
 
-    def update(self, b: Builder, state: LossScaleState, finite: ir.Value) -> LossScaleState:
+    def update(self, b: Builder, state: AnyState, finite: ir.Value) -> AnyState:
         """Return the state after a step.
 
         Args:
@@ -79,30 +96,38 @@ class LossScale(ABC):
             finite: Whether all gradients of the step are finite: bool, shape ().
         """
         pairs = zip(self.applied(b, state), self.skipped(b, state), strict=True)
-        return LossScaleState(*(x if x is y else b.where(finite, x, y) for x, y in pairs))
+        return type(state)(*(x if x is y else b.where(finite, x, y) for x, y in pairs))
 
-    def states_in(self, graph: TrainingGraph) -> LossScaleState:
-        """Return the states of this loss scale in a graph; they are made when first asked for."""
+    def states_in(self, graph: TrainingGraph) -> Mapping[str, State]:
+        """Return field -> state in a graph, of the `kept` ones; made when first asked for."""
         if graph not in self._states:
-            pairs = zip(self.initial_state()._asdict().items(), ROLES, strict=True)
-            states = [graph.state(PREFIX + key, array, role) for (key, array), role in pairs]
-            self._states[graph] = LossScaleState(*states)
+            pairs = zip(self.initial_state()._asdict().items(), ROLES, strict=False)
+            self._states[graph] = {
+                key: graph.state(PREFIX + key, array, role)
+                for (key, array), role in pairs
+                if key in self.kept
+            }
         return self._states[graph]
 
     @property
     def current(self) -> float:
         """The present scale in the graph that was built on last; the initial one before."""
-        states = list(self._states.values())
-        return float(states[-1].current_loss_scale.read()) if states else self.initial
+        state = self._last("current_loss_scale")
+        return self.initial if state is None else float(state.read())
 
     @property
     def good_steps(self) -> int:
         """The present number of finite steps since the scale changed; 0 before there is a step."""
+        state = self._last("good_steps")
+        return 0 if state is None else int(state.read())
+
+    def _last(self, field: str) -> State | None:
+        """Return a state in the graph that was built on last."""
         states = list(self._states.values())
-        return int(states[-1].good_steps.read()) if states else 0
+        return states[-1].get(field) if states else None
 
     @cached_property
-    def _states(self) -> dict[TrainingGraph, LossScaleState]:
+    def _states(self) -> dict[TrainingGraph, dict[str, State]]:
         """The states in each training graph."""
         return {}
 
@@ -124,11 +149,12 @@ class LossScale(ABC):
             raise LossScaleValueError(
                 f"{name} is part of the step, which has been built",
                 where=type(self).__name__,
-                remedy=f"make another loss scale, optimizer and step{_SET if self.checks else ''}",
+                remedy="make another loss scale, optimizer and step"
+                + (_SET if LossScaleState._fields[0] in self.kept else ""),
             )
         super().__setattr__(name, value)
 
-    def initial_state(self) -> LossScaleState:
+    def initial_state(self) -> AnyState:
         """Return the state before the first step of a step that is built: arrays."""
         self._built = True
         zeros = (np.array(0, np.int64) for _ in LossScaleState._fields[1:])
@@ -162,11 +188,11 @@ class LossScale(ABC):
 
 
 def fetches_of(
-    present: LossScaleState, following: LossScaleState, finite: ir.Value
+    present: AnyState, following: AnyState, finite: ir.Value | None
 ) -> dict[str, ir.Value]:
     """Return what can be fetched: the scale that the step uses, and the counters after it."""
     return {
-        "grads_finite": finite,
+        **({} if finite is None else {"grads_finite": finite}),
         "loss_scale": present.current_loss_scale,
         "good_steps": following.good_steps,
         "skipped_steps": following.skipped_steps,
@@ -175,7 +201,9 @@ def fetches_of(
 
 
 class FixedLossScale(LossScale):
-    """One scale for every step; every update is applied, and no gradient is checked.
+    """One scale for every step; a step whose gradients are not finite is skipped, and counted.
+
+    `UncheckedLossScale` applies every update.
 
     Examples:
         >>> optimizer = amp.optimizers.GradientDescent(0.1)
@@ -218,16 +246,34 @@ class FixedLossScale(LossScale):
         return self.loss_scale_value
 
     @property
-    def checks(self) -> bool:
-        """False: every step is applied."""
-        return False
+    def kept(self) -> tuple[str, ...]:
+        """The counters of skipped steps."""
+        return LossScaleState._fields[2:]
 
-    def applied(self, b: Builder, state: LossScaleState) -> LossScaleState:
-        """Return the state as it is."""
-        del b
-        return state
+    def applied(self, b: Builder, state: AnyState) -> AnyState:
+        """Return the state after a finite step: none is skipped in a row."""
+        return state._replace(consecutive_skips=b.constant(0))
 
-    def skipped(self, b: Builder, state: LossScaleState) -> LossScaleState:
-        """Return the state as it is; no step is skipped."""
-        del b
-        return state
+    def skipped(self, b: Builder, state: AnyState) -> AnyState:
+        """Return the state after a step that was not finite: it is counted."""
+        return state._replace(
+            skipped_steps=b.add(state.skipped_steps, 1),
+            consecutive_skips=b.add(state.consecutive_skips, 1),
+        )
+
+
+class UncheckedLossScale(FixedLossScale):
+    """One scale for every step; every update is applied, and no gradient is checked.
+
+    TensorFlow's FixedLossScale does so. A gradient that overflows makes NaN of the weights. There
+    is no fetch `grads_finite`, and the fetch `outcome` is "applied unchecked".
+
+    Examples:
+        >>> optimizer = amp.optimizers.GradientDescent(0.1)
+        >>> scaled = amp.LossScaleOptimizer(optimizer, amp.UncheckedLossScale(128.0))
+    """
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Nothing: there is nothing to count."""
+        return ()

@@ -11,28 +11,16 @@ from amp_rewrite.graph.metadata_keys import SCALED_KEY
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.loss_scaling.dynamic import DynamicLossScale
 from amp_rewrite.training.loss_scaling.get import get, restored, serialize
-from amp_rewrite.training.loss_scaling.gradients import (
-    finite_and_norm,
-    scaled_seed,
-    unscaled,
-    without_repeated_indices,
-)
-from amp_rewrite.training.loss_scaling.loss_scale import FixedLossScale, LossScale, LossScaleState
+from amp_rewrite.training.loss_scaling.gradients import scaled_seed, unscaled
+from amp_rewrite.training.loss_scaling.loss_scale import AnyState, FixedLossScale, LossScale
 from amp_rewrite.training.loss_scaling.scaling_optimizer import (
     ScalingOptimizer,
     builder_in,
     check_scale,
-    check_wrapped,
 )
-from amp_rewrite.training.loss_scaling.skipped_step import (
-    ScaledLoss,
-    always_applied,
-    present_state,
-    skipped_unless_finite,
-)
+from amp_rewrite.training.loss_scaling.skipped_step import present_state
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import registry
-from amp_rewrite.training.optimizers.apply_updates import check_pairs
 from amp_rewrite.training.optimizers.compute_gradients import (
     Loss,
     check_float,
@@ -51,7 +39,6 @@ from amp_rewrite.training.optimizers.gradient import Gradient, graph_of, unwrap,
 from amp_rewrite.training.optimizers.gradient_options import GradientOptions, options_by_position
 from amp_rewrite.training.optimizers.optimizer import Optimizer, overrides
 from amp_rewrite.training.optimizers.slots import Variable, VarList
-from amp_rewrite.training.optimizers.train_op import TrainOp
 
 _DYNAMIC = "dynamic"
 
@@ -66,8 +53,8 @@ class LossScaleOptimizer(ScalingOptimizer):
     not thinned out equally (P. Micikevicius et al., "Mixed Precision Training", 2018,
     https://arxiv.org/abs/1710.03740).
 
-    With a FixedLossScale nothing is checked: every step is applied, and the fetch `grads_finite` is
-    always true.
+    With a FixedLossScale steps are skipped, too, and the scale stays. An UncheckedLossScale applies
+    every step.
 
     It has two forms. The experimental one of TensorFlow is `LossScaleOptimizer(optimizer,
     loss_scale)`, whose optimizer may not clip. That of TensorFlow 2.4 to Keras 3 names
@@ -150,7 +137,7 @@ class LossScaleOptimizer(ScalingOptimizer):
     @property
     def dynamic(self) -> bool:
         """Whether the loss scale follows the gradients."""
-        return self.loss_scale.checks
+        return not isinstance(self.loss_scale, FixedLossScale)
 
     @property
     def initial_scale(self) -> float:
@@ -171,6 +158,11 @@ class LossScaleOptimizer(ScalingOptimizer):
     def loss_scale(self) -> LossScale:
         """The loss scale."""
         return self._loss_scale
+
+    @property
+    def _scales(self) -> tuple[LossScale, ...]:
+        """The loss scale."""
+        return (self.loss_scale,)
 
     @property
     def current_loss_scale(self) -> float:
@@ -246,25 +238,6 @@ class LossScaleOptimizer(ScalingOptimizer):
         gradients = self.get_unscaled_gradients([gradient for gradient, _ in pairs])
         return [(g, variable) for g, (_, variable) in zip(gradients, pairs, strict=True)]
 
-    def apply_reduced(
-        self,
-        grads_and_vars: Iterable[tuple[Gradient, Variable]],
-        global_step: Variable | None = None,
-        name: str | None = None,
-    ) -> TrainOp:
-        """Add the finite check, the conditional update, and the update of the loss scale."""
-        graph, pairs = check_pairs(grads_and_vars)
-        b = builder_in(graph)
-        losses = [ScaledLoss(self.loss_scale, self._values(graph))]
-        inner = check_wrapped(self.inner_optimizer, clips=self.may_clip)
-        if not self.loss_scale.checks:
-            return always_applied(b, super().apply_reduced(pairs, global_step, name), losses)
-        pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
-        finite, norm = finite_and_norm(b, [unwrap(g) for g, _ in pairs if g is not None])
-        finite.name = graph.free_name("grads_finite")
-        op = super().apply_reduced(pairs, global_step, name)
-        return skipped_unless_finite(b, op, losses, finite, norm, self.conditional)
-
     def get_gradients(self, loss: Loss, params: Iterable[Variable]) -> list[Any]:
         """Return unscaled gradients; a `get_gradients` of a user's own gets the scaled loss."""
         inner = self.inner_optimizer
@@ -322,7 +295,7 @@ class LossScaleOptimizer(ScalingOptimizer):
         """Return the loss scale of a configuration."""
         return restored(config, custom_objects)
 
-    def _values(self, graph: TrainingGraph) -> LossScaleState:
+    def _values(self, graph: TrainingGraph) -> AnyState:
         return present_state(builder_in(graph), graph, self.loss_scale)
 
 

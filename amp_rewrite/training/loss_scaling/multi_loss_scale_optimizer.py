@@ -12,26 +12,13 @@ from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.grad.walk import accumulate
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.loss_scaling.get import get, restored, serialize
-from amp_rewrite.training.loss_scaling.gradients import (
-    finite_and_norm,
-    finite_by_loss,
-    without_repeated_indices,
-)
 from amp_rewrite.training.loss_scaling.loss_scale import LossScale
 from amp_rewrite.training.loss_scaling.loss_scale_optimizer import LossScaleOptimizer
 from amp_rewrite.training.loss_scaling.scaling_optimizer import (
     ScalingOptimizer,
     builder_in,
     check_scale,
-    check_wrapped,
 )
-from amp_rewrite.training.loss_scaling.skipped_step import (
-    ScaledLoss,
-    always_applied,
-    present_state,
-    skipped_unless_finite,
-)
-from amp_rewrite.training.optimizers.apply_updates import check_pairs
 from amp_rewrite.training.optimizers.compute_gradients import Loss, check_loss, check_losses
 from amp_rewrite.training.optimizers.gradient import (
     Gradient,
@@ -44,7 +31,6 @@ from amp_rewrite.training.optimizers.gradient import (
 from amp_rewrite.training.optimizers.gradient_options import GradientOptions, options_by_position
 from amp_rewrite.training.optimizers.optimizer import Optimizer
 from amp_rewrite.training.optimizers.slots import Variable, VarList
-from amp_rewrite.training.optimizers.train_op import TrainOp
 
 
 class MultiLossScaleOptimizer(ScalingOptimizer):
@@ -64,6 +50,7 @@ class MultiLossScaleOptimizer(ScalingOptimizer):
     """
 
     _scales_argument = "loss_scales"
+    _tells_losses_apart = True
 
     def __init__(
         self,
@@ -93,6 +80,11 @@ class MultiLossScaleOptimizer(ScalingOptimizer):
     def loss_scales(self) -> tuple[LossScale, ...]:
         """The loss scales, in the order of the losses."""
         return self._loss_scales
+
+    @property
+    def _scales(self) -> tuple[LossScale, ...]:
+        """The loss scales."""
+        return self.loss_scales
 
     @property
     def current_loss_scales(self) -> tuple[float, ...]:
@@ -134,32 +126,6 @@ class MultiLossScaleOptimizer(ScalingOptimizer):
             (wrap(graph, _sum(b, [gradients.get(name) for gradients in by_name])), variable)
             for name, variable in variables.items()
         ]
-
-    def apply_reduced(
-        self,
-        grads_and_vars: Iterable[tuple[Gradient, Variable]],
-        global_step: Variable | None = None,
-        name: str | None = None,
-    ) -> TrainOp:
-        """Add the finite checks, the conditional update, and the updates of the loss scales."""
-        graph, pairs = check_pairs(grads_and_vars)
-        b = builder_in(graph)
-        inner = check_wrapped(self.inner_optimizer)
-        states = [present_state(b, graph, scale) for scale in self.loss_scales]
-        if not any(scale.checks for scale in self.loss_scales):
-            op = super().apply_reduced(pairs, global_step, name)
-            scales = zip(self.loss_scales, states, strict=True)
-            return always_applied(b, op, [ScaledLoss(*each) for each in scales])
-        pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
-        raw = [unwrap(g) for g, _ in pairs if g is not None]
-        own = finite_by_loss(b, raw, len(states))
-        finite, norm = finite_and_norm(b, raw)
-        finite.name = graph.free_name("grads_finite")
-        spared = _spared(b, own)
-        scales = zip(self.loss_scales, states, own, spared, strict=True)
-        losses = [ScaledLoss(*each) for each in scales]
-        op = super().apply_reduced(pairs, global_step, name)
-        return skipped_unless_finite(b, op, losses, finite, norm, self.conditional)
 
     def get_gradients(self, loss: Loss, params: Iterable[Variable]) -> list[Any]:
         """Return unscaled gradients of the sum of the losses."""
@@ -230,12 +196,3 @@ def _sum(b: Builder, gradients: Sequence[Gradient]) -> Raw | None:
     total = parts[0] if len(parts) == 1 else accumulate(b, parts, like, sparse=True)
     remember_parts(values_of(total), [None if part is None else values_of(part) for part in raw])
     return total
-
-
-def _spared(b: Builder, finite: Sequence[ir.Value]) -> list[ir.Value]:
-    """Return for each loss whether its gradients are finite, while those of another are not."""
-    every = finite[0]
-    for own in finite[1:]:
-        every = b.logical_and(every, own)
-    other = b.logical_not(every)
-    return [b.logical_and(own, other) for own in finite]

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
+
+import onnx_ir as ir
 
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import TrainingGraph
+from amp_rewrite.training.loss_scaling.gradients import (
+    finite_and_norm,
+    finite_by_loss,
+    without_repeated_indices,
+)
 from amp_rewrite.training.loss_scaling.loss_scale import LossScale
+from amp_rewrite.training.loss_scaling.skipped_step import (
+    ScaledLoss,
+    always_applied,
+    present_state,
+    skipped_unless_finite,
+)
 from amp_rewrite.training.optimizers import registry
+from amp_rewrite.training.optimizers.apply_updates import check_pairs
 from amp_rewrite.training.optimizers.clipping import LIMITS
 from amp_rewrite.training.optimizers.conditional_update import check_mode
 from amp_rewrite.training.optimizers.config import arguments, custom_classes
+from amp_rewrite.training.optimizers.gradient import Gradient, unwrap
 from amp_rewrite.training.optimizers.optimizer import Optimizer
+from amp_rewrite.training.optimizers.slots import Variable
+from amp_rewrite.training.optimizers.train_op import TrainOp
 from amp_rewrite.training.optimizers.wrapper import OptimizerWrapper, unscalable
 
 _SCOPE = "loss_scale"
@@ -28,6 +45,9 @@ class ScalingOptimizer(OptimizerWrapper):
 
     _scales_argument: ClassVar[str]
     """The argument of the constructor that is the loss scale, or are the loss scales."""
+
+    _tells_losses_apart: ClassVar[bool] = False
+    """Whether the scale of a loss moves by the gradients of this loss alone."""
 
     def __init__(
         self, optimizer: Optimizer | None, conditional: str, *, clips: bool = False
@@ -69,6 +89,40 @@ class ScalingOptimizer(OptimizerWrapper):
         """How updates are made conditional: "if" or "select"."""
         return self._conditional
 
+    @property
+    @abstractmethod
+    def _scales(self) -> tuple[LossScale, ...]:
+        """The loss scale of each loss."""
+
+    def apply_reduced(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> TrainOp:
+        """Add the finite checks, the conditional update, and the updates of the loss scales."""
+        graph, pairs = check_pairs(grads_and_vars)
+        b, scales = builder_in(graph), self._scales
+        states = [present_state(b, graph, scale) for scale in scales]
+        inner = check_wrapped(self.inner_optimizer, clips=self.may_clip)
+        if not any(scale.checks for scale in scales):
+            op = super().apply_reduced(pairs, global_step, name)
+            return always_applied(
+                op, [ScaledLoss(*each) for each in zip(scales, states, strict=True)]
+            )
+        pairs = without_repeated_indices(b, graph, pairs, rows_only=inner.touches_rows_only)
+        raw = [unwrap(g) for g, _ in pairs if g is not None]
+        own = finite_by_loss(b, raw, len(scales)) if self._tells_losses_apart else []
+        finite, norm = finite_and_norm(b, raw)
+        finite.name = graph.free_name("grads_finite")
+        verdicts = list(zip(own, _spared(b, own), strict=True)) or [(None, None)]
+        losses = [
+            ScaledLoss(scale, state, *verdict)
+            for scale, state, verdict in zip(scales, states, verdicts, strict=True)
+        ]
+        op = super().apply_reduced(pairs, global_step, name)
+        return skipped_unless_finite(b, op, losses, finite, norm, self.conditional)
+
     def get_config(self) -> dict[str, Any]:
         """Return what `from_config` makes an optimizer like this one from."""
         return {**super().get_config(), "conditional": self.conditional}
@@ -107,6 +161,17 @@ class ScalingOptimizer(OptimizerWrapper):
         shown = list(scales) if isinstance(scales, tuple) else scales
         inner, mode = self.inner_optimizer, self.conditional
         return f"{type(self).__name__}({inner!r}, {shown!r}, conditional={mode!r})"
+
+
+def _spared(b: Builder, finite: Sequence[ir.Value]) -> list[ir.Value]:
+    """Return for each loss whether its gradients are finite, while those of another are not."""
+    if not finite:
+        return []
+    every = finite[0]
+    for own in finite[1:]:
+        every = b.logical_and(every, own)
+    other = b.logical_not(every)
+    return [b.logical_and(own, other) for own in finite]
 
 
 def builder_in(graph: TrainingGraph) -> Builder:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.graph.metadata_keys import SCALED_KEY
@@ -13,7 +12,7 @@ from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 from amp_rewrite.training.loss_scaling.get import serialize
-from amp_rewrite.training.loss_scaling.loss_scale import LossScale, LossScaleState, fetches_of
+from amp_rewrite.training.loss_scaling.loss_scale import AnyState, LossScale, fetches_of
 from amp_rewrite.training.optimizers.conditional_update import conditional
 from amp_rewrite.training.optimizers.train_op import TrainOp
 
@@ -31,15 +30,15 @@ class ScaledLoss:
     """
 
     scale: LossScale
-    present: LossScaleState
+    present: AnyState
     finite: ir.Value | None = None
     spared: ir.Value | None = None
 
-    def names(self, graph: TrainingGraph) -> list[str]:
-        """Return the names of the states, which a scale that never changes lacks."""
-        return [s.name for s in self.scale.states_in(graph)] if self.scale.checks else []
+    def names(self, graph: TrainingGraph) -> dict[str, str]:
+        """Return field -> name, of the fields that are states."""
+        return {field: state.name for field, state in self.scale.states_in(graph).items()}
 
-    def skipped(self, b: Builder) -> LossScaleState:
+    def skipped(self, b: Builder) -> AnyState:
         """Return the state after a step that was skipped.
 
         A loss that another one has skipped the step of moves its scale as after a finite step; it
@@ -52,18 +51,21 @@ class ScaledLoss:
         return own._replace(skipped_steps=after.skipped_steps)
 
 
-def present_state(b: Builder, graph: TrainingGraph, scale: LossScale) -> LossScaleState:
-    """Return the state of a loss scale as nodes read it; constants if it never changes."""
-    if scale.checks:
-        return LossScaleState(*(state.value for state in scale.states_in(graph)))
-    return LossScaleState(*map(b.constant, scale.initial_state()))
+def present_state(b: Builder, graph: TrainingGraph, scale: LossScale) -> AnyState:
+    """Return the state of a loss scale as nodes read it; what never changes is a constant."""
+    states, initial = scale.states_in(graph), scale.initial_state()
+    return type(initial)(
+        *(
+            states[field].value if field in states else b.constant(array)
+            for field, array in initial._asdict().items()
+        )
+    )
 
 
-def always_applied(b: Builder, op: TrainOp, losses: Sequence[ScaledLoss]) -> TrainOp:
-    """Return a step whose loss scales never change, with their fetches."""
-    true = b.constant(np.array(True))
+def always_applied(op: TrainOp, losses: Sequence[ScaledLoss]) -> TrainOp:
+    """Return a step whose gradients are not checked, with the fetches of its loss scales."""
     following = [loss.present for loss in losses]
-    return _told(op, {**op.fetches, **_fetches(losses, following, true)}, losses)
+    return _told(op, {**op.fetches, **_fetches(losses, following, None)}, losses)
 
 
 def skipped_unless_finite(
@@ -83,8 +85,9 @@ def skipped_unless_finite(
     names = [loss.names(graph) for loss in losses]
     for loss, own in zip(losses, names, strict=True):
         if own:
-            applied |= zip(own, loss.scale.applied(b, loss.present), strict=True)
-            skipped |= zip(own, loss.skipped(b), strict=True)
+            good, bad = loss.scale.applied(b, loss.present), loss.skipped(b)
+            applied |= {name: getattr(good, field) for field, name in own.items()}
+            skipped |= {name: getattr(bad, field) for field, name in own.items()}
     changed = set(op.updates.values())
     updates = conditional(
         b,
@@ -100,11 +103,11 @@ def skipped_unless_finite(
         movable=lambda node: part_of(node) in (Part.UPDATE, Part.LOSS_SCALE),
     )
     graph.forget_shapes()
-    for name in (name for own in names for name in own):
+    for name in (name for own in names for name in own.values()):
         if updates[name].producer() is not None:
             updates[name].name = graph.free_name(f"{name}:next")
     following = [
-        LossScaleState(*(updates[name] for name in own)) if own else loss.present
+        loss.present._replace(**{field: updates[name] for field, name in own.items()})
         for loss, own in zip(losses, names, strict=True)
     ]
     now = {op.updates[key]: value for key, value in updates.items() if key in op.updates}
@@ -114,7 +117,7 @@ def skipped_unless_finite(
 
 
 def _fetches(
-    losses: Sequence[ScaledLoss], following: Sequence[LossScaleState], finite: ir.Value
+    losses: Sequence[ScaledLoss], following: Sequence[AnyState], finite: ir.Value | None
 ) -> dict[str, ir.Value]:
     """Return what can be fetched: of the first loss, and if there are several of each."""
     fetches = fetches_of(losses[0].present, following[0], finite)

@@ -1,4 +1,7 @@
-"""What losses are computed from, and how they end."""
+"""What losses are computed from, and how they end.
+
+What does not fit is a LossError; a name that the model lacks an UnknownValueError.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +47,6 @@ def operands(
         axis: The axis of the classes, or None if there are none.
         like_logits: Whether a new input has the type and shape of the predictions; otherwise it is
             int64 and lacks the axis of the classes.
-
-    Raises:
-        LossError: The predictions are not floating-point or have no such axis, or a value is of
-            another model or no value at all.
-        UnknownValueError: The model has no value called `prediction`.
     """
     graph = training_graph(model)
     for operand in (prediction, labels):
@@ -111,11 +109,6 @@ def of_difference(
         labels: The same shape; see `operands`.
         reduction: One of REDUCTIONS.
         losses: Adds what every element loses, given what adds nodes and the difference.
-
-    Raises:
-        LossError: The predictions are not floating-point, shapes differ, or there is no such
-            reduction.
-        UnknownValueError: The model has no value called `predictions`.
     """
     check_reduction(reduction)
     graph, predicted, target = operands(model, predictions, labels)
@@ -176,29 +169,17 @@ def _value(graph: TrainingGraph, reference: str | GraphValue) -> ir.Value:
 
 
 def check_reduction(reduction: str) -> None:
-    """Refuse an unknown reduction.
-
-    Raises:
-        LossError: It is none of REDUCTIONS.
-    """
+    """Refuse an unknown reduction."""
     arguments.one_of("reduction", reduction, _REDUCTIONS, error=LossError)
 
 
 def check_integer(name: str, given: object) -> int:
-    """Return an option that is an integer.
-
-    Raises:
-        LossError: It is not one that int64 holds.
-    """
+    """Return an option that is an integer."""
     return arguments.integer(name, given, low=-(2**63), error=LossError)
 
 
 def check_share(name: str, given: object) -> float:
-    """Return an option that is a number from 0 to 1.
-
-    Raises:
-        LossError: It is not.
-    """
+    """Return an option that is a number from 0 to 1."""
     return arguments.number(name, given, low=0, high=1, expected="0 to 1", error=LossError)
 
 

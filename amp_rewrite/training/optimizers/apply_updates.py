@@ -1,4 +1,9 @@
-"""Add the updates of one step to a training graph."""
+"""Add the updates of one step to a training graph.
+
+What is no counter, pair, gradient or variable is an OptimizerTypeError; one of another model, type
+or shape, or given twice, an OptimizerValueError; to update what a node computes an
+UnsupportedError.
+"""
 
 from __future__ import annotations
 
@@ -140,10 +145,6 @@ def check_step(
         global_step: A state, a value or a name; None is the graph's own counter.
         new: Whether a name may be that of a counter which has to be made; so for
             `Optimizer.iterations`, while another name would be a slip.
-
-    Raises:
-        OptimizerTypeError: It is neither a state nor a value nor a name.
-        OptimizerValueError: It is not an integer, of another model, or names nothing.
     """
     if global_step is None:
         return None
@@ -192,17 +193,7 @@ def counter_of(given: object) -> State:
 
 
 def check_pairs(grads_and_vars: Iterable[tuple[Any, Any]]) -> tuple[TrainingGraph, Pairs]:
-    """Return the training graph, and pairs with handles resolved.
-
-    Raises:
-        OptimizerTypeError: They are no pairs, or a gradient is neither a value nor IndexedSlices
-            nor None.
-        OptimizerValueError: There are no pairs or no gradients, a variable occurs twice or is
-            stored in 16 bits, two gradients are of different models, or one has another shape than
-            its variable.
-        UnsupportedError: What is to be updated is a value that a node computes, or an input; or it
-            has a constraint and a sparse gradient.
-    """
+    """Return the training graph, and pairs with handles resolved."""
     checked_pairs = check.pairs(grads_and_vars)
     if not checked_pairs:
         raise OptimizerValueError("No variables provided.")

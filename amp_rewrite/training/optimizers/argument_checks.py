@@ -1,4 +1,8 @@
-"""Checks of what optimizers are given."""
+"""Checks of what optimizers are given.
+
+What has a wrong type is an OptimizerTypeError; what is out of its range, not finite or cannot be
+written as UTF-8 an OptimizerValueError.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +25,7 @@ _CHECK = "check"
 def number(
     name: str, value: object, *, low: float = 0.0, high: float = math.inf, above: bool = False
 ) -> float:
-    """Return a hyperparameter from `low`, or `above` it, to below `high` as a float.
-
-    Raises:
-        OptimizerTypeError: It is not a real number.
-        OptimizerValueError: It is NaN or out of range.
-    """
+    """Return a hyperparameter from `low`, or `above` it, to below `high` as a float."""
     _check_real(name, value)
     upper = "" if high == math.inf else f" and less than {high:g}"
     finite = "a finite number " if high == math.inf else "a number "
@@ -42,12 +41,7 @@ def number(
 
 
 def real(name: str, value: object) -> float:
-    """Return a real number, which may be infinite.
-
-    Raises:
-        OptimizerTypeError: It is none.
-        OptimizerValueError: It is NaN.
-    """
+    """Return a real number, which may be infinite."""
     _check_real(name, value)
     return arguments.number(name, value, expected="a number", error=OptimizerValueError)
 
@@ -60,23 +54,14 @@ def _check_real(name: str, value: object) -> None:
 
 
 def whole(name: str, value: object, *, low: int, high: int = 2**63 - 1) -> int:
-    """Return a number of steps or batches.
-
-    Raises:
-        OptimizerTypeError: It is not an integer.
-        OptimizerValueError: It is out of range.
-    """
+    """Return a number of steps or batches."""
     if arguments.whole_number(value) is None:
         raise OptimizerTypeError(f"{name} must be an integer", found=repr(value))
     return arguments.integer(name, value, low=low, high=high, error=OptimizerValueError)
 
 
 def flag(name: str, value: object) -> bool:
-    """Return a hyperparameter that is on or off, as a bool.
-
-    Raises:
-        OptimizerTypeError: It is neither a truth value nor 0 or 1.
-    """
+    """Return a hyperparameter that is on or off, as a bool."""
     return arguments.switch(name, value, error=OptimizerTypeError)
 
 
@@ -88,12 +73,7 @@ def optimizer_name(given: object) -> str:
 
 
 def label(what: str, given: object) -> str:
-    """Return a name of something in the graph.
-
-    Raises:
-        OptimizerTypeError: It is not a text.
-        OptimizerValueError: It is empty, or cannot be written as UTF-8.
-    """
+    """Return a name of something in the graph."""
     if not isinstance(given, str):
         raise OptimizerTypeError(
             f"the name of {what} must be a text", found=f"an object of type {type(given).__name__}"
@@ -104,11 +84,7 @@ def label(what: str, given: object) -> str:
 
 
 def either(where: str, **names: Any) -> Any:
-    """Return the one argument that is given of two that mean the same.
-
-    Raises:
-        OptimizerTypeError: None or both are.
-    """
+    """Return the one argument that is given of two that mean the same."""
     values = [value for value in names.values() if value is not None]
     if len(values) != 1:
         raise OptimizerTypeError(
@@ -118,11 +94,7 @@ def either(where: str, **names: Any) -> Any:
 
 
 def listed(given: Iterable[Any], what: str) -> list[Any]:
-    """Return an iterable as a list.
-
-    Raises:
-        OptimizerTypeError: It is not an iterable.
-    """
+    """Return an iterable as a list."""
     if not isinstance(given, Iterable) or isinstance(given, GraphValue):  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptimizerTypeError(
             f"{what} must come in a list",
@@ -133,11 +105,7 @@ def listed(given: Iterable[Any], what: str) -> list[Any]:
 
 
 def pairs(given: Iterable[Any]) -> list[Any]:
-    """Return (gradient, variable) pairs as a list.
-
-    Raises:
-        OptimizerTypeError: They are no pairs.
-    """
+    """Return (gradient, variable) pairs as a list."""
     entries = listed(given, "(gradient, variable) pairs")
     for pair in entries:
         if not isinstance(pair, tuple | list) or len(pair) != 2:  # pyright: ignore[reportUnknownArgumentType]
@@ -158,12 +126,7 @@ class Checked:
     """What rules and schedules have in common: dataclasses with fields that `field` made."""
 
     def __post_init__(self) -> None:
-        """Check the fields.
-
-        Raises:
-            OptimizerTypeError: One has a wrong type.
-            OptimizerValueError: One is out of its range.
-        """
+        """Check the fields."""
         for entry in dataclasses.fields(self):  # pyright: ignore[reportArgumentType] children are dataclasses
             if _CHECK in entry.metadata:
                 value = entry.metadata[_CHECK](entry.name, getattr(self, entry.name))

@@ -112,10 +112,6 @@ class BasicOptimizer:
         """Set an attribute; refuse one that a step is made of, once there is a step.
 
         Attributes of a user's own are kept, but what looks like a hyperparameter has to be one.
-
-        Raises:
-            OptimizerValueError: A step is built, which would not change; or the name is that of a
-                hyperparameter with a slip, or as it is called elsewhere.
         """
         name = self._ours(name)
         meant = None if hasattr(type(self), name) else self._meant(name)
@@ -162,12 +158,7 @@ class BasicOptimizer:
         return parts.get(meant.replace("_", "").lower())
 
     def _checked(self, name: str, value: Any) -> Any:
-        """Return the value of an attribute, which the constructor would take too.
-
-        Raises:
-            OptimizerTypeError: It is of a type that it cannot be.
-            OptimizerValueError: It is impossible, or a second way to clip.
-        """
+        """Return the value of an attribute, which the constructor would take too."""
         if name in LIMITS and "_states" in vars(self):
             others = {key: vars(self).get(key) for key in LIMITS}
             check_limits(self.name, Clipping(**{**others, name: value}))
@@ -209,10 +200,6 @@ class BasicOptimizer:
             rate_state: The name of the state that holds a learning rate of its own.
             weight_decay: A weight decay of its own.
             **clipping: A limit of its own; see `Clipping`.
-
-        Raises:
-            OptimizerTypeError: One of them is of a type that it cannot be.
-            OptimizerValueError: One is impossible, or the rule has no weight decay.
         """
         member = copy.copy(self)
         member._built = False

@@ -1,4 +1,9 @@
-"""Gradients of a loss with respect to variables, inside a training graph."""
+"""Gradients of a loss with respect to variables, inside a training graph.
+
+The checks raise OptimizerTypeError for what is neither a loss nor a variable, OptimizerValueError
+for one that is missing, of another model, not floating-point or of another shape, and
+UnknownValueError for a name that the model does not have.
+"""
 
 from __future__ import annotations
 
@@ -30,26 +35,14 @@ _KINDS = State | GraphValue | ir.Value | str
 
 
 def check_loss(loss: Loss) -> GraphValue:
-    """Return what is minimized: a loss, called if it is a callable, or the sum of several.
-
-    Raises:
-        OptimizerTypeError: A loss is not a value of a model.
-        OptimizerValueError: There is none, or two are of different models, or one of several is
-            not floating-point.
-    """
+    """Return what is minimized: a loss, called if it is a callable, or the sum of several."""
     if isinstance(loss, list | tuple):
         return _total(check_losses(loss))
     return _one_loss(loss)
 
 
 def check_losses(losses: object) -> list[GraphValue]:
-    """Return several losses, each called if it is a callable.
-
-    Raises:
-        OptimizerTypeError: They are not a list or a tuple, or one is not a value of a model.
-        OptimizerValueError: There is none, or two are of different models, or one is not
-            floating-point.
-    """
+    """Return several losses, each called if it is a callable."""
     if not isinstance(losses, list | tuple):
         raise OptimizerTypeError("several losses must be a list", found=type(losses).__name__)
     values = [_one_loss(each) for each in losses]
@@ -100,13 +93,7 @@ def check_float(what: str, name: str, dtype: ir.DataType) -> None:
 
 
 def check_grad_loss(loss: GraphValue, grad_loss: object) -> GraphValue | None:
-    """Return what arrives at a loss, checked; None stands for ones.
-
-    Raises:
-        OptimizerTypeError: It is not a value.
-        OptimizerValueError: It is of another model, not floating-point, or known to have another
-            shape than the loss.
-    """
+    """Return what arrives at a loss, checked; None stands for ones."""
     if grad_loss is None:
         return None
     if not isinstance(grad_loss, GraphValue):
@@ -192,11 +179,6 @@ def chosen_variables(graph: TrainingGraph, loss: GraphValue, var_list: object) -
 
     Returns:
         A State for each variable, a GraphValue for every other value; each once.
-
-    Raises:
-        OptimizerTypeError: An entry is not a variable.
-        OptimizerValueError: There is none, or one is not floating-point.
-        UnknownValueError: One is of another model.
     """
     if var_list is None:
         variables: list[Any] = list(graph.variables(loss.value))
@@ -216,13 +198,7 @@ def chosen_variables(graph: TrainingGraph, loss: GraphValue, var_list: object) -
 
 
 def checked_var_list(loss: GraphValue, var_list: object) -> Any:
-    """Return the argument of a wrapper, which refuses it before it adds anything.
-
-    Raises:
-        OptimizerTypeError: See `chosen_variables`; so for the next two.
-        OptimizerValueError: See there.
-        UnknownValueError: See there.
-    """
+    """Return the argument of a wrapper, which refuses it before it adds anything."""
     references = chosen_variables(loss.graph, loss, var_list)
     return None if var_list is None else references
 
@@ -231,9 +207,6 @@ def flat_var_list(var_list: object) -> list[Any]:
     """Return the entries of a variable, a list of variables, or lists inside lists.
 
     A function is called for them. Those of a mapping come in the order of its keys.
-
-    Raises:
-        OptimizerTypeError: An entry is not a variable.
     """
     if isinstance(var_list, _KINDS):
         return [var_list]

@@ -14,11 +14,7 @@ MODES = ("if", "select")
 
 
 def check_mode(mode: object) -> str:
-    """Return how updates are made conditional, checked.
-
-    Raises:
-        OptionError: It is not one of MODES.
-    """
+    """Return how updates are made conditional, checked."""
     return arguments.one_of("way to make updates conditional", mode, MODES)
 
 
@@ -46,9 +42,6 @@ def conditional(
         keep: Values that stay in the outer graph with "if", besides those that others use.
         movable: Whether a node may move into the If; by default every node may. Call
             `TrainingGraph.forget_shapes` afterwards.
-
-    Raises:
-        OptionError: The mode is unknown.
     """
     check_mode(mode)
     changed = {name: value for name, value in updates.items() if value is not present[name]}

@@ -1,4 +1,8 @@
-"""Configurations: what `get_config` returns, `from_config` takes, and Keras calls its arguments."""
+"""Configurations: what `get_config` returns, `from_config` takes, and Keras calls its arguments.
+
+Arguments that are unknown or of a wrong type are an OptimizerTypeError, or what is passed as
+`error`; impossible ones an OptimizerValueError.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +28,6 @@ def arguments(
         config: What a user passed; not changed.
         error: What to raise.
         needed: Keys that must be there besides the arguments without a default.
-
-    Raises:
-        AmpError: `error`: it is not a mapping, or a key is missing or unknown.
     """
     settings = mapping(config, kind.__name__, error)
     parameters = inspect.signature(kind).parameters.values()
@@ -53,11 +54,7 @@ def arguments(
 
 
 def mapping(config: Any, where: str, error: type[AmpError]) -> dict[Any, Any]:
-    """Return a copy of a configuration.
-
-    Raises:
-        AmpError: `error`: it is not a mapping.
-    """
+    """Return a copy of a configuration."""
     if not isinstance(config, Mapping):
         raise error(
             "a configuration must be a mapping",
@@ -69,11 +66,7 @@ def mapping(config: Any, where: str, error: type[AmpError]) -> dict[Any, Any]:
 
 
 def custom_classes(custom_objects: Any, error: type[AmpError]) -> Mapping[str, type[Any]]:
-    """Return the classes that a user restores configurations with, by name; None is none.
-
-    Raises:
-        AmpError: `error`: it is not a mapping to classes with `from_config`.
-    """
+    """Return the classes that a user restores configurations with, by name; None is none."""
     if custom_objects is None:
         return {}
     wrong_part = f"an object of type {type(custom_objects).__name__}"
@@ -123,7 +116,7 @@ ELSEWHERE = {
 _DEFAULT_MOMENTUM = 0.99
 
 _INSTEAD = {
-    "amsgrad": "there is no AMSGrad here: leave amsgrad out",
+    "amsgrad": "only Adam and AdamW have AMSGrad, as in Keras: leave amsgrad out",
     "loss_scale_factor": "write LossScaleOptimizer(optimizer, FixedLossScale(factor))",
     "ema_overwrite_frequency": "evaluate and export take averaged=True, so that the averages need "
     "not overwrite the variables",
@@ -151,12 +144,7 @@ class KerasSettings:
     gradient_accumulation_steps: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the settings.
-
-        Raises:
-            OptimizerTypeError: One is of a type that it cannot be.
-            OptimizerValueError: One is impossible.
-        """
+        """Check the settings."""
         check.flag("use_ema", self.use_ema)
         check.number("ema_momentum", self.ema_momentum, high=1)
         if self.gradient_accumulation_steps is not None:
@@ -180,10 +168,6 @@ def take_settings(optimizer: str, options: MutableMapping[str, Any]) -> KerasSet
     Args:
         optimizer: The name that errors show.
         options: Keyword arguments; what this function knows is removed.
-
-    Raises:
-        OptimizerTypeError: A setting is of a type that it cannot be.
-        OptimizerValueError: One is impossible, or asks for what is spelled differently here.
     """
     for name in _WITHOUT_EFFECT:
         options.pop(name, None)
@@ -207,10 +191,6 @@ def renamed(optimizer: str, rule: UpdateRule, options: MutableMapping[str, Any])
         optimizer: The name that errors show.
         rule: The rule of the arguments in our spelling.
         options: Keyword arguments; what this function knows is removed.
-
-    Raises:
-        OptimizerTypeError: The rule has no such hyperparameter, or one is not a number.
-        OptimizerValueError: One is impossible.
     """
     hyperparameters = {ours: options.pop(name) for name, ours in NAMES.items() if name in options}
     unknown = [ours for ours in hyperparameters if not hasattr(rule, ours)]

@@ -29,10 +29,6 @@ def constrained(variable: State, updated: ir.Value) -> ir.Value:
     """Return what the constraint of a variable makes of its updated value.
 
     The nodes that it adds become part of the update, so that a skipped step skips them.
-
-    Raises:
-        OptimizerTypeError: The constraint returns no value.
-        OptimizerValueError: It returns one of another model, type or shape.
     """
     if variable.constraint is None:
         return updated

@@ -31,11 +31,7 @@ def wrap(graph: TrainingGraph, gradient: Raw | None) -> Any:
 
 
 def unwrap(gradient: object) -> Raw:
-    """Return a gradient as nodes see it.
-
-    Raises:
-        OptimizerTypeError: It is neither a value nor IndexedSlices.
-    """
+    """Return a gradient as nodes see it."""
     if isinstance(gradient, IndexedSlices):
         shape = None if gradient.dense_shape is None else _value(gradient.dense_shape)
         return IndexedSlices(_value(gradient.values), _value(gradient.indices), shape)

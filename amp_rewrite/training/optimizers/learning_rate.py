@@ -41,13 +41,7 @@ class LearningRate:
         return float(list(self._states.values())[-1].read()) if self._states else self.base
 
     def assign(self, value: Rate) -> None:
-        """Set the rate from the next step on; a schedule that is there goes on from it.
-
-        Raises:
-            OptimizerTypeError: It is neither a number nor a schedule.
-            OptimizerValueError: The number is impossible, or a step is built, of which a schedule
-                would be a part.
-        """
+        """Set the rate from the next step on; a schedule that is there goes on from it."""
         base, schedule = _parts(value)
         if self._states and schedule is not None:
             raise OptimizerValueError(
@@ -76,12 +70,7 @@ class MultipliedRate(LearningRate):
     """The learning rate of another optimizer, times a number: a schedule holds for both."""
 
     def __init__(self, rate: LearningRate, multiplier: float) -> None:
-        """Keep the rate, which is shared, and what multiplies it: at least 0.
-
-        Raises:
-            OptimizerTypeError: The multiplier is not a number.
-            OptimizerValueError: It is impossible.
-        """
+        """Keep the rate, which is shared, and what multiplies it: at least 0."""
         self._rate = rate
         self._multiplier = check.number("rate_multiplier", multiplier)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self, Unpack, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, ClassVar, ParamSpec, Self, Unpack, cast
 
 import numpy as np
 
@@ -16,13 +17,16 @@ from amp_rewrite.training.optimizers.apply_updates import check_pairs, check_ste
 from amp_rewrite.training.optimizers.basic_optimizer import BasicOptimizer
 from amp_rewrite.training.optimizers.clipping import LIMITS, clip
 from amp_rewrite.training.optimizers.compute_gradients import Loss, called, flat_var_list
-from amp_rewrite.training.optimizers.config import SETTINGS, KerasSettings, arguments, flat
+from amp_rewrite.training.optimizers.config import NAMES, SETTINGS, KerasSettings, arguments, flat
 from amp_rewrite.training.optimizers.gradient import Gradient
 from amp_rewrite.training.optimizers.gradient_accumulation import Accumulation
 from amp_rewrite.training.optimizers.gradient_options import GradientOptions, options_by_position
 from amp_rewrite.training.optimizers.learning_rate import Rate
 from amp_rewrite.training.optimizers.slots import Variable, VarList, assign_all
 from amp_rewrite.training.optimizers.train_op import TrainOp
+from amp_rewrite.training.optimizers.update_rule import UpdateRule
+
+P = ParamSpec("P")
 
 
 class Optimizer(BasicOptimizer):
@@ -48,6 +52,9 @@ class Optimizer(BasicOptimizer):
         ema_momentum: See `KerasSettings`.
         gradient_accumulation_steps: See `KerasSettings`.
     """
+
+    _rule: ClassVar[Callable[..., UpdateRule]]
+    """What a constructor under `makes_rule` makes the rule with."""
 
     def get_name(self) -> str:
         """Return the optimizer's name."""
@@ -222,11 +229,32 @@ class Optimizer(BasicOptimizer):
             OptimizerTypeError: It is not a mapping, or a key is missing or unknown.
         """
         settings = arguments(cls, flat(config), OptimizerTypeError)
-        if isinstance(settings.get("learning_rate"), Mapping):
-            settings["learning_rate"] = schedules.from_config(
-                settings["learning_rate"], custom_objects
-            )
+        schedules.restore_rate(settings, custom_objects)
         return cls(**settings)
+
+
+def makes_rule(declared: Callable[P, None]) -> Callable[P, None]:
+    """Let the signature of an optimizer's constructor be all of it.
+
+    What the signature has besides the learning rate, `use_locking`, `name` and keywords that
+    `Optimizer` takes are hyperparameters, in our spelling or in Keras's, of the class's `_rule`.
+    """
+    signature = inspect.signature(declared)
+    *_, keywords = signature.parameters
+
+    @wraps(declared)
+    def construct(*args: P.args, **kwargs: P.kwargs) -> None:
+        declared(*args, **kwargs)  # Python says which argument is missing or unknown
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        optimizer, rest = given.pop("self"), given.pop(keywords)
+        rest |= {name: given.pop(name) for name in ("use_locking", "name", "learning_rate")}
+        known = inspect.signature(optimizer._rule).parameters
+        own = {name if name in known else NAMES[name]: value for name, value in given.items()}
+        Optimizer.__init__(optimizer, rule=optimizer._rule(**own), **rest)
+
+    return construct
 
 
 def _step_and_variables(

@@ -58,10 +58,6 @@ class ParameterGroup:
         Args:
             base: The optimizer of the rest.
             name: What the group is called.
-
-        Raises:
-            OptimizerTypeError: A setting is of a type that it cannot be.
-            OptimizerValueError: One is impossible, or two exclude each other.
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values = {k: v for k, v in values.items() if v is not None}
@@ -145,11 +141,7 @@ class ParameterGroups(OptimizerWrapper):
             )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set a member, as `OptimizerWrapper` does; refuse what groups have copies of.
-
-        Raises:
-            OptimizerValueError: It is a hyperparameter.
-        """
+        """Set a member, as `OptimizerWrapper` does; refuse what groups have copies of."""
         if not name.startswith("_") and is_part(self.inner_optimizer, name):
             raise OptimizerValueError(
                 f"{name} of groups cannot be set at once",
@@ -349,8 +341,7 @@ def _config_of(group: ParameterGroup) -> dict[str, Any]:
 
 def _restored(config: dict[Any, Any], custom: Mapping[str, Any] | None) -> dict[Any, Any]:
     """Return the settings that `_config_of` described."""
-    if isinstance(config.get("learning_rate"), Mapping):
-        config["learning_rate"] = schedules.from_config(config["learning_rate"], custom)
+    schedules.restore_rate(config, custom)
     if isinstance(config.get("optimizer"), Mapping):
         config["optimizer"] = registry.get(config["optimizer"], custom_objects=custom)
     return config

@@ -9,21 +9,21 @@ from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers.config import class_of, custom_classes, restore
 from amp_rewrite.training.optimizers.optimizer import Optimizer
-from amp_rewrite.training.optimizers.rules.adagrad import Adadelta, Adagrad
-from amp_rewrite.training.optimizers.rules.adam import Adam
-from amp_rewrite.training.optimizers.rules.adamw import LAMB, AdamW
-from amp_rewrite.training.optimizers.rules.gradient_descent import GradientDescent, Momentum
-from amp_rewrite.training.optimizers.rules.rmsprop import RMSProp
-from amp_rewrite.training.optimizers.rules.tensorflow import (
-    SGD,
+from amp_rewrite.training.optimizers.rules.adagrad import (
+    Adadelta,
     AdadeltaOptimizer,
+    Adagrad,
     AdagradOptimizer,
-    AdamOptimizer,
+)
+from amp_rewrite.training.optimizers.rules.adam import LAMB, Adam, AdamOptimizer, AdamW
+from amp_rewrite.training.optimizers.rules.gradient_descent import (
+    SGD,
+    GradientDescent,
+    Momentum,
     MomentumOptimizer,
     RatedMomentum,
-    RMSprop,
-    RMSPropOptimizer,
 )
+from amp_rewrite.training.optimizers.rules.rmsprop import RMSProp, RMSprop, RMSPropOptimizer
 
 LAMBOptimizer = LAMB
 AdamWOptimizer = AdamW
@@ -117,9 +117,7 @@ def get(
         kind = class_of(identifier, custom) or _registered(identifier.get("class_name"))
         if kind is not None:
             return restore(kind, arguments, custom)
-        if isinstance(arguments.get("learning_rate"), Mapping):
-            rate = schedules.from_config(arguments["learning_rate"], custom)
-            arguments["learning_rate"] = rate
+        schedules.restore_rate(arguments, custom)
         identifier = identifier.get("class_name")
     if isinstance(identifier, str) and identifier in _EXACT:
         return _EXACT[identifier](**arguments)

@@ -68,8 +68,7 @@ class Schedule(check.Checked, ABC):
         settings = mapping(config, cls.__name__, OptimizerTypeError)
         settings = mapping(settings.get("config", settings), cls.__name__, OptimizerTypeError)
         settings.pop("class_name", None)
-        if isinstance(settings.get("learning_rate"), Mapping):
-            settings["learning_rate"] = from_config(settings["learning_rate"], custom_objects)
+        restore_rate(settings, custom_objects)
         return cls(**arguments(cls, settings, OptimizerTypeError))
 
 
@@ -231,12 +230,7 @@ class PiecewiseConstantDecay(Schedule):
     name: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the parameters, and keep lists of numbers.
-
-        Raises:
-            OptimizerTypeError: One of them is not a list of numbers.
-            OptimizerValueError: There is not one value more than boundaries, or these do not grow.
-        """
+        """Check the parameters, and keep lists of numbers."""
         for field in ("boundaries", "values"):
             listed = check.listed(getattr(self, field), field)
             object.__setattr__(self, field, [check.number(field, entry) for entry in listed])
@@ -303,3 +297,11 @@ def from_config(
             expected=" or ".join(_SCHEDULES),
         )
     return restore(kind, settings, custom)
+
+
+def restore_rate(
+    settings: dict[Any, Any], custom_objects: Mapping[str, type[Any]] | None = None
+) -> None:
+    """Let a schedule take the place of its configuration as the learning rate of settings."""
+    if isinstance(settings.get("learning_rate"), Mapping):
+        settings["learning_rate"] = from_config(settings["learning_rate"], custom_objects)

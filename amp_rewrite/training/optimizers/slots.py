@@ -1,4 +1,8 @@
-"""The states that belong to an optimizer: one set per training graph."""
+"""The states that belong to an optimizer: one set per training graph.
+
+An initializer or a weight that does not fit is an OptimizerValueError, or an OptionError if it
+holds no numbers; what is no name, shape or type an OptimizerTypeError. Nothing is changed then.
+"""
 
 from __future__ import annotations
 
@@ -65,9 +69,6 @@ class OptimizerStates:
             initializer: "zeros", "ones", a number, an array of the variable's shape, or a function
                 of shape and type.
             kept: Whether a step has it that does not update it.
-
-        Raises:
-            OptimizerValueError: The initializer does not fit.
         """
         slot = self._slots.get((variable, name))
         if slot is None:
@@ -116,12 +117,7 @@ class OptimizerStates:
 
 
 def assign_all(optimizer: str, states: Sequence[State], weights: Sequence[Any]) -> None:
-    """Replace the present values of states.
-
-    Raises:
-        OptimizerValueError: Their number or a shape differs; nothing is replaced then.
-        OptionError: One is no tensor of numbers, or of another kind; the same.
-    """
+    """Replace the present values of states."""
     weights = check.listed(weights, "weights")
     if len(states) != len(weights):
         raise OptimizerValueError(
@@ -161,10 +157,6 @@ def filled(name: str, shape: Sequence[int], dtype: Any, initializer: Any) -> np.
         shape: The lengths of its axes.
         dtype: Its element type; None is float32.
         initializer: "zeros", "ones", a number, an array, or a function of shape and type.
-
-    Raises:
-        OptimizerTypeError: The name, the shape or the type is none.
-        OptimizerValueError: The initializer is unknown, or does not fit.
     """
     if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
         raise OptimizerTypeError("a weight needs a name", found=repr(name))

@@ -128,9 +128,6 @@ def merged(steps: Sequence[TrainOp], shared: Collection[str]) -> TrainOp:
     Args:
         steps: At least one; their conditions are the same.
         shared: Roles of states that all of them update in the same way.
-
-    Raises:
-        OptimizerValueError: Two of them update one state of another role.
     """
     graph = steps[0].graph
     updates: dict[str, ir.Value] = {}
@@ -179,9 +176,9 @@ def _check(train_ops: Sequence[TrainOp]) -> None:
 
 
 def _scale_of(op: TrainOp) -> object:
-    """Return what tells one loss scale from another: its states, and what it is."""
+    """Return what tells one loss scale from another: its state, if it changes, and what it is."""
     roles = {name: op.graph.states[name].role for name in op.updates}
-    return op.loss_scale, [name for name, role in roles.items() if role in SCALE_ROLES]
+    return op.loss_scale, [name for name, role in roles.items() if role == SCALE_ROLES[0]]
 
 
 def _together(graph: TrainingGraph, norms: Sequence[ir.Value]) -> ir.Value:

@@ -65,11 +65,7 @@ class OptimizerWrapper(Optimizer):
         return getattr(self._inner, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set a member of the wrapper, or an attribute of the inner optimizer.
-
-        Raises:
-            OptimizerValueError: It is an argument of the wrapper's constructor, which stays.
-        """
+        """Set a member of the wrapper, or an attribute of the inner optimizer."""
         if name in inspect.signature(type(self)).parameters and not hasattr(type(self), name):
             raise OptimizerValueError(
                 f"{name} of {type(self).__name__} cannot be changed",

@@ -23,7 +23,7 @@ from amp_rewrite.runtimes.ort.sessions import session_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.graph.replicas import resolve
-from amp_rewrite.training.graph.training_mode import normalise_by_running_statistics
+from amp_rewrite.training.graph.training_mode import turn_off_training_mode
 from amp_rewrite.training.session.compiled_program import CompiledProgram, StateTensors
 from amp_rewrite.training.session.engine_stages import OpenVinoProgram, is_openvino
 from amp_rewrite.training.session.sharding import Sharding
@@ -206,9 +206,7 @@ def inference_of(
     model = clone(whole)
     _check_forward(model, info, wanted)
     remove_dropouts(model)
-    for node in list(model.graph):
-        if node.op_type == "BatchNormalization" and node.domain == "":
-            normalise_by_running_statistics(node)
+    turn_off_training_mode(model)
     return model, cut_step(model, info, wanted, updates=False, defaults=False)
 
 

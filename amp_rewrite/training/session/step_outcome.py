@@ -24,17 +24,18 @@ _OUTCOME = "outcome"
 class SkipWatch:
     """Follows the steps of a session that one loss has skipped."""
 
-    def __init__(self, limit: int, floor: float, *, suffix: str = "") -> None:
+    def __init__(self, limit: int, floor: float, *, suffix: str = "", fixed: bool = False) -> None:
         """Begin before the first step.
 
         Args:
             limit: How many skipped steps in a row at the floor are too many.
             floor: The lowest loss scale.
             suffix: What the fetches of the loss end with.
+            fixed: Whether the loss scale never changes; it is always at its floor.
         """
         self._finite, self._scale = (f"{name}{suffix}" for name in _NEEDED)
         self.needed = self._finite, self._scale
-        self._limit, self._floor = limit, float(np.float32(floor))
+        self._limit, self._floor, self._fixed = limit, float(np.float32(floor)), fixed
         self._steps = 0
         self.reset()
 
@@ -66,7 +67,9 @@ class SkipWatch:
         self._skipped.append((self._steps, scale))
         self._at_floor += scale <= self._floor
         if self._at_floor >= self._limit:
-            raise LossScaleError(self._skipped, self._floor, self._limit, cause())
+            raise LossScaleError(
+                self._skipped, self._floor, self._limit, cause(), fixed=self._fixed
+            )
 
 
 def skip_watches(info: StepInfo, default: int = 0) -> list[SkipWatch]:
@@ -86,7 +89,9 @@ def skip_watches(info: StepInfo, default: int = 0) -> list[SkipWatch]:
         limit = default if own_limit is None else own_limit
         if not limit or any(f"{name}{suffix}" not in info.fetches for name in _NEEDED):
             continue
-        watches.append(SkipWatch(limit, config.get("floor", _FLOOR), suffix=suffix))
+        value: float | None = config.get("loss_scale_value")
+        floor = config.get("floor", _FLOOR) if value is None else value
+        watches.append(SkipWatch(limit, floor, suffix=suffix, fixed=value is not None))
     return watches
 
 
@@ -116,6 +121,8 @@ class Outcome:
         of_each = (f"{n}_{i}" for n in (_FINITE, _SCALE) for i in range(self._losses))
         self._from = tuple(n for n in (_FINITE, _SCALE, *of_each) if n in fetches)
         self._steps, self._shards = step.info.accumulate, shards
+        checked = step.info.loss_scale is None or _FINITE in fetches
+        self._applied = "applied" if checked else "applied unchecked"
 
     def needed(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return fetches with what the outcome is told by in its place."""
@@ -146,7 +153,7 @@ class Outcome:
         if waiting:
             return f"accumulated: {waiting} of {self._steps} batches wait for the update"
         if results.get(_FINITE, True):
-            return "applied" if self._steps == 1 else f"applied: {_counted(batches)}"
+            return self._applied + ("" if self._steps == 1 else f": {_counted(batches)}")
         of = "" if batches == 1 else f" of one of {batches} batches"
         where = " on this shard or another" if self._shards else ""
         return f"skipped: a gradient{of} is not finite{where}{self._scales(results)}"

@@ -25,6 +25,7 @@ from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.graph.adapter import merge
 from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.graph.training_graph import StateStore, TrainingGraph
+from amp_rewrite.training.graph.training_mode import turn_off_training_mode
 from amp_rewrite.training.session.checkpoint import (
     FROZEN,
     check_checkpoint_name,
@@ -406,23 +407,33 @@ class TrainingSession(Inspection):
         return checkpoint.progress
 
     def export(
-        self, path: str | os.PathLike[str] | None = None, *, averaged: bool = False
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        averaged: bool = False,
+        training_mode: bool = False,
     ) -> ir.Model:
         """Return the model that is trained, with its structure as loaded and the current weights.
 
-        Low-rank adapters are merged into the weights that they adapt.
+        It is for inference: a Dropout or BatchNormalization that the model has in training mode
+        lets data through, or uses its running statistics, as in `evaluate`. Low-rank adapters are
+        merged into the weights that they adapt.
 
         Args:
             path: Where to write it too, or None.
             averaged: Take the averages that a `WeightAverage` keeps in place of the weights.
+            training_mode: Keep Dropout and BatchNormalization in the mode that the model has.
 
         Raises:
             OptionError: The step keeps no averages.
             SaveError: It cannot be written.
             StepError: A step file does not hold the structure, or an adapter cannot be merged.
         """
+        keep_mode = arguments.switch("training_mode", training_mode)
         weights = self._weights(averaged)
         model = self._step.original()
+        if not keep_mode:
+            turn_off_training_mode(model)
         set_weights(model, weights)
         merge(model, self.info.adapters, weights)
         if path is not None and (self._sharding is None or self._sharding.writes):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from amp_rewrite.training.optimizers.train_op import TrainOp
 
 _COUNTERS = ("loss_scale", "good_steps", "skipped_steps", "consecutive_skips", "gradient_norm")
-"""Outputs of the model of a step with a dynamic loss scale, which computes them in any case."""
+"""Outputs of the model of a step with a loss scale that checks, which computes them in any case."""
 
 
 @with_option_names
@@ -108,7 +108,8 @@ def step_model(
     """
     told = {**(step.info.targets or {}), **checked_targets(targets)}
     info = replace(step.info, targets=told or None)
-    always = DEFAULT_FETCHES if info.having("loss_scale") is None else DEFAULT_FETCHES + _COUNTERS
+    checked = info.having("consecutive_skips") is not None
+    always = DEFAULT_FETCHES + _COUNTERS if checked else DEFAULT_FETCHES
     if info.fetches.get(LEARNING_RATE) not in info.names:
         always = (*always, LEARNING_RATE)  # of a schedule: a number that the step computes anyway
     fetched = [name for name in always if name in info.fetches]

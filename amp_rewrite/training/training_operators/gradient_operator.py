@@ -1,4 +1,7 @@
-"""Gradient of ai.onnx.preview.training in operators of ai.onnx."""
+"""Gradient of ai.onnx.preview.training in operators of ai.onnx.
+
+A node whose names or inputs do not fit is a TrainingInfoError.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,6 @@ def resolve(node: ir.Node, scope: Scope) -> None:
     """Append the values that xs, zs and y denote to the inputs of a Gradient node, in place.
 
     From then on renaming and inlining do no harm, and sorting puts the node behind y.
-
-    Raises:
-        TrainingInfoError: A name denotes no value, or inputs and outputs do not match the names.
     """
     xs, zs = node.attributes.get_strings("xs", []), node.attributes.get_strings("zs", [])
     y = node.attributes.get_string("y")
@@ -50,10 +50,6 @@ def lower_gradient(node: ir.Node, b: Builder) -> list[ir.Value]:
     zs are held constant. Where an input of the node is not the value that its name denotes, the
     nodes in between are repeated on the inputs. The seed is a tensor of ones: the derivative of the
     sum of y's elements. The node is resolved, in a sorted graph.
-
-    Raises:
-        TrainingInfoError: Something is not a floating-point tensor.
-        GradientError: An operator in between has no gradient.
     """
     values = [v for v in node.inputs if v is not None]
     count = len(values) // 2

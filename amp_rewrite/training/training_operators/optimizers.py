@@ -34,9 +34,6 @@ def lower_adagrad(node: ir.Node, b: Builder) -> list[ir.Value]:
 
     J. Duchi, E. Hazan, Y. Singer, "Adaptive Subgradient Methods for Online Learning and Stochastic
     Optimization", 2011, http://jmlr.org/papers/volume12/duchi11a/duchi11a.pdf
-
-    Raises:
-        TrainingInfoError: The inputs do not come in threes.
     """
     rate, count = _scalars(node, b)
     decay = node.attributes.get_float("decay_factor", 0.0)
@@ -63,9 +60,6 @@ def lower_adam(node: ir.Node, b: Builder) -> list[ir.Value]:
 
     D. Kingma, J. Ba, "Adam: A Method for Stochastic Optimization", 2014,
     https://arxiv.org/abs/1412.6980 (whose T is larger by one)
-
-    Raises:
-        TrainingInfoError: The inputs do not come in fours.
     """
     number = node.attributes.get_float
     alpha, beta = number("alpha", 0.9), number("beta", 0.999)
@@ -87,9 +81,6 @@ def lower_momentum(node: ir.Node, b: Builder) -> list[ir.Value]:
 
     G' = norm_coefficient * X + G; V_new = alpha * V + (beta if T > 0 else 1) * G';
     X_new = X - R * V_new, or X - R * (G' + alpha * V_new) if mode is "nesterov"
-
-    Raises:
-        TrainingInfoError: The inputs do not come in threes, or the mode is unknown.
     """
     rate, count = _scalars(node, b)
     mode = node.attributes.get_string("mode")

@@ -8,7 +8,13 @@ import onnxruntime
 import pytest
 
 import amp_rewrite as amp
-from amp_rewrite.loss_scaling import DynamicLossScale, FixedLossScale, LossScale, LossScaleState
+from amp_rewrite.loss_scaling import (
+    DynamicLossScale,
+    FixedLossScale,
+    LossScale,
+    LossScaleState,
+    UncheckedLossScale,
+)
 from amp_rewrite.training.builder.builder import Builder
 
 MAX = np.finfo(np.float32).max
@@ -72,13 +78,21 @@ def test_the_floor_may_be_below_one() -> None:
     assert [float(s.current_loss_scale) for s in found] == [1, 0.5, 0.25, 0.125, 0.125, 0.125]
 
 
-def test_a_fixed_scale_never_changes() -> None:
+def test_a_fixed_scale_never_changes_and_counts_skipped_steps() -> None:
     scale = FixedLossScale(7)
+    assert scale.checks
+    assert scale.kept == ("skipped_steps", "consecutive_skips")
+    found = follow(scale, "TFFTF")
+    assert {float(state.current_loss_scale) for state in found} == {7.0}
+    assert [int(state.skipped_steps) for state in found] == [0, 1, 2, 2, 3]
+    assert [int(state.consecutive_skips) for state in found] == [0, 1, 2, 0, 1]
+
+
+def test_an_unchecked_scale_has_no_state() -> None:
+    scale = UncheckedLossScale(7)
     assert not scale.checks
-    state = scale.initial_state()
-    assert float(state.current_loss_scale) == 7.0
-    values = LossScaleState("scale", "good", "skipped", "consecutive")
-    assert scale.update(Any, values, Any) == values  # pyright: ignore[reportArgumentType] neither is used
+    assert float(scale.initial_state().current_loss_scale) == 7.0
+    assert scale != FixedLossScale(7)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +100,7 @@ def test_a_fixed_scale_never_changes() -> None:
     [
         FixedLossScale(1),
         FixedLossScale(2.5),
+        UncheckedLossScale(2.5),
         DynamicLossScale(),
         DynamicLossScale(8.0, 10, 4, floor=0.5, max_consecutive_skips=5),
     ],
@@ -94,7 +109,8 @@ def test_a_fixed_scale_never_changes() -> None:
 def test_configurations_and_texts_make_equal_scales(scale: LossScale) -> None:
     assert type(scale).from_config(scale.get_config()) == scale
     assert eval(repr(scale)) == scale
-    assert amp.get_loss_scale(scale.get_config()) == scale
+    if not isinstance(scale, UncheckedLossScale):  # the class alone says that
+        assert amp.get_loss_scale(scale.get_config()) == scale
     same = amp.get_loss_scale({"class_name": type(scale).__name__, "config": scale.get_config()})
     assert same == scale
     assert hash(same) == hash(scale)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime
 import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.optimizers import GradientDescent
+from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.loss_scaling.get import get, serialize
 
 Trajectory = list[float]
@@ -117,12 +120,148 @@ def test_the_scale_goes_where_keras_s_goes(name: str, scale: float, interval: in
     assert found == keras(SEQUENCES[name], scale, interval)
 
 
+def deepspeed(
+    sequence: str, scale: float, window: int, shift: int, *, consecutive: bool, late: int = 1
+) -> Trajectory:
+    """Return the scale after each step by DeepSpeed's DynamicLossScaler.update_scale.
+
+    deepspeed/runtime/fp16/loss_scaler.py: the first `shift` - 1 overflows take one off the
+    hysteresis, all others halve. It is refilled when the scale doubles, or, consecutive, by each
+    finite step. After an overflow the scale doubles one finite step later than elsewhere (`late`);
+    in Megatron-LM, where the class comes from, it does not (0).
+    """
+    found, left, last = [], shift, -1
+    for number, finite in enumerate(sequence):
+        if finite == "F":
+            last = number
+            if left == 1:
+                scale = max(scale / 2, 1.0)
+            else:
+                left -= 1
+        else:
+            stable = number - last - late
+            grows = stable > 0 and stable % window == 0
+            left = shift if consecutive or grows else left
+            scale = scale * 2 if grows else scale
+        found.append(scale)
+    return found
+
+
+HYSTERESIS = {
+    "alternate": "FTFTFTFTFTFT",
+    "growth between": "FTTFTTTFTTTTTFFTTTTTTFTF",
+    "two in a row": "FFTTFFTFFTTTTTTFFTFF",
+}
+
+
+@pytest.mark.share(4)
+@pytest.mark.parametrize("name", HYSTERESIS)
+@pytest.mark.parametrize("consecutive", [False, True])
+@pytest.mark.parametrize(("hysteresis", "window"), [(2, 1000), (2, 3), (3, 2), (1, 3), (4, 5)])
+def test_hysteresis_is_deepspeed_s(
+    name: str, consecutive: bool, hysteresis: int, window: int
+) -> None:
+    scale = amp.DynamicLossScale(
+        1024.0, window, hysteresis=hysteresis, consecutive_hysteresis=consecutive
+    )
+    found = ours(1.0, HYSTERESIS[name], scale)
+    same = (HYSTERESIS[name], 1024.0, window, hysteresis)
+    assert found == deepspeed(*same, consecutive=consecutive, late=0)
+    if window == 1000:  # nothing grows, so that DeepSpeed's later growth makes no difference
+        assert found == deepspeed(*same, consecutive=consecutive)
+
+
+def all_trajectories(loss_scale: amp.LossScale, length: int) -> dict[str, Trajectory]:
+    """Return the scales after the steps of every sequence, by the nodes that a step has."""
+    initial = loss_scale.initial_state()
+    graph = ir.Graph([], [], nodes=[], opset_imports={"": 17}, name="scale")
+    model = ir.Model(graph, ir_version=8)
+    for name, array in {**initial._asdict(), "finite": np.array(True)}.items():
+        kind = ir.TensorType(ir.DataType.from_numpy(array.dtype))
+        graph.inputs.append(ir.Value(name=name, type=kind, shape=ir.Shape([])))
+    b = Builder(model)
+    after = loss_scale.update(b, type(initial)(*graph.inputs[:-1]), graph.inputs[-1])
+    graph.outputs.extend(b.op("Identity", v, name=f"next/{i}") for i, v in enumerate(after))
+    session = onnxruntime.InferenceSession(
+        ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    found: dict[str, tuple[Any, Trajectory]] = {"": (initial, [])}
+    for _ in range(length):
+        found = {
+            sequence + step: (following, [*scales, float(following.current_loss_scale)])
+            for sequence, (state, scales) in found.items()
+            for step in "TF"
+            for following in [type(state)(*session.run(None, feeds_of(state, step)))]
+        }
+    return {sequence: scales for sequence, (_, scales) in found.items()}
+
+
+def feeds_of(state: Any, step: str) -> dict[str, Any]:
+    return {**state._asdict(), "finite": np.array(step == "T")}
+
+
+@pytest.mark.parametrize(("scale", "growth", "backoff", "interval"), ROWS)
+def test_every_sequence_of_eight_steps_goes_where_gradscaler_goes(
+    scale: float, growth: float, backoff: float, interval: int
+) -> None:
+    ours = amp.DynamicLossScale(scale, interval, growth, backoff_factor=backoff, floor=2.0**-40)
+    for sequence, found in all_trajectories(ours, 8).items():
+        assert found == grad_scaler(sequence, scale, growth, backoff, interval), sequence
+
+
+@pytest.mark.parametrize("interval", [1, 2, 3])
+def test_every_sequence_of_eight_steps_goes_where_keras_goes(interval: int) -> None:
+    ours = amp.DynamicLossScale(16.0, interval, floor=2.0**-40)
+    for sequence, found in all_trajectories(ours, 8).items():
+        assert found == keras(sequence, 16.0, interval), sequence
+
+
+@pytest.mark.parametrize("consecutive", [False, True])
+@pytest.mark.parametrize(("hysteresis", "window"), [(2, 1000), (3, 1000), (2, 2), (3, 1), (2, 3)])
+def test_every_sequence_of_eight_steps_has_deepspeed_s_hysteresis(
+    consecutive: bool, hysteresis: int, window: int
+) -> None:
+    ours = amp.DynamicLossScale(
+        64.0, window, hysteresis=hysteresis, consecutive_hysteresis=consecutive
+    )
+    late = 1 if window == 1000 else 0  # where nothing grows, as DeepSpeed has it
+    for sequence, found in all_trajectories(ours, 8).items():
+        expected = deepspeed(sequence, 64.0, window, hysteresis, consecutive=consecutive, late=late)
+        assert found == expected, sequence
+
+
+def test_alternate_overflows_shrink_the_scale_unless_they_must_be_consecutive() -> None:
+    scale = amp.DynamicLossScale(1024.0, 1000, hysteresis=2)
+    assert ours(1.0, "FT" * 5, scale)[-1] == 64
+    scale = amp.DynamicLossScale(1024.0, 1000, hysteresis=2, consecutive_hysteresis=True)
+    assert ours(1.0, "FT" * 5, scale)[-1] == 1024
+
+
+def test_the_hysteresis_is_in_checkpoints(tmp_path: Path) -> None:
+    def step() -> amp.TrainOp:
+        scale = amp.DynamicLossScale(1024.0, 1000, hysteresis=3)
+        optimizer = amp.LossScaleOptimizer(GradientDescent(0.0), scale)
+        return optimizer.minimize(amp.value(model_of(1.0), "loss"))
+
+    infinite = {"g": np.array([np.inf], np.float32)}
+    with amp.TrainingSession(step()) as session:
+        session.run(infinite)
+        session.save(tmp_path / "one.safetensors")
+        assert session.read_state("loss_scale/hysteresis_left") == 2
+    with amp.TrainingSession(step()) as session:
+        session.restore(tmp_path / "one.safetensors")
+        for expected in (1024, 512, 256):
+            session.run(infinite)
+            assert session.read_state("loss_scale/current_loss_scale") == expected
+
+
 @pytest.mark.parametrize(
     ("sequence", "arguments", "expected"),
     [
         ("TTTT", {"ceiling": 20.0}, [16, 20, 20, 20]),
         ("FFTFF", {"hysteresis": 2}, [8, 4, 8, 8, 4]),
         ("FFFFF", {"hysteresis": 3}, [8, 8, 4, 2, 1]),
+        ("FFTFF", {"hysteresis": 2, "consecutive_hysteresis": True}, [8, 4, 8, 8, 4]),
         ("FTF", {"backoff_factor": 0.25}, [2, 4, 1]),
     ],
 )
@@ -148,6 +287,11 @@ def test_the_largest_scale_hysteresis_and_backoff_are_kept(
 def test_impossible_parameters_are_refused(arguments: Any, message: str) -> None:
     with pytest.raises(amp.loss_scaling.LossScaleValueError, match=message):
         amp.DynamicLossScale(8.0, **arguments)
+
+
+def test_whether_hysteresis_is_consecutive_is_true_or_false() -> None:
+    with pytest.raises(amp.loss_scaling.LossScaleTypeError, match="consecutive_hysteresis"):
+        amp.DynamicLossScale(8.0, consecutive_hysteresis="yes")  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("name", SEQUENCES)

@@ -72,7 +72,18 @@ def centered(w: Array, s: Slots, g: Array, t: int) -> Array:
 def _direction(s: Slots, g: Array, t: int) -> Array:
     s["m"][...] = 0.8 * s["m"] + (1 - 0.8) * g
     s["v"][...] = 0.95 * s["v"] + (1 - 0.95) * g**2
-    return s["m"] / (1 - 0.8**t) / (np.sqrt(s["v"] / (1 - 0.95**t)) + 1e-3)
+    root = s["v"]
+    if "vhat" in s:
+        root = s["vhat"][...] = np.maximum(s["vhat"], s["v"])
+    return s["m"] / (1 - 0.8**t) / (np.sqrt(root / (1 - 0.95**t)) + 1e-3)
+
+
+def keras_amsgrad(w: Array, s: Slots, g: Array, t: int) -> Array:
+    s["m"][...] += (g - s["m"]) * (1 - 0.8)
+    s["v"][...] += (g**2 - s["v"]) * (1 - 0.95)
+    s["vhat"][...] = np.maximum(s["vhat"], s["v"])
+    alpha = RATE * np.sqrt(1 - 0.95**t) / (1 - 0.8**t)
+    return w - s["m"] * alpha / (np.sqrt(s["vhat"]) + 1e-3)
 
 
 def adam(w: Array, s: Slots, g: Array, t: int) -> Array:
@@ -117,10 +128,17 @@ RULES: dict[str, tuple[Reference, type[optimizers.Optimizer], dict[str, Any]]] =
     ),
     "adam": (adam, optimizers.Adam, ADAM),
     "lazy adam": (adam, optimizers.Adam, {**ADAM, "lazy": True}),
+    "amsgrad": (adam, optimizers.Adam, {**ADAM, "amsgrad": True}),
+    "lazy amsgrad": (adam, optimizers.Adam, {**ADAM, "amsgrad": True, "lazy": True}),
+    "Keras's amsgrad": (keras_amsgrad, optimizers.AdamOptimizer, {**ADAM, "amsgrad": True}),
     "adamw": (adamw, optimizers.AdamW, {**ADAM, "weight_decay": 0.25}),
+    "adamw amsgrad": (adamw, optimizers.AdamW, {**ADAM, "weight_decay": 0.25, "amsgrad": True}),
     "lamb": (lamb, optimizers.LAMB, {**ADAM, "weight_decay": 0.25}),
 }
-WHOLE_TABLE = ("adam", "adamw", "lamb", "penalized descent", "penalized momentum")
+WHOLE_TABLE = (
+    *("adam", "adamw", "lamb", "penalized descent", "penalized momentum"),
+    *("amsgrad", "Keras's amsgrad", "adamw amsgrad"),
+)
 """The rules by which a row without a gradient moves too."""
 
 

@@ -225,3 +225,14 @@ def test_a_configuration_of_keras_is_read() -> None:
     assert isinstance(adam, opt.Adam)
     assert (adam.beta1, adam.beta_2, adam.epsilon, adam.epsilon_hat) == (0.8, 0.99, 1e-7, True)
     assert adam.learning_rate == opt.PiecewiseConstantDecay([5], [0.5, 0.25], "PiecewiseConstant")
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW"])
+def test_a_configuration_of_keras_with_amsgrad_is_read(name: str) -> None:
+    config = {"learning_rate": 0.5, "beta_1": 0.8, "epsilon": 1e-7, "amsgrad": True}
+    adam = opt.get({"module": "keras.optimizers", "class_name": name, "config": config})
+    assert isinstance(adam, opt.Adam)
+    assert (adam.amsgrad, adam.epsilon_hat, adam.beta1) == (True, True, 0.8)
+    again = type(adam).from_config(adam.get_config())
+    assert again.get_config() == adam.get_config()
+    assert (again.amsgrad, again.epsilon_hat) == (True, True)

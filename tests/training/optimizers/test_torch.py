@@ -46,6 +46,14 @@ PAIRS: dict[str, tuple[optimizers.Optimizer, Callable[[Any], Any]]] = {
         lambda p: torch.optim.RMSprop(p, RATE, alpha=0.9, centered=True, eps=1e-3),
     ),
     "Adam": (optimizers.Adam(RATE), lambda p: torch.optim.Adam(p, RATE)),
+    "AMSGrad": (
+        optimizers.Adam(RATE, amsgrad=True),
+        lambda p: torch.optim.Adam(p, RATE, amsgrad=True),
+    ),
+    "AdamW of AMSGrad": (
+        optimizers.AdamW(RATE, weight_decay=0.125, amsgrad=True),
+        lambda p: torch.optim.AdamW(p, RATE, weight_decay=0.125, amsgrad=True),
+    ),
     "AdamW": (
         optimizers.AdamW(RATE, weight_decay=0.125),
         lambda p: torch.optim.AdamW(p, RATE, weight_decay=0.125),

@@ -51,3 +51,26 @@ def test_the_latest_session_answers_until_it_is_closed() -> None:
     assert optimizer.iterations.read() == 2
     second.close()
     assert optimizer.iterations.read() == 2
+
+
+def test_states_are_numbers_and_arrays() -> None:
+    optimizer = amp.LossScaleOptimizer(amp.optimizers.Adam(0.1, amsgrad=True))
+    op = optimizer.minimize(amp.value(amp.load(onnx.parser.parse_model(MODEL)), "loss"))
+    counter, slot = optimizer.iterations, optimizer.get_slot("w", "vhat")
+    assert counter is not None
+    assert slot is not None
+    assert (int(counter), float(counter)) == (0, 0.0)
+    with amp.TrainingSession(op) as session:
+        for _ in range(3):
+            found = session.run(X, ["loss", "global_step", "loss_scale"])
+        assert (int(counter), float(counter), counter.numpy()) == (3, 3.0, 3)
+        assert np.asarray(counter).dtype == np.int64
+        assert np.array(counter, np.float32).dtype == np.float32
+        assert np.asarray(slot).shape == (3, 2)
+        assert (int(found["global_step"]), float(found["loss_scale"])) == (3, 32768.0)
+        assert isinstance(float(found["loss"]), float)
+        array = np.asarray(counter)
+        array[...] = 7
+        assert int(counter) == 3
+        with pytest.raises(TypeError):
+            int(slot)

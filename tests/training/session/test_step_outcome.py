@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,6 +76,48 @@ def test_of_accumulated_batches_it_says_how_many_wait() -> None:
         "accumulated: 1 of 2 batches wait for the update",
         "skipped: a gradient of one of 2 batches is not finite, at loss scale 32768",
     ]
+
+
+def test_a_fixed_scale_skips_and_counts_as_a_dynamic_one_does() -> None:
+    made = step(optimizer=scaled(128.0))
+    with amp.TrainingSession(made) as session:
+        before = session.state_dict()
+        found = session.run(LARGE, ["grads_finite", "skipped_steps", "loss_scale", "outcome"])
+        after = session.state_dict()
+    assert (bool(found["grads_finite"]), int(found["skipped_steps"])) == (False, 1)
+    assert str(found["outcome"]) == "skipped: a gradient is not finite, at loss scale 128"
+    assert found["loss_scale"] == 128.0
+    changed = [name for name, array in after.items() if (array != before[name]).any()]
+    assert changed == ["loss_scale/skipped_steps", "loss_scale/consecutive_skips"]
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_an_unchecked_step_says_so_and_has_no_word_of_finite_gradients(accumulate: int) -> None:
+    made = step(optimizer=scaled(amp.UncheckedLossScale(128.0)), accumulate=accumulate)
+    assert "grads_finite" not in made.fetches
+    counted = "" if accumulate == 1 else ": 2 batches"
+    assert outcomes(made, *[LARGE] * accumulate)[-1] == f"applied unchecked{counted}"
+
+
+def test_the_scale_of_a_checkpoint_does_not_overrule_a_fixed_one(tmp_path: Path) -> None:
+    with amp.TrainingSession(step(optimizer=scaled())) as session:
+        session.run(LARGE)
+        session.save(tmp_path / "c.safetensors")
+    with amp.TrainingSession(step(optimizer=scaled(64.0))) as session:
+        session.restore(tmp_path / "c.safetensors")
+        found = session.run(BATCH, ["loss_scale", "skipped_steps"])
+    assert (float(found["loss_scale"]), int(found["skipped_steps"])) == (64.0, 1)
+
+
+def test_steps_with_one_fixed_scale_are_grouped_and_skip_each_other() -> None:
+    made = [step(optimizer=scaled(8.0))]
+    loss = made[0].loss
+    made.append(scaled(8.0).minimize(loss, var_list="tiny"))
+    with amp.TrainingSession(amp.optimizers.group(*made)) as session:
+        before = session.state_dict()
+        assert str(session.run(LARGE, "outcome")["outcome"]).startswith("skipped")
+        after = session.state_dict()
+    assert all((after[name] == before[name]).all() for name in ("w", "tiny"))
 
 
 def test_on_several_shards_it_may_be_another_one() -> None:

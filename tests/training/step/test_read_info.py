@@ -33,7 +33,7 @@ KINDS: tuple[Any, ...] = (
 )
 FREE = {
     *("class_name", "backoff_factor", "ceiling", "hysteresis", "increment_period"),
-    *("initial_loss_scale", "multiplier", "module"),
+    *("initial_loss_scale", "multiplier", "module", "consecutive_hysteresis"),
 }
 """Keys inside a loss scale, and a word of an adapter, that nothing computes with."""
 

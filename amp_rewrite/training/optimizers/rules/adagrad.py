@@ -1,4 +1,4 @@
-"""Adagrad."""
+"""Adagrad and Adadelta."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ import onnx_ir as ir
 
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.optimizer import Optimizer
-from amp_rewrite.training.optimizers.update_rule import (
-    UpdateInput,
-    UpdateRule,
-)
+from amp_rewrite.training.optimizers.optimizer import Optimizer, makes_rule
+from amp_rewrite.training.optimizers.update_rule import UpdateInput, UpdateRule
 
 
 class AdagradSlots(NamedTuple):
@@ -40,12 +37,7 @@ class AdagradRule(UpdateRule):
     epsilon: float = check.field(check.number)
 
     def __post_init__(self) -> None:
-        """Check the hyperparameters.
-
-        Raises:
-            OptimizerTypeError: One is not a number.
-            OptimizerValueError: One is out of its range.
-        """
+        """Check the hyperparameters."""
         super().__post_init__()
         # Without it, an element that has seen no gradient yet could be 0 / 0.
         check.number("epsilon", self.epsilon, above=not self.initial_accumulator_value)
@@ -74,6 +66,9 @@ class Adagrad(Optimizer):
         epsilon: Added to the root; at least 0, and above 0 if the accumulator starts at 0.
     """
 
+    _rule = AdagradRule
+
+    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.01,
@@ -84,8 +79,23 @@ class Adagrad(Optimizer):
         **clipping: Any,
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
-        rule = AdagradRule(initial_accumulator_value=initial_accumulator_value, epsilon=epsilon)
-        super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)
+
+
+class AdagradOptimizer(Adagrad):
+    """Adagrad without an epsilon: a += g^2; w -= learning_rate * g / sqrt(a); a starts above 0."""
+
+    @makes_rule
+    def __init__(
+        self,
+        learning_rate: Rate = 0.01,
+        initial_accumulator_value: float = 0.1,
+        use_locking: bool = False,
+        name: str = "Adagrad",
+        *,
+        epsilon: float = 0.0,
+        **options: Any,
+    ) -> None:
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
 
 
 class AdadeltaSlots(NamedTuple):
@@ -136,6 +146,9 @@ class Adadelta(Optimizer):
         epsilon: Added below both roots; above 0.
     """
 
+    _rule = AdadeltaRule
+
+    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 1.0,
@@ -146,5 +159,19 @@ class Adadelta(Optimizer):
         **clipping: Any,
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
-        rule = AdadeltaRule(rho=rho, epsilon=epsilon)
-        super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)
+
+
+class AdadeltaOptimizer(Adadelta):
+    """`Adadelta` with TensorFlow 1's defaults: a rate of 0.001, and an epsilon of 1e-8."""
+
+    @makes_rule
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        rho: float = 0.95,
+        epsilon: float = 1e-8,
+        use_locking: bool = False,
+        name: str = "Adadelta",
+        **options: Any,
+    ) -> None:
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""

@@ -1,25 +1,24 @@
-"""Adam."""
+"""Adam and its relatives."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
 from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.config import flat
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.optimizer import Optimizer
-from amp_rewrite.training.optimizers.update_rule import (
-    SharedInput,
-    UpdateInput,
-    UpdateRule,
-)
+from amp_rewrite.training.optimizers.optimizer import Optimizer, makes_rule
+from amp_rewrite.training.optimizers.update_rule import SharedInput, UpdateInput, UpdateRule
 
 BETA1_POWER, BETA2_POWER = "beta1_power", "beta2_power"
 
@@ -34,11 +33,24 @@ class AdamSlots(NamedTuple):
     v: ir.Value  # second moment: the same
 
 
+class AMSGradSlots(NamedTuple):
+    """The slots of AMSGrad."""
+
+    m: ir.Value  # as in AdamSlots
+    v: ir.Value
+    vhat: ir.Value  # the largest v so far: the variable's shape, float32 or float64
+
+
 class AdamScalars(NamedTuple):
     """What the updates of all variables share: shape (), the type that updates have."""
 
     rate: ir.Value  # learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t)
     epsilon: ir.Value  # see AdamRule.scaled_epsilon
+
+
+def _flag_or_none(name: str, value: object) -> bool:
+    """Return whether something is on; None, which configurations of Keras may have, is off."""
+    return value is not None and check.flag(name, value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +74,23 @@ class AdamRule(UpdateRule):
     (https://www.tensorflow.org/api_docs/python/tf/raw_ops/ApplyAdam),
 
         w -= learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)
-    """
 
-    slots = AdamSlots
+    With amsgrad=True the largest v so far takes the place of v below the root, as in PyTorch and
+    Keras: S. Reddi, S. Kale, S. Kumar, "On the Convergence of Adam and Beyond", 2018,
+    https://arxiv.org/abs/1904.09237.
+    """
 
     beta1: float = check.field(check.number, high=1)
     beta2: float = check.field(check.number, high=1)
     epsilon: float = check.field(check.number, above=True)
     lazy: bool = check.field(check.flag)
     epsilon_hat: bool = check.field(check.flag, default=False)
+    amsgrad: bool = check.field(_flag_or_none, default=False)
+
+    @property
+    def slots(self) -> type[Any]:  # pyright: ignore[reportIncompatibleVariableOverride] it depends
+        """The slots, which AMSGrad has more of."""
+        return AMSGradSlots if self.amsgrad else AdamSlots
 
     @property
     def touches_rows_only(self) -> bool:
@@ -104,9 +124,7 @@ class AdamRule(UpdateRule):
             return b.constant(np.array(self.epsilon))
         return b.mul(second, self.epsilon)
 
-    def direction(
-        self, given: UpdateInput, slots: AdamSlots, epsilon: ir.Value
-    ) -> tuple[ir.Value, AdamSlots]:
+    def direction(self, given: UpdateInput, slots: Any, epsilon: ir.Value) -> tuple[ir.Value, Any]:
         """Return m / (sqrt(v) + epsilon), and the next slots.
 
         Few tensors in the variable's shape exist at a time: with its decay taken out, each sum can
@@ -116,14 +134,15 @@ class AdamRule(UpdateRule):
         b = given.b
         share = math.sqrt((1 - self.beta2) / _taken_out(self.beta2))
         v = _decayed(b, slots.v, self.beta2, b.square(b.mul(given.gradient, share)))
-        root = b.add(b.sqrt(v), epsilon)
+        slots = slots._replace(v=v)
+        if self.amsgrad:
+            slots = slots._replace(vhat=b.maximum(slots.vhat, v))
+        root = b.add(b.sqrt(slots[-1]), epsilon)
         share = (1 - self.beta1) / _taken_out(self.beta1)
         m = _decayed(b, slots.m, self.beta1, b.mul(given.gradient, share))
-        return b.div(m, root), AdamSlots(m, v)
+        return b.div(m, root), slots._replace(m=m)
 
-    def update(
-        self, given: UpdateInput, shared: AdamScalars, slots: AdamSlots
-    ) -> tuple[ir.Value, AdamSlots]:
+    def update(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
         """Return the new value and the new moments."""
         b, (direction, new) = given.b, self.direction(given, slots, shared.epsilon)
         return b.sub(given.value, b.mul(direction, shared.rate)), new
@@ -138,6 +157,7 @@ class Adam(Optimizer):
         epsilon: Added to the root of the second moment; above 0.
         lazy: Let a sparse gradient change the touched rows only.
         epsilon_hat: Use TensorFlow's and Keras's formula.
+        amsgrad: Divide by the largest second moment so far.
 
     Examples:
         >>> model = amp.load("model.onnx")
@@ -145,9 +165,9 @@ class Adam(Optimizer):
         >>> train_op = amp.optimizers.Adam(0.001).minimize(loss)
     """
 
-    _rule: ClassVar[type[AdamRule]] = AdamRule
-    """What says how a step changes a variable."""
+    _rule = AdamRule
 
+    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.001,
@@ -159,13 +179,10 @@ class Adam(Optimizer):
         *,
         lazy: bool = False,
         epsilon_hat: bool = False,
+        amsgrad: bool = False,
         **clipping: Any,
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
-        rule = self._rule(
-            beta1=beta1, beta2=beta2, epsilon=epsilon, lazy=lazy, epsilon_hat=epsilon_hat
-        )
-        super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)
 
     @classmethod
     def from_config(
@@ -176,9 +193,204 @@ class Adam(Optimizer):
         A configuration of Keras's, whose betas are `beta_1` and `beta_2`, makes Keras's formula.
         """
         settings = flat(config)
-        if isinstance(settings, Mapping) and "beta_1" in settings and cls is Adam:
+        if isinstance(settings, Mapping) and "beta_1" in settings and cls in (Adam, AdamW):
             settings = {"epsilon_hat": True, **settings}
         return super().from_config(settings, custom_objects)
+
+
+class AdamOptimizer(Adam):
+    """Adam with the epsilon hat; see `AdamRule`."""
+
+    @makes_rule
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        use_locking: bool = False,
+        name: str = "Adam",
+        *,
+        lazy: bool = False,
+        epsilon_hat: bool = True,
+        amsgrad: bool = False,
+        **options: Any,
+    ) -> None:
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
+
+
+def _patterns(name: str, expressions: Iterable[str]) -> tuple[str, ...]:
+    """Return regular expressions for variable names, checked."""
+    listed = isinstance(expressions, Iterable) and not isinstance(expressions, str)  # pyright: ignore[reportUnnecessaryIsInstance] users pass anything
+    patterns = tuple(expressions) if listed else ()
+    if not listed or not all(isinstance(entry, str) for entry in patterns):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptimizerTypeError(
+            f"{name} must be a list of regular expressions", found=repr(expressions)
+        )
+    for expression in patterns:
+        try:
+            re.compile(expression)
+        except re.error as error:
+            raise OptimizerValueError(
+                "not a regular expression", where=repr(expression), found=error
+            ) from error
+    return patterns
+
+
+class AdamWScalars(NamedTuple):
+    """What the updates of all variables share: AdamScalars and what a weight loses."""
+
+    rate: ir.Value
+    epsilon: ir.Value
+    decay: ir.Value  # learning_rate * weight_decay
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecayingAdamRule(AdamRule):
+    """A rule with Adam's moments and a weight decay that is not a part of the gradient."""
+
+    weight_decay: float = check.field(check.number, default=0.0)
+    exclude_from_weight_decay: Iterable[str] = check.field(_patterns, default=())
+
+    def variant(self, variable: State) -> bool:
+        """Return whether a variable decays."""
+        excluded = (re.search(e, variable.name) for e in self.exclude_from_weight_decay)
+        return bool(self.weight_decay) and not any(excluded)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamWRule(DecayingAdamRule):
+    """Adam whose weight decay is not a part of the gradient.
+
+        w -= learning_rate * weight_decay * w, then Adam's step
+
+    I. Loshchilov, F. Hutter, "Decoupled Weight Decay Regularization", 2019,
+    https://arxiv.org/abs/1711.05101. The decay is multiplied with the learning rate, as in PyTorch.
+    It touches every row, so that a sparse gradient is made dense.
+    """
+
+    def shared(self, given: SharedInput) -> AdamWScalars:
+        """Return AdamWScalars."""
+        rate, epsilon = super().shared(given)
+        return AdamWScalars(rate, epsilon, given.b.mul(given.rate, self.weight_decay))
+
+    def update(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
+        """Return the new value and the new moments."""
+        b = given.b
+        value, new = super().update(given, shared, slots)
+        if not self.variant(given.variable):
+            return value, new
+        return b.sub(value, b.mul(given.value, shared.decay)), new
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay; see `AdamWRule`, and `Adam` for its hyperparameters.
+
+    Attributes:
+        weight_decay: The part of a weight that is lost per step at a learning rate of 1; at
+            least 0.
+        exclude_from_weight_decay: Regular expressions; variables in whose name one occurs do not
+            decay. Usual for biases and normalization.
+
+    Examples:
+        >>> rate = amp.optimizers.CosineSchedule(0.001, decay_steps=1000)
+        >>> optimizer = amp.optimizers.AdamW(rate, weight_decay=0.01)
+    """
+
+    _rule = AdamWRule
+
+    @makes_rule
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.01,
+        exclude_from_weight_decay: Iterable[str] = (),
+        use_locking: bool = False,
+        name: str = "AdamW",
+        *,
+        lazy: bool = False,
+        epsilon_hat: bool = False,
+        amsgrad: bool = False,
+        **clipping: Any,
+    ) -> None:
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
+
+
+class LAMBScalars(NamedTuple):
+    """What the updates of all variables share: shape (), the type that updates have."""
+
+    learning_rate: ir.Value
+    first: ir.Value  # sqrt(1 - beta2^t) / (1 - beta1^t)
+    epsilon: ir.Value  # see AdamRule.scaled_epsilon
+
+
+@dataclass(frozen=True, kw_only=True)
+class LAMBRule(DecayingAdamRule):
+    """Adam's direction, scaled per variable to the norm of the variable.
+
+        r = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay * w
+        w -= learning_rate * |w| / |r| * r                  with |w| / |r| = 1 where either is 0
+
+    Y. You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", 2020,
+    https://arxiv.org/abs/1904.00962 (Algorithm 2, phi the identity). The norms run over the whole
+    variable, so that a sparse gradient is made dense.
+    """
+
+    def shared(self, given: SharedInput) -> LAMBScalars:
+        """Return LAMBScalars."""
+        b, others, dtype = given.b, given.others, given.dtype
+        second = b.sqrt(b.sub(1.0, others[BETA2_POWER]))
+        first = b.div(second, b.sub(1.0, others[BETA1_POWER]))
+        epsilon = self.scaled_epsilon(b, second)
+        return LAMBScalars(given.rate, b.cast(first, dtype), b.cast(epsilon, dtype))
+
+    def update(self, given: UpdateInput, shared: Any, slots: Any) -> tuple[ir.Value, Any]:
+        """Return the new value and the new moments."""
+        b, (quotient, new) = given.b, self.direction(given, slots, shared.epsilon)
+        direction = b.mul(quotient, shared.first)
+        if self.variant(given.variable):
+            direction = b.add(direction, b.mul(given.value, self.weight_decay))
+        scale = b.mul(shared.learning_rate, _ratio(b, given.value, direction))
+        return b.sub(given.value, b.mul(direction, scale)), new
+
+
+class LAMB(AdamW):
+    """Adam's direction, scaled to the norm of the variable; see `LAMBRule` and `AdamW`."""
+
+    _rule = LAMBRule
+
+    @makes_rule
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-6,
+        weight_decay: float = 0.01,
+        exclude_from_weight_decay: Iterable[str] = (),
+        use_locking: bool = False,
+        name: str = "LAMB",
+        *,
+        lazy: bool = False,
+        epsilon_hat: bool = False,
+        **clipping: Any,
+    ) -> None:
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
+
+
+Lamb = LAMB
+
+
+def _ratio(b: Builder, value: ir.Value, direction: ir.Value) -> ir.Value:
+    """Return |value| / |direction|; 1 where either is 0."""
+    above, below = (
+        b.sqrt(b.reduce("ReduceSumSquare", x, None, keepdims=False)) for x in (value, direction)
+    )
+    either = b.equal(b.mul(b.sign(above), b.sign(below)), 0.0)
+    return b.where(either, 1.0, b.div(above, b.where(either, 1.0, below)))
 
 
 def _taken_out(decay: float) -> float:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
+from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.training.optimizers import argument_checks as check
+from amp_rewrite.training.optimizers import schedules
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.optimizer import Optimizer
-from amp_rewrite.training.optimizers.update_rule import (
-    NoSlots,
-    UpdateInput,
-    UpdateRule,
-)
+from amp_rewrite.training.optimizers.optimizer import Optimizer, makes_rule
+from amp_rewrite.training.optimizers.update_rule import NoSlots, UpdateInput, UpdateRule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +62,9 @@ class GradientDescent(Optimizer):
         weight_decay: What of the variable is added to its gradient; at least 0.
     """
 
+    _rule = GradientDescentRule
+
+    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.01,
@@ -73,8 +75,10 @@ class GradientDescent(Optimizer):
         **clipping: Any,
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
-        rule = GradientDescentRule(weight_decay=weight_decay)
-        super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)
+
+
+GradientDescentOptimizer = GradientDescent
+"""w -= learning_rate * g. The order of its arguments and its numbers are TensorFlow 1's."""
 
 
 class MomentumSlots(NamedTuple):
@@ -127,9 +131,9 @@ class Momentum(Optimizer):
         >>> optimizer = amp.optimizers.Momentum(0.1, 0.9, use_nesterov=True)
     """
 
-    _rule: ClassVar[type[MomentumRule]] = MomentumRule
-    """What says how a step changes a variable."""
+    _rule = MomentumRule
 
+    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.01,
@@ -142,5 +146,100 @@ class Momentum(Optimizer):
         **clipping: Any,
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
-        rule = self._rule(momentum=momentum, use_nesterov=use_nesterov, weight_decay=weight_decay)
-        super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)
+
+
+class MomentumOptimizer(Momentum):
+    """`Momentum` with the arguments in TensorFlow 1's order.
+
+    a = momentum * a + g; w -= learning_rate * a, or with use_nesterov
+    w -= learning_rate * (g + momentum * a).
+    """
+
+    @makes_rule
+    def __init__(
+        self,
+        learning_rate: Rate = 0.01,
+        momentum: float = 0.9,
+        use_locking: bool = False,
+        name: str = "Momentum",
+        use_nesterov: bool = False,
+        *,
+        weight_decay: float = 0.0,
+        **options: Any,
+    ) -> None:
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatedMomentumRule(MomentumRule):
+    """Momentum as Keras computes it: the learning rate is in the velocity.
+
+        v = momentum * v - learning_rate * g            g with the weight decay in it
+        w += v                                          or, with use_nesterov,
+        w += momentum * v - learning_rate * g
+
+    The same as `MomentumRule` while the rate is constant
+    (https://keras.io/api/optimizers/sgd/).
+    """
+
+    def update(
+        self, given: UpdateInput, shared: ir.Value, slots: MomentumSlots
+    ) -> tuple[ir.Value, MomentumSlots]:
+        """Return the new value and the new velocity."""
+        b = given.b
+        step = b.mul(self.penalized(given), shared)
+        velocity = b.sub(b.mul(slots.momentum, self.momentum), step)
+        moved = velocity
+        if self.use_nesterov:
+            moved = b.sub(b.mul(velocity, self.momentum), step)
+        return b.add(given.value, moved), MomentumSlots(velocity)
+
+
+class RatedMomentum(Momentum):
+    """`Momentum` with the learning rate in the velocity; see `RatedMomentumRule`."""
+
+    _rule = RatedMomentumRule
+
+
+def SGD(  # noqa: N802 Keras's name, whose class is two classes here
+    learning_rate: Rate = 0.01,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    weight_decay: float | str | None = None,
+    *,
+    name: str | None = None,
+    **options: Any,
+) -> GradientDescent | Momentum:
+    """Return what Keras calls SGD: GradientDescent, or Momentum if there is any.
+
+    With a schedule the learning rate is in the velocity, as in Keras (`RatedMomentumRule`); with a
+    constant rate that makes no difference, and Momentum's own rule is used.
+
+    Args:
+        learning_rate: A number or a schedule.
+        momentum: 0 is GradientDescent.
+        nesterov: Use Nesterov's momentum.
+        weight_decay: What of the variable is added to its gradient; None is 0. A text is the name,
+            which stands here in Keras 2.
+        name: What slots are named after.
+        **options: What `Optimizer` takes by keyword.
+
+    Raises:
+        OptimizerTypeError: An argument is of a type that it cannot be.
+        OptimizerValueError: A number is impossible, or nesterov without momentum.
+    """
+    if isinstance(weight_decay, str):
+        weight_decay, name = None, weight_decay
+    options["weight_decay"] = 0.0 if weight_decay is None else weight_decay
+    if name is not None:
+        options["name"] = name
+    momentum = check.number("momentum", momentum)
+    if check.flag("nesterov", nesterov) and not momentum:
+        raise OptimizerValueError(
+            "Nesterov's method needs a momentum", found=momentum, expected="a number above 0"
+        )
+    if not momentum:
+        return GradientDescent(learning_rate, **options)
+    scheduled = isinstance(learning_rate, schedules.Schedule | Mapping)
+    kind = RatedMomentum if scheduled else Momentum
+    return kind(learning_rate, momentum, nesterov, **options)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.learning_rate import Rate
-from amp_rewrite.training.optimizers.optimizer import Optimizer
-from amp_rewrite.training.optimizers.update_rule import (
-    UpdateInput,
-    UpdateRule,
-)
+from amp_rewrite.training.optimizers.optimizer import Optimizer, makes_rule
+from amp_rewrite.training.optimizers.update_rule import UpdateInput, UpdateRule
 
 
 class RMSPropSlots(NamedTuple):
@@ -125,9 +122,9 @@ class RMSProp(Optimizer):
         centered: Divide by the root of the variance instead of that of the mean square.
     """
 
-    _rule: ClassVar[Callable[..., RMSPropRule]] = RMSPropRule
-    """What says how a step changes a variable."""
+    _rule = RMSPropRule
 
+    @makes_rule
     def __init__(
         self,
         learning_rate: Rate = 0.001,
@@ -140,5 +137,47 @@ class RMSProp(Optimizer):
         **clipping: Any,
     ) -> None:
         """Make the rule; `Optimizer` says what every optimizer takes and raises."""
-        rule = self._rule(decay=decay, momentum=momentum, epsilon=epsilon, centered=centered)
-        super().__init__(use_locking, name, rule=rule, learning_rate=learning_rate, **clipping)
+
+
+class RMSPropOptimizer(RMSProp):
+    """RMSProp whose mean square starts at 1; see `TensorFlowRMSPropRule`."""
+
+    _rule = staticmethod(partial(TensorFlowRMSPropRule, initial_rms=1.0))
+
+    @makes_rule
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        decay: float = 0.9,
+        momentum: float = 0.0,
+        epsilon: float = 1e-10,
+        use_locking: bool = False,
+        centered: bool = False,
+        name: str = "RMSProp",
+        **options: Any,
+    ) -> None:
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
+
+
+class RMSprop(RMSProp):
+    """Keras's RMSprop, whose mean square starts at 0; see `TensorFlowRMSPropRule`.
+
+    `rho` is `decay`.
+    """
+
+    _rule = TensorFlowRMSPropRule
+
+    @makes_rule
+    def __init__(
+        self,
+        learning_rate: Rate = 0.001,
+        rho: float = 0.9,
+        momentum: float = 0.0,
+        epsilon: float = 1e-7,
+        centered: bool = False,
+        name: str = "RMSprop",
+        *,
+        use_locking: bool = False,
+        **options: Any,
+    ) -> None:
+        """Make the rule; `Optimizer` says what every optimizer takes and raises."""
