@@ -18,7 +18,7 @@ from amp_rewrite.rewriting.plan.options import RewriteOptions
 _SHOWN = 20
 
 
-@with_rewrite_options("overflow", "only")
+@with_rewrite_options
 def calibrate(
     model: Annotated[Path, Argument(help="The float32 ONNX model.")],
     data: common.Data,

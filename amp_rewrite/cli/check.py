@@ -10,7 +10,7 @@ from click.exceptions import Exit
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import CHECKING, Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError, SaveError
 from amp_rewrite.numerics.model_checks import check_models
@@ -21,7 +21,7 @@ from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
 
 
-@with_rewrite_options(*common.NOT_OF_GIVEN, "overflow", "only")
+@with_rewrite_options
 def check(
     models: Annotated[
         list[Path],
@@ -40,7 +40,11 @@ def check(
     ] = True,
     stress: Annotated[
         bool | None,
-        Option("--stress/--no-stress", help="Also run stress inputs. Default: without --data."),
+        Option(
+            "--stress/--no-stress",
+            group=CHECKING,
+            help="Also run stress inputs. Default: without --data.",
+        ),
     ] = None,
     provider: common.RunOn = None,
     report: common.ReportFile = None,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import click
 
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import CHECKING, OUTPUT, TRAINING, TYPES, Argument, Option
 from amp_rewrite.errors import OptionError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def in_flags(text: str) -> str:
     from amp_rewrite.rewriting.plan.options import COMMAND_LINE
 
     for option in COMMAND_LINE:
-        flag = option.metadata["flag"] or f"--{option.name.replace('_', '-')}"
+        flag = option.flag
         text = re.sub(rf"\b{option.name}='([^']*)'", rf"{flag} \1", text)
         text = re.sub(rf"\b{option.name}=(\w+)", rf"{flag} (\1)", text)
         # A name that is a word of English too is one where it is what the error is about.
@@ -111,7 +111,7 @@ def seconds(text: str) -> float:
 
 
 FileOrFolder = Annotated[Path, Argument(help="ONNX model, or a folder of models.")]
-DATA_KINDS = "an .npz file (one batch), a .csv file, or a folder of .npz files; repeatable."
+DATA_KINDS = "an .npz file (one batch), a .csv file, or a folder of .npz files."
 """What `--data` takes, in every command that reads batches."""
 
 Data = Annotated[list[Path], Option(help=DATA_KINDS.capitalize())]
@@ -120,41 +120,51 @@ ListFile = Annotated[
 ]
 Rtol = Annotated[
     float | None,
-    Option(
-        help="The largest allowed error of an output, relative to the output's peak. Default: "
-        "the test of `verify`."
-    ),
+    Option(help="Largest allowed error relative to the output's peak. Default: as for verify."),
 ]
 Verify = Annotated[
     bool,
     Option(
         "--verify",
-        help="Verify the result, and write it only if it passes. Without --data, on made-up and "
-        "stress inputs.",
+        group=CHECKING,
+        help="Verify, and write only what passes; without --data, on made-up inputs.",
     ),
 ]
 RunOn = Annotated[
     str | None,
     Option(
         "--provider",
-        help="Also run the model on this execution provider (or the provider of this target); "
-        "its outputs must pass too.",
+        group=CHECKING,
+        help="Also test on this execution provider (or target); outputs must pass too.",
     ),
 ]
-WriteFailed = Annotated[bool, Option("--write-failed", help="Write the model even if it fails.")]
-ReportFile = Annotated[Path | None, Option("--report", help="Write a JSON report here.")]
-Page = Annotated[Path | None, Option("--html", help="Write a report page for a browser.")]
-Quiet = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
+WriteFailed = Annotated[
+    bool, Option("--write-failed", group=CHECKING, help="Write the model even if it fails.")
+]
+ReportFile = Annotated[
+    Path | None, Option("--report", group=OUTPUT, help="Write a JSON report here.")
+]
+Page = Annotated[
+    Path | None, Option("--html", group=OUTPUT, help="Write a report page for a browser.")
+]
+Quiet = Annotated[bool, Option("--quiet", "-q", group=OUTPUT, help="Print errors only.")]
 Verbose = Annotated[
-    bool, Option("--verbose", "-v", help="Print every detail: casts and constants.")
+    bool, Option("--verbose", "-v", group=OUTPUT, help="Print every detail: casts and constants.")
 ]
 Conditional = Annotated[
     str,
-    Option(help="How a step is skipped: if (control flow), or select (a choice per state)."),
+    Option(
+        group=TRAINING,
+        help="How a step is skipped: if (control flow), or select (a choice per state).",
+    ),
 ]
 MaxSkips = Annotated[
     int,
-    Option(min=0, help="Stop after N skipped steps in a row at loss scale 1 (0 = never)."),
+    Option(
+        group=TRAINING,
+        min=0,
+        help="Stop after N skipped steps in a row at loss scale 1 (0 = never).",
+    ),
 ]
 
 
@@ -203,18 +213,13 @@ def refuse_data(data: Iterable[Path] | None, *written: Path | None) -> None:
             refuse_same(str(path), map(str, read), "the output is a file of the data")
 
 
-NOT_OF_GIVEN = (
-    *("keep_io_types", "preserve", "weights", "store", "infer_after_allow", "inline_functions"),
-    *("move_casts", "variables", "strict"),
-)
-"""Options that say how to make a model low, and nothing of one that is: for check and repair."""
-
 AUTO = "auto"
 Opset = Annotated[
     str,
     Option(
-        help="Convert the model to this ai.onnx opset first; the float32 outputs must stay the "
-        "same. auto: only for bfloat16, where that converts more. keep: never."
+        group=TYPES,
+        help="Opset to convert to first, if float32 outputs stay the same. auto: only if "
+        "bfloat16 gains; keep: never.",
     ),
 ]
 

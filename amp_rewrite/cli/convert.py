@@ -13,7 +13,7 @@ from click.exceptions import Exit
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
-from amp_rewrite.cli.parameters import Option
+from amp_rewrite.cli.parameters import CHECKING, OUTPUT, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.io.model_files import check_output_path
@@ -40,7 +40,7 @@ _STEPS = 3
 """How many next steps are printed; the page has all of them."""
 
 
-@with_rewrite_options()
+@with_rewrite_options
 def convert(
     model: common.FileOrFolder,
     output: Annotated[
@@ -55,13 +55,15 @@ def convert(
     *,
     options: RewriteOptions,
     budget: Annotated[
-        str, Option(help="Time for calibration, verification and tuning: 90s, 10m, 1h.")
+        str,
+        Option(group=CHECKING, help="Time for calibration, verification and tuning: 90s, 10m, 1h."),
     ] = "10m",
     verify: common.Verify = False,
     stress: Annotated[
         bool | None,
         Option(
             "--stress/--no-stress",
+            group=CHECKING,
             help="Also verify on stress inputs. Default: with --strict.",
         ),
     ] = None,
@@ -73,6 +75,7 @@ def convert(
         bool,
         Option(
             "--annotate",
+            group=OUTPUT,
             help="Add type and reason to every node of the result, for viewers such as Netron.",
         ),
     ] = False,
@@ -81,21 +84,21 @@ def convert(
         bool,
         Option(
             "--replace",
+            group=OUTPUT,
             help="For a folder: overwrite existing variants such as onnx/model_fp16.onnx.",
         ),
     ] = False,
     dry_run: Annotated[
-        bool, Option("--dry-run", help="Print what would change; write no model.")
+        bool, Option("--dry-run", group=OUTPUT, help="Print what would change; write no model.")
     ] = False,
     verbose: common.Verbose = False,
     quiet: common.Quiet = False,
 ) -> None:
     """Convert MODEL to mixed precision.
 
-    If MODEL is a folder, every model in it is converted and other files are copied; OUTPUT is a new
-    folder.
+    OUTPUT of a folder is a new folder: every model is converted, other files are copied.
     With --data, --verify, --stress, --provider or --strict, the result is verified, and written
-    only if it passes. (--strict alone does not verify a training step.)
+    only if it passes.
     Exit status: 0 written; 1 verification failed; 3 nothing is left in 16 bits; 4 in doubt:
     rounding the weights alone gives the same error.
     """

@@ -16,7 +16,7 @@ from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.report.explain import explain as explain_node
 
 
-@with_rewrite_options()
+@with_rewrite_options
 def explain(
     model: Annotated[Path, Argument(help="The ONNX model, before rewriting.")],
     nodes: Annotated[

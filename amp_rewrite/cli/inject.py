@@ -9,7 +9,7 @@ from typing import Annotated
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import TRAINING, Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
@@ -24,7 +24,7 @@ from amp_rewrite.training.step.read_info import read_info
 from amp_rewrite.training.step.step_info import StepInfo
 
 
-@with_rewrite_options("precision", "keep_io_types", "variables", "overflow", "only")
+@with_rewrite_options
 def inject(
     graph: Annotated[
         Path,
@@ -39,14 +39,14 @@ def inject(
     ] = None,
     gradient: Annotated[
         list[str] | None,
-        Option("--gradient", help="VARIABLE=NAME of its gradient; repeatable."),
+        Option("--gradient", help="VARIABLE=NAME of its gradient."),
     ] = None,
     update: Annotated[
         list[str] | None,
-        Option("--update", help="STATE=NAME of its value after the step; repeatable."),
+        Option("--update", help="STATE=NAME of its value after the step."),
     ] = None,
     loss_scale: Annotated[
-        str, Option(help="dynamic, or a number for a fixed loss scale.")
+        str, Option(group=TRAINING, help="dynamic, or a number for a fixed loss scale.")
     ] = "dynamic",
     conditional: common.Conditional = "if",
     max_skips: common.MaxSkips = 20,

@@ -20,7 +20,7 @@ from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.write_text import write_text
 
 
-@with_rewrite_options("overflow", "only")
+@with_rewrite_options
 def localise(
     original: Annotated[Path, Argument(help="The float32 ONNX model.")],
     data: Annotated[

@@ -13,6 +13,12 @@ import click
 Function = Callable[..., None]
 
 
+MAIN, TYPES, RULES, CHECKING, OUTPUT = "Options", "Types", "Rules", "Checking", "Output"
+TRAINING, ADVANCED = "Training", "Advanced"
+GROUPS = (MAIN, TYPES, RULES, CHECKING, OUTPUT, TRAINING, ADVANCED)
+"""The parts of a help, in their order. The first is what most users need."""
+
+
 class Argument:
     """A word of the command line that has no flag: `model: Annotated[Path, Argument(help=...)]`."""
 
@@ -31,6 +37,7 @@ class Option:
         self,
         *names: str,
         help: str,  # noqa: A002 as click calls it
+        group: str = MAIN,
         min: int | None = None,  # noqa: A002
         choices: Iterable[str] = (),
         callback: Callable[..., Any] | None = None,
@@ -41,12 +48,13 @@ class Option:
         Args:
             names: The flags; "--a/--no-a" is a switch with two.
             help: The sentence that the help shows.
+            group: The part of the help where it stands, if that has parts.
             min: The smallest number.
             choices: What a shell is offered as the value.
             callback: Called with click's context, the parameter and the value.
             is_eager: Whether it counts before other options.
         """
-        self.names, self.help, self.min = names, help, min
+        self.names, self.help, self.group, self.min = names, help, group, min
         self.choices, self.callback, self.is_eager = tuple(choices), callback, is_eager
 
 
@@ -60,6 +68,24 @@ class _ShownArgument(click.Argument):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return its name and its sentence."""
         return self.make_metavar(ctx), self._sentence
+
+
+class GroupedOption(click.Option):
+    """An option that stands in a group of the help, a switch as `--[no-]its-name`."""
+
+    def __init__(self, *words: Any, group: str, **settings: Any) -> None:
+        """Take the settings of an option, and its group."""
+        super().__init__(*words, **settings)
+        self.group = group
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return its flags, and its sentence with what it is by default."""
+        self.show_default = self.default != "default"
+        record = super().get_help_record(ctx)
+        if record is None or not self.secondary_opts:
+            return record
+        flag = f"--[no-]{self.opts[0].removeprefix('--')}"
+        return flag, f"{self.help}  [default: on]" if self.default else f"{self.help}"
 
 
 def parameters_of(function: Function) -> list[click.Parameter]:
@@ -84,12 +110,16 @@ def _parameter(own: inspect.Parameter) -> click.Parameter:
     if isinstance(declared, Argument):
         settings |= {"nargs": -1} if several else {}
         return _ShownArgument([own.name], sentence=declared.help, **settings)
-    settings |= {"multiple": True} if several else {}
+    sentence = declared.help
+    if several:
+        settings["multiple"] = True
+        sentence = f"{sentence.removesuffix('.')}; repeatable."
     if declared.callback is not None:
         settings["callback"] = declared.callback
-    return click.Option(
+    return GroupedOption(
         [own.name, *(declared.names or _flags(own.name, type_))],
-        help=declared.help,
+        help=sentence,
+        group=declared.group,
         show_default=True,
         is_flag=True if type_ is bool else None,
         is_eager=declared.is_eager,

@@ -10,7 +10,7 @@ from click.exceptions import Exit
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import CHECKING, Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.io.model_files import Progress as Writing
@@ -22,7 +22,7 @@ from amp_rewrite.rewriting.plan.options import RewriteOptions, Weights
 from amp_rewrite.rewriting.report.write_text import write_text
 
 
-@with_rewrite_options(*common.NOT_OF_GIVEN, "precision")
+@with_rewrite_options
 def repair(
     model: Annotated[Path, Argument(help="ONNX model in 16 bits.")],
     options: RewriteOptions,
@@ -54,7 +54,7 @@ def repair(
         ),
     ] = "cast",
     rtol: common.Rtol = None,
-    budget: Annotated[str, Option(help="Time for tuning: 90s, 10m, 1h.")] = "10m",
+    budget: Annotated[str, Option(group=CHECKING, help="Time for tuning: 90s, 10m, 1h.")] = "10m",
     verify: common.Verify = False,
     write_failed: common.WriteFailed = False,
     report: common.ReportFile = None,

@@ -26,7 +26,7 @@ _SHOWN = 10
 """How many nodes are printed; the op list has all of them."""
 
 
-@with_rewrite_options("overflow", "only")
+@with_rewrite_options
 def tune(
     model: Annotated[Path, Argument(help="The float32 ONNX model.")],
     data: common.Data,

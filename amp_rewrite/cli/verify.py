@@ -10,7 +10,7 @@ from click.exceptions import Exit
 from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import CHECKING, Argument, Option
 from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.compare.verify import verify as verify_models
 from amp_rewrite.numerics.compare.verify_report import print_verify
@@ -31,6 +31,7 @@ def verify(
         bool | None,
         Option(
             "--stress/--no-stress",
+            group=CHECKING,
             help="Also run stress inputs: late positions, masked rows, zeros, "
             "images in bytes. Default: without --data.",
         ),
@@ -38,8 +39,9 @@ def verify(
     stress_budget: Annotated[
         str | None,
         Option(
+            group=CHECKING,
             help="Time for stress inputs: 90s, 10m, 1h. Default: twice the time of the rest, from "
-            "5 s to 60 s."
+            "5 s to 60 s.",
         ),
     ] = None,
     rtol: Annotated[
@@ -51,20 +53,22 @@ def verify(
     ] = None,
     atol: Annotated[
         float | None,
-        Option(help="Absolute tolerance of every element, added to --rtol."),
+        Option(group=CHECKING, help="Absolute tolerance of every element, added to --rtol."),
     ] = None,
-    seed: Annotated[int, Option(help="Seed of made-up inputs.")] = 0,
+    seed: Annotated[int, Option(group=CHECKING, help="Seed of made-up inputs.")] = 0,
     provider: Annotated[
         str | None,
         Option(
+            group=CHECKING,
             help="Also run REWRITTEN on this execution provider (or the provider of this target), "
-            "and compare it with the emulation."
+            "and compare it with the emulation.",
         ),
     ] = None,
     input_range: Annotated[
         list[str] | None,
         Option(
             "--input-range",
+            group=CHECKING,
             help="NAME=LOW:HIGH: the range of an input's values; made-up inputs stay inside.",
         ),
     ] = None,

@@ -49,6 +49,7 @@ class Report:
         input_ranges: Graph input -> what the user said of the numbers that it holds.
         likely_overflow: Where an estimate first keeps something float32, and why; None if nowhere.
         unmatched_rules: Rules of the op lists about single nodes that match nothing in the model.
+        unknown_lengths: Free dimensions of which a length would let sums become 16-bit.
         asked: The options that are not the default ones, each as words of a command.
         scaling: What was multiplied by powers of two, or None.
     """
@@ -69,6 +70,7 @@ class Report:
     unmatched_rules: tuple[UnmatchedRule, ...] = ()
     opset_advice: OpsetAdvice | None = None
     opset_raised: RaisedOpset | None = None
+    unknown_lengths: tuple[str, ...] = ()
     asked: tuple[tuple[str, ...], ...] = ()
     scaling: ScalingRecord | None = None
 
