@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import click
 
-from amp_rewrite.cli.parameters import CHECKING, OUTPUT, TRAINING, TYPES, Argument, Option
+from amp_rewrite.cli.parameters import (
+    CHECKING,
+    OUTPUT,
+    TRAINING,
+    TYPES,
+    Argument,
+    NewFolder,
+    Option,
+)
 from amp_rewrite.errors import OptionError
 
 if TYPE_CHECKING:
@@ -122,6 +130,10 @@ Rtol = Annotated[
     float | None,
     Option(help="Largest allowed error relative to the output's peak. Default: as for verify."),
 ]
+Budget = Annotated[
+    str | None,
+    Option(group=CHECKING, help="Time for all checks and tuning: 90s, 10m, 1h. Default: 10m."),
+]
 Verify = Annotated[
     bool,
     Option(
@@ -168,49 +180,60 @@ MaxSkips = Annotated[
 ]
 
 
-def check_reports(models: Iterable[Path], report: Path | None, html: Path | None) -> None:
-    """Refuse a report or a page that cannot be written or would overwrite something.
+def check_files(
+    models: Iterable[Path], data: Iterable[Path] | None = None, **written: Path | None
+) -> None:
+    """Refuse, before the work, what cannot be read or written; missing folders are made.
+
+    Args:
+        models: Models that are read.
+        data: Data that are read.
+        written: What is written, by its name in messages; None for what is not.
 
     Raises:
-        AmpError: One of them is so.
+        AmpError: A model is a folder, data cannot be read, or what is written would replace what is
+            read, or cannot be written.
     """
-    from amp_rewrite.graph.io.atomic import check_target  # help needs nothing of a model's rooms
+    from amp_rewrite.graph.io.model_files import check_writable, refuse_same
+    from amp_rewrite.numerics.inputs.batches import check_data  # help needs nothing of these rooms
 
-    taken = [path.resolve() for path in models]
-    for path, what in ((report, "report"), (html, "page")):
-        if path is None:
-            continue
-        check_target(str(path.parent), path.name)
-        if path.resolve() in taken:
-            raise OptionError(f"the {what} would overwrite a model or the report", where=path)
-        taken.append(path.resolve())
-
-
-def refuse_folder(models: Iterable[Path]) -> None:
-    """Refuse a folder in place of a model.
-
-    Raises:
-        OptionError: One is a folder.
-    """
-    folder = next((path for path in models if path.is_dir()), None)
-    if folder is not None:
-        raise OptionError(
-            "it is a folder, not a model", where=folder, remedy=f"name a model: {folder}/*.onnx"
+    inputs = [*models]
+    for model in inputs:
+        if model.is_dir():
+            remedy = f"name a model: {model}/*.onnx"
+            raise OptionError("it is a folder, not a model", where=model, remedy=remedy)
+    read = [str(file) for source in data or () for file in check_data(source)]
+    outputs = {name: path for name, path in written.items() if path is not None}
+    for name, path in outputs.items():
+        over = (
+            "the output is the input" if name == "output" else f"the {name} would overwrite a model"
         )
+        refuse_same(str(path), map(str, inputs), over)
+        refuse_same(str(path), read, "the output is a file of the data")
+    if len({path.resolve() for path in outputs.values()}) < len(outputs):
+        found = ", ".join(map(str, outputs.values()))
+        raise OptionError("two outputs are one file", found=found, remedy="name different files")
+    for path in outputs.values():
+        make_folder(path.parent)
+        check_writable(path)
 
 
-def refuse_data(data: Iterable[Path] | None, *written: Path | None) -> None:
-    """Refuse to write over data that are read: a file, or an .npz file of a folder.
+def in_folder(output: Path, name: str) -> Path:
+    """Return the file that an output means: in a folder, one that is called `name`."""
+    is_folder = output.is_dir() or isinstance(output, NewFolder)
+    return Path(output) / name if is_folder else output
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that something is to be written into, if it is missing.
 
     Raises:
-        SaveError: Something would be written over them.
+        SaveError: It cannot be made.
     """
-    from amp_rewrite.graph.io.model_files import refuse_same
+    from amp_rewrite.graph.io.atomic import writing
 
-    for path in [path for path in written if path is not None]:
-        for source in data or ():
-            read = sorted(source.glob("*.npz")) if source.is_dir() else [source]
-            refuse_same(str(path), map(str, read), "the output is a file of the data")
+    with writing("folder", folder):
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 AUTO = "auto"

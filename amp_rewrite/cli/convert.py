@@ -16,7 +16,6 @@ from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.parameters import CHECKING, OUTPUT, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import AmpError, OptionError
-from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.convert.file import Asked, FileConversion, convert_file
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from amp_rewrite.numerics.convert.conversion import Conversion
 
 _TAKEN = ("--precision", "--keep-io", "--no-keep-io-types", "--lists", "--allow-op")
+_SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 _STEPS = 3
 """How many next steps are printed; the page has all of them."""
 
@@ -54,10 +54,7 @@ def convert(
     rtol: common.Rtol = None,
     *,
     options: RewriteOptions,
-    budget: Annotated[
-        str,
-        Option(group=CHECKING, help="Time for calibration, verification and tuning: 90s, 10m, 1h."),
-    ] = "10m",
+    budget: common.Budget = None,
     verify: common.Verify = False,
     stress: Annotated[
         bool | None,
@@ -102,11 +99,12 @@ def convert(
     Exit status: 0 written; 1 verification failed; 3 nothing is left in 16 bits; 4 in doubt:
     rounding the weights alone gives the same error.
     """
-    output = _output(model, output, options, dry_run=dry_run)
+    output = _output(model, output, options, dry_run=dry_run, replaces=replace)
     of_one_model = {
         "--data": data,
         "--provider": provider,
         "--html": html,
+        "--budget": budget,
     }
     of_verdict = {
         "--rtol": rtol,
@@ -142,9 +140,8 @@ def convert(
         refused = common.NOT_STRICT if options.strict else common.FAILED
         finish_folder(of_folder, report, quiet=quiet, refused=refused)
         return
-    _check_one(model, output, replaces=replace)
-    common.check_reports((model, output), report, html)
-    common.refuse_data(data, output, report, html)
+    to_write = None if dry_run else output
+    common.check_files([model], data, output=to_write, report=report, page=html)
     if not options.makes_low:
         beside = {**of_one_model, **of_verdict, "--report": report}
         _widen_file(model, options, output, beside, dry_run=dry_run, quiet=quiet)
@@ -155,7 +152,7 @@ def convert(
         verify=verify,
         stress=stress,
         rtol=rtol,
-        budget=common.seconds(budget),
+        seconds=None if budget is None else common.seconds(budget),
         write_failed=write_failed,
         opset=opset,
         estimate=common.rounding_errors,
@@ -198,31 +195,25 @@ def _status(done: FileConversion, *, strict: bool) -> int:
     return common.IN_DOUBT if done.in_doubt else common.FAILED
 
 
-def _output(model: Path, output: Path | None, options: RewriteOptions, *, dry_run: bool) -> Path:
-    """Return where the result goes, or would go.
+def _output(
+    model: Path, output: Path | None, options: RewriteOptions, *, dry_run: bool, replaces: bool
+) -> Path:
+    """Return where the result goes, or would go: in a folder `MODEL.fp16.onnx`.
 
     Raises:
-        OptionError: Nothing is said of it, and it is to be written.
+        OptionError: Nothing is said of it, and it is to be written; or `--replace` was given, which
+            is about a folder of models.
     """
     if output is None and not dry_run:
-        raise OptionError(
-            "missing -o OUTPUT", remedy="name the file or the new folder to write, or use --dry-run"
-        )
-    return model.with_suffix(f".{options.precision}.onnx") if output is None else output
-
-
-def _check_one(model: Path, output: Path, *, replaces: bool) -> None:
-    """Refuse what one model cannot have.
-
-    Raises:
-        OptionError: `--replace` was given, which is about a folder.
-        SaveError: The output would be written over the model.
-    """
+        remedy = "name the file or the new folder to write, or use --dry-run"
+        raise OptionError("missing -o OUTPUT", remedy=remedy)
+    if model.is_dir():
+        return output or model
     if replaces:
-        raise OptionError(
-            "--replace is only for a folder", remedy="omit it, or name a folder as MODEL"
-        )
-    check_output_path(model, output)
+        remedy = "omit it, or name a folder as MODEL"
+        raise OptionError("--replace is only for a folder", remedy=remedy)
+    name = f"{model.stem}.{_SHORT[options.precision]}.onnx"
+    return model.with_name(name) if output is None else common.in_folder(output, name)
 
 
 @contextmanager

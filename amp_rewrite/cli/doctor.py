@@ -11,7 +11,6 @@ from click.exceptions import Exit
 from amp_rewrite import targets
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import ADVANCED, CHECKING, TRAINING, Argument, Option
-from amp_rewrite.errors import OptionError
 from amp_rewrite.loop.doctor import doctor as examine
 from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import CPU
@@ -58,8 +57,7 @@ def doctor(
 
     Exit status 1: a value is not finite, or too many updates were skipped.
     """
-    if report is not None and report.resolve() in (step.resolve(), data.resolve()):
-        raise OptionError("the report would overwrite an input", where=report)
+    common.check_files([step], [data], report=report)
     diagnosis = examine(
         step,
         data,

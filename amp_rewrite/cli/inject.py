@@ -15,7 +15,6 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.checker import refuse_invalid
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.loop.recipe import loss_scale_of
 from amp_rewrite.rewriting.plan.options import RewriteOptions
@@ -58,7 +57,7 @@ def inject(
     quiet: common.Quiet = False,
 ) -> None:
     """Add loss scaling to a training graph: scaled gradients, conditional updates."""
-    check_output_path(graph, output)
+    common.check_files([graph], output=output)
     with progress_bar("injecting", quiet=quiet) as progress:
         step = inject_loss_scaling(
             graph,

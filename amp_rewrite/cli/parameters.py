@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from pathlib import Path
@@ -135,12 +136,25 @@ def _type_of(annotation: Any) -> tuple[type, bool]:
     return (get_args(inner)[0], True) if get_origin(inner) is list else (inner, False)
 
 
+class NewFolder(type(Path())):
+    """A path that was given with a slash at its end."""
+
+
+class _PathType(click.Path):
+    """A path, a NewFolder where it ends with a slash."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the path."""
+        found: Any = super().convert(value, param, ctx)
+        return NewFolder(found) if str(value).endswith(("/", os.sep)) else found
+
+
 def _checked_type(type_: type, declared: Argument | Option) -> click.ParamType | type:
     least = getattr(declared, "min", None)
     if least is not None:
         return click.IntRange(min=least)
     if issubclass(type_, Path):
-        return click.Path(path_type=Path)
+        return _PathType(path_type=Path)
     if issubclass(type_, Enum):
         return click.Choice([str(member.value) for member in type_])
     return type_

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
@@ -10,11 +11,10 @@ from click.exceptions import Exit
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import CHECKING, Argument, Option
+from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.io.model_files import Progress as Writing
-from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.repair import KeepIO
 from amp_rewrite.numerics.repair import repair as run_repair
 from amp_rewrite.numerics.repair_report import Repair
@@ -54,7 +54,7 @@ def repair(
         ),
     ] = "cast",
     rtol: common.Rtol = None,
-    budget: Annotated[str, Option(group=CHECKING, help="Time for tuning: 90s, 10m, 1h.")] = "10m",
+    budget: common.Budget = None,
     verify: common.Verify = False,
     write_failed: common.WriteFailed = False,
     report: common.ReportFile = None,
@@ -66,11 +66,10 @@ def repair(
     with the same model in float32, and written only if it passes. A file that ONNX Runtime cannot
     load is not written. Exit status 3: not written, or a danger stays.
     """
-    _check_verdict(data, rtol, verify=verify)
-    common.refuse_folder([model])
-    check_output_path(model, output)
-    common.check_reports((model, output), report, None)
-    common.refuse_data(data, output, report)
+    if not (data or verify):
+        _refuse_verdict({"--rtol": rtol, "--budget": budget})
+    output = common.in_folder(output, model.name)
+    common.check_files([model], data, output=output, report=report)
     with progress_bar("repairing", quiet=quiet) as progress:
         repaired = run_repair(
             model,
@@ -80,7 +79,7 @@ def repair(
             weights=cast("Weights", weights),
             verify=verify,
             rtol=rtol,
-            budget=common.seconds(budget),
+            budget=common.seconds(budget or "10m"),
             progress=progress,
         )
         refused = _save_if_passing(repaired, output, progress, write_failed=write_failed)
@@ -116,13 +115,13 @@ def _status(repaired: Repair, refused: VerdictError | None) -> int:
     return common.FAILED if fails else common.NOT_STRICT
 
 
-def _check_verdict(data: list[Path] | None, rtol: float | None, *, verify: bool) -> None:
+def _refuse_verdict(given: Mapping[str, object]) -> None:
     """Refuse what is said about a verdict where there is none."""
-    if rtol is not None and not (data or verify):
-        raise OptionError(
-            "--rtol has no effect without verification",
-            remedy="add --data or --verify",
-        )
+    for flag, value in given.items():
+        if value:
+            raise OptionError(
+                f"{flag} has no effect without verification", remedy="add --data or --verify"
+            )
 
 
 def _print(repaired: Repair, output: Path, refused: VerdictError | None, *, written: bool) -> None:

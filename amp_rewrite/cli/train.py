@@ -16,8 +16,6 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import ADVANCED, CHECKING, OUTPUT, TRAINING, Argument, Option
 from amp_rewrite.distributed import Shards, started
-from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.loop.evaluation import summary
 from amp_rewrite.loop.plan_and_progress import Progress
 from amp_rewrite.loop.ready_callbacks import CSVLogger
@@ -35,7 +33,7 @@ def train(
         Path,
         Option(
             help="Training data: .npz (one array per input, examples along the first axis) or CSV "
-            "(one column per input); - reads standard input."
+            "(one column per input)."
         ),
     ],
     epochs: Annotated[int, Option(help="Epochs in all.")] = 1,
@@ -107,7 +105,8 @@ def train(
 
     Ctrl-C stops training after the current update; with --checkpoint, --resume continues there.
     """
-    _check_files([step, data, held_out], [output, checkpoint, metrics])
+    read = [data] if held_out is None else [data, held_out]
+    common.check_files([step], read, output=output, checkpoint=checkpoint, metrics=metrics)
     resumes = resume and (checkpoint is None or checkpoint.exists())
     with ExitStack() as stack:
         group = None if shards is None else stack.enter_context(started(shards))
@@ -219,27 +218,6 @@ def _values(at: Progress) -> str:
     if at.evaluation is not None:
         note += f"; held out {summary(at.evaluation)}"
     return note
-
-
-def _check_files(read: Sequence[Path | None], written: Sequence[Path | None]) -> None:
-    """Refuse to overwrite what is read, or one output by another.
-
-    Raises:
-        SaveError: An output is an input, or cannot be written.
-        OptionError: Two outputs are one file.
-    """
-    outputs = [path for path in written if path is not None]
-    for output in outputs:
-        for path in read:
-            if path is not None:
-                check_output_path(path, output)
-        check_writable(output)
-    if len({path.resolve() for path in outputs}) < len(outputs):
-        raise OptionError(
-            "two outputs are one file",
-            found=", ".join(map(str, outputs)),
-            remedy="name different files",
-        )
 
 
 def _of_shard(

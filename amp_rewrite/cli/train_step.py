@@ -17,7 +17,6 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph.io.checker import refuse_invalid
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.loop.recipe import KINDS, loss_of, optimizer_of, scaled
@@ -120,8 +119,7 @@ def train_step(
     quiet: common.Quiet = False,
 ) -> None:
     """Build a training step for FORWARD: an ONNX model that any runtime can run."""
-    check_output_path(forward, output)
-    check_writable(output)
+    common.check_files([forward], output=output)
     model = load(forward)
     if STEP_KEY in model.metadata_props:
         raise StepError(

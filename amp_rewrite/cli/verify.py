@@ -11,7 +11,6 @@ from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import CHECKING, Argument, Option
-from amp_rewrite.errors import OptionError
 from amp_rewrite.numerics.compare.verify import verify as verify_models
 from amp_rewrite.numerics.compare.verify_report import print_verify
 from amp_rewrite.rewriting.report.write_text import write_text
@@ -86,9 +85,7 @@ def verify(
 
     Exit status: 0 passed, 1 failed, 4 in doubt.
     """
-    if report is not None and report.resolve() in (original.resolve(), rewritten.resolve()):
-        raise OptionError("the report would overwrite a model", where=report)
-    common.refuse_data(data, report)
+    common.check_files([original, rewritten], data, report=report)
     paths = data[0] if data and len(data) == 1 else data
     budget = None if stress_budget is None else common.seconds(stress_budget)
     with progress_bar("verifying", quiet=quiet) as progress:

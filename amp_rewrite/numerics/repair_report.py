@@ -103,10 +103,11 @@ class Repair:
 
     @cached_property
     def nodes_raised(self) -> int:
-        """How many nodes compute in float32 that did not."""
+        """How many nodes compute in float32 that did not; Casts and constants do not count."""
         graph = self.raised.context.type_graph
         raised = {graph.nodes[vertex] for vertex in self.raised.plan.vertices}
-        return sum(1 for node in raised if not graph.flat.node_names[node].endswith(SUFFIX))
+        own = (node for node in raised if not graph.flat.node_names[node].endswith(SUFFIX))
+        return sum(graph.flat.called(node).op_type not in ("Cast", "Constant") for node in own)
 
     @property
     def casts(self) -> int:

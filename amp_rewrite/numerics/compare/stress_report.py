@@ -103,13 +103,18 @@ class StressReport:
         """What does not hold, one line per input."""
         return tuple(r.failure for r in self.results if r.outcome == "failed")
 
+    def _limit(self) -> str:
+        """Return the budget; the input that runs when it ends is finished."""
+        budget = f"budget {self.budget:.0f} s"
+        return budget if self.seconds <= self.budget else f"the last one ended after the {budget}"
+
     def lines(self) -> list[str]:
         """Return the text: what was tried, what was left out and why, what is doubtful."""
         tried = ", ".join(r.name for r in self.results if r.outcome != "left out")
         left_out = (r for r in self.results if r.outcome == "left out")
         doubtful = (r for r in self.results if r.outcome == "doubtful")
         return [
-            f"stress inputs ({self.seconds:.1f} s of at most {self.budget:.0f} s): "
+            f"stress inputs ({self.seconds:.1f} s; {self._limit()}): "
             + (tried or "none fit this model"),
             *(f"left out: {r.name}: {r.why}" for r in left_out),
             *(line for r in self.results for line in r.apart_lines),
