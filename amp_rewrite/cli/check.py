@@ -67,7 +67,6 @@ def check(
     model_fp16.onnx, model.bf16.onnx) is compared with model.onnx in the same folder, if that
     exists. Exit status 1: a model failed; 4: none failed, one is in doubt.
     """
-    common.check_files(models, data, report=report, summary=summary)
     if len(models) > 1 or format_ is not None or summary is not None:
         of_one_model = {
             "--data": data,
@@ -75,12 +74,14 @@ def check(
             "--provider": provider,
             "--report": report,
         }
+        common.check_files(models, summary=summary)
         _check_files(models, options, format_, summary, run=run, of_one_model=of_one_model)
         return
     [model] = models
     if not run and (data or stress or provider):
         remedy = "omit --data, --stress and --provider"
         raise OptionError("--no-run runs nothing", remedy=remedy)
+    common.check_files(models, data, report=report)
     with progress_bar("checking", quiet=quiet) as progress:
         safety = run_check(
             model,

@@ -19,7 +19,7 @@ from amp_rewrite.cli.parameters import (
     NewFolder,
     Option,
 )
-from amp_rewrite.errors import OptionError
+from amp_rewrite.errors import OptionError, SaveError
 
 if TYPE_CHECKING:
     from amp_rewrite.rewriting.plan.options import RewriteOptions
@@ -205,10 +205,12 @@ def check_files(
     read = [str(file) for source in data or () for file in check_data(source)]
     outputs = {name: path for name, path in written.items() if path is not None}
     for name, path in outputs.items():
-        over = (
-            "the output is the input" if name == "output" else f"the {name} would overwrite a model"
-        )
-        refuse_same(str(path), map(str, inputs), over)
+        try:
+            refuse_same(str(path), map(str, inputs), "the output is the input")
+        except SaveError as error:
+            if name == "output":
+                raise
+            raise OptionError(f"the {name} would overwrite a model", where=path) from error
         refuse_same(str(path), read, "the output is a file of the data")
     if len({path.resolve() for path in outputs.values()}) < len(outputs):
         found = ", ".join(map(str, outputs.values()))
@@ -222,6 +224,15 @@ def in_folder(output: Path, name: str) -> Path:
     """Return the file that an output means: in a folder, one that is called `name`."""
     is_folder = output.is_dir() or isinstance(output, NewFolder)
     return Path(output) / name if is_folder else output
+
+
+def wrote(output: Path, note: str = "") -> str:
+    """Return that a model was written, with the file of its weights if it has one."""
+    from amp_rewrite.graph.io.model_files import data_files
+
+    beside = " and ".join(data_files(output))
+    with_data = f" with its weights in {beside} (keep both together)" if beside else ""
+    return f"wrote {output}{with_data}{note}"
 
 
 def make_folder(folder: Path) -> None:

@@ -223,7 +223,7 @@ def _tell_written(output: Path, *, written: bool) -> Generator[None]:
         yield
     except AmpError:
         if written:
-            common.error_console().print(f"wrote {output}")
+            common.error_console().print(common.wrote(output))
         raise
 
 
@@ -282,7 +282,7 @@ def _print_outcome(done: FileConversion, report: Report, output: Path, *, writte
             out.print(line)
     if written:
         though = _as_it_came(done, report) if conversion is None else _contradiction(conversion)
-        out.print(f"wrote {output}{though}")
+        out.print(common.wrote(output, though))
     else:
         note = "; --write-failed writes it anyway" if fails else ""
         out.print(f"nothing was written{note}")
@@ -363,4 +363,4 @@ def _widen_file(
             widened.save(output, progress=progress)
     out = common.console(quiet=quiet)
     out.print(widened.in_short())
-    out.print("nothing was written" if dry_run else f"wrote {output}")
+    out.print("nothing was written" if dry_run else common.wrote(output))

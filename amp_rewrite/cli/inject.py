@@ -100,4 +100,4 @@ def _print(info: StepInfo, conditional: str, output: Path) -> None:
     checked = "" if "grads_finite" not in info.fetches else f", {updates} updates by {conditional}"
     out.print(f"seed {info.seed}: {gradients} gradients unscaled{checked}")
     out.print(f"feeds: {', '.join(info.inputs)}")
-    out.print(f"wrote {output}")
+    out.print(common.wrote(output))

@@ -132,7 +132,7 @@ def _print(repaired: Repair, output: Path, refused: VerdictError | None, *, writ
         out.print(line)
     if written:
         note = "" if repaired.changed or repaired.raised.flat.mended.words() else ", a copy"
-        out.print(f"wrote {output}{note}")
+        out.print(common.wrote(output, note))
         if repaired.verification is None:
             target = f" --target {repaired.target}" if repaired.target else ""
             out.print("next: Check the result on your own inputs.")

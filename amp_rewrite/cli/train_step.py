@@ -160,7 +160,7 @@ def train_step(
         _print(read_info(step), nodes, len(step.graph))
         if summary is not None:
             _print_rewriting(whole.info.precision, summary)
-        common.console().print(f"wrote {output}")
+        common.console().print(common.wrote(output))
         _note_constants(minimized)
         if not freeze:
             _note_numbers(minimized)

@@ -99,7 +99,7 @@ def test_verify_names_the_stress_input_that_broke(late, capsys):
     report = late / "report.json"
     assert run("verify", *models, "--report", report) == 1
     out = capsys.readouterr().out
-    assert "of at most 5 s): late positions" in out
+    assert "; budget 5 s): late positions" in out
     assert "FAILED: on late positions (position_ids [1, 16] 99984..99999): output y" in out
     content = json.loads(report.read_text())
     assert content["stress"]["results"][0]["outcome"] == "failed"
@@ -113,7 +113,7 @@ def test_verify_stresses_data_if_asked_to(late, capsys):
     assert "stress inputs" not in capsys.readouterr().out
     assert run(*arguments, "--stress", "--stress-budget", "30s") == 1
     out = capsys.readouterr().out
-    assert "of at most 30 s): late positions" in out
+    assert "; budget 30 s): late positions" in out
     assert "position_ids [1, 8] 99992..99999" in out
     assert run(*arguments, "--stress", "--stress-budget", "never") == 2
     assert "not a duration" in capsys.readouterr().err

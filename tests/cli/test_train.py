@@ -77,8 +77,8 @@ def test_quiet_prints_nothing(folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-o", "no/trained.onnx"], "the folder of the output does not exist"),
-        (["--checkpoint", "no/c"], "the folder of the output does not exist"),
+        (["-o", "step.onnx/trained.onnx"], "the folder cannot be written"),
+        (["--checkpoint", "held.npz/c"], "the folder cannot be written"),
         (["--eval", "one.npz"], "one.npz: the input 't' is not fed"),
         (["--data", "one.npz"], "the input 't' is not fed"),
         (["--data", "more.npz"], "the step has no input 'z'"),
@@ -87,7 +87,7 @@ def test_quiet_prints_nothing(folder):
         (["--metrics", "m.txt"], "unknown format of metrics"),
         (["--output", "step.onnx"], "the output is the input"),
         (["--checkpoint", "c", "--metrics", "c"], "two outputs are one file"),
-        (["--eval", "none.npz"], "the data cannot be read"),
+        (["--eval", "none.npz"], "no such data"),
         (["--learning-rate", "nan"], "impossible learning_rate"),
         (["--provider", "Nope"], "no such execution provider"),
     ],
