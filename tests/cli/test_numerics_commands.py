@@ -54,6 +54,13 @@ def test_localise_fails_and_names_the_node_and_calibrate_repairs_it(files, capsy
     assert "the error starts at: hot (MatMul)" in capsys.readouterr().out
     assert json.loads(report.read_text())["first"]["node"] == "hot"
 
+    assert run(*arguments, "--budget", "0.0001s") == 1
+    ranking = [
+        line for line in capsys.readouterr().out.splitlines() if line[:5].strip()[:-1].isdigit()
+    ]
+    assert "alone it changes the outputs by" in ranking[0]
+    assert all("not tried alone: the budget ended first" in line for line in ranking[1:])
+
     assert run("localise", files / "m.onnx", low) == 0
     out = capsys.readouterr().out
     assert "These inputs are made up" in out, "plain ones, which are small"

@@ -106,7 +106,11 @@ class StressReport:
     def _limit(self) -> str:
         """Return the budget; the input that runs when it ends is finished."""
         budget = f"budget {self.budget:.0f} s"
-        return budget if self.seconds <= self.budget else f"the last one ended after the {budget}"
+        return (
+            budget
+            if self.seconds <= self.budget
+            else f"the last one ended after the budget of {self.budget:.0f} s"
+        )
 
     def lines(self) -> list[str]:
         """Return the text: what was tried, what was left out and why, what is doubtful."""
