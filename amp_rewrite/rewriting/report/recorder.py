@@ -81,7 +81,7 @@ class Recorder:
             dtype = context.low.name if self.painting.is_allow(vertex) else FLOAT32.name
             because = None if mark.because is None else graph.name(mark.because)
             bound = self._bound(node, vertex)
-            record = VariableRecord(dtype, str(mark.reason), because, mark.detail, bound)
+            record = VariableRecord(dtype, mark.reason, because, mark.detail, bound)
             records |= dict.fromkeys(graph.kind_of(vertex).variables, record)
         return records
 
@@ -106,7 +106,7 @@ class Recorder:
         graph = self.context.type_graph
         kept = FLOAT32.name, Reason.CONSTANT
         dtype, reason = converted.get(graph.flat.outputs_of(node)[0], kept)
-        record = VariableRecord(dtype, str(reason), None, None)
+        record = VariableRecord(dtype, reason, None, None)
         kinds = [graph.kind_of(v) for v in graph.vertices_of(node)]
         return dict.fromkeys((name for kind in kinds for name in kind.variables), record)
 
