@@ -31,7 +31,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "oplists": ("oplists", "oplists.list_check"),
     "rewriting": (
         *("rewriting.reasons", "rewriting.paint", "rewriting.plan", "rewriting.apply"),
-        *("rewriting.scaling", "rewriting.report", "rewriting", "compat"),
+        *("rewriting.scaling", "rewriting.report", "rewriting", "compat", "rules"),
     ),
     "numerics": (
         *("numerics.emulate", "numerics.inputs", "numerics.repaint", "numerics.compare"),

@@ -139,7 +139,13 @@ def _scopes(flat: FlatGraph) -> list[str]:
 
 
 def why(context: PaintContext, painting: Painting, vertex: int) -> Mark:
-    """Return the mark of a vertex, or one that says why no pass gave it any."""
+    """Return the mark of a vertex, or one that says why no pass gave it any.
+
+    What the user asked for is told first, whatever else may be said of a vertex.
+    """
+    asked = None if painting.is_allow(vertex) else context.asked(vertex)
+    if asked is not None:
+        return asked
     mark = painting.marks.get(vertex)
     if mark is not None:
         return _with_opset(context, vertex, mark)

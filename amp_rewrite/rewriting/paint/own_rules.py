@@ -1,0 +1,76 @@
+"""Rules of the user as passes: they run beside the built-in ones, and reports name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from amp_rewrite.errors import AmpError, OptionError
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.keep_rules import KeepRule, Rule, RuleNode, called, said_of
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
+from amp_rewrite.rewriting.paint.painting import Mark, Marks, Painting
+from amp_rewrite.rewriting.reasons import PassReason
+
+_OF_USER = "is kept by a rule of the user"
+
+
+def with_rules(context: PaintContext, rules: Iterable[Rule]) -> PaintContext:
+    """Return a context in which rules of the user count.
+
+    Those of the stage GIVEN are asked here; of two marks for one vertex the first stays.
+    """
+    passes = (r if isinstance(r, PaintPass) else _of_object(r) for r in rules)
+    steps = [_named(step, number) for number, step in enumerate(passes)]
+    kept: dict[int, Mark] = {}
+    for step in reversed([s for s in steps if _is_given(s)]):
+        kept |= step.run(context, Painting.blank(context.type_graph)).marks
+    return replace(context, own=tuple(s for s in steps if not _is_given(s)), kept=kept)
+
+
+def _is_given(step: PaintPass) -> bool:
+    return step.places[0].stage is Stage.GIVEN
+
+
+def _of_object(rule: KeepRule) -> PaintPass:
+    """Return an object with a method `keep` as a pass; it is asked of every node once."""
+    name, text = called(rule), getattr(rule, "reason", None)
+
+    @keep(name, text or _OF_USER, Stage.GIVEN, needs=Need.NOTHING, overrules=True)
+    def find(m: Match, _: Ask) -> Kept:
+        nodes = dict.fromkeys(m.graph.nodes)
+        found = {node: said_of(rule, RuleNode(m.graph, node)) for node in nodes}
+        said = {node: " ".join(why.split()) for node, why in found.items() if why is not None}
+        reason = None if text else _told(name, [*said.values()])
+        yield from (Keep(why, [node], reason=reason) for node, why in said.items())
+
+    return find
+
+
+def _told(name: str, texts: Sequence[str]) -> PassReason | None:
+    """Return the reason of a rule that gives one with each node: what the report says of all."""
+    if not texts:
+        return None
+    more = ", among other reasons" if len({*texts}) > 1 else ""
+    return PassReason(f"rule:{name}", f"it {_OF_USER}", f"{texts[0]}{more}", danger=True)
+
+
+def _named(rule: PaintPass, number: int) -> PaintPass:
+    """Return a rule that says its name with what it keeps, and where it fails."""
+
+    def marks(context: PaintContext, painting: Painting) -> Marks:
+        try:
+            found = rule.run(context, painting).changes(painting)
+        except AmpError:
+            raise
+        except Exception as error:
+            text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise OptionError(f"rule {rule.name} fails", found=text, remedy="mend it") from error
+        return {
+            vertex: mark._replace(detail=f"{mark.detail or 'kept'} (rule {rule.name})")
+            for vertex, mark in found.items()
+        }
+
+    name = f"rule {number} {rule.name}"  # two may have one name
+    return PaintPass(marks, marks, name, rule.places, *rule.reasons)
