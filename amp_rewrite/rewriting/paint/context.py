@@ -90,6 +90,7 @@ class PaintContext:
             need it; what numbers forbid stays.
         found: What data or a search have shown of the model.
         target: The target; None where the painting is of no model for one.
+        watch: Told of each pass that ran: its name, the painting before and after it.
         values: What is known of the numbers that values hold.
     """
 
@@ -116,6 +117,7 @@ class PaintContext:
     only_low: bool = False
     found: Findings = NOTHING_FOUND
     target: Target | None = None
+    watch: Callable[[str, Painting, Painting], None] | None = field(default=None, repr=False)
     values: ValueFacts = field(kw_only=True, repr=False)
     _entries: dict[int, Entry | None] = field(default_factory=dict[int, "Entry | None"], repr=False)
     _refusals: dict[str, Mark | None] = field(default_factory=dict[str, "Mark | None"], repr=False)

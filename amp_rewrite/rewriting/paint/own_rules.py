@@ -21,8 +21,7 @@ def with_rules(context: PaintContext, rules: Iterable[Rule]) -> PaintContext:
 
     Those of the stage GIVEN are asked here; of two marks for one vertex the first stays.
     """
-    passes = (r if isinstance(r, PaintPass) else _of_object(r) for r in rules)
-    steps = [_named(step, number) for number, step in enumerate(passes)]
+    steps = [_named(r if isinstance(r, PaintPass) else _of_object(r)) for r in rules]
     kept: dict[int, Mark] = {}
     for step in reversed([s for s in steps if _is_given(s)]):
         kept |= step.run(context, Painting.blank(context.type_graph)).marks
@@ -56,12 +55,12 @@ def _told(name: str, texts: Sequence[str]) -> PassReason | None:
     return PassReason(f"rule:{name}", f"it {_OF_USER}", f"{texts[0]}{more}", danger=True)
 
 
-def _named(rule: PaintPass, number: int) -> PaintPass:
+def _named(rule: PaintPass) -> PaintPass:
     """Return a rule that says its name with what it keeps, and where it fails."""
 
     def marks(context: PaintContext, painting: Painting) -> Marks:
         try:
-            found = rule.run(context, painting).changes(painting)
+            found = rule.run(replace(context, watch=None), painting).changes(painting)
         except AmpError:
             raise
         except Exception as error:
@@ -72,5 +71,4 @@ def _named(rule: PaintPass, number: int) -> PaintPass:
             for vertex, mark in found.items()
         }
 
-    name = f"rule {number} {rule.name}"  # two may have one name
-    return PaintPass(marks, marks, name, rule.places, *rule.reasons)
+    return PaintPass(marks, marks, rule.name, rule.places, *rule.reasons)

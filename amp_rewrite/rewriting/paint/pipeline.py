@@ -183,8 +183,9 @@ def _by_pass(
     context: PaintContext, painting: Painting, keeping: tuple[PaintPass, ...]
 ) -> dict[str, dict[int, Mark]]:
     """Return what each pass marks, by its name, and what the user's rules mark, which come last."""
-    steps = (*keeping, *context.own)
-    return {step.name: step.run(context, painting).changes(painting) for step in steps}
+    own = [(f"own rule {number}", step) for number, step in enumerate(context.own)]
+    steps = [*((step.name, step) for step in keeping), *own]
+    return {name: step.run(context, painting).changes(painting) for name, step in steps}
 
 
 def _without(context: PaintContext, kept: Mapping[int, Mark]) -> PaintContext:
