@@ -42,7 +42,7 @@ def explain(
         report = result.report
     common.say_target(options, report.target, out)
     if after is not None:
-        for line in explain_after(result, after, nodes or ()):
+        for line in explain_after(result.flat, result.options, after, nodes or ()):
             out.print_lines(line)
         return
     names = nodes or list(dict.fromkeys(n.name for n in report.nodes if n.variables))

@@ -367,7 +367,7 @@ def explain_after(result: RewriteResult | Source, name: str, **changes: Unpack[C
             expected="a model, or what amp_rewrite.rewrite returned",
         )
     arguments.text("name", name, what="the name of a pass")
-    return "\n".join(told(rewritten, name))
+    return "\n".join(told(rewritten.flat, rewritten.options, name))
 
 
 def _explained(result: Any, changes: Changes) -> Any:

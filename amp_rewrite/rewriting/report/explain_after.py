@@ -19,24 +19,27 @@ from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context
 from amp_rewrite.rewriting.reasons import phrase
 
 if TYPE_CHECKING:
-    from amp_rewrite.rewriting.api import RewriteResult
+    from amp_rewrite.graph.flat import FlatGraph
+    from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 _NEW, _OLD = "*", " "
 """What stands in front of a type variable that the pass has marked, and of another one."""
 
 
-def explain_after(result: RewriteResult, name: str, nodes: Collection[str] = ()) -> list[str]:
+def explain_after(
+    flat: FlatGraph, options: RewriteOptions, name: str, nodes: Collection[str] = ()
+) -> list[str]:
     """Return the painting after each time that a pass was asked: a line a type variable.
 
     Args:
-        result: A rewrite; its model is painted again.
+        flat: The model of a rewrite; it is painted again.
+        options: The options of that.
         name: The name of the pass, or of a rule of the user.
         nodes: The nodes that are told of; none for all that have a mark.
 
     Raises:
         OptionError: There is no such pass, or no such node.
     """
-    options, flat = result.options, result.flat
     context = paint_context(flat, lists_of(options), options)
     stages = {step.name: {place.stage for place in step.places} for step in PASSES}
     names = [*stages, *(rule.name for rule in context.own)]
