@@ -47,7 +47,8 @@ def _matmul(op: Operation, operands: Given, samples: Samples) -> Estimate | None
 
 def _attention(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Take the values, made by one product with those of queries and keys, for the result."""
-    rows = standard.rows_of(op, samples, 1, row_sums.columns)
+    width = (op.shape(1) or [None])[0]
+    rows = standard.rows_of(op, samples, 1, row_sums.columns, width)
     if operands[0] is None or rows is None:
         return None
     product, bias = rows.applied(operands[0]), operands[2] if op.has(2) else None

@@ -144,7 +144,9 @@ def _weighted(op: Operation, x: Estimate | None, rows: WeightRows | None) -> Est
     return None if x is None or rows is None else rows.applied(x)
 
 
-def rows_of(op: Operation, samples: Samples, index: int, layout: Layout) -> WeightRows | None:
+def rows_of(
+    op: Operation, samples: Samples, index: int, layout: Layout, terms: int | None = None
+) -> WeightRows | None:
     """Return the rows of a constant operand: exact ones of a short one, else like a sample.
 
     Args:
@@ -152,21 +154,24 @@ def rows_of(op: Operation, samples: Samples, index: int, layout: Layout) -> Weig
         samples: What is known of constants.
         index: Which input it is.
         layout: Brings the weights into a matrix with a row for each output.
+        terms: How many weights a row has; None for as many as the node's sums have terms.
     """
     if not op.has(index):
         return None
     value = op.inputs[index]
-    return samples.rows(value, layout, lambda: _measured(op, samples, index, layout))
+    return samples.rows(value, layout, lambda: _measured(op, samples, index, layout, terms))
 
 
-def _measured(op: Operation, samples: Samples, index: int, layout: Layout) -> WeightRows | None:
+def _measured(
+    op: Operation, samples: Samples, index: int, layout: Layout, length: int | None
+) -> WeightRows | None:
     array = op.array(index)
     if array is not None and 0 < array.size <= _MOST_EXACT:
         return WeightRows.of(layout(array))
     sample, shape = samples.sample(op.inputs[index]), op.shape(index)
     if shape is None:
         return None
-    terms = float(op.terms or _FREE)
+    terms = float(length or op.terms or _FREE)
     if sample is not None and sample.size:
         rows = WeightRows.sampled(sample.astype(np.float64), terms)
         return long_rows(rows, samples.stream(op.inputs[index]), shape, layout)
