@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -48,16 +47,6 @@ _DOMAINS = {False: ("",), True: ("", "com.microsoft")}
 """Whether nothing may be float32 -> the domains whose operators are painted whatever their list."""
 
 
-class OwnRule(Protocol):
-    """A rule of the user, as a pass."""
-
-    name: str
-
-    def run(self, context: PaintContext, painting: Painting) -> Painting:
-        """Return the new painting."""
-        ...
-
-
 @dataclass(frozen=True)
 class PaintContext:
     """Everything a pass may ask; it never changes while painting.
@@ -70,7 +59,7 @@ class PaintContext:
         low: The low-precision type.
         kernels: The target's kernel table, or None for target "schema".
         rules: The user's rules about single nodes.
-        own: The user's rules about what became low.
+        own: The user's rules about what became low: name -> what returns the new painting.
         kept: What those keep in float32 that ask before anything is painted.
         infer_after_allow: Whether an infer vertex may follow an allow one (pass P4).
         variables: Values that are training variables; a plain read of one is not painted.
@@ -99,7 +88,7 @@ class PaintContext:
     low: DType
     kernels: KernelTable | None = None
     rules: NodeRules = field(default_factory=NodeRules)
-    own: tuple[OwnRule, ...] = ()
+    own: Mapping[str, Callable[[PaintContext, Painting], Painting]] = field(default_factory=dict)
     kept: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     infer_after_allow: bool = True
     variables: frozenset[int] = frozenset()

@@ -183,9 +183,9 @@ def _by_pass(
     context: PaintContext, painting: Painting, keeping: tuple[PaintPass, ...]
 ) -> dict[str, dict[int, Mark]]:
     """Return what each pass marks, by its name, and what the user's rules mark, which come last."""
-    own = [(f"own rule {number}", step) for number, step in enumerate(context.own)]
-    steps = [*((step.name, step) for step in keeping), *own]
-    return {name: step.run(context, painting).changes(painting) for name, step in steps}
+    steps = {step.name: step.run for step in keeping}
+    steps |= {f"own {name}": run for name, run in context.own.items()}
+    return {name: run(context, painting).changes(painting) for name, run in steps.items()}
 
 
 def _without(context: PaintContext, kept: Mapping[int, Mark]) -> PaintContext:

@@ -25,10 +25,10 @@ from amp_rewrite.dtypes import (
 from amp_rewrite.errors import OptionError
 from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.oplists.environment import names_of, split_name
-from amp_rewrite.rewriting.paint.keep_rules import Rule, checked_rules
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.plan.free_lengths import FreeLengths, check_dimensions, free_lengths
 from amp_rewrite.rewriting.plan.input_ranges import InputRanges, check_input_names, input_ranges
+from amp_rewrite.rewriting.rules.keep_rules import Rule, checked_rules
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.flat import FlatGraph

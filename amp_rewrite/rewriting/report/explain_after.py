@@ -42,7 +42,7 @@ def explain_after(
     """
     context = paint_context(flat, lists_of(options), options)
     stages = {step.name: {place.stage for place in step.places} for step in PASSES}
-    names = [*stages, *(rule.name for rule in context.own)]
+    names = [*stages, *context.own]
     if name not in names:
         expected = suggestion(name, names, "the name of a pass")
         remedy = "docs/painting.md lists them"

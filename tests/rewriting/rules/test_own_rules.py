@@ -160,6 +160,7 @@ def broken(m: Match, _: Ask) -> Kept:
     [
         ([no_keep], "rule keep-nothing fails; found AttributeError: 'list' object has no"),
         ([broken], "rule keep-broken fails; found IndexError: list index out of range; mend it"),
+        ([keep_squashed, keep_squashed], "two rules have one name; found keep-squashed, keep-sq"),
         ([follow_allow], "rule follow-allow is a pass of another kind; found"),
         (keep_squashed, "rules must be a list; found keep-squashed; expected objects with"),
         ([type("R", (NoSigmoid,), {"reason": 3})()], "the reason of rule R is not a text; found 3"),

@@ -8,10 +8,10 @@ from dataclasses import replace
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
-from amp_rewrite.rewriting.paint.keep_rules import KeepRule, Rule, RuleNode, called, said_of
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
 from amp_rewrite.rewriting.paint.painting import Mark, Marks, Painting
 from amp_rewrite.rewriting.reasons import PassReason
+from amp_rewrite.rewriting.rules.keep_rules import KeepRule, Rule, RuleNode, called, said_of
 
 _OF_USER = "is kept by a rule of the user"
 
@@ -20,16 +20,20 @@ def with_rules(context: PaintContext, rules: Iterable[Rule]) -> PaintContext:
     """Return a context in which rules of the user count.
 
     Those of the stage GIVEN are asked here; of two marks for one vertex the first stays.
+
+    Raises:
+        OptionError: A rule fails, or two of the stage KEEPING have one name.
     """
     steps = [_named(r if isinstance(r, PaintPass) else _of_object(r)) for r in rules]
+    given = [step for step in steps if step.places[0].stage is Stage.GIVEN]
+    asked = [step for step in steps if step not in given]
+    own = {step.name: step.run for step in asked}
+    if len(own) < len(asked):
+        raise OptionError("two rules have one name", found=", ".join(s.name for s in asked))
     kept: dict[int, Mark] = {}
-    for step in reversed([s for s in steps if _is_given(s)]):
+    for step in reversed(given):
         kept |= step.run(context, Painting.blank(context.type_graph)).marks
-    return replace(context, own=tuple(s for s in steps if not _is_given(s)), kept=kept)
-
-
-def _is_given(step: PaintPass) -> bool:
-    return step.places[0].stage is Stage.GIVEN
+    return replace(context, own=own, kept=kept)
 
 
 def _of_object(rule: KeepRule) -> PaintPass:
