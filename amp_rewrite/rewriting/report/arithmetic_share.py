@@ -16,8 +16,8 @@ from amp_rewrite.values.sum_lengths import count_terms
 FREE_LENGTH = 128
 """How many keys a query sees where their number is free."""
 
-# operators: those that multiply queries by keys, and shares by values.
 _OF_DATA = ("MatMul", "com.microsoft::FusedMatMul")
+"""What multiplies queries by keys, and shares by values."""
 
 
 def multiply_accumulates(flat: FlatGraph, node: int) -> float:
