@@ -14,6 +14,7 @@ from amp_rewrite.rewriting.api import rewrite
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.report.explain import explain as explain_node
+from amp_rewrite.rewriting.report.explain_after import explain_after
 
 
 @with_rewrite_options()
@@ -23,6 +24,12 @@ def explain(
         list[str] | None, Argument(help="Node names. Default: every node that stays float32.")
     ] = None,
     *,
+    after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PASS", help="Print the painting as it is after PASS, such as spread-deny."
+        ),
+    ] = None,
     opset: common.Opset = common.AUTO,
     options: RewriteOptions,
 ) -> None:
@@ -33,6 +40,10 @@ def explain(
         result = rewrite(upgraded(flat, opset, options)[0], options)
         report = result.report
     common.say_target(options, report.target, out)
+    if after is not None:
+        for line in explain_after(result.flat, result.options, after, nodes or ()):
+            out.print_lines(line)
+        return
     names = nodes or list(dict.fromkeys(n.name for n in report.nodes if n.variables))
     for name in names:
         out.print_lines(explain_node(report, name))

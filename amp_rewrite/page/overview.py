@@ -12,9 +12,9 @@ from amp_rewrite.base.printable import counted, in_bytes, printable
 from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
 from amp_rewrite.numerics.convert.file import FileConversion
 from amp_rewrite.page.node_table import KEPT, cause_of, is_drawn, precision_of
+from amp_rewrite.rewriting.reasons import plain_phrase
 from amp_rewrite.rewriting.report.gains import Sizes, headline, sizes_of
 from amp_rewrite.rewriting.report.next_steps import Names, next_steps
-from amp_rewrite.rewriting.report.phrases import plain_phrase
 from amp_rewrite.rewriting.report.rewrite_report import Report, remarks
 
 _MOST_OPERATORS = 4

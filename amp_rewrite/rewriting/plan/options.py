@@ -25,10 +25,10 @@ from amp_rewrite.dtypes import (
 from amp_rewrite.errors import OptionError
 from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.oplists.environment import names_of, split_name
-from amp_rewrite.rewriting.paint.keep_rules import KeepRule, checked_rules
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.plan.free_lengths import FreeLengths, check_dimensions, free_lengths
 from amp_rewrite.rewriting.plan.input_ranges import InputRanges, check_input_names, input_ranges
+from amp_rewrite.rewriting.rules.keep_rules import Rule, checked_rules
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.flat import FlatGraph
@@ -115,8 +115,9 @@ class RewriteOptions:
         dims: Name of a free dimension, as inputs give it -> its length; or texts such as "N=8".
             Rules about sizes count with it, and reports of casts. The rewritten model keeps it
             free, and is meant for that length.
-        rules: Rules of your own, objects with a method `keep(node)` that returns why a node stays
-            float32, or None (`KeepRule`); in Python only.
+        rules: Rules of your own, in Python only: objects with a method `keep(node)` that returns
+            why a node stays float32, or None (`KeepRule`), or functions under
+            `amp_rewrite.rules.keep`, as the built-in rules are.
         strict: Refuse a rewrite that converts nothing useful, meets an operator on no list,
             or lacks a kernel.
 
@@ -252,7 +253,7 @@ class RewriteOptions:
             flag="--dim",
         ),
     )
-    rules: Sequence[KeepRule] = ()
+    rules: Sequence[Rule] = ()
     strict: bool = field(
         default=False,
         metadata=_shown(
@@ -453,7 +454,7 @@ class StepChanges(TypedDict, total=False):
     variables: Names
     input_ranges: Ranges
     dims: Dims
-    rules: Sequence[KeepRule]
+    rules: Sequence[Rule]
     strict: bool
 
 

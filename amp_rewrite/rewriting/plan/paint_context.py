@@ -23,13 +23,13 @@ from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import given_mask
 from amp_rewrite.rewriting.paint.groups import fused_groups, fused_scales
-from amp_rewrite.rewriting.paint.keep_rules import kept_nodes
 from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint
 from amp_rewrite.rewriting.paint.ties import variable_ties
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.rewriting.plan.input_ranges import input_intervals
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
+from amp_rewrite.rewriting.rules.own_rules import with_rules
 from amp_rewrite.values.patterns import scaled_products
 
 _KEPT = 2
@@ -102,13 +102,12 @@ def _new_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> P
     # A second rewrite is to find what the first did; a node that a 16-bit file computes low is not
     # raised for what its inputs might hold.
     values = ValueFacts(type_graph, options.low, inputs, variables, low_inputs=low_before is None)
-    return PaintContext(
+    context = PaintContext(
         type_graph,
         lists,
         options.low,
         kernels,
         options.node_rules,
-        kept_nodes(options.rules, type_graph),
         infer_after_allow=options.infer_after_allow,
         variables=variables,
         converts_weights=options.weights == "convert",
@@ -124,6 +123,7 @@ def _new_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> P
         target=target,
         values=values,
     )
+    return with_rules(context, options.rules) if options.rules else context
 
 
 def lists_of(options: RewriteOptions) -> OpLists:

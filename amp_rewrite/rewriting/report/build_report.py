@@ -107,7 +107,7 @@ def _kept_nodes(context: PaintContext, painting: Painting) -> dict[tuple[str, st
     for node in np.flatnonzero(stays).tolist():
         reason = why(context, painting, graph.vertices_of(node)[0]).reason
         everywhere = reason is Reason.OPSET_TOO_OLD
-        key = str(reason), "(every)" if everywhere else flat.called(node).op_type
+        key = reason, "(every)" if everywhere else flat.called(node).op_type
         counts[key] = counts.get(key, 0) + 1
     return counts
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.sizes import product_of
 from amp_rewrite.graph.step_part import part_in
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
@@ -22,7 +21,6 @@ from amp_rewrite.rewriting.paint.match import Worklist
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import PassReason
 from amp_rewrite.values.intervals.operation import Operation
-from amp_rewrite.values.intervals.summing import length_along, reduced_length
 from amp_rewrite.values.sum_lengths import count_terms
 
 LONGEST = 1024
@@ -73,33 +71,13 @@ def _is_open(m: Match, node: int, value: int) -> bool:
     if m.is_a(node, *_SCATTERS) and op.attribute("reduction", "none") != "add":
         return False
     longest = LONGEST_SPECTRUM if m.is_a(node, *_SPECTRA) else LONGEST
-    length = _length(op, m.op(node)) or count_terms(m.flat, node)
+    length = op.terms or count_terms(m.flat, node)
     return length is None or length > longest
 
 
 def _is_part(m: Match, node: int) -> bool:
     """Tell whether a node is a part of a training step, which has loss scaling for its sums."""
     return part_in(m.flat.metadata_of(node)) is not None
-
-
-def _length(op: Operation, op_type: str) -> float | None:
-    """Return how many elements are added up at most, or None if shapes do not tell."""
-    match op_type:
-        case "CumSum":
-            return length_along(op, op.array(1))
-        case "ScatterElements" | "ScatterND":
-            indices = op.shape(1)
-            lengths = None if indices is None else indices[: -1 if op_type == "ScatterND" else None]
-            return product_of(lengths)
-        case "DFT":
-            shape = op.shape(0)
-            lengths = None if shape is None else shape[1:-1]
-            return None if not lengths or None in lengths else max(d or 0 for d in lengths)
-        case "STFT":
-            window, frame = op.shape(2), op.array(3)
-            return float(frame.max()) if frame is not None else window[0] if window else None
-        case _:
-            return reduced_length(op)
 
 
 def _behind(m: Match, value: int) -> Iterator[int]:
