@@ -157,11 +157,9 @@ def test_what_is_never_zero_may_be_so_in_float16(body: str, expected: str) -> No
         ("p = Sigmoid(x) d = Sub(hundred, p) c = Clip(d, eps) y = Log(c)", 2.0**-11 * 1.01, False),
         ("p = Sigmoid(x) d = Sub(bit, p) c = Clip(d, eps) y = Log(c)", 1e-5, False),
         ("p = Sigmoid(x) d = Sub(nil, p) y = Log(d)", 1.0, False),
-        ("p = Sigmoid(x) d = Sub(p, nil) y = Log(d)", 1.0, False),
         ("d = Sub(one, x) y = Log(d)", 1.0, False),
         ("d = Sub(x, one) y = Log(d)", 1.0, False),
         ("p = Sigmoid(x) d = Add(one, p) y = Log(d)", 1.0, False),
-        ("p = Sigmoid(x) d = Sub(one, p) m = MatMul(d, w) y = Log(m)", 1.0, False),
         ("p = Sigmoid(x) d = Sub(one, p) m = Tanh(d) y = Log(m)", 1.0, False),
     ],
 )
@@ -187,8 +185,8 @@ SIGNALS = {
     "an input": ("h = MatMul(x, w)", LOUD, "h"),
     "a quiet one": ("h = MatMul(x, w)", QUIET, ""),
     "of either sign": ("h = MatMul(x, w)", LOUD * np.array([1, -1, 1, -1]), "h"),
-    "amplified": ("k = Mul(x, two) h = MatMul(k, w)", QUIET, "h"),
-    "amplified, turned round": ("k = Mul(two, x) h = MatMul(k, w)", QUIET, "h"),
+    "amplified": ("k = Mul(x, two) h = MatMul(k, w)", QUIET, "kh"),
+    "amplified, turned round": ("k = Mul(two, x) h = MatMul(k, w)", QUIET, "kh"),
     "halved": ("k = Mul(x, half) h = MatMul(k, w)", LOUD, ""),
     "divided by two": ("k = Div(x, two) h = MatMul(k, w)", LOUD, ""),
     "moved": ("k = Transpose(x) h = MatMul(k, w)", LOUD, "h"),
@@ -202,7 +200,7 @@ SIGNALS = {
     "two constants": ("h = MatMul(w, w)", LOUD, ""),
     "no transform": ("h = Add(x, w)", LOUD, ""),
     "moved behind it": ("g = MatMul(x, w) f = Transpose(g) h = Identity(f)", LOUD, "gfh"),
-    "bent behind it": ("g = MatMul(x, w) h = Abs(g)", LOUD, ""),
+    "bent behind it": ("g = MatMul(x, w) h = Abs(g)", LOUD, "gh"),
     "a sum of unknown length": ('h = Einsum<equation = "...i,ij->...j">(x, w)', LOUD, ""),
 }
 
