@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.rewriting.paint.match import PRODUCTS, SIGNED, Chains, Worklist
 
 _FACTORS = 2
 """How many products are followed behind a quotient."""
+
+
+# operators: those that hand on a quotient, or cut it off.
+_PASSED = SIGNED | {"Clip", "Max", "Min"}
 
 
 class Quotient(NamedTuple):
@@ -34,23 +39,29 @@ class Quotient(NamedTuple):
 
 def quotients(m: Chains) -> Iterator[Quotient]:
     """Yield the quotients by what is no constant, the last one first."""
-    for node in reversed(m.nodes("Div", "Pow", "Reciprocal")):
-        first, *others = m.read(node)
-        if m.is_a(node, "Div") and not m.is_constant(others[0]):
-            inverts = m.is_constant(first)
-            start = Quotient(node, () if inverts else (first,), others[0], (), inverts)
-            yield from () if inverts else (start,)
-        elif not m.is_constant(first) and (m.is_a(node, "Reciprocal") or _is_negative(m, others)):
-            start = Quotient(node, (), first, (), inverts=True)
-        else:
-            continue
-        yield from _multiplied(m, start)
+    for node in reversed(m.nodes("Div", "Exp", "Pow", "Reciprocal")):
+        divisor = _inverted(m, node)
+        if divisor == ABSENT and m.is_a(node, "Div"):
+            first, divisor = m.read(node)
+            start = Quotient(node, (first,), divisor)
+            if not m.is_constant(divisor):
+                yield start
+                yield from _multiplied(m, start)
+        elif divisor != ABSENT and not m.is_constant(divisor):
+            yield from _multiplied(m, Quotient(node, (), divisor, (), inverts=True))
 
 
-def _is_negative(m: Chains, exponents: list[int]) -> bool:
-    """Tell whether an exponent, if there is one, is a constant below zero."""
-    numbers = m.numbers(exponents[0]) if exponents else None
-    return numbers is not None and bool((numbers < 0).all())
+def _inverted(m: Chains, node: int) -> int:
+    """Return that of which a node is the reciprocal or a power below zero, or ABSENT."""
+    first, *others = m.read(node)
+    if m.is_a(node, "Div"):
+        return others[0] if m.is_constant(first) else ABSENT
+    if m.is_a(node, "Exp"):  # of minus a logarithm
+        logarithm = m.maker(m.base(first))
+        return m.read(logarithm)[0] if m.is_a(logarithm, "Log") else ABSENT
+    numbers = m.numbers(others[0]) if others else None
+    is_negative = numbers is not None and bool((numbers < 0).all())
+    return first if is_negative or m.is_a(node, "Reciprocal") else ABSENT
 
 
 def _multiplied(m: Chains, start: Quotient) -> Iterator[Quotient]:
@@ -59,7 +70,7 @@ def _multiplied(m: Chains, start: Quotient) -> Iterator[Quotient]:
     for value, found, left in todo:
         for node in m.readers(value):
             read = [v for v in m.data(node) if v != value]
-            if m.factor(node) or (m.op(node) in SIGNED and not read):
+            if m.factor(node) or m.op(node) in _PASSED:
                 handed = found._replace(way=(*found.way, node))
                 todo.add([(m.made(node), handed, left)])
             elif left and read and _multiplies(m, node, read):

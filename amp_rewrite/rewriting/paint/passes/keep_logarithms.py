@@ -67,7 +67,7 @@ def keep_logarithms(m: Match, _: Ask) -> Kept:
         guarded = [v for v in arguments.values() if _guard(m, v)]
         squares = m.behind(*guarded, enters=lambda n: m.op(n) in _ARITHMETIC or None)
         for node in squares.nodes:
-            if _power(m, node) == 2:
+            if _power(m, node) == 2 or m.is_a(node, "ReduceL2"):
                 yield from _loud(m, m.read(node)[0])
 
 
@@ -188,7 +188,7 @@ def _behind(
 def _power(m: Match, node: int) -> float:
     """Return to which power a node raises what it reads; 1 if it does something else."""
     read = m.read(node)
-    if m.is_a(node, "Mul") and read[0] == read[1]:
+    if (m.is_a(node, "Mul") and read[0] == read[1]) or m.is_a(node, "ReduceSumSquare"):
         return 2.0
     exponent = m.facts.intervals[read[1]] if m.is_a(node, "Pow") else None
     if exponent is not None and exponent.is_point:
@@ -209,14 +209,17 @@ def _cancels(m: Match, node: int, guard: float) -> bool:
 
 
 def _loud(m: Match, value: int) -> Iterator[Keep]:
-    """Yield what computes a value if it is the transform of a loud signal."""
+    """Yield what computes a value if it is the transform of a loud signal, frames included."""
     heard = _Loudness(m)
-    for node in m.behind(value, enters=heard.enters, most=FARTHEST).nodes:
-        largest = heard[m.made(node)] or 0.0
-        if largest >= m.low.overflow:
-            name = m.flat.value_names[m.made(node)]
-            detail = f"{name} may reach {largest:.2g} of sound of 16 bits, {m.low.name} ends at "
-            yield Keep(f"{detail}{m.low.max:.6g}", [node], reason=Reason.LIKELY_OVERFLOW)
+    region = m.behind(value, enters=heard.enters, most=FARTHEST).nodes
+    largest = {node: heard[m.made(node)] or 0.0 for node in region}
+    loud = [node for node in region if largest[node] >= m.low.overflow]
+    if loud:
+        name, most = m.flat.value_names[m.made(loud[-1])], largest[loud[-1]]
+        detail = f"{name} may reach {most:.2g} of sound of 16 bits, {m.low.name} ends at "
+        products = [n for n in region if largest[n] and m.has(n, Trait.CONTRACTS)]
+        nodes = [*loud, *products]
+        yield Keep(f"{detail}{m.low.max:.6g}", nodes, reason=Reason.LIKELY_OVERFLOW)
 
 
 class _Loudness(Demanded[float]):
