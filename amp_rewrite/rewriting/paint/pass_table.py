@@ -19,6 +19,7 @@ from amp_rewrite.rewriting.paint.passes.keep_gradients import keep_gradients
 from amp_rewrite.rewriting.paint.passes.keep_groups import keep_groups
 from amp_rewrite.rewriting.paint.passes.keep_in_range import keep_in_range
 from amp_rewrite.rewriting.paint.passes.keep_logarithms import keep_logarithms
+from amp_rewrite.rewriting.paint.passes.keep_long_axes import keep_long_axes
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import keep_long_sums
 from amp_rewrite.rewriting.paint.passes.keep_masks import keep_masks
 from amp_rewrite.rewriting.paint.passes.keep_overflows import keep_overflows
@@ -56,6 +57,7 @@ PASSES: tuple[PaintPass, ...] = (
     keep_groups,
     keep_in_range,
     keep_logarithms,
+    keep_long_axes,
     keep_long_sums,
     keep_masks,
     keep_overflows,
