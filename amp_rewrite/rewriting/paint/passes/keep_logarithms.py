@@ -35,6 +35,10 @@ from amp_rewrite.values.sum_lengths import count_terms
 _LOUDEST = 32767.0
 """The largest sample of sound of 16 bits."""
 
+_FRAME, _FILTER = 0.999, 3.0
+"""Between which sums of magnitudes weights cut a signal into frames, or filter it: what is in the
+pass band stays as loud as it is."""
+
 # operators: functions whose results are never zero, so that nobody guards a logarithm of them.
 _POSITIVE = ("Exp", "Sigmoid", "Softmax", "Softplus")
 
@@ -214,10 +218,11 @@ def _loud(m: Match, value: int) -> Iterator[Keep]:
     region = m.behind(value, enters=heard.enters, most=FARTHEST).nodes
     largest = {node: heard[m.made(node)] or 0.0 for node in region}
     loud = [node for node in region if largest[node] >= m.low.overflow]
-    if loud:
-        name, most = m.flat.value_names[m.made(loud[-1])], largest[loud[-1]]
-        detail = f"{name} may reach {most:.2g} of sound of 16 bits, {m.low.name} ends at "
-        products = [n for n in region if largest[n] and m.has(n, Trait.CONTRACTS)]
+    products = [n for n in region if largest[n] and m.has(n, Trait.CONTRACTS)]
+    first = next((n for n in products if largest[n] >= m.low.overflow), ABSENT)
+    if first != ABSENT:
+        name = m.flat.value_names[m.made(first)]
+        detail = f"{name} may reach {largest[first]:.2g} of sound of 16 bits, {m.low.name} ends at "
         nodes = [*loud, *products]
         yield Keep(f"{detail}{m.low.max:.6g}", nodes, reason=Reason.LIKELY_OVERFLOW)
 
@@ -258,7 +263,8 @@ class _Loudness(Demanded[float]):
         if not fixed or len(loudest) > 1:
             return max(loudest) if m.op(node) in SIGNED else 0.0
         if m.has(node, Trait.CONTRACTS):
-            return loudest[0] * (count_terms(m.flat, node) or 0) * _mean_size(m, fixed[0])
+            gain = (count_terms(m.flat, node) or 0) * _mean_size(m, fixed[0])
+            return loudest[0] * (1 if _FRAME < gain < _FILTER else gain)
         size = facts.magnitude(fixed[0])
         if m.is_a(node, "Div"):
             size = 1 / (size or math.inf)
