@@ -11,6 +11,8 @@ from amp_rewrite.rewriting.paint.passes.follow_allow import follow_allow
 from amp_rewrite.rewriting.paint.passes.grow_clear import grow_clear
 from amp_rewrite.rewriting.paint.passes.join_scales import join_scales
 from amp_rewrite.rewriting.paint.passes.keep_batch_norms import keep_batch_norms
+from amp_rewrite.rewriting.paint.passes.keep_biases import keep_biases
+from amp_rewrite.rewriting.paint.passes.keep_coordinates import keep_coordinates
 from amp_rewrite.rewriting.paint.passes.keep_cut import keep_cut
 from amp_rewrite.rewriting.paint.passes.keep_demands import keep_demands
 from amp_rewrite.rewriting.paint.passes.keep_dequantized import keep_dequantized
@@ -49,6 +51,8 @@ PASSES: tuple[PaintPass, ...] = (
     grow_clear,
     join_scales,
     keep_batch_norms,
+    keep_biases,
+    keep_coordinates,
     keep_cut,
     keep_demands,
     keep_dequantized,
