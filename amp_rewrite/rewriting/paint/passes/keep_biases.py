@@ -15,17 +15,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.traits import TABLE
+from amp_rewrite.graph.flat import ABSENT, Array
+from amp_rewrite.graph.traits import TABLE, Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
 from amp_rewrite.rewriting.paint.masks import softmaxes
-from amp_rewrite.rewriting.paint.match import ADDED, MOVED
+from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, MOVED
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import PassReason, Reason
-from amp_rewrite.values.counts.find_counts import LOWEST
 
 # operators: what may stand between a sum and the Softmax.
 _PASSED = MOVED | ADDED | {"Clip", "Max", "Min"}
+
+# operators: those that compute places of constants.
+_ARITHMETIC = (
+    MOVED | ADDED | having(Trait.ENUMERATES) | {"Abs", "Div", "Exp", "Mul", "Neg", "Pow"}
+) - {"Where"}
+
+_FEW = 8
+"""How many values a mask has at most."""
+
+_SAMPLE = 1 << 16
+"""How many elements of a long constant are looked at."""
 
 _MASKS = {name: row.masks for name, row in TABLE.items() if row.masks}
 """Operator with a Softmax inside -> the inputs that it adds to scores."""
@@ -76,8 +86,21 @@ def _size(m: Match, ask: Ask, value: int) -> float:
     if mark is not None and mark.reason is Reason.COUNT:
         return m.facts.intervals[value].magnitude
     tensor = m.stored(value)
-    if tensor is None:
-        is_mask = m.maker(value) == ABSENT or m.facts.masks.fills[value] is not None
-        return 0.0 if is_mask or not m.is_fixed(value) else m.facts.intervals[value].magnitude
-    sizes = np.abs(tensor.numpy().astype(np.float32))
-    return float(sizes.max(initial=0.0, where=sizes < -LOWEST))
+    if tensor is not None:
+        return _places(tensor.numpy().reshape(-1))
+    # What selects or compares makes a mask.
+    nodes = m.behind(value, enters=lambda n: True, most=FARTHEST).nodes if m.is_fixed(value) else ()
+    makes_places = bool(nodes) and all(m.op(n) in _ARITHMETIC for n in nodes)
+    return m.facts.intervals[value].magnitude if makes_places else 0.0
+
+
+def _places(elements: Array) -> float:
+    """Return the largest magnitude of a constant that takes many values; 0 of a mask.
+
+    The lowest value is a fill if it is twice as low as the next one, as in a mask that was folded.
+    """
+    sample = elements[:: max(1, elements.size // _SAMPLE)].astype(np.float32)
+    values = np.unique(sample[np.isfinite(sample)])
+    if len(values) > 1 and values[0] < 2 * values[1] <= 0:
+        values = values[1:]
+    return float(np.abs(values).max()) if len(values) > _FEW else 0.0

@@ -46,7 +46,19 @@ _ARITHMETIC = (
     SIGNED
     | ADDED
     | having(Trait.SUMS_UP, Trait.AVERAGES, Trait.CONTRACTS)
-    | {"Clip", "Div", "Max", "Mean", "Min", "Mul", "Pow", "Reciprocal", "ReduceProd", "Relu", "Sqrt"}
+    | {
+        "Clip",
+        "Div",
+        "Max",
+        "Mean",
+        "Min",
+        "Mul",
+        "Pow",
+        "Reciprocal",
+        "ReduceProd",
+        "Relu",
+        "Sqrt",
+    }
 )  # operators: those behind which a relative error of an operand is one of the result.
 
 _MOVES = having(Trait.MOVES)

@@ -50,8 +50,8 @@ def keep_quotients(m: Match, _: Ask) -> Kept:
         )
         products = {n for n in (q.node, *above.nodes) if _multiplies(m, n)}
         divided = [n for n in below.nodes if _multiplies(m, n)]
-        is_open = (
-            len(products) > 1 and (not q.way or bool(divided)) or (q.inverts and _is_small(m, q))
+        is_open = (len(products) > 1 and (not q.way or bool(divided))) or (
+            q.inverts and _is_small(m, q)
         )
         if is_open and not above.ends.isdisjoint(below.ends):
             outside = m.behind(*q.dividends, q.divisor, enters=lambda n: m.op(n) in _SCALED)
