@@ -10,7 +10,8 @@ A table is made by tools/measure_accumulation.py. Its JSON, version 1:
      "variances": {"<domain>": {"<op>": {"type": "float16", "source": "..."}}}}
 
 The first row of an operator whose `when` holds is the one. `indices` and `variances` were reported,
-not measured by the tool; each says where. Without a table, or a row, all that is known of a target's sums is `Target.accumulates_in`.
+not measured by the tool; each says where. Without a table, or a row, all that is known of a
+target's sums is `Target.accumulates_in`.
 """
 
 from __future__ import annotations

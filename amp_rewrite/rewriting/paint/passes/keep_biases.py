@@ -99,8 +99,8 @@ def _places(elements: Array) -> float:
 
     The lowest value is a fill if it is twice as low as the next one, as in a mask that was folded.
     """
-    sample = elements[:: max(1, elements.size // _SAMPLE)].astype(np.float32)
+    sample = elements[:: elements.size // _SAMPLE | 1].astype(np.float32)
     values = np.unique(sample[np.isfinite(sample)])
-    if len(values) > 1 and values[0] < 2 * values[1] <= 0:
+    if len(values) > 1 and values[0] / 2 < values[1] <= 0:
         values = values[1:]
     return float(np.abs(values).max()) if len(values) > _FEW else 0.0
