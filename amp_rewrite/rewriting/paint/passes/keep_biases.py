@@ -58,7 +58,7 @@ _MASKS = {name: row.masks for name, row in TABLE.items() if row.masks}
 def keep_biases(m: Match, ask: Ask) -> Kept:
     """Unpaint sums of scores and large constants, with what lies between them and the Softmax."""
     sums = [
-        (node, [v for v in m.data(node) if m.op(node) in ADDED], [softmax, *way])
+        (node, [v for v in m.data(node) if m.op(node) in ADDED], [*_parts(m, softmax), *way])
         for softmax, scores in softmaxes(m)
         for node, way in m.ways(scores, _PASSED)
     ]
@@ -70,9 +70,18 @@ def keep_biases(m: Match, ask: Ask) -> Kept:
         most = max(largest.values(), default=0.0)
         if most * m.low.epsilon / 2 > m.low.rtol and len(largest) < len(added):
             moved = f"which {m.low.name} moves by up to {most * m.low.epsilon / 2:.2g}"
-            biases = m.behind(*largest, enters=lambda n: m.op(n) in MOVED)
+            biases = m.behind(*largest, enters=lambda n: m.op(n) in MOVED).nodes
+            biases += [n for v in largest for n in m.through(v, MOVED, first=True)[1]]
             detail = f"{m.name(node)} adds numbers up to {most:.4g}, {moved}"
-            yield Keep(detail, [*behind, node, *biases.nodes])
+            yield Keep(detail, [*behind, node, *biases])
+
+
+def _parts(m: Match, softmax: int) -> list[int]:
+    """Return a Softmax, or the Exp of one that is written out with what takes the largest away."""
+    if not m.is_a(softmax, "Exp"):
+        return [softmax]
+    difference = m.maker(m.read(softmax)[0])
+    return [softmax, difference, m.maker(m.read(difference)[1])]
 
 
 def _size(m: Match, ask: Ask, value: int) -> float:
