@@ -124,15 +124,16 @@ def _hidden(m: Match, argument: int) -> str:
     """Return how numbers vanish of which an argument without a guard is a sum or product."""
 
     def enters(node: int) -> bool | None:
-        return not _is_layer(m, node) if m.op(node) in _ARITHMETIC else None
+        if m.op(node) not in _ARITHMETIC or _is_positive(m, m.made(node)):
+            return None
+        return not _is_layer(m, node)
 
     low, intervals = m.low.name, m.facts.intervals
     if not may_leave_range(m.low) or intervals[argument].high <= 0:
         return ""
     region = m.behind(argument, enters=enters, most=FARTHEST)
-    if any(_is_positive(m, v) for v in region.ends) and all(
-        intervals[v].low >= 0 for v in region.ends
-    ):
+    positive = {v for v in region.ends if _is_positive(m, v)}
+    if positive and all(intervals[v].low >= 0 for v in region.ends - positive):
         return f"a sum or product that is never zero may be so in {low}"
     held = {v for n in region.nodes for v in m.data(n) if _is_sparse(m, v)}
     named = ", ".join(sorted(m.flat.value_names[v] for v in held))

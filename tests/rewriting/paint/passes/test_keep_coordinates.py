@@ -39,7 +39,9 @@ CONSTANTS: dict[str, Any] = {
     "p1": np.array([64]),
     "pick": np.array([0]),
 }
-GRAPH = "<ir_version: 9, opset_import: ['' : 20]> g (float[1,16] f, float[1,1,8,8] x) => (float[N] y)"
+GRAPH = (
+    "<ir_version: 9, opset_import: ['' : 20]> g (float[1,16] f, float[1,1,8,8] x) => (float[N] y)"
+)
 HEAD = "h = MatMul(f, w6) b = Add(h, theta)"
 SAMPLE = "g = Reshape(c, shape) y = GridSample(x, g)"
 
@@ -79,7 +81,7 @@ KEPT = {
         "htqcg",
     ),
     "a region": (
-        'h = Gemm(f, w8) r = Reshape(h, flat) y = Resize<coordinate_transformation_mode = '
+        "h = Gemm(f, w8) r = Reshape(h, flat) y = Resize<coordinate_transformation_mode = "
         '"tf_crop_and_resize">(x, r, , sizes)',
         "hr",
     ),

@@ -77,6 +77,8 @@ def test_branches_and_loops_are_the_same(kind: str) -> None:
         body = f"""y = Scan<num_scan_inputs = 1, body = b (float[1,2,1100] x0) =>
             (float[1,2,2200] h) {{ {inner.replace("(x,", "(x0,")} }}>(x)"""
     shape = "1,2,1100" if kind == "branch" else "3,1,2,1100"
-    model = model_of(f"g (float[{shape}] x, bool c) => (float[N] y) {{ {body} }}", w=np.ones((2, 2, 2)))
+    model = model_of(
+        f"g (float[{shape}] x, bool c) => (float[N] y) {{ {body} }}", w=np.ones((2, 2, 2))
+    )
     context = context_of(model, indexes_low=INDEXES)
     assert {*marks_of(keep_long_axes, context)} == {"h"}
