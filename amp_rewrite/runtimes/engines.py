@@ -14,8 +14,8 @@ from amp_rewrite.runtimes.openvino.compiled_model import HINT
 from amp_rewrite.runtimes.openvino.compiled_model import Session as OpenVinoSession
 from amp_rewrite.runtimes.openvino.package import computes_in, core
 from amp_rewrite.runtimes.ort.providers import available_providers, has_provider
-from amp_rewrite.runtimes.ort.sessions import Session as OrtSession
 from amp_rewrite.runtimes.ort.sessions import FAILING, check_options, session_options
+from amp_rewrite.runtimes.ort.sessions import Session as OrtSession
 from amp_rewrite.runtimes.session import Provider, Session, name_and_options
 from amp_rewrite.targets import CPU, OPENVINO, arm_provider_hint
 

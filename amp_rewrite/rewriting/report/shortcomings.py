@@ -84,8 +84,8 @@ def cast_defaults(context: PaintContext, plan: CastPlan) -> str | None:
     some = "1 weight is an input" if count == 1 else f"{count:,} weights are inputs"
     named = first if count == 1 else f"the first is {first}"
     return (
-        f"{some} of the model with a default ({named}), which a caller may override: the file keeps "
-        f"{'it' if count == 1 else 'them'} in float32 and casts at each run; `python -m "
+        f"{some} of the model with a default ({named}), which a caller may override: the file "
+        f"keeps {'it' if count == 1 else 'them'} in float32 and casts at each run; `python -m "
         "onnxruntime.tools.remove_initializer_from_input` makes constants of such inputs, which "
         "are converted"
     )

@@ -67,7 +67,8 @@ KEPT = {
         "hbkqrstug",
     ),
     "a homography": (
-        f"{HEAD} t = Reshape(b, p32) e = MatMul(places, t) d = Reciprocal(e) c = Mul(e, d) {SAMPLE}",
+        f"{HEAD} t = Reshape(b, p32) e = MatMul(places, t) d = Reciprocal(e) c = Mul(e, d) "
+        + SAMPLE,
         "hbtedcg",
     ),
     "a spline": (

@@ -68,7 +68,8 @@ SPELLINGS = {
     "two roots": "[num] n = MatMul(q, kv) r = Pow(d, half) t = Mul(n, r) o = Mul(t, r)",
     "minus a logarithm": "[num] n = MatMul(q, kv) l = Log(d) m = Neg(l) r = Exp(m) o = Mul(n, r)",
     "an operand": 'r = Reciprocal(d) [num] o = Einsum<equation = "ij,jk,ik->ik">(q, kv, r)',
-    "a factor": '[num] n = MatMul(q, kv) r = Reciprocal(d) o = Einsum<equation = "ij,ij->ij">(n, r)',
+    "a factor": "[num] n = MatMul(q, kv) r = Reciprocal(d) "
+    'o = Einsum<equation = "ij,ij->ij">(n, r)',
     "a quotient before": "p = Div(q, d) [num] o = MatMul(p, kv)",
     "a reciprocal before": "r = Reciprocal(d) p = Mul(q, r) [num] o = MatMul(p, kv)",
     "selected": "[num] n = MatMul(q, kv) r = Div(one, d) c = Greater(d, one) s = Where(c, r, one) "
@@ -82,7 +83,8 @@ def spelled(body: str, opset: int = 17, shape: str = "4,4") -> set[str]:
     """Return the named nodes that an estimate keeps in float32."""
     weights = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
     text = f"""<ir_version: 8, opset_import: ["" : {opset}]>
-        g (float[{shape}] x, bool yes, int64 turns) => (float[{shape}] y) <{weights}, {NUMBERS}> {{ {body} }}"""
+        g (float[{shape}] x, bool yes, int64 turns) => (float[{shape}] y)
+        <{weights}, {NUMBERS}> {{ {body} }}"""
     nodes = rewritten(text).report.nodes
     reasons = {"likely-overflow", "carried-state"}
     kept = {n.name for n in nodes if any(v.reason in reasons for v in n.variables.values())}
