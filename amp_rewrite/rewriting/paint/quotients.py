@@ -66,7 +66,9 @@ def _inverted(m: Chains, node: int) -> int:
 
 def _multiplied(m: Chains, start: Quotient) -> Iterator[Quotient]:
     """Yield the products of a quotient, or a reciprocal, and something that is no constant."""
-    todo = Worklist((m.made(start.node), start._replace(way=(start.node,)), _FACTORS))
+    todo = Worklist[tuple[int, Quotient, int]](
+        (m.made(start.node), start._replace(way=(start.node,)), _FACTORS)
+    )
     for value, found, left in todo:
         for node in m.readers(value):
             read = [v for v in m.data(node) if v != value]

@@ -13,6 +13,8 @@ is off by 3.7, 5.8 and 48 % of its norm without the pass, by 0.3 % or less with 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import TABLE, Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
@@ -30,7 +32,9 @@ _PLACES = {name: row.coordinates for name, row in TABLE.items() if row.coordinat
 # operators: those that multiply coordinates by sizes themselves.
 _SCALING = ("AffineGrid", "Resize", "com.microsoft::CropAndResize")
 # operators: those that look up, or put, something at indices; by which input.
-_INDEXED = dict.fromkeys(("Gather", "GatherElements", "GatherND", "ScatterND"), (1,))
+_INDEXED: Mapping[str, tuple[int, ...]] = dict.fromkeys(
+    ("Gather", "GatherElements", "GatherND", "ScatterND"), (1,)
+)
 
 # operators: the arithmetic of coordinates.
 _ARITHMETIC = (
