@@ -7,7 +7,7 @@ from typing import Annotated
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument
+from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.numerics.convert.opset import upgraded
 from amp_rewrite.rewriting.api import rewrite
@@ -26,9 +26,7 @@ def explain(
     *,
     after: Annotated[
         str | None,
-        typer.Option(
-            metavar="PASS", help="Print the painting as it is after PASS, such as spread-deny."
-        ),
+        Option(help="Print the painting as it is after a pass, such as spread-deny."),
     ] = None,
     opset: common.Opset = common.AUTO,
     options: RewriteOptions,

@@ -41,7 +41,11 @@ from amp_rewrite.rewriting.plan.options import (
 )
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context, painted
 from amp_rewrite.rewriting.read_source import is_object, mentions, read_source
-from amp_rewrite.rewriting.report.shortcomings import first_likely_overflow, unmatched_warning
+from amp_rewrite.rewriting.report.shortcomings import (
+    cast_defaults,
+    first_likely_overflow,
+    unmatched_warning,
+)
 from amp_rewrite.rewriting.report.write_text import log_folder, write_report
 
 if TYPE_CHECKING:
@@ -464,12 +468,15 @@ def _scaled(before: RewriteResult, clock: _Clock) -> RewriteResult:
 def _warn(result: RewriteResult) -> None:
     """Tell what users may have meant otherwise.
 
-    That is rules about nodes that match nothing, and the first node that an estimate keeps float32:
-    a range or data may know better.
+    That is rules about nodes that match nothing, weights that a caller may override, and the first
+    node that an estimate keeps float32: a range or data may know better.
     """
     unmatched = unmatched_warning(result.context)
     if unmatched is not None:
         warnings.warn(unmatched, AmpWarning, stacklevel=5)
+    defaults = cast_defaults(result.context, result.plan)
+    if defaults is not None:
+        warnings.warn(defaults, AmpWarning, stacklevel=5)
     warn_of_estimate(result, stacklevel=6)
 
 

@@ -67,6 +67,8 @@ class PaintContext:
         moves_casts: Whether casts move across clear operators (move-casts).
         adds_low: The operators, as (domain, op), whose kernels add up in the low type.
         adds_fused: Those of them that round a product and the sum that it joins once.
+        indexes_low: The operators whose kernels compute the places of results in the low type.
+        squares_low: The operators whose kernels keep a variance in the low type.
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
         groups: The groups that the target computes as one operator each.
         scaled_operands: The factors that it takes into low matrix products.
@@ -96,6 +98,8 @@ class PaintContext:
     moves_casts: bool = True
     adds_low: frozenset[tuple[str, str]] = frozenset()
     adds_fused: frozenset[tuple[str, str]] = frozenset()
+    indexes_low: frozenset[tuple[str, str]] = frozenset()
+    squares_low: frozenset[tuple[str, str]] = frozenset()
     low_ends: frozenset[int] = frozenset()
     groups: tuple[FusedGroup, ...] = ()
     scaled_operands: tuple[FusedScale, ...] = ()

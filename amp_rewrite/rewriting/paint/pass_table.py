@@ -11,6 +11,8 @@ from amp_rewrite.rewriting.paint.passes.follow_allow import follow_allow
 from amp_rewrite.rewriting.paint.passes.grow_clear import grow_clear
 from amp_rewrite.rewriting.paint.passes.join_scales import join_scales
 from amp_rewrite.rewriting.paint.passes.keep_batch_norms import keep_batch_norms
+from amp_rewrite.rewriting.paint.passes.keep_biases import keep_biases
+from amp_rewrite.rewriting.paint.passes.keep_coordinates import keep_coordinates
 from amp_rewrite.rewriting.paint.passes.keep_cut import keep_cut
 from amp_rewrite.rewriting.paint.passes.keep_demands import keep_demands
 from amp_rewrite.rewriting.paint.passes.keep_dequantized import keep_dequantized
@@ -19,6 +21,7 @@ from amp_rewrite.rewriting.paint.passes.keep_gradients import keep_gradients
 from amp_rewrite.rewriting.paint.passes.keep_groups import keep_groups
 from amp_rewrite.rewriting.paint.passes.keep_in_range import keep_in_range
 from amp_rewrite.rewriting.paint.passes.keep_logarithms import keep_logarithms
+from amp_rewrite.rewriting.paint.passes.keep_long_axes import keep_long_axes
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import keep_long_sums
 from amp_rewrite.rewriting.paint.passes.keep_masks import keep_masks
 from amp_rewrite.rewriting.paint.passes.keep_overflows import keep_overflows
@@ -48,6 +51,8 @@ PASSES: tuple[PaintPass, ...] = (
     grow_clear,
     join_scales,
     keep_batch_norms,
+    keep_biases,
+    keep_coordinates,
     keep_cut,
     keep_demands,
     keep_dequantized,
@@ -56,6 +61,7 @@ PASSES: tuple[PaintPass, ...] = (
     keep_groups,
     keep_in_range,
     keep_logarithms,
+    keep_long_axes,
     keep_long_sums,
     keep_masks,
     keep_overflows,

@@ -24,11 +24,15 @@ from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.values.inner_sums import inner_sum, terms_of
 from amp_rewrite.values.intervals.interval import Interval, add
 from amp_rewrite.values.intervals.propagate import Intervals, intervals_of
+from amp_rewrite.values.magnitudes.estimate import DOUBT
 from amp_rewrite.values.magnitudes.estimates import Estimates
 from amp_rewrite.values.magnitudes.outliers import Outliers
 from amp_rewrite.values.weight_stats import MeasuredConstants, WeightStats
 
 _HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN, Trait.HOLDS)
+
+_ROOM = DOUBT * DOUBT
+"""How much larger the variance of a row may be than an estimate, whose deviations are divided."""
 
 
 class Beyond(NamedTuple):
@@ -152,6 +156,25 @@ class ValueFacts:
             if reached >= low.overflow:
                 name, end = flat.node_names[node], f"{low.name} ends at {low.max:.6g}"
                 detail = f"a partial sum of {name} is likely to reach {reached:.2g}, {end}"
+                beyond_of[node] = Beyond(Reason.LIKELY_OVERFLOW, detail)
+        return beyond_of
+
+    def beyond_variances(self, squares_low: Container[tuple[str, str]]) -> Mapping[int, Beyond]:
+        """Return the normalizations whose variance is likely to leave the range.
+
+        `squares_low` are the operators whose kernels keep it in the low type.
+        """
+        flat, low, beyond_of = self.type_graph.flat, self.low, dict[int, Beyond]()
+        asked = [self._leaves_range and called[:2] in squares_low for called in flat.operators]
+        for node in [n for n, number in enumerate(flat.operator) if asked[number]]:
+            inside = inner_sum(flat.called(node))
+            terms = terms_of(flat, node, inside) if inside else flat.inputs_of(node)[:1]
+            estimate = self.estimates.total(terms)
+            bound = sum(self.intervals[v].magnitude for v in terms)
+            square = 0.0 if estimate is None else _ROOM * estimate.square
+            if min(square, bound * bound) >= low.overflow:
+                name, end = flat.node_names[node], f"{low.name} ends at {low.max:.6g}"
+                detail = f"the variance inside {name} is likely to reach {square:.2g}, {end}"
                 beyond_of[node] = Beyond(Reason.LIKELY_OVERFLOW, detail)
         return beyond_of
 

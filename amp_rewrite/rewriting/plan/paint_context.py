@@ -17,7 +17,11 @@ from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.step_metadata import state_names
 from amp_rewrite.kernels import fusions, rounding_table
-from amp_rewrite.kernels.accumulation import operators_adding_fused, operators_adding_in
+from amp_rewrite.kernels.accumulation import (
+    operators_adding_fused,
+    operators_adding_in,
+    operators_computing_in,
+)
 from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.rewriting.paint.context import PaintContext
@@ -114,6 +118,8 @@ def _new_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> P
         moves_casts=options.move_casts,
         adds_low=operators_adding_in(target, options.low),
         adds_fused=operators_adding_fused(target, options.low),
+        indexes_low=operators_computing_in(target, options.low, "indices"),
+        squares_low=operators_computing_in(target, options.low, "variances"),
         low_ends=low_ends(type_graph, options),
         groups=fused_groups(type_graph, table, options.low),
         scaled_operands=fused_scales(type_graph, table.get(scaled_products.NAME), options.low),
