@@ -11,6 +11,7 @@ from amp_rewrite.rewriting.paint.passes.follow_allow import follow_allow
 from amp_rewrite.rewriting.paint.passes.grow_clear import grow_clear
 from amp_rewrite.rewriting.paint.passes.join_scales import join_scales
 from amp_rewrite.rewriting.paint.passes.keep_batch_norms import keep_batch_norms
+from amp_rewrite.rewriting.paint.passes.keep_cosines import keep_cosines
 from amp_rewrite.rewriting.paint.passes.keep_cut import keep_cut
 from amp_rewrite.rewriting.paint.passes.keep_demands import keep_demands
 from amp_rewrite.rewriting.paint.passes.keep_dequantized import keep_dequantized
@@ -21,6 +22,7 @@ from amp_rewrite.rewriting.paint.passes.keep_in_range import keep_in_range
 from amp_rewrite.rewriting.paint.passes.keep_logarithms import keep_logarithms
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import keep_long_sums
 from amp_rewrite.rewriting.paint.passes.keep_masks import keep_masks
+from amp_rewrite.rewriting.paint.passes.keep_moments import keep_moments
 from amp_rewrite.rewriting.paint.passes.keep_overflows import keep_overflows
 from amp_rewrite.rewriting.paint.passes.keep_parts import keep_parts
 from amp_rewrite.rewriting.paint.passes.keep_phases import keep_phases
@@ -48,6 +50,7 @@ PASSES: tuple[PaintPass, ...] = (
     grow_clear,
     join_scales,
     keep_batch_norms,
+    keep_cosines,
     keep_cut,
     keep_demands,
     keep_dequantized,
@@ -58,6 +61,7 @@ PASSES: tuple[PaintPass, ...] = (
     keep_logarithms,
     keep_long_sums,
     keep_masks,
+    keep_moments,
     keep_overflows,
     keep_parts,
     keep_phases,
