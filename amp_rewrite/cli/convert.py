@@ -24,6 +24,7 @@ from amp_rewrite.rewriting.report.next_steps import (
     Names,
     inlined_conversion,
     longer_search,
+    measured_conversion,
     next_steps,
     strict_conversion,
 )
@@ -262,6 +263,10 @@ def _print_verdict(done: FileConversion, report: Report, output: Path, *, writte
         return  # the next line says that nothing was converted
     elif not written:
         out.print("Not verified: nothing was written.")
+    elif report.near_end:
+        names = _names(done, output, written=written)
+        step = measured_conversion(report, names)
+        out.print(f"In doubt: {report.near_end}; not verified. {step.why}\n  {step.command}")
     else:
         both = f"{shlex.quote(str(done.model))} {shlex.quote(str(output))}"
         out.print(f"Not verified: run `amp-rewrite verify {both}`, or add --data or --verify.")

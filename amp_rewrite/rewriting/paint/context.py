@@ -67,6 +67,7 @@ class PaintContext:
         adds_low: The operators, as (domain, op), whose kernels add up in the low type.
         adds_fused: Those of them that round a product and the sum that it joins once.
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
+        wide_ends: Those that would, but for what the model makes of them -> what that is.
         groups: The groups that the target computes as one operator each.
         scaled_operands: The factors that it takes into low matrix products.
         cut: Operators whose constants the target does not round to nearest -> which constant.
@@ -94,6 +95,7 @@ class PaintContext:
     adds_low: frozenset[tuple[str, str]] = frozenset()
     adds_fused: frozenset[tuple[str, str]] = frozenset()
     low_ends: frozenset[int] = frozenset()
+    wide_ends: Mapping[int, str] = field(default_factory=dict[int, str])
     groups: tuple[FusedGroup, ...] = ()
     scaled_operands: tuple[FusedScale, ...] = ()
     cut: Mapping[str, str] = field(default_factory=dict[str, str])

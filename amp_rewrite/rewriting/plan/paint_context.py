@@ -28,6 +28,7 @@ from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint
 from amp_rewrite.rewriting.paint.ties import variable_ties
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
+from amp_rewrite.rewriting.paint.wide_ends import wide_ends
 from amp_rewrite.rewriting.plan.input_ranges import input_intervals
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.values.patterns import scaled_products
@@ -102,7 +103,7 @@ def _new_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> P
     # A second rewrite is to find what the first did; a node that a 16-bit file computes low is not
     # raised for what its inputs might hold.
     values = ValueFacts(type_graph, options.low, inputs, variables, low_inputs=low_before is None)
-    return PaintContext(
+    context = PaintContext(
         type_graph,
         lists,
         options.low,
@@ -124,6 +125,8 @@ def _new_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> P
         target=target,
         values=values,
     )
+    wide = wide_ends(context)
+    return replace(context, low_ends=context.low_ends.difference(wide), wide_ends=wide)
 
 
 def lists_of(options: RewriteOptions) -> OpLists:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from amp_rewrite.base.name_patterns import nearest
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.painting import Painting, Reason
 from amp_rewrite.rewriting.report.records import UnmatchedRule
 from amp_rewrite.rewriting.report.report_lines import unmatched_line
 
@@ -62,6 +62,26 @@ def first_likely_overflow(context: PaintContext) -> str | None:
     if first is None:
         return None
     return f"{context.type_graph.node_name(first)} stays float32: {context.excluded[first].detail}"
+
+
+_NEAR = 4.0
+"""How far from the end of the type an estimate is that is told: it may be short of the truth."""
+
+
+def near_end(context: PaintContext, painting: Painting) -> str | None:
+    """Return the 16-bit value that an estimate says to come nearest to the end of the type."""
+    low, graph = context.low, context.type_graph
+    near = [
+        (largest, value)
+        for value, largest in context.values.likely.items()
+        if largest >= low.overflow / _NEAR and painting.is_allow(graph.source[value])
+    ]
+    if not near:
+        return None
+    largest, value = max(near)
+    return (
+        f"{graph.flat.value_names[value]} may reach {largest:.2g}, {low.name} ends at {low.max:g}"
+    )
 
 
 def shortcomings(report: Report) -> tuple[str, ...]:
