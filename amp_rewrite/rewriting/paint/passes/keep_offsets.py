@@ -51,8 +51,6 @@ def keep_offsets(m: Match, _: Ask) -> Kept:
         for value in todo:
             node = m.maker(value)
             way = [*way_to[value], node]
-            if node == ABSENT or not (m.op(node) in PRODUCTS or m.op(node) in CHEAP):
-                continue
             for offset, spread in _added(m, node):
                 if (np.abs(offset) > least * spread).any():
                     detail = (
@@ -60,8 +58,16 @@ def keep_offsets(m: Match, _: Ask) -> Kept:
                     )
                     yield Keep(detail, way)
                     break
-            if m.op(node) in CHEAP:
-                way_to |= dict.fromkeys(todo.add(m.data(node)), way)
+            way_to |= dict.fromkeys(todo.add(_before(m, value)), way)
+
+
+def _before(m: Match, value: int) -> list[int]:
+    """Return of what a value is made by cheap arithmetic, or which results of branches it is."""
+    node = m.maker(value)
+    if m.is_a(node, "If"):
+        index = m.flat.outputs_of(node).index(value)
+        return [m.flat.bodies[body].outputs[index] for body in m.flat.bodies_in(node)]
+    return m.data(node) if m.op(node) in CHEAP else []
 
 
 def _added(m: Match, node: int) -> Iterator[tuple[Array, Array]]:
