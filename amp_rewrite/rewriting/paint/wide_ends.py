@@ -20,40 +20,57 @@ from amp_rewrite.rewriting.paint.keep import Match
 from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, MOVED, Worklist
 from amp_rewrite.rewriting.paint.passes.keep_carried import carried_states
 from amp_rewrite.rewriting.paint.passes.keep_demands import demanded_inputs
+from amp_rewrite.values.counts.find_demands import ANGLE, COORDINATES, JUMP, PLACE
 
-_NORMALIZERS = ("InstanceNormalization", "LayerNormalization", "MeanVarianceNormalization")
+_MADE = {
+    ANGLE: "an angle",
+    JUMP: "an index, or a step,",
+    COORDINATES: "coordinates",
+    PLACE: "a place",
+}
+"""What is demanded of an input, in words."""
 
 
 def wide_ends(context: PaintContext) -> dict[int, str]:
-    """Return the ends of `low_ends` that stay float32, each with what the model makes of it."""
+    """Return the ends of `low_ends` that stay float32, each with the reason.
+
+    One that a node demands gives up its type all the same if the user allows that node.
+    """
     found, m = dict[int, str](), context.values.match
     if not context.low_ends or context.lists.is_unsafe or context.only_low:
         return found
+
+    def keep(value: int, node: int, why: str) -> None:
+        if not any(context.is_allowed(v) for v in m.graph.vertices_of(node)):
+            remedy = f"--allow-node {m.name(node)} makes it {m.low.name}"
+            found.setdefault(value, f"{why}; {remedy}")
+
     names = m.flat.value_names
     for state in carried_states(m):
-        found[state.input] = f"it goes back in from the output {names[state.output]}"
-        found[state.output] = f"it goes back in as the input {names[state.input]}"
+        told = (
+            f"arithmetic alone makes {names[state.output]} of {names[state.input]}, as of a state"
+        )
+        keep(state.input, state.nodes[0], told)
+        keep(state.output, state.nodes[0], told)
     for value, demand in demanded_inputs(m, context).items():
-        if not context.is_allowed(demand.vertex):
-            found.setdefault(value, f"the model makes of it the {demand.noun} of {demand.name}")
+        keep(value, m.graph.nodes[demand.vertex], f"{demand.name} makes {_MADE[demand.noun]} of it")
+    grouped = {m.graph.nodes[v] for fused in context.groups for v in fused.core}
     for value in context.low_ends.intersection(m.flat.main.inputs):
-        node = next(_normalizing(m, value), None)
-        if node is not None and not any(context.is_allowed(v) for v in m.graph.vertices_of(node)):
-            found.setdefault(value, f"{m.name(node)} normalises it")
+        for node in _normalizing(m, value, grouped):
+            keep(value, node, f"{m.name(node)} takes from it what is as large as it is")
     return {v: why for v, why in found.items() if v in context.low_ends}
 
 
-def _normalizing(m: Match, value: int) -> Iterator[int]:
+def _normalizing(m: Match, value: int, grouped: set[int]) -> Iterator[int]:
     """Yield the nodes that take numbers from an input that are as large as it is.
 
-    Nothing says so of a normalization with constants, unless what it takes away is so large beside
-    what remains, which is around 1, that rounding takes 5 % of that.
+    A constant is one if rounding takes 5 % of what remains, which is around 1 once it is scaled. So
+    is a mean of the input, unless it belongs to a layer normalization, whose inputs are features.
     """
     least, todo = 0.05 / m.low.epsilon, Worklist(value, most=FARTHEST)
     for v in todo:
         for node in m.readers(v):
-            scaled, moved = m.factor(node), m.op(node) in MOVED
-            if m.is_a(node, *_NORMALIZERS) or _takes_mean(m, node, v):
+            if _takes_mean(m, node, v) and node not in grouped:
                 yield node
             elif m.is_a(node, "BatchNormalization"):
                 mean, variance = (m.numbers(w) for w in m.read(node)[3:5])
@@ -64,7 +81,7 @@ def _normalizing(m: Match, value: int) -> Iterator[int]:
                 rest = _rest(m, node)
                 if rest is not None and rest > least:
                     yield node
-            elif scaled is not None or moved:
+            elif m.factor(node) is not None or m.op(node) in MOVED:
                 todo.add(m.flat.outputs_of(node))
 
 
