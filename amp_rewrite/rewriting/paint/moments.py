@@ -26,7 +26,8 @@ _SQUARE_SUMS = frozenset({"ReduceSumSquare", "ReduceL2"})
 _WINDOWS = having(Trait.SUMS_UP, Trait.AVERAGES) - _SQUARE_SUMS | {"Mean"}
 # operators: what may stand around means and products, besides these.
 AROUND = SIGNED | ADDED | {"Abs", "Clip", "Div", "Max", "Min", "Reciprocal", "Relu", "Sqrt"}
-_KNOWN = AROUND | PRODUCTS | _SQUARE_SUMS | {"Mul", "Pow", "Where"}
+_MULTIPLYING = PRODUCTS | _SQUARE_SUMS | {"Mul", "Pow"}
+_KNOWN = AROUND | _MULTIPLYING | {"Where"}
 _MOST = 4 * FARTHEST
 
 
@@ -115,9 +116,12 @@ class Parts(Demanded[Part]):
         return self[value] or Part.NOTHING
 
     def common(self, sides: Sequence[int]) -> set[int]:
-        """Return what all sides are made of, of which no mean was taken yet."""
-        reached = [self._region([v]).values for v in sides]
-        return {v for v in set.intersection(*reached) if not self.of(v) & _MEANS}
+        """Return the factors that all sides are made of, of which no mean was taken yet."""
+        m, regions = self._m, [self._region([v]) for v in sides]
+        nodes = {n for region in regions for n in region.nodes if m.op(n) in _MULTIPLYING}
+        factors = {v for n in nodes if self._window(n) == ABSENT for v in m.data(n)}
+        shared = factors.intersection(*(region.values for region in regions))
+        return {v for v in shared if not self.of(v) & _MEANS}
 
     def behind(self, values: Sequence[int], stops: Iterable[int]) -> list[int]:
         """Return what computes values, back to the numbers of which all is made.
