@@ -46,7 +46,7 @@ def wide_ends(context: PaintContext) -> dict[int, str]:
             found.setdefault(value, f"{why}; {remedy}")
 
     names = m.flat.value_names
-    for state in carried_states(m):
+    for state in carried_states(m, named=context.given is not None):
         told = (
             f"arithmetic alone makes {names[state.output]} of {names[state.input]}, as of a state"
         )

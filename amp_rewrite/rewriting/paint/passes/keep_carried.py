@@ -61,16 +61,23 @@ class Carried(NamedTuple):
     "outputs that go back in as inputs, through arithmetic alone, before the first round",
     danger=True,
 )
-def keep_carried(m: Match, _: Ask) -> Kept:
-    """Mark what leads from the input of a state to its output."""
-    for state in carried_states(m):
+def keep_carried(m: Match, ask: Ask) -> Kept:
+    """Mark what leads from the input of a state to its output.
+
+    Of a model that is in 16 bits already only names tell that something is a state.
+    """
+    for state in carried_states(m, named=ask.context.given is not None):
         names = m.flat.value_names
         yield Keep(f"{names[state.output]} goes back in as {names[state.input]}", state.nodes)
 
 
-def carried_states(m: Match) -> Iterator[Carried]:
-    """Yield the states of a model; one that a gate or a function bounds is none."""
+def carried_states(m: Match, *, named: bool = False) -> Iterator[Carried]:
+    """Yield the states of a model; one that a gate or a function bounds is none.
+
+    A model with states has inputs and outputs besides, unless `named` asks for names that tell.
+    """
     flat = m.flat
+    has_others = len(flat.main.inputs) > 1 and len(flat.main.outputs) > 1 and not named
     floats = [v for v in flat.main.inputs if m.graph.types[v] in FLOAT_TYPES]
     inputs = [v for v in floats if not flat.is_initializer(v)]
     for output in flat.main.outputs:
@@ -80,10 +87,10 @@ def carried_states(m: Match) -> Iterator[Carried]:
         behind = m.behind(output, enters=lambda n: _enters(m, n)) if alike else None
         for value in alike & behind.ends if behind else ():
             ahead = _ahead(m, value, behind.nodes)
-            is_told = _named_alike(m, value, output)
-            if any(m.op(n) in _COUNTS for n in ahead) and (
-                is_told or _alone(m, output, value, ahead)
-            ):
+            is_state = _named_alike(m, value, output) or (
+                has_others and _alone(m, output, value, ahead)
+            )
+            if is_state and any(m.op(n) in _COUNTS for n in ahead):
                 yield Carried(value, output, ahead)
 
 

@@ -49,8 +49,12 @@ CHEAP = _CHEAP | {"Clip", "LeakyRelu", "Log", "Sigmoid", "Softplus", "Tanh"}
     reasons=(OUTPUT,),
 )
 def widen_ends(context: PaintContext, painting: Painting) -> Marks:
-    """Unpaint arithmetic in front of float32 outputs, if casts may move."""
-    if not context.moves_casts or context.force_all or not painting.allow.any():
+    """Unpaint arithmetic in front of float32 outputs, if casts may move.
+
+    Target "schema" paints as the reference does, which leaves it low.
+    """
+    is_asked = context.moves_casts and context.kernels is not None and not context.force_all
+    if not is_asked or not painting.allow.any():
         return {}
     graph, main = context.type_graph, context.type_graph.flat.main
     search, m = CastSearch(graph, context, painting), context.values.match
