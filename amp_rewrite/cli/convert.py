@@ -264,9 +264,8 @@ def _print_verdict(done: FileConversion, report: Report, output: Path, *, writte
     elif not written:
         out.print("Not verified: nothing was written.")
     elif report.near_end:
-        names = _names(done, output, written=written)
-        step = measured_conversion(report, names)
-        out.print(f"In doubt: {report.near_end}; not verified. {step.why}\n  {step.command}")
+        command = measured_conversion(report, _names(done, output, written=written))
+        out.print(f"Not verified, in doubt: {report.near_end}; with your inputs run `{command}`.")
     else:
         both = f"{shlex.quote(str(done.model))} {shlex.quote(str(output))}"
         out.print(f"Not verified: run `amp-rewrite verify {both}`, or add --data or --verify.")

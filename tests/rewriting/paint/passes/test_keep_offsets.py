@@ -48,9 +48,7 @@ def kept(text: str, dtype: DType = FLOAT16, opset: int = 17, **constants: Any) -
 )
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
 @pytest.mark.parametrize("opset", [11, 17])
-def test_a_large_offset_is_float32(
-    text: str, expected: set[str], dtype: DType, opset: int
-) -> None:
+def test_a_large_offset_is_float32(text: str, expected: set[str], dtype: DType, opset: int) -> None:
     assert kept(text, dtype, opset) == expected
 
 
