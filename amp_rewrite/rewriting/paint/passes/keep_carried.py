@@ -84,8 +84,10 @@ def carried_states(m: Match, *, named: bool = False) -> Iterator[Carried]:
         if m.graph.types[output] not in FLOAT_TYPES or not flat.shape(output):
             continue
         alike = {v for v in inputs if flat.shape(v) == flat.shape(output)}
-        behind = m.behind(output, enters=lambda n: _enters(m, n)) if alike else None
-        for value in alike & behind.ends if behind else ():
+        if not alike:
+            continue
+        behind = m.behind(output, enters=lambda n: _enters(m, n))
+        for value in alike & behind.ends:
             ahead = _ahead(m, value, behind.nodes)
             is_state = _named_alike(m, value, output) or (
                 has_others and _alone(m, output, value, ahead)

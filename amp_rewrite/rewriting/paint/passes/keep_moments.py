@@ -41,7 +41,7 @@ _BOTH = Part.MEAN_OF_PRODUCTS | Part.PRODUCT_OF_MEANS
         danger=True,
     ),
     Stage.GIVEN,
-    12,
+    8,
     "means of products less products of means, and determinants, where something is divided, "
     "before the first round ([below](#differences-states-and-phases))",
     danger=True,

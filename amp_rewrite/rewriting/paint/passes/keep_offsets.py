@@ -86,7 +86,7 @@ def _added(m: Match, node: int) -> Iterator[tuple[Array, Array]]:
 
 def _spread(m: Match, value: int, width: int) -> Array | None:
     """Return the deviation of scaled results of a layer, by channel or of all of them."""
-    scales = np.ones(1)
+    scales, node = np.ones(1), ABSENT
     for _ in range(FARTHEST):
         node = m.maker(value)
         scaled = m.factor(node)

@@ -30,7 +30,7 @@ def kept(text: str, **constants: Any) -> set[str]:
         "k": BOX,
         "eps": 1e-4,
         "two": 2.0,
-        "count": 64.0,
+        "num": 64.0,
         "half": 0.5,
         "minus": -0.5,
         "ones": np.ones((64, 1)),
@@ -78,9 +78,11 @@ def kept(text: str, **constants: Any) -> set[str]:
         ),
         # a slope: n sum(xz) - sum(x) sum(z)
         (
-            f"{ROWS} {{ xz = Mul(x, z) sxz = MatMul(xz, ones) a = Mul(sxz, count) sx = MatMul(x, ones)"
-            " sz = MatMul(z, ones) b = Mul(sx, sz) t = Sub(a, b) xx = Mul(x, x) "
-            "sxx = MatMul(xx, ones) c = Mul(count, sxx) d = Mul(sx, sx) u = Sub(c, d) y = Div(t, u) }",
+            f"{ROWS} {{ xz = Mul(x, z) sxz = MatMul(xz, ones) a = Mul(sxz, num) "
+            "sx = MatMul(x, ones) sz = MatMul(z, ones) b = Mul(sx, sz) t = Sub(a, b) "
+            "xx = Mul(x, x) "
+            "sxx = MatMul(xx, ones) c = Mul(num, sxx) d = Mul(sx, sx) u = Sub(c, d) "
+            "y = Div(t, u) }",
             {"xz", "sxz", "a", "sx", "sz", "b", "t", "xx", "sxx", "c", "d", "u", "y"},
         ),
         # a Fano factor
@@ -91,7 +93,7 @@ def kept(text: str, **constants: Any) -> set[str]:
         ),
         # a matrix of correlations
         (
-            f"{ROWS} {{ t = Transpose(x) g = MatMul(x, t) e = Div(g, count) m = ReduceMean(x, rows) "
+            f"{ROWS} {{ t = Transpose(x) g = MatMul(x, t) e = Div(g, num) m = ReduceMean(x, rows) "
             "r = Transpose(m) p = MatMul(m, r) c = Sub(e, p) y = Div(c, z) }",
             {"g", "e", "m", "r", "p", "c", "y"},
         ),
