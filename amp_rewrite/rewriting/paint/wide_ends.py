@@ -11,6 +11,7 @@ off without it, 0.1 % with it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
@@ -31,13 +32,13 @@ _MADE = {
 """What is demanded of an input, in words."""
 
 
-def wide_ends(context: PaintContext) -> dict[int, str]:
-    """Return the ends of `low_ends` that stay float32, each with the reason.
+def wide_ends(context: PaintContext, ends: AbstractSet[int]) -> dict[int, str]:
+    """Return those of some inputs and outputs whose digits count, each with the reason.
 
-    One that a node demands gives up its type all the same if the user allows that node.
+    One that a node demands is none if the user allows that node.
     """
     found, m = dict[int, str](), context.values.match
-    if not context.low_ends or context.lists.is_unsafe or context.only_low:
+    if not ends or context.lists.is_unsafe or context.only_low:
         return found
 
     def keep(value: int, node: int, why: str) -> None:
@@ -55,10 +56,10 @@ def wide_ends(context: PaintContext) -> dict[int, str]:
     for value, demand in demanded_inputs(m, context).items():
         keep(value, m.graph.nodes[demand.vertex], f"{demand.name} makes {_MADE[demand.noun]} of it")
     grouped = {m.graph.nodes[v] for fused in context.groups for v in fused.core}
-    for value in context.low_ends.intersection(m.flat.main.inputs):
+    for value in ends & {*m.flat.main.inputs}:
         for node in _normalizing(m, value, grouped):
             keep(value, node, f"{m.name(node)} takes from it what is as large as it is")
-    return {v: why for v, why in found.items() if v in context.low_ends}
+    return {v: why for v, why in found.items() if v in ends}
 
 
 def _normalizing(m: Match, value: int, grouped: set[int]) -> Iterator[int]:

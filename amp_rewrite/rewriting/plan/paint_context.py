@@ -125,7 +125,7 @@ def _new_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> P
         target=target,
         values=values,
     )
-    wide = wide_ends(context)
+    wide = wide_ends(context, context.low_ends)
     return replace(context, low_ends=context.low_ends.difference(wide), wide_ends=wide)
 
 

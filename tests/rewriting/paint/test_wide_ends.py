@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -154,3 +155,15 @@ def test_the_search_tries_float32_inputs_before_it_gives_up() -> None:
     assert made.writable
     assert made.wide_inputs == ("x",)
     assert "x: float32, for nothing passes with 16-bit inputs" in made.verdict
+
+
+def test_check_flags_16_bit_data_for_an_input_of_which_the_digits_count(tmp_path: Path) -> None:
+    text = f"{TWO} {{ a = Mul(t, turns) [sine] s = Sin(a) {LAYER} y = Mul(s, h) }}"
+    made = amp.to_proto(amp.rewrite(model_of(text, **NUMBERS), keep_io_types=False).model)
+    feeds = {"t": np.array([[998.4]], np.float16), "x": np.ones((1, 16), np.float16)}
+    np.savez(tmp_path / "feeds.npz", **feeds)
+    for data in (feeds, [feeds], tmp_path / "feeds.npz"):
+        (danger,) = amp.check(made, data).dangers
+        assert (danger.node, danger.op) == ("t", "input")
+        assert danger.detail.startswith("sine makes an angle of it")
+    assert amp.check(made, {**feeds, "t": np.array([[998.4]], np.float32)}).ok
