@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from amp_rewrite.base.name_patterns import nearest
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.doubts import Doubts
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
 from amp_rewrite.rewriting.report.records import UnmatchedRule
 from amp_rewrite.rewriting.report.report_lines import unmatched_line
@@ -70,11 +71,13 @@ _NEAR = 4.0
 
 def near_end(context: PaintContext, painting: Painting) -> str | None:
     """Return the 16-bit value that an estimate says to come nearest to the end of the type."""
-    low, graph = context.low, context.type_graph
+    low, graph, values = context.low, context.type_graph, context.values
+    doubts = Doubts(values.match, values.estimates)
     near = [
-        (largest, value)
-        for value, largest in context.values.likely.items()
-        if largest >= low.overflow / _NEAR and painting.is_allow(graph.source[value])
+        (reached, value)
+        for value, likely in values.likely.items()
+        if painting.is_allow(graph.source[value])
+        and (reached := max(likely, doubts.largest(value))) >= low.overflow / _NEAR
     ]
     if not near:
         return None

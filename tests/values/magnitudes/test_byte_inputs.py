@@ -70,3 +70,18 @@ def test_a_value_near_the_end_of_the_type_is_told() -> None:
     assert said is not None
     assert "float16 ends at 65504" in said
     assert amp.rewrite(source, target="cuda", precision="bfloat16").report.near_end is None
+
+
+def test_layers_that_multiply_deviations_are_told_though_estimates_halve_them() -> None:
+    generator = np.random.default_rng(0)
+    weights = {
+        f"w{i}": 3 * generator.normal(size=(16, 16, 3, 3)) * (2 / 144) ** 0.5 for i in range(10)
+    }
+    body = "r0 = Identity(x) "
+    body += " ".join(f"h{i} = Conv(r{i}, w{i}) r{i + 1} = Relu(h{i})" for i in range(10))
+    text = f"g (float[N,16,H,W] x) => (float[N,1,A,B] y) {{ {body} y = Conv(r10, last) }}"
+    source = model_of(text, **weights, last=np.full((1, 16, 1, 1), 1e-4))
+    assert (amp.rewrite(source, target="cuda").report.near_end or "").startswith("h9 may reach")
+    calm = {name: weight / 3 for name, weight in weights.items()}
+    source = model_of(text, **calm, last=np.full((1, 16, 1, 1), 1e-4))
+    assert amp.rewrite(source, target="cuda").report.near_end is None
