@@ -66,6 +66,8 @@ def keep_carried(m: Match, ask: Ask) -> Kept:
 
     Of a model that is in 16 bits already only names tell that something is a state.
     """
+    if ask.context.only_low:
+        return
     for state in carried_states(m, named=ask.context.given is not None):
         names = m.flat.value_names
         yield Keep(f"{names[state.output]} goes back in as {names[state.input]}", state.nodes)

@@ -80,6 +80,7 @@ def _quotients(m: Match, parts: Parts, node: int, is_moment: bool) -> Iterator[l
         for reader in m.readers(value):
             divisors = m.read(reader)[1:2] if m.is_a(reader, "Div") else []
             divides = m.is_a(reader, "Reciprocal") or value in divisors
+            divides |= m.is_a(reader, "Mul") and _is_inverse(m, way[0])
             is_end = divides or _is_root(m, reader) or (is_moment and _divided(m, reader, value))
             # A normalization divides by a deviation: the root is all that cancels there.
             normalises = any(_is_root(m, n) for n in way) and not any(
@@ -87,7 +88,8 @@ def _quotients(m: Match, parts: Parts, node: int, is_moment: bool) -> Iterator[l
             )
             if is_end and not normalises:
                 yield [reader, *way]
-            if len(way) <= _STEPS and m.op(reader) in _AHEAD:
+            is_over = m.is_a(reader, "Div") and is_end and not _is_inverse(m, reader)
+            if len(way) <= _STEPS and m.op(reader) in _AHEAD and not is_over:
                 way_to |= {v: [reader, *way] for v in todo.add([m.made(reader)])}
 
 
@@ -97,11 +99,16 @@ def _is_root(m: Match, node: int) -> bool:
     return m.is_a(node, "Sqrt", "Log") or (powers is not None and bool(powers.max() < 1))
 
 
+def _is_inverse(m: Match, node: int) -> bool:
+    """Tell whether a node gives the reciprocal of a value, or a multiple of it."""
+    return m.is_a(node, "Reciprocal") or (m.is_a(node, "Div") and m.is_constant(m.read(node)[0]))
+
+
 def _divided(m: Match, node: int, value: int) -> bool:
     """Tell whether a node divides a value: by a Div, or by the product with a reciprocal."""
     if m.factor(node) is not None:
         return False
     others = [v for v in m.read(node) if v != value] if m.is_a(node, "Mul") else []
     makers = [m.maker(m.base(v)) for v in others]
-    inverse = any(m.is_a(n, "Reciprocal", "Div") or _is_root(m, n) for n in makers)
+    inverse = any(_is_inverse(m, n) or _is_root(m, n) for n in makers)
     return m.is_a(node, "Div") or inverse

@@ -43,8 +43,10 @@ _FEWEST = 16
     "first round",
     danger=True,
 )
-def keep_offsets(m: Match, _: Ask) -> Kept:
+def keep_offsets(m: Match, ask: Ask) -> Kept:
     """Mark what adds a large number to small ones, up to the output."""
+    if ask.context.only_low:
+        return
     least = max(_TAKEN / m.low.epsilon, _FEWEST)
     for output in m.flat.main.outputs:
         way_to, todo = {output: list[int]()}, Worklist(output, most=FARTHEST)

@@ -148,7 +148,12 @@ IN_TENSOR = {"ix", "iy", "xx", "yy", "xy", "sxx", "syy", "sxy", "a", "b", "det"}
             "n = Sub(p, q) y = Div(n, det)",
             IN_TENSOR | {"it", "xt", "yt", "sxt", "syt", "p", "q", "n", "y"},
         ),
-        # Cramer's rule
+        # Cramer's rule, with a reciprocal and with a quotient
+        (
+            f"{DERIVED} a = Mul(ix, iy) b = Mul(iy, iy) det = Sub(a, b) i = Reciprocal(det) "
+            "n = Mul(ix, z) o = Mul(iy, x) p = Sub(n, o) y = Mul(p, i)",
+            {"ix", "iy", "a", "b", "det", "i", "n", "o", "p", "y"},
+        ),
         (
             f"{DERIVED} s = Sigmoid(x) ixx = Conv(ix, dx) iyy = Conv(iy, dy) ixy = Conv(ix, dy) "
             "a = Mul(ixx, iyy) b = Mul(ixy, ixy) det = Sub(a, b) r = Abs(det) f = Max(r, eps) "
@@ -171,7 +176,7 @@ def test_determinants_of_derivatives_are_float32(text: str, expected: set[str]) 
         "a = MatMul(x, x1) b = MatMul(z, z1) y = Sub(a, b)",
         "a = Mul(x, x1) b = Mul(z, z1) c = Sub(a, b) d = Abs(x) y = Div(c, d)",
         # rotated queries, scaled
-        "a = Mul(x, x1) b = Mul(z, z1) c = Sub(a, b) d = Div(c, count) y = MatMul(d, w)",
+        "a = Mul(x, x1) b = Mul(z, z1) c = Sub(a, b) d = Div(c, num) y = MatMul(d, w)",
         # a factorization machine
         "s = MatMul(x, ones) q = Mul(s, s) xx = Mul(x, x) e = MatMul(xx, ones) d = Sub(q, e) "
         "h = Mul(d, half) y = Add(h, z1)",
