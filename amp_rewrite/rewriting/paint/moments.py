@@ -22,10 +22,13 @@ from amp_rewrite.rewriting.paint.match import (
 )
 from amp_rewrite.rewriting.paint.passes.keep_differences import sides_of
 
+# operators: those that square what they add up.
 _SQUARE_SUMS = frozenset({"ReduceSumSquare", "ReduceL2"})
+# means and sums of windows, besides products.
 _WINDOWS = having(Trait.SUMS_UP, Trait.AVERAGES) - _SQUARE_SUMS | {"Mean"}
 # operators: what may stand around means and products, besides these.
 AROUND = SIGNED | ADDED | {"Abs", "Clip", "Div", "Max", "Min", "Reciprocal", "Relu", "Sqrt"}
+# operators: those that multiply.
 _MULTIPLYING = PRODUCTS | _SQUARE_SUMS | {"Mul", "Pow"}
 _KNOWN = AROUND | _MULTIPLYING | {"Where"}
 _MOST = 4 * FARTHEST

@@ -12,15 +12,15 @@ from __future__ import annotations
 import numpy as np
 
 from amp_rewrite.graph.constants import is_constant, moved_elements
-from amp_rewrite.graph.flat import ABSENT, Array, FlatGraph
+from amp_rewrite.graph.flat import Array, FlatGraph
 from amp_rewrite.graph.traits import Trait, has
 
 _TOPS = (255.0, 256.0, 127.5, 128.0, 65025.0, 65536.0)
-_MEANS = (90.0, 140.0)
+_MEANS = (100.0, 130.0)
 _DEVIATIONS = (55.0, 75.0)
 """What bytes are divided by, and where the means and the deviations of images lie."""
 
-_STEPS = 6
+_STEPS, _MOST = 6, 16
 
 
 def holds_bytes(flat: FlatGraph, value: int) -> bool:
@@ -36,29 +36,26 @@ def holds_bytes(flat: FlatGraph, value: int) -> bool:
             if called[:2] in _ARITHMETIC and _normalises_bytes(flat, node):
                 return True
             squares = called[:2] == ("", "Mul") and len({*flat.inputs_of(node)}) == 1
-            if squares or called[:2] in _ON or has(called, Trait.MOVES, Trait.CASTS):
+            if squares or called[:2] == ("", "Pow") or has(called, Trait.MOVES, Trait.CASTS):
                 waiting += flat.outputs_of(node)
     return False
 
 
-_ARITHMETIC = frozenset({("", op) for op in ("Sub", "Add", "Mul", "Div")})
-_ON = frozenset({("", "Pow")})
+# those that normalise with a constant.
+_ARITHMETIC = frozenset({("", "Sub"), ("", "Add"), ("", "Mul"), ("", "Div")})
 
 
 def _normalises_bytes(flat: FlatGraph, node: int) -> bool:
     first, second = flat.inputs_of(node)[:2]
-    held = second if is_constant(flat, second) else first
-    numbers = None if held == ABSENT else moved_elements(flat, held)
-    if numbers is None or not numbers.size or numbers.size > 16:
+    numbers = moved_elements(flat, second if is_constant(flat, second) else first)
+    if numbers is None or not 0 < numbers.size <= _MOST or not numbers.all():
         return False
-    size = np.abs(numbers.astype(np.float64)).reshape(-1)
-    op = flat.called(node).op_type
-    if op in ("Sub", "Add"):
-        return _between(size, _MEANS)
-    divisor = size if op == "Div" else 1 / size if size.all() else size
-    return bool(np.isclose(divisor[:, None], _TOPS, rtol=1e-4).any(1).all()) or _between(
-        divisor, _DEVIATIONS
-    )
+    held, op = numbers.astype(np.float64).reshape(-1), flat.called(node).op_type
+    if op in ("Sub", "Add"):  # operators: what takes a mean away
+        return _between(held if op == "Sub" else -held, _MEANS)
+    divisors = held if op == "Div" else 1 / held
+    is_top = bool(np.isclose(divisors[:, None], _TOPS, rtol=1e-4).any(1).all())
+    return is_top or _between(divisors, _DEVIATIONS)
 
 
 def _between(size: Array, ends: tuple[float, float]) -> bool:

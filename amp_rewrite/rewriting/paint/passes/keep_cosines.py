@@ -20,8 +20,10 @@ from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, PRODUCTS, SIGNED,
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import PassReason
 
+# operators: those that a norm is made by.
 _NORMS = frozenset({"LpNormalization", "ReduceL2", "Sqrt", "Pow"})
 _SUMS = having(Trait.SUMS_UP)
+# operators: what may stand around the products of a cosine.
 _HANDING_ON = SIGNED | {"Clip", "Max", "Min", "Mul", "Div", "Pow", "Reciprocal"}
 _COSINE = _HANDING_ON | _NORMS | _SUMS | ADDED
 

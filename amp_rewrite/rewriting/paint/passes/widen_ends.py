@@ -33,9 +33,9 @@ OUTPUT = PassReason(
 
 # operators: arithmetic on elements, of which digits are lost.
 _ARITHMETIC = ADDED | {"BatchNormalization", "Div", "Mean", "Mul", "Pow", "Exp", "Sqrt"}
+_ON_ELEMENTS = SIGNED | having(Trait.EXACT) - having(Trait.JUMPS)
 # operators: what may stand beside that.
-_CHEAP = _ARITHMETIC | SIGNED | having(Trait.EXACT) - having(Trait.JUMPS)
-CHEAP = _CHEAP | {"Clip", "LeakyRelu", "Log", "Sigmoid", "Softplus", "Tanh"}
+CHEAP = _ARITHMETIC | _ON_ELEMENTS | {"Clip", "LeakyRelu", "Log", "Sigmoid", "Softplus", "Tanh"}
 
 
 @paints(
