@@ -94,7 +94,7 @@ def carried_states(m: Match, *, named: bool = False) -> Iterator[Carried]:
             is_state = _named_alike(m, value, output) or (
                 has_others and _alone(m, output, value, ahead)
             )
-            if is_state and any(m.op(n) in _COUNTS for n in ahead):
+            if is_state and any(m.op(n) in _COUNTS for n in ahead) and not _scores(m, ahead):
                 yield Carried(value, output, ahead)
 
 
@@ -112,6 +112,12 @@ def _ahead(m: Match, value: int, among: Iterable[int]) -> list[int]:
         found += new
         todo.add(w for n in new for w in m.flat.outputs_of(n))
     return found
+
+
+def _scores(m: Match, nodes: list[int]) -> bool:
+    """Tell whether nodes make scores: what a mask is added to, in front of a Softmax."""
+    readers = (r for n in nodes for v in m.flat.outputs_of(n) for r in m.readers(v))
+    return any(m.is_a(r, "Softmax") for r in readers)
 
 
 def _holds(m: Match, node: int, value: int) -> bool:
