@@ -5,7 +5,7 @@ only told, and keeps nothing in float32, may ask for more: trained weights witho
 between them multiply a deviation by 1.5 more a layer than that.
 
 Evidence: ten convolutions that triple the deviation each reach 169,000; the estimate is 906, and
-with what may be missing 32,000, so that `convert` tells of it.
+with what may be missing 30,000, so that `convert` tells of it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 x / 255, (x - 123.675) / 58.395 or x^2 / 65025 say that x goes up to 255, and estimates may start
 from that. Nothing is proved: bounds do not know of it.
 
-Evidence: x / 58.5 into layers without normalization: the estimate of their results is 130 times as
-large with it, and a convolution of sum 200 is met at 51,000.
+Evidence: behind x / 58.5 a 3 x 3 convolution with weights of 900 reaches 70,000 on images of three
+channels. It stays float32 with it, and is float16 without a word without.
 """
 
 from __future__ import annotations

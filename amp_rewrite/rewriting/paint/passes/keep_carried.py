@@ -6,7 +6,7 @@ Where layers of data or functions lead from the one to the other as well, only n
 are one state: h_in and h_out. What a gate multiplies is bounded, as in keep-states.
 
 Evidence: a running mean and a counter over 3,000 calls in float16: errors 13 % and 32 % without the
-pass, 0.02 % and 0 with it.
+pass, 0.04 % and 0 with it.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ divided by their norms first. Its float16 neighbours near one are 0.0005 apart, 
 cosine of vectors that differ by 1 % is 0.00005. All is float32 back to the vectors; a layer that
 gives them is not. A cosine that nothing is taken from is left alone.
 
-Evidence: one less the cosine of pairs 1 % apart in float16: error 100 % without the pass, 0.01 %
-with it.
+Evidence: one less the cosine of pairs 1 % apart in float16: error 100 % without the pass, 0 with
+it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ float32, back to the numbers of which all is made; so is a determinant that some
 by, with the derivatives of which it consists. The parts of a complex product are left alone:
 nothing is averaged there, and nothing is divided by them.
 
-Evidence: SSIM of pictures between 0 and 1 in float16: error 19 % without the pass, 0.1 % with it.
+Evidence: SSIM of pictures between 0 and 1 in float16: error 19 % without the pass, 0 with it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ many deviations of what it is added to that rounding it takes more than 5 % of o
 to read numbers around 1; what a constant multiplies on the way counts.
 
 Evidence: a Gemm with the bias 2024 and results 0.5 apart in float16: error 156 % of their spread
-without the pass, 0.05 % with it.
+without the pass, 0.1 % with it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ front of it. The output keeps all digits then. Nothing changes where that takes 
 cast of more elements, and nothing that has no sums or products: rounding their results is all that
 Relu or Sigmoid lose.
 
-Evidence: a year, 2024 + 0.5 h, in float16: error 156 % of its spread without the pass, 0.05 % with
+Evidence: a year, 2024 + 0.5 h, in float16: error 156 % of its spread without the pass, 0.1 % with
 it.
 """
 
