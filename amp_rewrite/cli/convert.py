@@ -25,6 +25,7 @@ from amp_rewrite.rewriting.report.next_steps import (
     Names,
     inlined_conversion,
     longer_search,
+    measured_conversion,
     next_steps,
     strict_conversion,
 )
@@ -261,6 +262,9 @@ def _print_verdict(done: FileConversion, report: Report, output: Path, *, writte
         return  # the next line says that nothing was converted
     elif not written:
         out.print("Not verified: nothing was written.")
+    elif report.near_end:
+        command = measured_conversion(report, _names(done, output, written=written))
+        out.print(f"Not verified, in doubt: {report.near_end}; with your inputs run `{command}`.")
     else:
         both = f"{shlex.quote(str(done.model))} {shlex.quote(str(output))}"
         out.print(f"Not verified: run `amp-rewrite verify {both}`, or add --data or --verify.")

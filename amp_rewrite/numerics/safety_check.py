@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -11,12 +11,14 @@ import numpy as np
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
+from amp_rewrite.numerics.inputs.batches import first_batch
 from amp_rewrite.numerics.safety_report import SafetyReport
 from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
-from amp_rewrite.rewriting.dangers import dangers, form_dangers, odd_types
+from amp_rewrite.rewriting.dangers import ROUNDED, Danger, dangers, form_dangers, odd_types
 from amp_rewrite.rewriting.mend import mend_types
 from amp_rewrite.rewriting.paint.given_notes import given_notes
+from amp_rewrite.rewriting.paint.wide_ends import wide_ends
 from amp_rewrite.rewriting.plan.options import (
     KEEP,
     Changes,
@@ -107,12 +109,27 @@ def check(
         target,
         low.name,
         low_nodes(result),
-        (*odd, *found.raised, *found.stay),
+        (*odd, *found.raised, *found.stay, *_rounded(result, data)),
         shown,
         is_run=run,
         loading=loading,
         unjudged={other.name: n for other, n in low_types(flat).items() if other != low},
     )
+
+
+def _rounded(result: RewriteResult, data: Data | None) -> Iterator[Danger]:
+    """Yield the float32 inputs whose digits count and for which the data are 16-bit."""
+    first = first_batch(data)
+    graph, low = result.context.type_graph, result.context.low
+    names = graph.flat.value_names
+    given = {
+        v
+        for v in graph.flat.main.inputs
+        if graph.is_float32(v) and getattr(first.get(names[v]), "dtype", None) == low.numpy
+    }
+    for value, why in wide_ends(result.context, given).items():
+        told = f"is given numbers that were rounded to {low.name}"
+        yield Danger(names[value], "input", (), ROUNDED, told, why, "")
 
 
 def judged(form: WideForm, options: RewriteOptions) -> RewriteResult:

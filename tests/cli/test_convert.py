@@ -375,3 +375,17 @@ def test_a_model_in_which_nothing_is_low_is_written_as_it_came_unless_strict(
     assert convert(tmp_path, "none", "--strict") == 3
     assert "nothing was written" in capsys.readouterr().out
     assert not (tmp_path / "out.onnx").exists()
+
+
+def test_a_value_near_the_end_of_float16_is_told_first_with_what_settles_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = TEXT.format(w=",".join(["2500"] * 16), v=",".join(["1e-05"] * 16))
+    onnx.save(onnx.parser.parse_model(text), folder / "near.onnx")
+    assert convert(folder, "near") == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("Not verified, in doubt: h may reach ")
+    assert "float16 ends at 65504; with your inputs run `amp-rewrite convert " in first
+    assert first.endswith(" --data inputs.npz`.")
+    assert convert(folder, "good") == 0
+    assert capsys.readouterr().out.startswith("Not verified: run")

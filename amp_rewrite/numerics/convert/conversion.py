@@ -39,6 +39,7 @@ class Conversion:
         vain: Whether it is in doubt and what would mend it leaves nothing low.
         vain_search: The search that left nothing low, if one did.
         raised: The model at a newer opset, if it was upgraded.
+        wide_inputs: The inputs that stay float32 because nothing passes with 16-bit ones.
     """
 
     result: RewriteResult
@@ -50,6 +51,7 @@ class Conversion:
     vain: bool = False
     vain_search: Tuning | None = None
     raised: RaisedModel | None = None
+    wide_inputs: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -184,6 +186,9 @@ class Conversion:
 
     def _steps(self) -> list[str]:
         steps: list[str] = []
+        if self.wide_inputs:
+            named = ", ".join(self.wide_inputs)
+            steps.append(f"{named}: float32, for nothing passes with 16-bit inputs")
         if self.calibration is not None:
             batches = self.calibration.batches
             total = self.calibration.total or batches

@@ -70,6 +70,7 @@ class PaintContext:
         indexes_low: The operators whose kernels compute the places of results in the low type.
         squares_low: The operators whose kernels keep a variance in the low type.
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
+        wide_ends: Those that would, but for what the model makes of them -> what that is.
         groups: The groups that the target computes as one operator each.
         scaled_operands: The factors that it takes into low matrix products.
         cut: Operators whose constants the target does not round to nearest -> which constant.
@@ -101,6 +102,7 @@ class PaintContext:
     indexes_low: frozenset[tuple[str, str]] = frozenset()
     squares_low: frozenset[tuple[str, str]] = frozenset()
     low_ends: frozenset[int] = frozenset()
+    wide_ends: Mapping[int, str] = field(default_factory=dict[int, str])
     groups: tuple[FusedGroup, ...] = ()
     scaled_operands: tuple[FusedScale, ...] = ()
     cut: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -58,6 +58,7 @@ class ValueFacts:
         variables: Graph inputs that are training variables: nothing is known of their elements.
         measured: The statistics of the constants looked at.
         low_inputs: Whether graph inputs in 16 bits are taken to be normalised, as float32 ones are.
+        likely: Value -> what it is likely to reach, as far as that was asked for.
         fits: Whether all numbers are taken to be in the range of the low type, so that a painting
             tells what would be low if they were.
     """
@@ -69,6 +70,7 @@ class ValueFacts:
     measured: MeasuredConstants = field(default_factory=MeasuredConstants, repr=False)
     low_inputs: bool = False
     fits: bool = False
+    likely: dict[int, float] = field(default_factory=dict[int, float], repr=False, compare=False)
 
     @cached_property
     def match(self) -> Match:
@@ -193,8 +195,11 @@ class ValueFacts:
 
     def _likely(self, value: int) -> float:
         """Return the likely largest magnitude of a value; 0 if nothing is known."""
-        estimate = self.estimates[value]
-        return max(0.0 if estimate is None else estimate.largest, self.outliers.peak(value))
+        if value not in self.likely:
+            estimate = self.estimates[value]
+            largest = 0.0 if estimate is None else estimate.largest
+            self.likely[value] = max(largest, self.outliers.peak(value))
+        return self.likely[value]
 
     def _likely_sum(self, terms: Sequence[int]) -> float:
         estimate = self.estimates.total(terms)

@@ -31,6 +31,7 @@ from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint
 from amp_rewrite.rewriting.paint.ties import variable_ties
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
+from amp_rewrite.rewriting.paint.wide_ends import wide_ends
 from amp_rewrite.rewriting.plan.input_ranges import input_intervals
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.rules.own_rules import with_rules
@@ -129,6 +130,8 @@ def _new_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> P
         target=target,
         values=values,
     )
+    wide = wide_ends(context, context.low_ends)
+    context = replace(context, low_ends=context.low_ends.difference(wide), wide_ends=wide)
     return with_rules(context, options.rules) if options.rules else context
 
 

@@ -23,7 +23,11 @@ from amp_rewrite.rewriting.report.arithmetic_share import compute_share
 from amp_rewrite.rewriting.report.recorder import Recorder, cast_bytes, why
 from amp_rewrite.rewriting.report.records import RangeRecord, StoredRecord, Summary, WeightsRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
-from amp_rewrite.rewriting.report.shortcomings import first_likely_overflow, unmatched_rules
+from amp_rewrite.rewriting.report.shortcomings import (
+    first_likely_overflow,
+    near_end,
+    unmatched_rules,
+)
 from amp_rewrite.values.weight_stats import WeightStats
 
 
@@ -53,7 +57,9 @@ def build_report(
         if options.inline_functions
         else ("boundaries" if flat.functions else "none"),
         input_ranges=options.ranges,
+        wide_ends={flat.value_names[v]: why for v, why in context.wide_ends.items()},
         likely_overflow=first_likely_overflow(context),
+        near_end=near_end(context, painting),
         unmatched_rules=unmatched_rules(context),
         opset_advice=advised_opset(context, painting),
         asked=option_words(options),

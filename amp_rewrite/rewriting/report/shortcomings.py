@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from amp_rewrite.base.name_patterns import nearest
 from amp_rewrite.graph.constants import default_tensor
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.doubts import Doubts
+from amp_rewrite.rewriting.paint.painting import Painting, Reason
 from amp_rewrite.rewriting.report.records import UnmatchedRule
 from amp_rewrite.rewriting.report.report_lines import unmatched_line
 
@@ -88,6 +89,28 @@ def cast_defaults(context: PaintContext, plan: CastPlan) -> str | None:
         f"keeps {'it' if count == 1 else 'them'} in float32 and casts at each run; `python -m "
         "onnxruntime.tools.remove_initializer_from_input` makes constants of such inputs, which "
         "are converted"
+    )
+
+
+_NEAR = 4.0
+"""How far from the end of the type an estimate is that is told: it may be short of the truth."""
+
+
+def near_end(context: PaintContext, painting: Painting) -> str | None:
+    """Return the 16-bit value that an estimate says to come nearest to the end of the type."""
+    low, graph, values = context.low, context.type_graph, context.values
+    doubts = Doubts(values.match, values.estimates)
+    near = [
+        (reached, value)
+        for value, likely in values.likely.items()
+        if painting.is_allow(graph.source[value])
+        and (reached := max(likely, doubts.largest(value))) >= low.overflow / _NEAR
+    ]
+    if not near:
+        return None
+    largest, value = max(near)
+    return (
+        f"{graph.flat.value_names[value]} may reach {largest:.2g}, {low.name} ends at {low.max:g}"
     )
 
 
