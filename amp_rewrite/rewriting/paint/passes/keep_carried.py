@@ -116,8 +116,14 @@ def _ahead(m: Match, value: int, among: Iterable[int]) -> list[int]:
 
 def _scores(m: Match, nodes: list[int]) -> bool:
     """Tell whether nodes make scores: what a mask is added to, in front of a Softmax."""
-    readers = (r for n in nodes for v in m.flat.outputs_of(n) for r in m.readers(v))
-    return any(m.is_a(r, "Softmax") for r in readers)
+    todo = Worklist(*(v for n in nodes for v in m.flat.outputs_of(n)))
+    for value in todo:
+        for reader in m.readers(value):
+            if m.is_a(reader, "Softmax"):
+                return True
+            if m.op(reader) in SIGNED:
+                todo.add(m.flat.outputs_of(reader))
+    return False
 
 
 def _holds(m: Match, node: int, value: int) -> bool:

@@ -54,7 +54,8 @@ def keep_offsets(m: Match, ask: Ask) -> Kept:
             node = m.maker(value)
             way = [*way_to[value], node]
             for offset, spread in _added(m, node):
-                if (np.abs(offset) > least * spread).any():
+                fits = np.abs(offset) < m.low.overflow  # what does not is kept or scaled elsewhere
+                if ((np.abs(offset) > least * spread) & fits).any():
                     detail = (
                         f"{m.name(node)} adds {np.abs(offset).max():.4g} to numbers far smaller"
                     )

@@ -66,7 +66,7 @@ def test_a_state_is_float32_from_input_to_output(text: str, expected: set[str]) 
         # a gate of data alone
         "h = MatMul(x, w) z = Sigmoid(h) a = Mul(z, m) n = Add(a, h) y = Identity(x)",
         # a mask that is added to scores, which are an output
-        "h = MatMul(x, w) n = Add(h, m) y = Softmax(n)",
+        "h = MatMul(x, w) n = Add(h, m) i = Identity(n) y = Softmax(i)",
         # one layer
         "n = MatMul(m, w) y = Identity(x)",
         # a cache
