@@ -29,8 +29,8 @@ def test_a_wrong_and_finite_output_is_told_from_the_float32_form() -> None:
     assert report.run is not None
     (output,) = report.run.outputs
     assert (output.nan, output.inf) == (0, 0)
-    assert output.distance is not None
-    assert output.distance > 0.5
+    assert output.error is not None
+    assert output.error > 0.5
 
 
 def test_a_rewritten_model_of_this_package_is_safe() -> None:

@@ -271,9 +271,10 @@ class _Search:
         scaled: list[dict[str, Array]] = []
         for batch, feeds in enumerate(self.data):
             outputs = self.gated.run(feeds, low)
-            worst = max(worst, self._loss_of(batch, outputs))
-            if math.isinf(worst):
-                return worst
+            loss = self._loss_of(batch, outputs)
+            if math.isinf(loss):
+                return loss
+            worst = worst if self.tolerance.metric == "error" else max(worst, loss)
             scaled.append({name: outputs[name] for name in self.slices.names})
         if scaled and self.slices.names:
             worst = max(worst, self.slices.loss(self.references, scaled))
