@@ -114,9 +114,7 @@ def _save_if_passing(
 def _status(repaired: Repair, refused: VerdictError | None) -> int:
     """Return the exit status: that of the verdict, or that it is unsafe by the rules."""
     verdict = repaired.verdict
-    if refused is not None:
-        return common.FAILED
-    if verdict is None or verdict.ok:
+    if refused is not None or repaired.left or verdict is None or verdict.ok:
         return common.NOT_STRICT
     return verdict.exit_status
 

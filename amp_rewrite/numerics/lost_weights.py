@@ -21,8 +21,8 @@ from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.numerics.inputs.batches import Array
 
-LEAST = 1000.0
-"""Nobody clips to less: at 1 lie masks, signs and weights that were trained within bounds."""
+LEAST = 5000.0
+"""Nobody clips to less; at 1 lie masks, signs and weights that were trained within bounds."""
 
 FEWEST = 8
 """How many elements of one extreme magnitude are not there by chance."""

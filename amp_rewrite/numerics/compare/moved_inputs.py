@@ -20,6 +20,7 @@ import numpy as np
 
 from amp_rewrite.numerics.compare.chances import slack_of
 from amp_rewrite.numerics.compare.distance import (
+    ERROR,
     ROUNDINGS,
     Comparer,
     Excuse,
@@ -77,7 +78,8 @@ def judged(
 ) -> OutputComparison:
     """Return an output's comparison; if it fails, with the yardstick that excuses it.
 
-    Rounded weights excuse nothing where a tolerance was asked for: float32 weights may meet it.
+    Where a tolerance was asked for, rounded weights excuse nothing, for float32 weights may meet
+    it; the original does only if it moves by more than the usual limit.
 
     Args:
         comparer: The rewritten model on all feeds.
@@ -92,6 +94,8 @@ def judged(
     if output.ok:
         return output
     held: list[tuple[Excuse, Comparer]] = [("original", moves)]
+    if limits.strict and (moves.result([]).error or 0.0) <= ERROR:
+        held = []
     if rounds and not limits.strict and (output.error or 0.0) <= CEILING:
         held = [("weights", control), *held]
     as_far = (name for name, y in held if y.elements and _is_as_far(output, y.result([])))

@@ -1,4 +1,4 @@
-"""Slices of an output, each against its own spread.
+"""Slices of an output, each against its own size, or its spread beside an offset.
 
 An output may hold several scales: boxes of 0 to 640 and scores of 0 to 1, a position and a speed, a
 latitude of 48 and a longitude of 11. One error over all of it says nothing of the small ones. So
@@ -54,6 +54,11 @@ of an embedding; a speed of 1.5 beside a place of 1,060 is small by itself."""
 
 LEAST = 1e-6
 """What is smaller, relative to the largest magnitude of the output, is float32's own rounding."""
+
+OFFSET = 64.0
+"""How many times as large as its spread a slice is that is measured by it.
+
+Beside a smaller offset float16 keeps more than a slice may lose."""
 
 CONSTANT = 1e-5
 """A spread of less than that, relative to the size, is the rounding of float32 arithmetic."""
@@ -320,11 +325,14 @@ _Row = tuple[int | None, float, float, float, float]
 
 
 def yardsticks(sums: Array) -> Array:
-    """Return what errors of slices are relative to: their spread, but of few numbers their size."""
+    """Return what errors of slices are relative to: their size, but beside an offset their spread.
+
+    Few numbers may lie near each other by chance.
+    """
     square, spread = _moments(sums)
     size = np.sqrt(square)
-    few = (spread <= CONSTANT * size) | (sums[_ALL] < 2)
-    return np.where(few, size, np.minimum(size, spread * slack_of(sums[_ALL] - 1)))
+    own = spread * slack_of(sums[_ALL] - 1)
+    return np.where((own * OFFSET <= size) & (spread > CONSTANT * size), own, size)
 
 
 def _moments(sums: Array) -> tuple[Array, Array]:

@@ -38,7 +38,7 @@ from amp_rewrite.numerics.compare.selection_report import SelectionComparison
 from amp_rewrite.numerics.compare.selections import node_that_selects_inside, selections_of
 from amp_rewrite.numerics.compare.stress_report import StressReport
 from amp_rewrite.numerics.compare.told_models import Told, ToldModels, run_told
-from amp_rewrite.numerics.compare.verify_records import Misfit
+from amp_rewrite.numerics.compare.verify_records import FedBack, Misfit
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.compare.weights_alone import WeightsAlone
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, widened
@@ -354,6 +354,7 @@ class Verification:
         *,
         inside: bool,
         stress: StressReport | None,
+        fed_back: FedBack | None = None,
         unfinished: str | None = None,
     ) -> VerifyReport:
         """Return what was found over all feeds, or those that were compared in time."""
@@ -392,6 +393,7 @@ class Verification:
             moves=tuple(o for o in _results(self.moves) if o.elements),
             selections=tuple(self.selections.values()),
             unfinished=unfinished,
+            fed_back=fed_back,
         )
 
 

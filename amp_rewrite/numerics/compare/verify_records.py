@@ -116,6 +116,50 @@ class DeviceComparison:
         )
 
 
+_EXCUSES = {
+    "weights": "rounding the weights alone gives the same error",
+    "original": "so does the float32 original when its inputs change by one part in 1,000,000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FedBack:
+    """Both models after many calls, each with the states that it made itself.
+
+    Attributes:
+        calls: How many.
+        states: The outputs that were fed back.
+        outputs: How far the outputs of the last calls are off.
+    """
+
+    calls: int
+    states: tuple[str, ...]
+    outputs: tuple[OutputComparison, ...]
+
+    @property
+    def where(self) -> str:
+        """What was done, as the beginning of a line."""
+        return f"after {self.calls:,} calls with {', '.join(self.states)} fed back"
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What is wrong after the last call, one line each."""
+        failed = (o for o in self.outputs if not o.ok and not o.excuse)
+        return tuple(f"{self.where}: {failure_of(output)}" for output in failed)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What yardsticks move as far, one line each."""
+        return tuple(
+            f"{self.where}: {failure_of(o)}; {_EXCUSES[o.excuse]}" for o in self.outputs if o.excuse
+        )
+
+    def __str__(self) -> str:
+        """Return how far off it is then."""
+        worst = worst_of(self.outputs)
+        return f"{self.where}: " + ("no error" if worst is None else f"worst {error_of(worst)}")
+
+
 def failure_of(output: OutputComparison) -> str:
     """Return why an output fails, in one line: by the first measure that does."""
     name = f"output {output.name}"

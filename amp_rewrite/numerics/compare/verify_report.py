@@ -23,6 +23,7 @@ from amp_rewrite.numerics.compare.stress_report import StressReport
 from amp_rewrite.numerics.compare.verdict import Verdict, judged
 from amp_rewrite.numerics.compare.verify_records import (
     DeviceComparison,
+    FedBack,
     Infinity,
     Misfit,
     error_of,
@@ -68,6 +69,7 @@ class VerifyReport:
         untold: Why the rewritten model could not be told what the original selects inside If, Loop
             and Scan, where outputs fail: one swapped near tie may be all that differs.
         unfinished: What a time limit kept from being compared; None if nothing was.
+        fed_back: The models after many calls, with states fed back; None if none was found.
     """
 
     precision: str
@@ -87,6 +89,7 @@ class VerifyReport:
     target: str = targets.DEFAULT
     refused: str | None = None
     unfinished: str | None = None
+    fed_back: FedBack | None = None
     shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape], repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -116,9 +119,9 @@ class VerifyReport:
         if self.infinities:
             failures.append(texts.overflow_line(self.infinities, self.outputs))
         failures += map(str, self.misfits)
-        stress = None if self.stress is None else self.stress
-        failures += () if stress is None else stress.failures
-        doubts += () if stress is None else stress.doubts
+        for found in (self.fed_back, self.stress):
+            failures += () if found is None else found.failures
+            doubts += () if found is None else found.doubts
         failures += () if self.device is None else self.device.failures
         worst = worst_of(self.outputs)
         return judged(
@@ -180,6 +183,7 @@ class VerifyReport:
         """
         moved = max((output.error or 0.0 for output in self.moves), default=0.0)
         return (
+            *(() if self.fed_back is None else (str(self.fed_back),)),
             *(() if self.stress is None else self.stress.lines()),
             *(f"left out: {line}" for line in self.left_out),
             *(texts.constant_line(o) for o in self.outputs if o.constant is not None),

@@ -209,3 +209,12 @@ def test_a_slice_of_many_numbers_is_excused_by_what_moves_it(times: float, excus
 def test_the_limits_are_those_that_the_documents_name() -> None:
     assert (round(ERROR, 3), LARGEST, SPARED, AGREEMENT) == (0.045, 0.5, 1e-4, 0.99)
     assert Tolerances.of(BFLOAT16).of_slices.relative == 0.1
+
+
+@pytest.mark.parametrize(("offset", "ok"), [(1.5, True), (0.5, False)])
+def test_a_column_is_measured_by_its_spread_beside_an_offset_alone(offset: float, ok: bool) -> None:
+    right = np.stack([700 * signs(400), offset * 64**-1 * signs(400, 2) + 1], 1)
+    if ok:
+        right[:, 1] = 1.5 / 64 * signs(400, 2) + 1
+    noise = np.stack([0 * signs(400), 0.2 * (right[:, 1] - 1)], 1)
+    assert found(right, right + noise).ok is ok
