@@ -42,20 +42,20 @@ With a quarter of it the cosine between an output and the original is 0.97: what
 error, the numbers are not those of the model any more."""
 
 
-def moved(feeds: Feeds, seed: int = 0) -> Feeds | None:
-    """Return feeds whose floats are off by one part in a million; None where there are none.
+def moved(feeds: Feeds, seed: int = 0, step: float = STEP) -> Feeds | None:
+    """Return feeds whose floats are off by one part in a million, or by another step; None if none.
 
     Whole numbers stay: they may count, choose or switch, and truncating one that is a little less
     is another choice, not a rounding.
     """
     rng = np.random.default_rng(seed)
-    moved_feeds = {name: _move_value(value, rng) for name, value in feeds.items()}
+    moved_feeds = {name: _move_value(value, rng, step) for name, value in feeds.items()}
     return None if all(moved_feeds[name] is value for name, value in feeds.items()) else moved_feeds
 
 
-def _move_value(value: Any, rng: np.random.Generator) -> Any:
+def _move_value(value: Any, rng: np.random.Generator, step: float) -> Any:
     if isinstance(value, list):
-        items = [_move_value(item, rng) for item in value]
+        items = [_move_value(item, rng, step) for item in value]
         return value if all(a is b for a, b in zip(items, value, strict=True)) else items
     if not isinstance(value, np.ndarray) or value.dtype not in (np.float32, np.float64):
         return value
@@ -63,7 +63,7 @@ def _move_value(value: Any, rng: np.random.Generator) -> Any:
     if not value.size or np.array_equal(np.trunc(value[finite]), value[finite]):
         return value
     with np.errstate(over="ignore", invalid="ignore"):
-        steps = value.astype(np.float64) * (1 + STEP * rng.choice([-1.0, 1.0], value.shape))
+        steps = value.astype(np.float64) * (1 + step * rng.choice([-1.0, 1.0], value.shape))
         moved_value = steps.astype(value.dtype)
     return np.where(np.isfinite(moved_value), moved_value, value)
 

@@ -77,6 +77,7 @@ class Verdict:
             "status": self.status,
             "exit_status": self.exit_status,
             "failures": list(self.failures),
+            "doubt": "; ".join(self.doubts) or None,
             "doubts": list(self.doubts),
         }
 

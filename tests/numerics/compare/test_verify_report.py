@@ -280,6 +280,7 @@ def test_a_verdict_has_one_line_and_plain_data() -> None:
         "status": "failed",
         "exit_status": 1,
         "failures": ["f", "g"],
+        "doubt": "d",
         "doubts": ["d"],
     }
     assert str(Verdict("passed")) == "Passed"
