@@ -60,6 +60,11 @@ OFFSET = 64.0
 
 Beside a smaller offset float16 keeps more than a slice may lose."""
 
+QUANTITIES = 32
+"""Up to how many slices are quantities of their own, unless each is far longer than they are many.
+
+A decoder's logits may hardly differ from token to token, and only their order counts."""
+
 CONSTANT = 1e-5
 """A spread of less than that, relative to the size, is the rounding of float32 arithmetic."""
 
@@ -124,12 +129,12 @@ class SliceComparison:
         off, limit = percent(self.distance), percent(self.limit)
         if self.index is None:
             return (
-                f"the small slices of axis {self.axis} together: error {off} of their own spread, "
+                f"the small slices of axis {self.axis} together: error {off} of their own scale, "
                 f"at most {limit} passes"
             )
         return (
             f"slice {self.index} of axis {self.axis} ({percent(self.size)} of the largest slice's "
-            f"size): error {off} of its own spread, at most {limit} passes"
+            f"size): error {off} of its own scale, at most {limit} passes"
         )
 
 
@@ -327,12 +332,14 @@ _Row = tuple[int | None, float, float, float, float]
 def yardsticks(sums: Array) -> Array:
     """Return what errors of slices are relative to: their size, but beside an offset their spread.
 
-    Few numbers may lie near each other by chance.
+    Few numbers may lie near each other by chance, and the many columns of logits are one quantity.
     """
     square, spread = _moments(sums)
     size = np.sqrt(square)
     own = spread * slack_of(sums[_ALL] - 1)
-    return np.where((own * OFFSET <= size) & (spread > CONSTANT * size), own, size)
+    count = sums.shape[1]
+    apart = (count <= QUANTITIES) | (sums[_ALL] >= ENOUGH * count)
+    return np.where(apart & (own * OFFSET <= size) & (spread > CONSTANT * size), own, size)
 
 
 def _moments(sums: Array) -> tuple[Array, Array]:

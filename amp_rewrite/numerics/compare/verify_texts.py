@@ -35,7 +35,7 @@ def test_of(limits: Tolerances) -> str:
     return (
         f"test: error (root mean square) at most {percent(ERROR)} of the output's spread, that of "
         f"an element at most {percent(LARGEST)}. Slices of another scale: at most "
-        f"{percent(SLICE_ERROR)} of the slice's spread. The top-1 class is the same in "
+        f"{percent(SLICE_ERROR)} of the slice's. The top-1 class is the same in "
         f"{share(AGREEMENT, 0)} of the rows"
     )
 
@@ -144,7 +144,7 @@ def output_line(output: OutputComparison) -> str:
         measures.append(f"largest {percent(output.largest)}")
     measures.append(f"{percent(output.scaled_error)} of its peak")
     if output.slice is not None:
-        measures.append(f"worst slice {percent(output.slice.distance)} of the slice's spread")
+        measures.append(f"worst slice {percent(output.slice.distance)} of the slice's scale")
     if output.cosine is not None:
         measures.append(f"cosine {output.cosine:.6f}")
     measures.append(f"largest absolute error {output.max_abs:.3g}")

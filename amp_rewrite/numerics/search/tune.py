@@ -42,7 +42,7 @@ from amp_rewrite.runtimes.ort.time_limit import time_limit
 EXHAUSTIVE = 2000
 """How many smaller sets a search tries to see whether one of them holds."""
 
-_REALISATIONS = 2
+REALISATIONS = 2
 """On how many other realisations of the data a set has to pass: one loss may be small by chance."""
 
 _RANKING_SHARE = 0.3
@@ -110,6 +110,7 @@ def tune(
         progress=progress,
         warn=warn,
         estimate=estimate,
+        others=REALISATIONS,
     )
     if output is not None:
         tuning.save(output)
@@ -126,8 +127,11 @@ def tune_painting(
     progress: Progress | None = None,
     warn: Warn | None = None,
     estimate: Estimate | None = None,
+    others: int = 0,
 ) -> Tuning:
     """Do what `tune` does, beginning with what is known of a model.
+
+    A set has to pass on as many `others`, the data moved by a rounding, as well.
 
     Raises:
         AmpError: The data are wrong.
@@ -137,7 +141,8 @@ def tune_painting(
         raise DataError("the data hold no batch", remedy="pass at least one")
     for name, content in ((name, content) for each in feeds for name, content in each.items()):
         _check_numbers(name, content)
-    return _Search(painter, feeds, tolerance, budget, output, progress, warn, estimate).run()
+    given = (painter, feeds, tolerance, budget, output, progress, warn, estimate)
+    return _Search(*given, realisations=others).run()
 
 
 def _check_tolerance(tolerance: object) -> None:
@@ -166,6 +171,7 @@ class _Search:
     progress: Progress | None
     warn: Warn | None
     estimate: Estimate | None
+    realisations: int = 0
     best: tuple[str, ...] | None = None
     paintable: frozenset[Slot] = frozenset()
     gated: GatedModel = field(init=False)
@@ -287,7 +293,7 @@ class _Search:
     def others(self) -> list[tuple[int, Feeds, dict[str, Array]]]:
         """Other realisations of each batch, moved by a rounding, and the float32 outputs."""
         step = self.painter.low.epsilon
-        pairs = product(range(len(self.data)), range(1, _REALISATIONS + 1))
+        pairs = product(range(len(self.data)), range(1, self.realisations + 1))
         held = ((batch, moved(self.data[batch], seed, step)) for batch, seed in pairs)
         return [(b, feeds, self.gated.run(feeds, ())) for b, feeds in held if feeds is not None]
 

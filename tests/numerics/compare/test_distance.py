@@ -159,6 +159,18 @@ def test_columns_are_measured_by_their_own_spread() -> None:
         assert found(right, right.astype(np.float32)).ok
 
 
+@pytest.mark.parametrize(
+    ("columns", "rows", "ok"), [(32, 64, False), (33, 64, True), (33, 1056, False)]
+)
+def test_many_columns_are_quantities_of_their_own_only_if_they_are_long(
+    columns: int, rows: int, ok: bool
+) -> None:
+    """Logits that hardly differ from token to token, and variables of the weather."""
+    rng = RNG(0)
+    right = 10 * rng.standard_normal(columns) + 0.01 * rng.standard_normal((rows, columns))
+    assert found(right, right + 0.003 * rng.standard_normal((rows, columns))).ok is ok
+
+
 @pytest.mark.parametrize(("times", "excuse"), [(0.9, "weights"), (1.1, "")])
 def test_a_yardstick_excuses_what_is_as_far_and_never_passes_it(times: float, excuse: str) -> None:
     right, noise = signs(1000), 1.2 * ERROR * signs(1000, 1)

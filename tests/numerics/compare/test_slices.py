@@ -72,7 +72,7 @@ def test_wrong_scores_beside_boxes_do_not(head: str, factor: float) -> None:
     assert output.error is not None
     assert output.error < 0.01  # what one distance over all of it says
     assert output.shares["slice"] > 1
-    assert "of its own spread, at most" in str(output.slice)
+    assert "own scale, at most" in str(output.slice)
 
 
 def state(gain: float) -> onnx.ModelProto:
