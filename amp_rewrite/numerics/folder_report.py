@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from amp_rewrite.base.printable import counted, one_line, printable
+from amp_rewrite.base.printable import counted, html_table, one_line, printable
 
 VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
@@ -80,6 +80,11 @@ class FolderReport:
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
         return one_line(self, self.verdict)
+
+    def _repr_html_(self) -> str:
+        """Return the models as a table, which a notebook shows."""
+        rows = ((m.file, m.output or "", m.state, m.said) for m in self.models)
+        return html_table(self.verdict, ("file", "output", "state", "said"), rows)
 
     @property
     def ok(self) -> bool:
