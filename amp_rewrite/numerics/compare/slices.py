@@ -336,10 +336,9 @@ def yardsticks(sums: Array) -> Array:
     """
     square, spread = _moments(sums)
     size = np.sqrt(square)
-    own = spread * slack_of(sums[_ALL] - 1)
-    count = sums.shape[1]
-    apart = (count <= QUANTITIES) | (sums[_ALL] >= ENOUGH * count)
-    return np.where(apart & (own * OFFSET <= size) & (spread > CONSTANT * size), own, size)
+    count, numbers = sums.shape[1], sums[_ALL]
+    apart = (numbers >= ENOUGH) & ((count <= QUANTITIES) | (numbers >= ENOUGH * count))
+    return np.where(apart & (spread * OFFSET <= size) & (spread > CONSTANT * size), spread, size)
 
 
 def _moments(sums: Array) -> tuple[Array, Array]:

@@ -160,7 +160,7 @@ def test_columns_are_measured_by_their_own_spread() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "rows", "ok"), [(32, 64, False), (33, 64, True), (33, 1056, False)]
+    ("columns", "rows", "ok"), [(32, 64, False), (32, 31, True), (33, 64, True), (33, 1056, False)]
 )
 def test_many_columns_are_quantities_of_their_own_only_if_they_are_long(
     columns: int, rows: int, ok: bool
