@@ -138,8 +138,7 @@ def convert(
                 progress=progress,
             )
         common.say_cpu(options.target, common.console(quiet=quiet))
-        refused = common.NOT_STRICT if options.strict else common.FAILED
-        finish_folder(of_folder, report, quiet=quiet, refused=refused)
+        finish_folder(of_folder, report, quiet=quiet, strict=options.strict)
         return
     _check_one(model, output, replaces=replace)
     common.check_reports((model, output), report, html)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from amp_rewrite.base.printable import counted, html_table, one_line, printable
+from amp_rewrite.numerics.compare.verdict import EXIT_STATUS
 
 VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
@@ -37,6 +38,13 @@ class ModelEntry:
     said: str
     lines: tuple[str, ...] = ()
     report: Mapping[str, Any] | None = None
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of a model that was not converted: 4 if its verdict is open, else 1."""
+        open_status = EXIT_STATUS["in doubt"]
+        verdict = {} if self.report is None else self.report.get("verdict", {})
+        return open_status if verdict.get("exit_status") == open_status else EXIT_STATUS["failed"]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -90,6 +98,11 @@ class FolderReport:
     def ok(self) -> bool:
         """Whether no model failed or was refused."""
         return not self.bad
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of a command: 0, 1 if a model failed, 4 if others are only in doubt."""
+        return min((model.exit_status for model in self.bad), default=0)
 
     @property
     def failed(self) -> tuple[ModelEntry, ...]:

@@ -25,7 +25,7 @@ def model(weight: Any, low: Any = np.float16) -> onnx.ModelProto:
     held = weight.astype(low)
     tensor = onnx.helper.make_tensor("w", number, held.shape, held.tobytes(), raw=True)
     made.graph.initializer.append(tensor)
-    made.graph.initializer.append(numpy_helper.from_array(np.float32(1e-5), "k"))
+    made.graph.initializer.append(numpy_helper.from_array(np.array(1e-5, np.float32), "k"))
     return made
 
 

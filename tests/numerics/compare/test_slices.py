@@ -187,7 +187,7 @@ def test_probabilities_that_are_each_of_their_own_have_no_top_class() -> None:
 def test_a_feed_in_which_nothing_was_found_hides_no_slice(order: tuple[int, int]) -> None:
     slices, rng = Slices(), RNG(0)
     for count in order:
-        right = [600.0, 0.5] * rng.choice([-1, 1], (count, 2))
+        right = np.array([600.0, 0.5]) * rng.choice([-1, 1], (count, 2))
         slices.add(right, np.tile([0.0, 0.4], (count, 1)), 2)
     worst = slices.worst(Tolerances.of(FLOAT16).of_slices)
     assert worst is not None
