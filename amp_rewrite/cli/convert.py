@@ -16,7 +16,6 @@ from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import AmpError, OptionError
 from amp_rewrite.graph.io.model_files import check_output_path
-from amp_rewrite.numerics.compare.verify_report import print_verdict
 from amp_rewrite.numerics.convert.file import Asked, FileConversion, convert_file
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
@@ -256,6 +255,10 @@ def _print_verdict(done: FileConversion, report: Report, output: Path, *, writte
     """Print the answer first: whether the result passed, or how to find out."""
     out = common.console()
     if done.made is not None:
+        from amp_rewrite.numerics.compare.verify_report import (
+            print_verdict,  # most conversions have no verdict
+        )
+
         print_verdict(done.made.verdict, out)
     elif _as_it_came(done, report):
         return  # the next line says that nothing was converted

@@ -1,6 +1,6 @@
 """The verdict on a 16-bit model: one object for every command, and the one place that makes it.
 
-Evidence: tests/numerics/compare/test_verdict.py: every status from what was found.
+Evidence: tests/numerics/compare/test_verify_report.py: every status from what was found.
 """
 
 from __future__ import annotations
