@@ -175,8 +175,8 @@ def failure_of(output: OutputComparison) -> str:
         )
     if output.fault == "largest" and output.largest is not None:
         return (
-            f"{name}: elements are off by up to {percent(output.largest)} of its {output.of}, at "
-            f"most {percent(LARGEST)} passes"
+            f"{name}: error of single elements up to {percent(output.largest)} of its {output.of}, "
+            f"at most {percent(LARGEST)} passes"
         )
     if output.fault == "slice":
         return f"{name}: {output.slice}"
