@@ -30,6 +30,7 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     )
     from amp_rewrite.loss_scaling import MultiLossScaleOptimizer as MultiLossScaleOptimizer
     from amp_rewrite.loss_scaling import UncheckedLossScale as UncheckedLossScale
+    from amp_rewrite.numerics.compare.verdict import Verdict as Verdict
     from amp_rewrite.numerics.compare.verify import verify as verify
     from amp_rewrite.numerics.compare.verify_report import VerifyReport as VerifyReport
     from amp_rewrite.numerics.convert.conversion import Conversion as Conversion
@@ -123,6 +124,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         ),
         "training.loss_scaling.get": "get_loss_scale",
         "numerics.safety_check": "check",
+        "numerics.compare.verdict": "Verdict",
         "numerics.compare.verify": "verify",
         "numerics.compare.verify_report": "VerifyReport",
         "numerics.convert.conversion": "Conversion",

@@ -133,6 +133,14 @@ Verify = Annotated[
         "stress inputs.",
     ),
 ]
+Original = Annotated[
+    Path | None,
+    Option(
+        "--original",
+        help="The float32 model that MODEL was made of, to compare with in place of MODEL's own "
+        "float32 form.",
+    ),
+]
 RunOn = Annotated[
     str | None,
     Option(

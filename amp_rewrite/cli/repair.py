@@ -37,6 +37,7 @@ def repair(
             f"passes: {common.DATA_KINDS}"
         ),
     ] = None,
+    original: common.Original = None,
     keep_io: Annotated[
         str,
         Option(
@@ -63,10 +64,11 @@ def repair(
     """Repair a 16-bit model: raise to float32 only what is unsafe.
 
     Everything else stays byte for byte. With --data or --verify, the result is emulated, compared
-    with the same model in float32, and written only if it passes. A file that ONNX Runtime cannot
-    load is not written. Exit status 3: not written, or a danger stays.
+    with the same model in float32, or with --original, and written only if it passes. A file that
+    ONNX Runtime cannot load is not written.
+    Exit status: 0 written; 1 failed; 3 a danger stays; 4 in doubt.
     """
-    _check_verdict(data, rtol, verify=verify)
+    _check_verdict(data, rtol, original, verify=verify)
     common.refuse_folder([model])
     check_output_path(model, output)
     common.check_reports((model, output), report, None)
@@ -76,6 +78,7 @@ def repair(
             model,
             [*data] if data else None,
             options,
+            original=original,
             keep_io=cast("KeepIO", keep_io),
             weights=cast("Weights", weights),
             verify=verify,
@@ -110,19 +113,23 @@ def _save_if_passing(
 
 
 def _status(repaired: Repair, refused: VerdictError | None) -> int:
-    """Return the exit status: data showed that it fails, or it is unsafe as far as is known."""
-    asked = repaired.verification is not None and not repaired.verification.is_made_up
-    fails = refused is None and asked and not repaired.passes and not repaired.left
-    return common.FAILED if fails else common.NOT_STRICT
+    """Return the exit status: that of the verdict, or that it is unsafe by the rules."""
+    verdict = repaired.verdict
+    if refused is not None or repaired.left or verdict is None or verdict.ok:
+        return common.NOT_STRICT
+    return verdict.exit_status
 
 
-def _check_verdict(data: list[Path] | None, rtol: float | None, *, verify: bool) -> None:
+def _check_verdict(
+    data: list[Path] | None, rtol: float | None, original: Path | None, *, verify: bool
+) -> None:
     """Refuse what is said about a verdict where there is none."""
-    if rtol is not None and not (data or verify):
-        raise OptionError(
-            "--rtol has no effect without verification",
-            remedy="add --data or --verify",
-        )
+    for flag, value in {"--rtol": rtol, "--original": original}.items():
+        if value is not None and not (data or verify):
+            raise OptionError(
+                f"{flag} has no effect without verification",
+                remedy="add --data or --verify",
+            )
 
 
 def _print(repaired: Repair, output: Path, refused: VerdictError | None, *, written: bool) -> None:
