@@ -54,7 +54,7 @@ def keep_quotients(m: Match, _: Ask) -> Kept:
             q.inverts and _is_small(m, q)
         )
         if is_open and not above.ends.isdisjoint(below.ends):
-            outside = m.behind(*q.dividends, q.divisor, enters=lambda n: m.op(n) in _SCALED)
+            outside = m.behind(*q.dividends, q.divisor, enters=lambda n: m.op(n) in _SCALED or None)
             named = ", ".join(m.name(n) for n in sorted(products or {q.node})[:3])
             yield Keep(
                 f"nothing bounds products of activations ({named}) but their quotient "

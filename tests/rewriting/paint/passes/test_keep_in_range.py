@@ -181,6 +181,9 @@ NORMS = {
     "InstanceNormalization": "u = Unsqueeze(h, axes) n0 = InstanceNormalization(u, s1, b1) "
     "n = Squeeze(n0, axes)",
     "MeanVarianceNormalization": "n = MeanVarianceNormalization<axes = [1]>(h)",
+    "SimplifiedLayerNormalization": "n = SimplifiedLayerNormalization(h, s)",
+    "SkipSimplifiedLayerNormalization": "n = com.microsoft.SkipSimplifiedLayerNormalization("
+    "h, x, s)",
     "SkipLayerNormalization": "n = com.microsoft.SkipLayerNormalization(h, x, s, b)",
 }
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from rewrite_text import rewritten
+from rewrite_text import parse, rewritten
+
+import amp_rewrite as amp
 
 W = "float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}"
 
@@ -138,3 +140,16 @@ def test_products_of_what_is_normalised_are_low(name: str) -> None:
 def test_the_reciprocal_of_a_small_sum_is_kept_with_what_it_multiplies() -> None:
     body = f"{HEAD}[den] d = MatMul(q, k) r = Reciprocal(d) [num] o = Mul(q, r) y = MatMul(o, w)"
     assert spelled(body) == {"num", "den"}
+
+
+@pytest.mark.filterwarnings("ignore::amp_rewrite.AmpWarning")
+def test_functions_of_the_model_are_the_same_once_they_are_inlined() -> None:
+    inner = f"{HEAD}{PRODUCTS}{SPELLINGS['an operand']}".replace("[num]", "").replace("[kv]", "")
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        g (float[4,4] x) => (float[4,4] y) <{W}> {{ o = own.attend(x, w) y = MatMul(o, w) }}
+        <domain: "own", opset_import: ["" : 17]> attend (x, w) => (o) {{ {inner} }}"""
+    nodes = amp.rewrite(parse(text.replace("[den]", "")), inline_functions=True).report.nodes
+    reasons = [
+        v.reason for n in nodes for v in n.variables.values() if n.op in ("Einsum", "MatMul")
+    ]
+    assert reasons.count("likely-overflow") == 3
