@@ -117,8 +117,9 @@ def turn_off_training_mode(model: ir.Model) -> None:
     Those inside branches, loops and functions do, too. A Dropout whose mode is computed or fed
     stays as it is.
     """
-    bodies = (*graphs_in(model.graph), *(g for f in model.functions.values() for g in graphs_in(f)))
-    for node in [node for body in bodies for node in body if not node.domain]:
+    graphs = [model.graph, *(function.graph for function in model.functions.values())]
+    nodes = [node for graph in graphs for body in graphs_in(graph) for node in body]
+    for node in (node for node in nodes if not node.domain):
         if node.op_type == "BatchNormalization":
             normalise_by_running_statistics(node)
         elif node.op_type == "Dropout" and len(node.inputs) > _MODE:

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import GradientError
 from amp_rewrite.graph.names import place
+from amp_rewrite.graph.traits import Trait, has, having, operator
 from amp_rewrite.training.builder.broadcasting import sum_to
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.builder.known import Length, constant_tensor
@@ -75,8 +76,48 @@ def _power(b: Builder, g: ir.Value, x: ir.Value, p: float, y: ir.Value) -> ir.Va
     if p == 2:
         return b.mul(g, b.mul(x, p))
     if p == 0.5:
-        return b.div(b.mul(g, p), y)
+        return _root(b, g, x, y)
     return b.mul(g, b.mul(b.pow(x, p - 1), p))
+
+
+def _root(b: Builder, g: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
+    """Return g / (2 y), and 0 where y = 0 is the length of a vector or what a bound has left.
+
+    A norm has no derivative at 0; 0 is one of its subgradients, which `torch.cdist` and ReduceL2
+    take. Divided by 0 it would be NaN times the 0 that comes behind.
+    """
+    slope = b.div(b.mul(g, 0.5), y)
+    return b.where(b.equal(y, 0), 0, slope) if _ends_at_zero(b, x) else slope
+
+
+# operators: those whose results end at zero where their operands do; those that do in any case.
+_SUMS = having(Trait.ADDS, Trait.REARRANGES, Trait.CASTS) | {"Mean", "ReduceMean", "ReduceSum"}
+_LENGTHS = ("Abs", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Relu")
+
+
+def _ends_at_zero(b: Builder, x: ir.Value, most: int = 16) -> bool:
+    """Tell whether a value is a sum of squares, or cut off at zero."""
+    node = x.producer()
+    if node is None or most == 0:
+        return False
+    op, read = operator(node), operands(node)
+    arrays = [b.array(value) for value in read]
+    if op in ("Mul", "Div") and len(read) == 2:
+        if op == "Mul" and read[0] is read[1]:
+            return True
+        factors = [v for v, array in zip(read, arrays, strict=True) if array is None]
+        others = [array for array in arrays if array is not None]
+        positive = len(others) == 1 and bool((others[0] > 0).all()) and factors[0] is read[0]
+        return positive and _ends_at_zero(b, factors[0], most - 1)
+    if op == "Pow":
+        return arrays[1] is not None and bool((arrays[1] % 2 == 0).all())
+    if op in ("Max", "Clip"):
+        bounds = arrays if op == "Max" else arrays[1:2]
+        return any(array is not None and bool((array == 0).all()) for array in bounds)
+    if op in _SUMS:
+        data = read if has(node, Trait.ADDS) or op == "Mean" else read[:1]
+        return all(_ends_at_zero(b, v, most - 1) for v in data)
+    return op in _LENGTHS
 
 
 def sum_(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -189,7 +230,7 @@ RULES: Rules = {
     # y = 1 / x: -g y^2.
     "Reciprocal": of_one(lambda b, g, x, y: b.neg(b.mul(g, b.square(y)))),
     # y = square root of x: g / (2 y).
-    "Sqrt": of_one(lambda b, g, x, y: b.div(b.mul(g, 0.5), y)),
+    "Sqrt": of_one(_root),
     "Sub": sub,
     "Sum": sum_,
     "Where": where,
