@@ -32,6 +32,7 @@ from amp_rewrite.training.session.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from amp_rewrite.training.session.compiled_program import Program
 from amp_rewrite.training.session.device_limits import (
     check_openvino,
     on_arm,
@@ -53,7 +54,7 @@ from amp_rewrite.training.session.partial_restore import (
     state_tensors,
     uncertain,
 )
-from amp_rewrite.training.session.program_cache import AnyProgram, ProgramCache, default_options
+from amp_rewrite.training.session.program_cache import ProgramCache, default_options
 from amp_rewrite.training.session.sharding import ShardContext, sharding_of
 from amp_rewrite.training.session.states import ClosedStates, States, WaitingGradients
 from amp_rewrite.training.session.step_outcome import Outcome, skip_watches, warn_if_unscaled
@@ -469,10 +470,6 @@ class TrainingSession(Inspection):
         """Whether the first axis of an input has a fixed length, so that batches have one size."""
         return self._inputs.fixed_batch
 
-    def end_profiling(self) -> list[str]:
-        """Return the paths of the profiles that options with `enable_profiling` asked for."""
-        return self._programs.end_profiling()
-
     def close(self) -> None:
         """Release the runtime's sessions and the state."""
         if self._open:
@@ -523,7 +520,7 @@ class TrainingSession(Inspection):
         self.restored = Restored((*fits, *frozen), left, kept, tuple(begun))
         return self.restored
 
-    def _check(self, feeds: Feeds, program: AnyProgram, *, trains: bool = True) -> dict[str, Any]:
+    def _check(self, feeds: Feeds, program: Program, *, trains: bool = True) -> dict[str, Any]:
         return self._inputs.check(as_feeds(feeds), frozenset(program.info.inputs), trains=trains)
 
     def _bind(self, store: StateStore) -> None:
