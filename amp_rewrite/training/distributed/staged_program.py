@@ -11,6 +11,7 @@ from amp_rewrite.errors import ShardError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.runtimes.ort.device import Device
+from amp_rewrite.training.builder.known import copy_of, input_of, maker
 from amp_rewrite.training.distributed.collective import Collective
 from amp_rewrite.training.distributed.memory import Bucket, HostMemory, SingleMemory, buckets_of
 from amp_rewrite.training.graph.replicas import Groups, is_collective
@@ -138,15 +139,11 @@ def isolate(model: ir.Model) -> None:
     graph = model.graph
     for node in [n for n in graph if is_collective(n)]:
         _hide(graph, node.outputs[0])
-        value = node.inputs[0]
-        assert value is not None, "what is left of the domain has one input"
-        if _is_free(value):
-            continue
-        copy = ir.node("Identity", [value], name=f"{node.name}/copy")
-        new = copy.outputs[0]
-        new.name, new.type, new.shape = f"{node.outputs[0].name}:own", value.type, value.shape
-        graph.insert_before(node, copy)
-        node.replace_input_with(0, new)
+        value = input_of(node, 0)
+        if not _is_free(value):
+            own = copy_of(value, f"{node.outputs[0].name}:own", node=f"{node.name}/copy")
+            graph.insert_before(node, maker(own))
+            node.replace_input_with(0, own)
 
 
 def _is_free(value: ir.Value) -> bool:
@@ -161,11 +158,9 @@ def _hide(graph: ir.Graph, value: ir.Value) -> None:
     """If a value is an output of the graph, let a copy of it be that."""
     if not value.is_graph_output():
         return
-    copy = ir.node("Identity", [value], name=f"{value.name}/output")
-    new, name = copy.outputs[0], value.name
-    new.type, new.shape = value.type, value.shape
-    value.name, new.name = f"{name}:sum", name
-    graph.append(copy)
+    new = copy_of(value, str(value.name), node=f"{value.name}/output")
+    value.name = f"{value.name}:sum"
+    graph.append(maker(new))
     graph.outputs[:] = [new if v is value else v for v in graph.outputs]
 
 

@@ -176,7 +176,7 @@ def _freeze_others(graph: TrainingGraph) -> None:
     """Freeze what nobody asked to train, but adapters."""
     for state in graph.weights():
         if state.role != ADAPTER:
-            state.trainable = not graph.freezing.asked.setdefault(state.name, True)
+            state.trainable = not graph.asked.setdefault(state.name, True)
 
 
 def _add(

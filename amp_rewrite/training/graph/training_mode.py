@@ -11,7 +11,14 @@ from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.step_part import source_key, source_of
 from amp_rewrite.graph.traverse import graphs_in
-from amp_rewrite.training.builder.known import constant_tensor, copied, take_place
+from amp_rewrite.training.builder.known import (
+    constant_tensor,
+    copied,
+    copy_of,
+    input_of,
+    maker,
+    take_place,
+)
 from amp_rewrite.training.grad.walk import depending_on
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 
@@ -26,9 +33,9 @@ def turn_on_training_mode(graph: TrainingGraph, trained: Iterable[ir.Value]) -> 
     """Make Dropout drop, and BatchNormalization use and track the batch's statistics.
 
     Gradients need it. A BatchNormalization whose scale and bias are frozen stays in inference mode,
-    unless `Freezing.train_statistics` says otherwise. Running means and variances become states;
-    where two BatchNormalization nodes share them, the second continues from what the first has
-    computed.
+    unless `TrainingGraph.train_statistics` says otherwise. Running means and variances become
+    states; where two BatchNormalization nodes share them, the second continues from what the first
+    has computed.
 
     Args:
         graph: The training graph.
@@ -60,8 +67,8 @@ def _is_trained(graph: TrainingGraph, node: ir.Node, varying: set[ir.Value]) -> 
     """Return whether a node is to be in training mode."""
     if node.op_type == "Dropout":
         return True
-    if graph.freezing.train_statistics is not None:
-        return graph.freezing.train_statistics
+    if graph.train_statistics is not None:
+        return graph.train_statistics
     return any(v in varying for v in node.inputs[1:3])
 
 
@@ -98,8 +105,7 @@ def _track_statistics(graph: TrainingGraph, node: ir.Node) -> None:
     if len(node.outputs) < 3:
         node.resize_outputs(3)
     for index, output in zip((3, 4), node.outputs[1:], strict=True):
-        statistic = node.inputs[index]
-        assert statistic is not None, "an input of BatchNormalization that is not optional"
+        statistic = input_of(node, index)
         output.name = output.name or graph.free_name(f"{statistic.name}/running")
         output.type, output.shape = statistic.type, copied(statistic.shape)
         if not statistic.is_initializer():
@@ -148,9 +154,9 @@ def normalise_by_running_statistics(node: ir.Node) -> None:
     for running, statistic in zip(node.outputs[1:], node.inputs[3:], strict=False):
         assert statistic is not None, "an input that is not optional"
         if running.is_graph_output():
-            copy = ir.node("Identity", [statistic])
-            graph.insert_before(node, copy)
-            take_place(copy.outputs[0], running)
+            copy = copy_of(statistic, str(running.name))
+            graph.insert_before(node, maker(copy))
+            take_place(copy, running)
         else:
             ir.convenience.replace_all_uses_with(running, statistic)
     graph.remove(node, safe=True)

@@ -21,7 +21,7 @@ from amp_rewrite.runtimes.ort.providers import check_form
 from amp_rewrite.runtimes.ort.sessions import session_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, OPENVINO, provider_named
-from amp_rewrite.training.builder.known import dims
+from amp_rewrite.training.builder.known import dims, hold
 from amp_rewrite.training.grad.rules.window import static
 from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.session.compiled_program import (
@@ -293,12 +293,5 @@ def _fold(graph: ir.Graph, node: ir.Node) -> None:
         return
     name = str(old.name)
     old.name = f"{name}:computed"
-    new = ir.Value(
-        name=name,
-        type=ir.TensorType(ir.DataType.INT64),
-        shape=ir.Shape(dims.shape),
-        const_value=ir.tensor(dims, name=name),
-    )
-    graph.register_initializer(new)
-    ir.convenience.replace_all_uses_with(old, new)
+    ir.convenience.replace_all_uses_with(old, hold(graph, name, dims))
     graph.remove(node, safe=True)
