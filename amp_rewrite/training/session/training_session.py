@@ -42,7 +42,7 @@ from amp_rewrite.training.session.device_limits import (
 from amp_rewrite.training.session.engine_stages import is_openvino, named
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
 from amp_rewrite.training.session.frozen_tensors import FrozenTensors
-from amp_rewrite.training.session.input_checks import ALLOW, InputChecks, input_limits
+from amp_rewrite.training.session.input_checks import ALLOW
 from amp_rewrite.training.session.inspection import Inspection
 from amp_rewrite.training.session.partial_restore import (
     Restored,
@@ -168,8 +168,7 @@ class TrainingSession(Inspection):
         if self._sharding is not None:
             self._sharding.begin(self._states)
         graph = self._step.model.graph
-        self._checks = InputChecks(input_limits(graph, self.info.inputs), non_finite)
-        self._inputs = Inputs(graph, self.info.inputs, self._checks)
+        self._inputs = Inputs(graph, self.info.inputs, non_finite)
         if on_openvino:
             options = threads
         elif options is None:
@@ -310,9 +309,9 @@ class TrainingSession(Inspection):
             raise FeedError(
                 "examples must be a mapping from input names to arrays", found=type(arrays).__name__
             )
-        self._checks.refuse({k: v for k, v in arrays.items() if k in self.info.inputs})
+        self._inputs.refuse({k: v for k, v in arrays.items() if k in self.info.inputs})
         for size in batches if isinstance(batches, Iterable) else (batches,):  # pyright: ignore[reportUnnecessaryIsInstance]
-            self._checks.refuse_one(self._inputs.batch_lengths(example_count(size)))
+            self._inputs.refuse_one(self._inputs.batch_lengths(example_count(size)))
 
     def load_state_dict(self, tensors: Mapping[str, Array], *, strict: bool = True) -> Restored:
         """Set every state tensor; a loss scale may be missing or too many, as in `restore`.
