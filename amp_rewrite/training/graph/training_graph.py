@@ -466,11 +466,6 @@ class TrainingGraph:
             )
         return GraphValue(self, values[name])
 
-    def bind(self, store: StateStore | None) -> None:
-        """Let states be read from and assigned in a session; None ends that."""
-        for state in self.states.values():
-            state.store = store
-
 
 def training_graph(model: ir.Model) -> TrainingGraph:
     """Make a model trainable: return its training graph, which is made once.

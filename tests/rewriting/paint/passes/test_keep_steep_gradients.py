@@ -27,8 +27,11 @@ BACKWARD = """
     [g5] z = MatMul(q, w)
     y = Add(z, e) }"""
 PARTS = {
-    "g1": "gradient of quotient", "g2": "gradient of layer", "g3": "gradient of layer",
-    "g4": "gradient of before", "g5": "gradient of first",
+    "g1": "gradient of quotient",
+    "g2": "gradient of layer",
+    "g3": "gradient of layer",
+    "g4": "gradient of before",
+    "g5": "gradient of first",
 }
 
 
