@@ -121,7 +121,7 @@ def turn_off_training_mode(model: ir.Model) -> None:
     """Let every BatchNormalization and Dropout do what it does in inference, in place.
 
     Those inside branches, loops and functions do, too. A Dropout whose mode is computed or fed
-    stays as it is.
+    stays as it is; a mode that may be fed is false by default.
     """
     graphs = [model.graph, *(function.graph for function in model.functions.values())]
     nodes = [node for graph in graphs for body in graphs_in(graph) for node in body]
@@ -130,6 +130,8 @@ def turn_off_training_mode(model: ir.Model) -> None:
             normalise_by_running_statistics(node)
         elif node.op_type == "Dropout" and len(node.inputs) > _MODE:
             mode = node.inputs[_MODE]
+            if mode is not None and mode.is_graph_input() and mode.const_value is not None:
+                mode.const_value = ir.tensor(np.array(False), name=mode.name)
             if mode is None or constant_tensor(mode) is None:
                 continue
             node.resize_inputs(_MODE)

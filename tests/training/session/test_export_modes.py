@@ -116,6 +116,18 @@ def test_outputs_keep_their_names_where_a_statistic_is_one() -> None:
     np.testing.assert_array_equal(mean, state["zero"])
 
 
+def test_a_mode_with_a_default_is_off_by_default() -> None:
+    made = model(BODIES["dropout"])
+    made.graph.input.append(onnx.helper.make_tensor_value_info("tr", onnx.TensorProto.BOOL, []))
+    loss = amp.losses.softmax_cross_entropy(amp.load(made), "y", "t")
+    with amp.TrainingSession(amp.optimizers.SGD(0.1).minimize(loss)) as session:
+        session.run({"x": X, "t": T})
+        expected = session.evaluate({"x": X}, ["y"])["y"]
+        exported = session.export()
+    np.testing.assert_allclose(run(exported)[0], expected, rtol=1e-5)
+    np.testing.assert_array_equal(run(exported)[0], run(exported)[0])
+
+
 def test_a_mode_that_is_fed_stays_the_callers() -> None:
     made = model("d = Dropout (h, half, mode) y = MatMul (d, v)")
     made.graph.input.append(onnx.helper.make_tensor_value_info("mode", onnx.TensorProto.BOOL, []))
