@@ -90,8 +90,9 @@ def _root(b: Builder, g: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
     return b.where(b.equal(y, 0), 0, slope) if _ends_at_zero(b, x) else slope
 
 
-# operators: those whose results end at zero where their operands do; those that do in any case.
+# operators: those whose results end at zero where their operands do.
 _SUMS = having(Trait.ADDS, Trait.REARRANGES, Trait.CASTS) | {"Mean", "ReduceMean", "ReduceSum"}
+# operators: those whose results end at zero, whatever they read.
 _LENGTHS = ("Abs", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Relu")
 
 
@@ -102,6 +103,7 @@ def _ends_at_zero(b: Builder, x: ir.Value, most: int = 16) -> bool:
         return False
     op, read = operator(node), operands(node)
     arrays = [b.array(value) for value in read]
+    # operators: those that square, and that scale by a constant.
     if op in ("Mul", "Div") and len(read) == 2:
         if op == "Mul" and read[0] is read[1]:
             return True
@@ -111,6 +113,7 @@ def _ends_at_zero(b: Builder, x: ir.Value, most: int = 16) -> bool:
         return positive and _ends_at_zero(b, factors[0], most - 1)
     if op == "Pow":
         return arrays[1] is not None and bool((arrays[1] % 2 == 0).all())
+    # operators: those that cut off.
     if op in ("Max", "Clip"):
         bounds = arrays if op == "Max" else arrays[1:2]
         return any(array is not None and bool((array == 0).all()) for array in bounds)
