@@ -140,6 +140,11 @@ ROOTS = {
 }
 
 
+ROOTS["scaled on the left"] = (
+    ROOTS["sum of squares"].replace("Sqrt (s)", "Sqrt (p)").replace("n =", "p = Mul (half, s) n =")
+)
+
+
 @pytest.mark.parametrize("kind", ROOTS)
 def test_the_gradient_of_a_distance_of_zero_is_zero(kind: str) -> None:
     body = f"""<ir_version: 8, opset_import: ["" : 18]> g (float[3, 4] x) => (float[3, 1] n)

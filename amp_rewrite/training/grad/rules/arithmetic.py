@@ -90,14 +90,22 @@ def _root(b: Builder, g: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
     return b.where(b.equal(y, 0), 0, slope) if _ends_at_zero(b, x) else slope
 
 
-# operators: those whose results end at zero where their operands do.
-_SUMS = having(Trait.ADDS, Trait.REARRANGES, Trait.CASTS) | {"Mean", "ReduceMean", "ReduceSum"}
+_MOVES = having(Trait.REARRANGES, Trait.CASTS) | {"Identity"}
+# operators: those that add up their operands, or elements of the first one.
+_SUMS = having(Trait.ADDS) | {"Mean", "ReduceMean", "ReduceSum"}
 # operators: those whose results end at zero, whatever they read.
-_LENGTHS = ("Abs", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Relu")
+_LENGTHS = ("ReduceL1", "ReduceL2", "ReduceSumSquare", "Relu")
 
 
-def _ends_at_zero(b: Builder, x: ir.Value, most: int = 16) -> bool:
-    """Tell whether a value is a sum of squares, or cut off at zero."""
+def _ends_at_zero(b: Builder, x: ir.Value, *, term: bool = False, most: int = 16) -> bool:
+    """Tell whether a value is a sum of squares, or of magnitudes, or cut off at zero.
+
+    Args:
+        b: The builder.
+        x: The value.
+        term: Whether it is a term of a sum, so that a square alone will do.
+        most: How many nodes are followed back.
+    """
     node = x.producer()
     if node is None or most == 0:
         return False
@@ -106,21 +114,23 @@ def _ends_at_zero(b: Builder, x: ir.Value, most: int = 16) -> bool:
     # operators: those that square, and that scale by a constant.
     if op in ("Mul", "Div") and len(read) == 2:
         if op == "Mul" and read[0] is read[1]:
-            return True
-        factors = [v for v, array in zip(read, arrays, strict=True) if array is None]
-        others = [array for array in arrays if array is not None]
-        positive = len(others) == 1 and bool((others[0] > 0).all()) and factors[0] is read[0]
-        return positive and _ends_at_zero(b, factors[0], most - 1)
+            return term
+        scaled = [v for v, array in zip(read, arrays, strict=True) if array is None]
+        factors = [array for array in arrays if array is not None]
+        positive = len(factors) == 1 and bool((factors[0] > 0).all())
+        is_scaled = positive and (op == "Mul" or scaled[0] is read[0])
+        return is_scaled and _ends_at_zero(b, scaled[0], term=term, most=most - 1)
     if op == "Pow":
-        return arrays[1] is not None and bool((arrays[1] % 2 == 0).all())
+        return term and arrays[1] is not None and bool((arrays[1] % 2 == 0).all())
     # operators: those that cut off.
     if op in ("Max", "Clip"):
         bounds = arrays if op == "Max" else arrays[1:2]
         return any(array is not None and bool((array == 0).all()) for array in bounds)
-    if op in _SUMS:
-        data = read if has(node, Trait.ADDS) or op == "Mean" else read[:1]
-        return all(_ends_at_zero(b, v, most - 1) for v in data)
-    return op in _LENGTHS
+    if op in _SUMS or op in _MOVES:
+        terms = read if has(node, Trait.ADDS) or op == "Mean" else read[:1]
+        term = term or op in _SUMS
+        return all(_ends_at_zero(b, v, term=term, most=most - 1) for v in terms)
+    return op in _LENGTHS or (term and op == "Abs")
 
 
 def sum_(node: ir.Node, gs: Received, b: Builder) -> Gradients:
