@@ -270,7 +270,8 @@ def loss_scale_text(config: Mapping[str, Any]) -> str:
     """Return a loss scale in words, given its configuration as a step holds it."""
     scale: Mapping[str, Any] = config["config"]
     if "loss_scale_value" in scale:
-        return f"{scale['loss_scale_value']:g}, fixed"
+        unchecked = config.get("class_name") == "UncheckedLossScale"
+        return f"{scale['loss_scale_value']:g}, {'unchecked' if unchecked else 'fixed'}"
     return (
         f"dynamic from {scale['initial_loss_scale']:g}, times {scale['multiplier']:g} after "
         f"{scale['increment_period']} good steps"

@@ -35,6 +35,7 @@ from amp_rewrite.rewriting.paint.passes.keep_quantized import keep_quantized
 from amp_rewrite.rewriting.paint.passes.keep_quotients import keep_quotients
 from amp_rewrite.rewriting.paint.passes.keep_runnable import keep_runnable
 from amp_rewrite.rewriting.paint.passes.keep_states import keep_states
+from amp_rewrite.rewriting.paint.passes.keep_steep_gradients import keep_steep_gradients
 from amp_rewrite.rewriting.paint.passes.keep_sums import keep_sums
 from amp_rewrite.rewriting.paint.passes.keep_uncast import keep_uncast
 from amp_rewrite.rewriting.paint.passes.keep_underflows import keep_underflows
@@ -80,6 +81,7 @@ PASSES: tuple[PaintPass, ...] = (
     keep_quotients,
     keep_runnable,
     keep_states,
+    keep_steep_gradients,
     keep_sums,
     keep_uncast,
     keep_underflows,
