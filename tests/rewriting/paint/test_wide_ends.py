@@ -40,7 +40,8 @@ LAYER = "h = MatMul(x, w)"
 def ends_of(text: str, opset: int = 17, **options: Any) -> tuple[set[str], dict[str, str]]:
     """Return the inputs and outputs that are float32, and what is said of those that stay so."""
     source = model_of(f'<ir_version: 8, opset_import: ["" : {opset}]> {text}', **NUMBERS)
-    result = amp.rewrite(source, **{"keep_io_types": False, "target": "cuda", **options})
+    asked: dict[str, Any] = {"keep_io_types": False, "target": "cuda", **options}
+    result = amp.rewrite(source, **asked)
     graph = amp.to_proto(result.model).graph
     wide = {
         end.name
@@ -154,7 +155,7 @@ def test_the_search_tries_float32_inputs_before_it_gives_up() -> None:
     )
     assert made.writable
     assert made.wide_inputs == ("x",)
-    assert "x: float32, for nothing passes with 16-bit inputs" in made.verdict
+    assert "x: float32, for nothing passes with 16-bit inputs" in str(made.verdict)
 
 
 def test_check_flags_16_bit_data_for_an_input_of_which_the_digits_count(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
 def run(exported: Any, x: Any = X, names: Any = ("y",)) -> list[Any]:
     data = amp.to_proto(exported).SerializeToString()
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    return list(session.run(list(names), {"x": x}))
+    return [np.asarray(each) for each in session.run(list(names), {"x": x})]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ def low(text: str, opset: int = 17, **options: Any) -> tuple[set[str], int]:
     source = model_of(f'<ir_version: 8, opset_import: ["" : {opset}]> {text}', **NUMBERS)
     for node in source.graph.node:
         node.name = node.output[0]
-    report = amp.rewrite(source, **{"target": "cuda", **options}).report
+    asked: dict[str, Any] = {"target": "cuda", **options}
+    report = amp.rewrite(source, **asked).report
     made = {n.name for n in report.nodes if "float16" in {v.dtype for v in n.variables.values()}}
     return made, report.summary.casts_added
 
