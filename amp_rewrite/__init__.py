@@ -30,6 +30,7 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     )
     from amp_rewrite.loss_scaling import MultiLossScaleOptimizer as MultiLossScaleOptimizer
     from amp_rewrite.loss_scaling import UncheckedLossScale as UncheckedLossScale
+    from amp_rewrite.numerics.compare.verdict import Verdict as Verdict
     from amp_rewrite.numerics.compare.verify import verify as verify
     from amp_rewrite.numerics.compare.verify_report import VerifyReport as VerifyReport
     from amp_rewrite.numerics.convert.conversion import Conversion as Conversion
@@ -55,12 +56,13 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.policy import Policy as Policy
     from amp_rewrite.rewriting.api import RewriteResult as RewriteResult
     from amp_rewrite.rewriting.api import explain as explain
+    from amp_rewrite.rewriting.api import explain_after as explain_after
     from amp_rewrite.rewriting.api import rewrite as rewrite
-    from amp_rewrite.rewriting.paint.keep_rules import KeepRule as KeepRule
-    from amp_rewrite.rewriting.paint.keep_rules import RuleNode as RuleNode
-    from amp_rewrite.rewriting.paint.keep_rules import RuleValue as RuleValue
     from amp_rewrite.rewriting.plan.options import RewriteOptions as RewriteOptions
     from amp_rewrite.rewriting.report.rewrite_report import Report as Report
+    from amp_rewrite.rewriting.rules.keep_rules import KeepRule as KeepRule
+    from amp_rewrite.rewriting.rules.keep_rules import RuleNode as RuleNode
+    from amp_rewrite.rewriting.rules.keep_rules import RuleValue as RuleValue
     from amp_rewrite.rewriting.widen import WideResult as WideResult
     from amp_rewrite.rewriting.widen import widen as widen
     from amp_rewrite.training.diagnosis.diagnosis import Diagnosis as Diagnosis
@@ -102,7 +104,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
 
     _NAMES = {
         "": "callbacks distributed errors loss_scaling losses optimizers",
-        "rewriting.api": "RewriteResult explain rewrite",
+        "rewriting.api": "RewriteResult explain explain_after rewrite",
         "distributed": "CrossShardOptimizer",
         "numerics.emulate": "Evaluator evaluate",
         "errors": "AmpError AmpWarning",
@@ -122,6 +124,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         ),
         "training.loss_scaling.get": "get_loss_scale",
         "numerics.safety_check": "check",
+        "numerics.compare.verdict": "Verdict",
         "numerics.compare.verify": "verify",
         "numerics.compare.verify_report": "VerifyReport",
         "numerics.convert.conversion": "Conversion",
@@ -137,7 +140,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "oplists": "OpLists load_lists",
         "policy": "Policy",
         "base.progress": "progress_bar",
-        "rewriting.paint.keep_rules": "KeepRule RuleNode RuleValue",
+        "rewriting.rules.keep_rules": "KeepRule RuleNode RuleValue",
         "rewriting.report.rewrite_report": "Report",
         "rewriting.plan.options": "RewriteOptions",
         "rewriting.widen": "WideResult widen",

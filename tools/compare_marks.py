@@ -4,9 +4,11 @@
     PYTHONPATH=NEW python tools/compare_marks.py new.json
     python tools/compare_marks.py old.json new.json                 lists what differs
 
-Every keeping pass marks two paintings of each model: one in which all is low, and one with holes.
-The model is painted and its casts are planned besides ("whole"). The models are made of pieces that
-passes look for, put together at random, so that few of them make sense.
+Every keeping pass marks three paintings of each model: one in which all is low, one with holes,
+half of them denied, and that one as if the model had come so ("given"). The model is painted and
+its casts are planned besides ("whole"). The models are made of pieces that passes look for, put
+together at random, so that few of them make sense; some nodes say that they are gradients. Each
+pass marks something in 58 of them or more.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import random
 import string
 import warnings
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,8 @@ import onnx
 import onnx.parser
 from onnx import numpy_helper
 
+from amp_rewrite.graph.metadata_keys import PART_KEY, SOURCE_KEY
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.pass_table import PASSES
@@ -37,7 +42,8 @@ from amp_rewrite.rewriting.read_source import read_source
 KEEPING = {p.name: p for p in PASSES if p.name.startswith("keep-") and p.name != "keep-parts"}
 TARGETS: tuple[tuple[Any, Any], ...] = (
     *(("float16", "schema"), ("bfloat16", "schema"), ("float16", "webgpu")),
-    *(("bfloat16", "openvino"), ("float16", "tensorrt")),
+    *(("bfloat16", "openvino"), ("float16", "tensorrt"), ("bfloat16", "cpu")),
+    *(("float16", "cuda"), ("bfloat16", "tensorrt"), ("bfloat16", "cuda"), ("float16", "tensorrt")),
 )
 _WORDS, _PIECES = Path(__file__).with_suffix(".txt").read_text("utf-8").split("\n\n")
 CHOICES = {k: v.split() for k, v in (line.split(": ") for line in _WORDS.splitlines())}
@@ -52,6 +58,7 @@ def constants() -> dict[str, Any]:
     """Return the constants that pieces name."""
     rng = np.random.default_rng(0)
     scalars = "two 2 one 1 half 0.5 tiny 1e-12 eps 1e-5 huge -1e9 low -3.4e38 minus -1 big 1e3"
+    scalars += " root 1.4142135"
     words = iter(f"{scalars} k6 3e-6 zero 0 six 6".split())
     floats: dict[str, Any] = {
         name: float(number) for name, number in zip(words, words, strict=True)
@@ -64,6 +71,7 @@ def constants() -> dict[str, Any]:
     }
     floats |= {"causal": np.triu(np.full((4, 4), -1e9), 1), "row": np.ones(4), "rows": w[:2]}
     floats |= {"little": np.full(4, 1e-8), "rw": np.ones((1, 4, 4)) / 2}
+    floats["gw"] = np.ones((1, 12, 4)) / 2
     floats |= {"broad": rng.standard_normal((4, 5000)), "tall": rng.standard_normal((5000, 4))}
     others: dict[str, Any] = {"last": [-1], "ax": [0], "z0": [0], "z4": [4], "trip": 20}
     others |= {"spots": [[0], [1]], "wide9": [9, 4], "shape44": [4, 4]}
@@ -94,6 +102,12 @@ def model_of(seed: int) -> onnx.ModelProto:
         {{ {body} }} {CURVE}"""
     model = onnx.parser.parse_model(text)
     model.graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in held.items())
+    for number, node in enumerate(model.graph.node):
+        if number and dice.random() < 0.1:
+            source = dice.choice(model.graph.node[:number])
+            source.name = source.output[0]
+            node.metadata_props.add(key=PART_KEY, value=Part.GRADIENT)
+            node.metadata_props.add(key=SOURCE_KEY, value=source.output[0])
     return model
 
 
@@ -105,12 +119,15 @@ def marks_of(seed: int) -> dict[str, Any]:
     context = paint_context(flat, lists_of(options), options)
     dice, size = random.Random(seed), len(context.type_graph)
     found: dict[str, Any] = {}
-    for part in ("all", "holes"):
-        low = [v for v in range(size) if part == "all" or dice.random() < 0.7]
-        mark = Mark(Color.ALLOW, Reason.ALLOW_LIST)
-        painting = Painting.blank(context.type_graph).with_marks(dict.fromkeys(low, mark))
+    allow, deny = Mark(Color.ALLOW, Reason.ALLOW_LIST), Mark(Color.DENY, Reason.DENY_LIST)
+    dealt = dice.choices([allow, None, deny], [14, 3, 3], k=size)
+    holes = {v: mark for v, mark in enumerate(dealt) if mark is not None}
+    for part in ("all", "holes", "given"):
+        colors = dict.fromkeys(range(size), allow) if part == "all" else holes
+        painting = Painting.blank(context.type_graph).with_marks(colors)
+        asked = replace(context, given=painting.allow) if part == "given" else context
         for name, step in KEEPING.items():
-            marks = step.run(context, painting).changes(painting)
+            marks = step.run(asked, painting).changes(painting)
             if marks:
                 found[f"{name} {part}"] = spelled(context, marks)
     result = painted(context)
@@ -148,7 +165,7 @@ def main() -> None:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--models", type=int, default=1500)
+    parser.add_argument("--models", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
     options = parser.parse_args()
     if len(options.files) > 1:

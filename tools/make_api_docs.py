@@ -28,6 +28,7 @@ PAGE = ROOT / "docs" / "api.md"
 PACKAGE = "amp_rewrite"
 MODULES = (
     PACKAGE,
+    f"{PACKAGE}.rules",
     f"{PACKAGE}.losses",
     f"{PACKAGE}.optimizers",
     f"{PACKAGE}.loss_scaling",

@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.reasons import Reason
 
 ROOT = Path(__file__).resolve().parent.parent
 PASSES = "amp_rewrite.rewriting.paint.passes"
@@ -53,6 +54,8 @@ def page(text: str) -> str:
         "coloring": coloring(steps),
         "keeping": keeping(steps),
         "saving": saving(steps),
+        "low": shared_reasons(low=True),
+        "float32": shared_reasons(low=False),
         "reasons": reasons(steps),
     }.items():
         begin = _BEGIN.format(name)
@@ -94,6 +97,12 @@ def reasons(steps: list[PaintPass]) -> Iterator[str]:
     yield from ("| reason | pass | meaning |", "|---|---|---|")
     for step in steps:
         yield from (f"| `{reason}` | `{step.name}` | {reason.row} |" for reason in step.reasons)
+
+
+def shared_reasons(*, low: bool) -> Iterator[str]:
+    """Yield the lines of the table of the other reasons."""
+    yield from ("| reason | meaning |", "|---|---|")
+    yield from (f"| `{r}` | {r.row} |" for r in Reason if r.low is low)
 
 
 def _placed(steps: list[PaintPass], *stages: Stage) -> Iterator[tuple[PaintPass, Place]]:

@@ -252,6 +252,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     version = made["runtime"].split()[-1]
     path = options.output / f"accumulation_{options.provider}_{version}.json"
+    if path.exists():  # what was reported rather than measured
+        old = json.loads(path.read_text("utf-8"))
+        made |= {part: old[part] for part in ("indices", "variances") if part in old}
     path.write_text(to_text(made), "utf-8")
     print(f"-> {path}")
     return 0

@@ -7,7 +7,9 @@ letters in another order than they have. Numbers are shown as people say them.
 
 from __future__ import annotations
 
+import html
 import re
+from collections.abc import Iterable, Sequence
 
 _ACTING = re.compile(
     "["
@@ -44,6 +46,18 @@ def shortened(text: str, most: int = 80) -> str:
 def one_line(thing: object, text: str) -> str:
     """Return what `repr` shows of an object that holds much: its class, and what matters of it."""
     return f"<{type(thing).__name__}: {shortened(printable(text), _LINE)}>"
+
+
+def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as a notebook shows it; what is in the cells is text, never markup."""
+
+    def line(cells: Iterable[object], kind: str) -> str:
+        shown = (html.escape(printable(str(cell))) for cell in cells)
+        return f"<tr>{''.join(f'<{kind}>{cell}</{kind}>' for cell in shown)}</tr>"
+
+    body = "".join(line(row, "td") for row in rows)
+    title = html.escape(printable(caption))
+    return f"<table><caption>{title}</caption>{line(head, 'th')}{body}</table>"
 
 
 def _spell_match(match: re.Match[str]) -> str:

@@ -35,6 +35,7 @@ def check(
             "stress inputs."
         ),
     ] = None,
+    original: common.Original = None,
     run: Annotated[
         bool, Option("--run/--no-run", help="Run the model; --no-run applies rules only.")
     ] = True,
@@ -61,7 +62,8 @@ def check(
     """Check whether a 16-bit model is numerically safe.
 
     Emulates the target's 16-bit arithmetic and compares the outputs with the same model in float32,
-    then reports what static rules flag. Exit status 3: unsafe, or not known.
+    or with --original, then reports what static rules flag.
+    Exit status: 0 passed, 1 failed, 4 in doubt (unsafe by the rules alone, for example) or not run.
     For a float32 model, lists what a conversion to --precision would keep in float32.
     Of several files, or with --format or --summary, each gets one line: model.fp16.onnx (or
     model_fp16.onnx, model.bf16.onnx) is compared with model.onnx in the same folder, if that
@@ -70,6 +72,7 @@ def check(
     if len(models) > 1 or format_ is not None or summary is not None:
         of_one_model = {
             "--data": data,
+            "--original": original,
             "--stress": stress is not None,
             "--provider": provider,
             "--report": report,
@@ -78,8 +81,8 @@ def check(
         _check_files(models, options, format_, summary, run=run, of_one_model=of_one_model)
         return
     [model] = models
-    if not run and (data or stress or provider):
-        remedy = "omit --data, --stress and --provider"
+    if not run and (data or stress or provider or original):
+        remedy = "omit --data, --original, --stress and --provider"
         raise OptionError("--no-run runs nothing", remedy=remedy)
     common.check_files(models, data, report=report)
     with progress_bar("checking", quiet=quiet) as progress:
@@ -87,6 +90,7 @@ def check(
             model,
             [*data] if data else None,
             options,
+            original=original,
             run=run,
             stress=stress,
             providers=() if provider is None else [provider_named(provider)],
@@ -99,7 +103,7 @@ def check(
         common.say_cpu_provider(provider, common.console(), target=options.target)
         print_safety(safety, common.console())
     if not safety.ok:
-        raise Exit(common.NOT_STRICT)
+        raise Exit(safety.verdict.exit_status)
 
 
 def _check_files(

@@ -142,6 +142,13 @@ Verify = Annotated[
         help="Verify, and write only what passes; without --data, on made-up inputs.",
     ),
 ]
+Original = Annotated[
+    Path | None,
+    Option(
+        group=CHECKING,
+        help="The float32 original, to compare with. Default: MODEL computed in float32.",
+    ),
+]
 RunOn = Annotated[
     str | None,
     Option(
@@ -301,7 +308,8 @@ def loss_scale_text(config: Mapping[str, Any]) -> str:
     """Return a loss scale in words, given its configuration as a step holds it."""
     scale: Mapping[str, Any] = config["config"]
     if "loss_scale_value" in scale:
-        return f"{scale['loss_scale_value']:g}, fixed"
+        unchecked = config.get("class_name") == "UncheckedLossScale"
+        return f"{scale['loss_scale_value']:g}, {'unchecked' if unchecked else 'fixed'}"
     return (
         f"dynamic from {scale['initial_loss_scale']:g}, times {scale['multiplier']:g} after "
         f"{scale['increment_period']} good steps"

@@ -24,6 +24,7 @@ from amp_rewrite.rewriting.report.next_steps import (
     Names,
     inlined_conversion,
     longer_search,
+    measured_conversion,
     next_steps,
     strict_conversion,
 )
@@ -96,8 +97,8 @@ def convert(
     OUTPUT of a folder is a new folder: every model is converted, other files are copied.
     With --data, --verify, --stress, --provider or --strict, the result is verified, and written
     only if it passes.
-    Exit status: 0 written; 1 verification failed; 3 nothing is left in 16 bits; 4 in doubt:
-    rounding the weights alone gives the same error.
+    Exit status: 0 written; 1 verification failed; 3 nothing is left in 16 bits; 4 in doubt, or
+    nothing was compared.
     """
     output = _output(model, output, options, dry_run=dry_run, replaces=replace)
     of_one_model = {
@@ -137,8 +138,7 @@ def convert(
                 progress=progress,
             )
         common.say_cpu(options.target, common.console(quiet=quiet))
-        refused = common.NOT_STRICT if options.strict else common.FAILED
-        finish_folder(of_folder, report, quiet=quiet, refused=refused)
+        finish_folder(of_folder, report, quiet=quiet, strict=options.strict)
         return
     to_write = None if dry_run else output
     common.check_files([model], data, output=to_write, report=report, page=html)
@@ -192,7 +192,7 @@ def _status(done: FileConversion, *, strict: bool) -> int:
     """Return the exit status of a conversion that something speaks against."""
     if strict or done.nothing_left:
         return common.NOT_STRICT
-    return common.IN_DOUBT if done.in_doubt else common.FAILED
+    return common.FAILED if done.made is None else done.made.verdict.exit_status
 
 
 def _output(
@@ -249,12 +249,18 @@ def _print_verdict(done: FileConversion, report: Report, output: Path, *, writte
     """Print the answer first: whether the result passed, or how to find out."""
     out = common.console()
     if done.made is not None:
-        passes = done.made.writable
-        out.print(done.made.verdict, style="green" if passes else "red")
+        from amp_rewrite.numerics.compare.verify_report import (
+            print_verdict,  # most conversions have no verdict
+        )
+
+        print_verdict(done.made.verdict, out)
     elif _as_it_came(done, report):
         return  # the next line says that nothing was converted
     elif not written:
         out.print("Not verified: nothing was written.")
+    elif report.near_end:
+        command = measured_conversion(report, _names(done, output, written=written))
+        out.print(f"Not verified, in doubt: {report.near_end}; with your inputs run `{command}`.")
     else:
         both = f"{shlex.quote(str(done.model))} {shlex.quote(str(output))}"
         out.print(f"Not verified: run `amp-rewrite verify {both}`, or add --data or --verify.")
@@ -278,7 +284,7 @@ def _print_outcome(done: FileConversion, report: Report, output: Path, *, writte
     fails = conversion is not None and not conversion.writable
     if conversion is not None:
         device = conversion.verification.device
-        for line in (*conversion.verification.remarks, *(device.lines if device else ())):
+        for line in (*conversion.verification.notes(), *(device.lines if device else ())):
             out.print(line)
     if written:
         though = _as_it_came(done, report) if conversion is None else _contradiction(conversion)
@@ -296,10 +302,9 @@ def _as_it_came(done: FileConversion, report: Report) -> str:
 
 def _contradiction(conversion: Conversion) -> str:
     """Return what is said of a model that was written though something speaks against it."""
-    if conversion.doubt is not None:
-        return ", in doubt"
     if not conversion.ok:
-        return ", although it failed"
+        is_wrong = conversion.verdict.status == "failed"
+        return ", although it failed" if is_wrong else f", {conversion.verdict.status}"
     return "" if conversion.writable else ", with nothing in 16 bits"
 
 
@@ -313,7 +318,7 @@ def _print_next(report: Report, done: FileConversion, output: Path, *, written: 
     out = common.console()
     holds, names = None, _names(done, output, written=written)
     if done.made is not None:
-        holds = done.made.verification.holds
+        holds = done.made.verdict.decided
     steps = next_steps(report, names, holds)
     if written and done.made is None and _as_it_came(done, report):
         steps = (*inlined_conversion(report, names), strict_conversion(report, names))

@@ -7,13 +7,14 @@ from typing import Annotated
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument
+from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.numerics.convert.opset import upgraded
 from amp_rewrite.rewriting.api import rewrite
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.rewriting.report.explain import explain as explain_node
+from amp_rewrite.rewriting.report.explain_after import explain_after
 
 
 @with_rewrite_options
@@ -23,6 +24,10 @@ def explain(
         list[str] | None, Argument(help="Node names. Default: every node that stays float32.")
     ] = None,
     *,
+    after: Annotated[
+        str | None,
+        Option(help="Print the painting as it is after a pass, such as spread-deny."),
+    ] = None,
     opset: common.Opset = common.AUTO,
     options: RewriteOptions,
 ) -> None:
@@ -33,6 +38,10 @@ def explain(
         result = rewrite(upgraded(flat, opset, options)[0], options)
         report = result.report
     common.say_target(options, report.target, out)
+    if after is not None:
+        for line in explain_after(result.flat, result.options, after, nodes or ()):
+            out.print_lines(line)
+        return
     names = nodes or list(dict.fromkeys(n.name for n in report.nodes if n.variables))
     for name in names:
         out.print_lines(explain_node(report, name))

@@ -35,11 +35,11 @@ def refuse_for_folder(
 
 
 def finish_folder(
-    folder_report: FolderReport, report: Path | None, *, quiet: bool, refused: int = common.FAILED
+    folder_report: FolderReport, report: Path | None, *, quiet: bool, strict: bool
 ) -> None:
     """Print what became of a folder, write the report, and leave with the worst status.
 
-    `refused` is the status if a verdict speaks against a model.
+    What `strict` refuses has a status of its own.
 
     Raises:
         Exit: Not all is well.
@@ -53,4 +53,5 @@ def finish_folder(
         for model in folder_report.failed:
             common.error_console().print(f"amp-rewrite: {model.file}: {model.said}")
     if not folder_report.ok:
-        raise Exit(common.FAILED if folder_report.failed else refused)
+        is_refused = strict and not folder_report.failed
+        raise Exit(common.NOT_STRICT if is_refused else folder_report.exit_status)

@@ -37,6 +37,7 @@ def repair(
             f"passes: {common.DATA_KINDS}"
         ),
     ] = None,
+    original: common.Original = None,
     keep_io: Annotated[
         str,
         Option(
@@ -63,11 +64,12 @@ def repair(
     """Repair a 16-bit model: raise to float32 only what is unsafe.
 
     Everything else stays byte for byte. With --data or --verify, the result is emulated, compared
-    with the same model in float32, and written only if it passes. A file that ONNX Runtime cannot
-    load is not written. Exit status 3: not written, or a danger stays.
+    with the same model in float32, or with --original, and written only if it passes. A file that
+    ONNX Runtime cannot load is not written.
+    Exit status: 0 written; 1 failed; 3 a danger stays; 4 in doubt.
     """
     if not (data or verify):
-        _refuse_verdict({"--rtol": rtol, "--budget": budget})
+        _refuse_verdict({"--rtol": rtol, "--budget": budget, "--original": original})
     output = common.in_folder(output, model.name)
     common.check_files([model], data, output=output, report=report)
     with progress_bar("repairing", quiet=quiet) as progress:
@@ -75,6 +77,7 @@ def repair(
             model,
             [*data] if data else None,
             options,
+            original=original,
             keep_io=cast("KeepIO", keep_io),
             weights=cast("Weights", weights),
             verify=verify,
@@ -109,10 +112,11 @@ def _save_if_passing(
 
 
 def _status(repaired: Repair, refused: VerdictError | None) -> int:
-    """Return the exit status: data showed that it fails, or it is unsafe as far as is known."""
-    asked = repaired.verification is not None and not repaired.verification.is_made_up
-    fails = refused is None and asked and not repaired.passes and not repaired.left
-    return common.FAILED if fails else common.NOT_STRICT
+    """Return the exit status: that of the verdict, or that it is unsafe by the rules."""
+    verdict = repaired.verdict
+    if refused is not None or repaired.left or verdict is None or verdict.ok:
+        return common.NOT_STRICT
+    return verdict.exit_status
 
 
 def _refuse_verdict(given: Mapping[str, object]) -> None:

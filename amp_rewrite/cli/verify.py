@@ -47,7 +47,7 @@ def verify(
         float | None,
         Option(
             help="The largest allowed error of every element, relative to the output's peak. "
-            "Default: 4.5 % of an output's size, as a whole."
+            "Default: 4.5 % of an output's spread, as a whole."
         ),
     ] = None,
     atol: Annotated[
@@ -83,7 +83,7 @@ def verify(
 ) -> None:
     """Emulate REWRITTEN in its 16-bit type and compare it with ORIGINAL.
 
-    Exit status: 0 passed, 1 failed, 4 in doubt.
+    Exit status: 0 passed, 1 failed, 4 in doubt or nothing compared.
     """
     common.check_files([original, rewritten], data, report=report)
     paths = data[0] if data and len(data) == 1 else data
@@ -110,4 +110,4 @@ def verify(
         common.say_cpu_provider(provider, common.console(), target=target)
         print_verify(verification, common.console())
     if not verification.ok:
-        raise Exit(common.FAILED if verification.doubt is None else common.IN_DOUBT)
+        raise Exit(verification.verdict.exit_status)

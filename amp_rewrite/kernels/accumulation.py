@@ -5,10 +5,13 @@ A table is made by tools/measure_accumulation.py. Its JSON, version 1:
     {"version": 1, "runtime": "...", "provider": "...", "source": "...",
      "sums": {"<domain>": {"<op>": [{"type": "float16", "chunk": 1, "lanes": 1, "when": {},
       "fused": false}]}},
-     "steps": {"<domain>": {"<op>": "float16"}}}
+     "steps": {"<domain>": {"<op>": "float16"}},
+     "indices": {"<domain>": {"<op>": {"type": "float16", "source": "..."}}},
+     "variances": {"<domain>": {"<op>": {"type": "float16", "source": "..."}}}}
 
-The first row of an operator whose `when` holds is the one. Without a table, or a row, all that is
-known of a target's sums is `Target.accumulates_in`.
+The first row of an operator whose `when` holds is the one. `indices` and `variances` were reported,
+not measured by the tool; each says where. Without a table, or a row, all that is known of a
+target's sums is `Target.accumulates_in`.
 """
 
 from __future__ import annotations
@@ -16,13 +19,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from amp_rewrite import targets
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32, DType
 from amp_rewrite.kernels.kernel_table import by_operator, check_format, shipped, versions
 
 FORMAT_VERSION = 1
+
+Part = Literal["indices", "variances"]
+"""What a kernel computes besides its results."""
 
 _PREFIX = "accumulation_"
 
@@ -63,6 +69,8 @@ class AccumulationTable:
         sums: (domain, op) -> its rows; operators that add in float32 are there as well.
         steps: (domain, op) -> the type that each step of an operator of one element is
             rounded to.
+        indices: (domain, op) -> the type in which a kernel computes indices of its output.
+        variances: (domain, op) -> the type in which a kernel keeps the variance it divides by.
     """
 
     provider: str
@@ -70,12 +78,19 @@ class AccumulationTable:
     runtime: str
     sums: Mapping[tuple[str, str], tuple[SumOrder, ...]]
     steps: Mapping[tuple[str, str], DType] = field(default_factory=dict[tuple[str, str], DType])
+    indices: Mapping[tuple[str, str], DType] = field(default_factory=dict[tuple[str, str], DType])
+    variances: Mapping[tuple[str, str], DType] = field(default_factory=dict[tuple[str, str], DType])
 
     def adding_in(self, dtype: DType) -> frozenset[tuple[str, str]]:
         """Return the operators, as (domain, op), that keep running sums in a type."""
         return frozenset(
             key for key, rows in self.sums.items() if any(row.type is dtype for row in rows)
         )
+
+    def computing_in(self, dtype: DType, part: Part) -> frozenset[tuple[str, str]]:
+        """Return the operators that compute indices, or variances, in a type."""
+        types = self.indices if part == "indices" else self.variances
+        return frozenset(key for key, type_ in types.items() if type_ is dtype)
 
 
 @cache
@@ -103,6 +118,14 @@ def operators_adding_in(target: targets.Target, dtype: DType) -> frozenset[tuple
     return frozenset[tuple[str, str]]().union(*(t.adding_in(dtype) for t in tables if t))
 
 
+def operators_computing_in(
+    target: targets.Target, dtype: DType, part: Part
+) -> frozenset[tuple[str, str]]:
+    """Return the operators that compute indices, or variances, in a type, on a part of a target."""
+    tables = map(load, (each.provider for each in target.parts or (target,)))
+    return frozenset[tuple[str, str]]().union(*(t.computing_in(dtype, part) for t in tables if t))
+
+
 def operators_adding_fused(target: targets.Target, dtype: DType) -> frozenset[tuple[str, str]]:
     """Return those of them that round a product and the sum that it joins once, on each target."""
     tables = [load(part.provider) for part in target.parts or (target,)]
@@ -123,7 +146,11 @@ def parse(data: Mapping[str, Any], version: str) -> AccumulationTable:
     check_format(data, "accumulation", FORMAT_VERSION)
     sums = by_operator(data["sums"], lambda rows: tuple(map(_order, rows)))
     steps = by_operator(data.get("steps", {}), lambda type_: _TYPES[type_])
-    return AccumulationTable(data["provider"], version, data["runtime"], sums, steps)
+    inside = [
+        by_operator(data.get(part, {}), lambda row: _TYPES[row["type"]])
+        for part in ("indices", "variances")
+    ]
+    return AccumulationTable(data["provider"], version, data["runtime"], sums, steps, *inside)
 
 
 def _order(row: Mapping[str, Any]) -> SumOrder:

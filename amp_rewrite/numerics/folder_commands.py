@@ -133,7 +133,7 @@ def _convert_one(
     if annotate:
         result.annotate()
     lines = [report.in_short()]
-    lines += [] if conversion is None else [conversion.verdict]
+    lines += [] if conversion is None else [str(conversion.verdict)]
     lines += [] if done.missing is None else done.missing.shortcomings
     is_float32 = (
         asked.rtol is None and done.nothing_left and conversion is not None and conversion.ok

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from amp_rewrite.base.printable import counted, one_line, printable
+from amp_rewrite.base.printable import counted, html_table, one_line, printable
+from amp_rewrite.numerics.compare.verdict import EXIT_STATUS
 
 VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
@@ -37,6 +38,13 @@ class ModelEntry:
     said: str
     lines: tuple[str, ...] = ()
     report: Mapping[str, Any] | None = None
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of a model that was not converted: 4 if its verdict is open, else 1."""
+        open_status = EXIT_STATUS["in doubt"]
+        verdict = {} if self.report is None else self.report.get("verdict", {})
+        return open_status if verdict.get("exit_status") == open_status else EXIT_STATUS["failed"]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -81,10 +89,20 @@ class FolderReport:
         """Return one line, for much is in it."""
         return one_line(self, self.verdict)
 
+    def _repr_html_(self) -> str:
+        """Return the models as a table, which a notebook shows."""
+        rows = ((m.file, m.output or "", m.state, m.said) for m in self.models)
+        return html_table(self.verdict, ("file", "output", "state", "said"), rows)
+
     @property
     def ok(self) -> bool:
         """Whether no model failed or was refused."""
         return not self.bad
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of a command: 0, 1 if a model failed, 4 if others are only in doubt."""
+        return min((model.exit_status for model in self.bad), default=0)
 
     @property
     def failed(self) -> tuple[ModelEntry, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from amp_rewrite.base.github_annotations import annotation
 from amp_rewrite.base.printable import printable
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import AmpError
+from amp_rewrite.numerics.compare.verdict import Status
 from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.numerics.safety_check import check
 from amp_rewrite.rewriting.plan.options import RewriteOptions
@@ -23,8 +24,11 @@ VERSION = 1
 _IN_16_BITS = re.compile(r"[._-](fp16|float16|half|bf16|bfloat16|f16)(?=$|[._-])", re.IGNORECASE)
 """What a name has in it that a file in float32 has not."""
 
-PASSED, DOUBT, FAILED = "passed", "in doubt", "failed"
-_SEVERITY = {DOUBT: "warning", FAILED: "error"}
+_SEVERITY: Mapping[Status, str] = {
+    "in doubt": "warning",
+    "not compared": "warning",
+    "failed": "error",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +39,14 @@ class ModelCheck:
         file: The model.
         original: The float32 file that it was compared with; None if there is none beside it.
         precision: The type that it computes in; "" if the file cannot be read.
-        outcome: "passed"; "failed", if it is wrong, unsafe or cannot be read; or "in doubt".
+        outcome: The status of its verdict; "failed" if it cannot be read.
         verdict: Why, in one line.
     """
 
     file: str
     original: str | None
     precision: str
-    outcome: str
+    outcome: Status
     verdict: str
 
 
@@ -55,12 +59,12 @@ class ModelChecks:
     @property
     def ok(self) -> bool:
         """Whether every model passed."""
-        return all(model.outcome == PASSED for model in self.models)
+        return all(model.outcome == "passed" for model in self.models)
 
     @property
     def failed(self) -> bool:
         """Whether a model failed."""
-        return any(model.outcome == FAILED for model in self.models)
+        return any(model.outcome == "failed" for model in self.models)
 
     def to_text(self) -> str:
         """Return a line for each model, and what it was compared with."""
@@ -128,14 +132,14 @@ def _checked(file: Path, options: RewriteOptions, *, run: bool) -> ModelCheck:
         safety = check(file, None, options, run=run and original is None)
         precision = safety.computes
         if original is None or precision == FLOAT32.name:
-            outcome = PASSED if safety.ok else DOUBT if safety.doubt is not None else FAILED
-            return ModelCheck(str(file), None, precision, outcome, safety.verdict)
+            verdict = safety.verdict
+            return ModelCheck(str(file), None, precision, verdict.status, str(verdict))
         compared = verify(original, file, target=options.target)
     except AmpError as error:
         said = str(error).removeprefix(f"{file}: ")
-        return ModelCheck(str(file), None, precision, FAILED, said)
-    outcome = PASSED if compared.ok else DOUBT if compared.doubt is not None else FAILED
-    return ModelCheck(str(file), str(original), precision, outcome, compared.headline)
+        return ModelCheck(str(file), None, precision, "failed", said)
+    verdict = compared.verdict
+    return ModelCheck(str(file), str(original), precision, verdict.status, str(verdict))
 
 
 def _verdict(model: ModelCheck) -> str:

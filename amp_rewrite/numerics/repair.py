@@ -15,8 +15,9 @@ from amp_rewrite.graph.added import SUFFIX
 from amp_rewrite.graph.io.model_files import Path
 from amp_rewrite.graph.io.paths import path_text
 from amp_rewrite.numerics.convert.scale import has_outliers
+from amp_rewrite.numerics.lost_weights import lost_weights
 from amp_rewrite.numerics.repair_report import Repair
-from amp_rewrite.numerics.safety_check import Progress, compared, judged, low_nodes
+from amp_rewrite.numerics.safety_check import Progress, compared, judged, low_nodes, name_of
 from amp_rewrite.numerics.scaled_repair import scaled_form
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.api import (
@@ -68,6 +69,7 @@ def repair(
     data: Data | None = None,
     options: RewriteOptions | None = None,
     *,
+    original: Source | None = None,
     keep_io: KeepIO = "given",
     weights: Weights = "cast",
     verify: bool = False,
@@ -83,12 +85,14 @@ def repair(
     What overflows is scaled by a power of two where that keeps it in 16 bits (`overflow="auto"`);
     all else stays as it is. With data, what overflows on them is raised as well; the
     result, emulated, is compared with the model's own float32 form, which has the same weights, and
-    more is raised until it holds.
+    more is raised until it passes. With the original the result is compared with that in the end.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
         data: Batches, .npz or .csv files or folders of .npz files; None asks the rules alone.
         options: For which target, and lists and rules.
+        original: The float32 model that it was made of. Without it, weights that look clipped leave
+            the verdict in doubt: no repair brings their numbers back.
         keep_io: "float32" gives float32 to the 16-bit inputs and outputs of the model.
         weights: What becomes of the weights of what is raised: "cast" leaves them stored as they
             are, behind a Cast; "convert" stores float32.
@@ -101,7 +105,7 @@ def repair(
         **changes: Single options by name, as for `rewrite`.
 
     Raises:
-        VerdictError: It is to be written, and does not hold.
+        VerdictError: It is to be written, and does not pass.
         OptionError: The model has nothing in 16 bits.
         AmpError: The model, the data or an option is wrong, or ONNX Runtime is not installed.
 
@@ -133,7 +137,10 @@ def repair(
         )
     chosen = for_model(replace(chosen, precision=low.name), flat)
     flat.customs = lists_of(chosen).customs
-    work = _Work(form_of(flat, low), mended, chosen, keep_io, weights, rtol, budget, progress)
+    work = _Work(
+        form_of(flat, low), mended, chosen, keep_io, weights, rtol, budget, progress, original
+    )
+    lost = lost_weights(flat)
     with untold_estimates():
         work = work.scaled(data)
         if data is None:
@@ -146,6 +153,8 @@ def repair(
         if is_open and outcome.verification is not None and data is None:
             outcome = work.shown_by_made_up(outcome, outcome.verification, stress)
     warn_of_estimate(outcome.result, stacklevel=4)
+    against = None if original is None else name_of(original)
+    outcome = replace(outcome, against=against, weights=lost)
     if chosen.only is not None:
         outcome = replace(outcome, left=_lines_left(outcome))
     if output is not None:
@@ -177,7 +186,8 @@ def _mended_only(mended: Mended, options: RewriteOptions, output: Path | None) -
 
 def _has_failed(report: VerifyReport) -> bool:
     """Tell whether more in float32 could help: the outputs or values inside fail on the feeds."""
-    return report.has_outputs and (
+    has_outputs = any(output.compared for output in report.outputs)
+    return has_outputs and (
         bool(report.infinities) or not all(output.ok for output in report.outputs)
     )
 
@@ -193,6 +203,7 @@ class _Work(NamedTuple):
     rtol: float | None
     budget: float
     progress: Callable[[str], None] | None
+    original: Source | None = None
     scaling: Scaling | None = None
     refused: tuple[Unscaled, ...] = ()
 
@@ -270,6 +281,7 @@ class _Work(NamedTuple):
             outcome.raised.model,
             data,
             self.options,
+            original=self.original,
             rtol=self.rtol,
             stress=stress,
             progress=self.progress,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,10 @@ from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.io.judged_file import judged_by
 from amp_rewrite.graph.io.model_files import Path
 from amp_rewrite.graph.io.model_files import Progress as Writing
+from amp_rewrite.numerics.compare.verdict import Verdict, judged
 from amp_rewrite.numerics.convert.load_judge import LoadJudge
-from amp_rewrite.numerics.safety_report import danger_lines
+from amp_rewrite.numerics.lost_weights import LostWeights
+from amp_rewrite.numerics.safety_report import OWN_FORM, danger_lines
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.dangers import OF_THE_FILE, Danger, is_end
 from amp_rewrite.rewriting.report.records import json_form
@@ -60,6 +62,8 @@ class Repair:
         scaling: What was multiplied by powers of two, or None.
         refused: What leaves the range and is not scaled, where nothing is.
         left: What is not in 16 bits, one line each, where `only` is set; then it is not written.
+        against: The original that it was compared with; None for its own float32 form.
+        weights: Weights that a converter seems to have clipped, or made infinite; None if none are.
     """
 
     precision: str
@@ -76,6 +80,8 @@ class Repair:
     scaling: Scaling | None = field(default=None, repr=False)
     refused: tuple[Unscaled, ...] = ()
     left: tuple[str, ...] = ()
+    against: str | None = None
+    weights: LostWeights | None = None
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
@@ -99,7 +105,7 @@ class Repair:
     @property
     def passes(self) -> bool:
         """Whether it passed, or was not verified: then it is written. `only` may refuse it."""
-        return not self.left and (self.verification is None or self.verification.ok)
+        return not self.left and (self.verdict is None or self.verdict.ok)
 
     @cached_property
     def nodes_raised(self) -> int:
@@ -156,14 +162,26 @@ class Repair:
         return f": the model is safe {where}" if self.passes else ""
 
     @property
-    def verdict(self) -> str | None:
-        """Whether the result passes against the float32 form, in one line; None if nobody asked."""
+    def verdict(self) -> Verdict | None:
+        """Whether the result passes against what it was compared with; None if nobody asked.
+
+        Weights that look clipped leave it in doubt, unless there is an original.
+        """
+        clipped = [str(self.weights)] if self.weights and self.against is None else []
         if self.verification is None:
-            return None
-        headline = self.verification.headline
-        if self.passes or not self.verification.is_made_up:
-            return headline
-        return f"Unsafe: give --data; {headline}"
+            return judged((), clipped, None) if clipped else None
+        shown = self.verification.verdict
+        made_up = ("give --data",) if self.verification.is_made_up and not shown.ok else ()
+        return replace(
+            judged(
+                shown.failures,
+                (*clipped, *(shown.doubts if self.verification.compared else ())),
+                None if self.verification.compared else "; ".join(shown.doubts),
+                inputs=shown.inputs,
+                worst=f"{shown.worst}, compared with {self.against or OWN_FORM}",
+            ),
+            notes=made_up,
+        )
 
     def save(
         self, path: Path, *, write_failed: bool = False, progress: Writing | None = None
@@ -186,8 +204,8 @@ class Repair:
         """
         insists = arguments.switch("write_failed", write_failed)
         if not (insists or self.passes):
-            failures = () if self.verification is None else self.verification.failures
-            raise VerdictError((*self.left, *failures), self)
+            found = () if self.verdict is None else (*self.verdict.failures, *self.verdict.doubts)
+            raise VerdictError((*self.left, *found), self)
         judge = LoadJudge(self, self.target, insists=insists)
         with judged_by(judge):
             self.raised.save(path, progress=progress)
@@ -221,7 +239,7 @@ class Repair:
     def to_text(self) -> str:
         """Return the report as lines."""
         verdict = "Not verified: add --data or --verify" if self.verdict is None else self.verdict
-        return "\n".join((verdict, self.headline, *self.lines()))
+        return "\n".join((str(verdict), self.headline, *self.lines()))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
@@ -229,6 +247,9 @@ class Repair:
             "version": VERSION,
             "changed": self.changed,
             "ok": self.ok,
+            "verdict": None if self.verdict is None else self.verdict.to_dict(),
+            "against": self.against or OWN_FORM,
+            "weights": None if self.weights is None else asdict(self.weights),
             "precision": self.precision,
             "target": self.target,
             "nodes": self.nodes,

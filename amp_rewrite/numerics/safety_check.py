@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -11,12 +12,15 @@ import numpy as np
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
+from amp_rewrite.numerics.inputs.batches import first_batch
+from amp_rewrite.numerics.lost_weights import lost_weights
 from amp_rewrite.numerics.safety_report import SafetyReport
 from amp_rewrite.rewriting.api import RewriteResult, rewrite, rewrite_freely
 from amp_rewrite.rewriting.apply.written_metadata import for_model
-from amp_rewrite.rewriting.dangers import dangers, form_dangers, odd_types
+from amp_rewrite.rewriting.dangers import ROUNDED, Danger, dangers, form_dangers, odd_types
 from amp_rewrite.rewriting.mend import mend_types
 from amp_rewrite.rewriting.paint.given_notes import given_notes
+from amp_rewrite.rewriting.paint.wide_ends import wide_ends
 from amp_rewrite.rewriting.plan.options import (
     KEEP,
     Changes,
@@ -44,6 +48,7 @@ def check(
     data: Data | None = None,
     options: RewriteOptions | None = None,
     *,
+    original: Source | None = None,
     run: bool = True,
     stress: bool | None = None,
     providers: Sequence[str] = (),
@@ -54,13 +59,15 @@ def check(
 
     The model is read as the float32 model that it stands for. What the rules of a rewrite would not
     make low is named; and the model, emulated in the arithmetic of the target, is compared with its
-    float32 form, in which the weights are the same. Of a float32 model it is said what a conversion
-    would have to keep.
+    float32 form, in which the weights are the same, or with the original, if that is given. Of a
+    float32 model it is said what a conversion would have to keep.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
         data: Batches, .npz or .csv files or folders of .npz files; None makes up plausible inputs.
         options: For which target, and lists and rules. The precision counts for a float32 model.
+        original: The float32 model that it was made of: a path, an onnx_ir model or a ModelProto.
+            Without it, weights that look clipped leave the verdict in doubt.
         run: Whether the model is run at all; False asks the rules alone.
         stress: Try stress inputs too; None does so if there are no data.
         providers: Run it on these execution providers as well, as for `verify`: they must hold.
@@ -99,7 +106,7 @@ def check(
     result, shown = judged(form, chosen), None
     if run and (devices or loading is None or not loading.lacks_operator):
         ways: dict[str, Any] = {"stress": stress, "providers": devices, "progress": progress}
-        shown = compared(form, form.given, data, chosen, **ways)
+        shown = compared(form, form.given, data, chosen, original=original, **ways)
     context, target = result.context, chosen.chosen_target
     found = form_dangers(form, result.painting, context, target, wide_ends=False)
     return SafetyReport(
@@ -107,12 +114,34 @@ def check(
         target,
         low.name,
         low_nodes(result),
-        (*odd, *found.raised, *found.stay),
+        (*odd, *found.raised, *found.stay, *_rounded(result, data)),
         shown,
         is_run=run,
         loading=loading,
         unjudged={other.name: n for other, n in low_types(flat).items() if other != low},
+        against=None if original is None else name_of(original),
+        weights=lost_weights(flat),
     )
+
+
+def _rounded(result: RewriteResult, data: Data | None) -> Iterator[Danger]:
+    """Yield the float32 inputs whose digits count and for which the data are 16-bit."""
+    first = first_batch(data)
+    graph, low = result.context.type_graph, result.context.low
+    names = graph.flat.value_names
+    given = {
+        v
+        for v in graph.flat.main.inputs
+        if graph.is_float32(v) and getattr(first.get(names[v]), "dtype", None) == low.numpy
+    }
+    for value, why in wide_ends(result.context, given).items():
+        told = f"is given numbers that were rounded to {low.name}"
+        yield Danger(names[value], "input", (), ROUNDED, told, why, "")
+
+
+def name_of(original: Source) -> str:
+    """Return what a report calls the original."""
+    return os.fspath(original) if isinstance(original, str | os.PathLike) else "the original"
 
 
 def judged(form: WideForm, options: RewriteOptions) -> RewriteResult:
@@ -135,16 +164,17 @@ def compared(
     data: Data | None,
     options: RewriteOptions,
     *,
+    original: Source | None = None,
     rtol: float | None = None,
     stress: bool | None,
     providers: Sequence[str] = (),
     progress: Progress | None,
 ) -> VerifyReport:
-    """Compare a model in 16 bits, emulated, with the float32 form of the one that was read."""
+    """Compare a model in 16 bits, emulated, with its original, or with its own float32 form."""
     from amp_rewrite.numerics.compare.verify import compared_models
 
     return compared_models(
-        form.flat,
+        form.flat if original is None else original,
         model,
         data,
         rtol=rtol,

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from amp_rewrite import targets
 from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.numerics.compare.verdict import Verdict, judged
+from amp_rewrite.numerics.compare.verify_report import VerifyReport, print_verdict
+from amp_rewrite.numerics.lost_weights import LostWeights
 from amp_rewrite.rewriting.dangers import Danger
 from amp_rewrite.rewriting.report.plain_console import printed
 from amp_rewrite.runtimes.ort.isolated_load import LoadResult
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 VERSION = 1
 """Version of the JSON form: keys may be added, never renamed."""
+
+OWN_FORM = "this file's own float32 form"
+"""What a model in 16 bits is compared with where no original is given: the same weights."""
 
 _WIDTH = 100
 _NAMED = 3
@@ -46,6 +51,8 @@ class SafetyReport:
             run, or an object of 2 GiB or more.
         unjudged: Another 16-bit type that the model has beside `precision` -> how many results of
             nodes have it; of those nothing is said.
+        against: The original that it was compared with; None for its own float32 form.
+        weights: Weights that a converter seems to have clipped, or made infinite; None if none are.
     """
 
     precision: str
@@ -57,22 +64,17 @@ class SafetyReport:
     is_run: bool = True
     loading: LoadResult | None = None
     unjudged: Mapping[str, int] = field(default_factory=dict[str, int])
+    against: str | None = None
+    weights: LostWeights | None = None
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
-        return one_line(self, self.verdict)
+        return one_line(self, str(self.verdict))
 
     @property
     def ok(self) -> bool:
-        """Whether nothing speaks against the model as it is, and it was judged.
-
-        A float32 model is if ONNX Runtime loads it.
-        """
-        if self.refused is not None:
-            return False
-        return self.computes == FLOAT32.name or not (
-            self.dangers or self.failures or self.unrun is not None
-        )
+        """Whether it passed."""
+        return self.verdict.ok
 
     @property
     def refused(self) -> str | None:
@@ -82,83 +84,67 @@ class SafetyReport:
         return self.loading.said
 
     @property
-    def unrun(self) -> str | None:
-        """Why nothing was shown by a run that was asked for; None if something was.
-
-        The float32 form is not finite either, or has operators that are not registered here.
-        """
-        if self.run is None:
-            loading = self.loading if self.computes != FLOAT32.name else None
-            return loading.said if loading is not None and loading.lacks_operator else None
-        return None if self.run.unjudged is None else self.run.uncompared
-
-    @property
-    def doubt(self) -> str | None:
-        """Why what a run showed may lie in the weights alone, not in the arithmetic; or None."""
-        return None if self.run is None else self.run.doubt
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """What the run showed to go wrong, one line each."""
-        if self.run is None:
-            return ()
-        return self.run.failures
-
-    @property
     def roots(self) -> tuple[Danger, ...]:
         """The dangers that follow from no other one."""
         named = {danger.node for danger in self.dangers}
         return tuple(d for d in self.dangers if d.because not in named)
 
     @property
-    def verdict(self) -> str:
-        """Whether it is safe, in one line; it begins with what ONNX Runtime says if it refuses."""
-        words = self._of_float32() if self.computes == FLOAT32.name else self._of_low()
-        return words if self.refused is None else f"{self.refused}; {words}"
+    def verdict(self) -> Verdict:
+        """What follows from the run, from the rules, and from how ONNX Runtime loads the file.
 
-    def _of_float32(self) -> str:
-        is_safe = self.refused is None and self.is_run
-        words = f"{'Safe: ' if is_safe else ''}the model computes in float32"
-        if self.dangers:
+        The rules have measured nothing: what they flag is in doubt where the run passes. A float32
+        model passes if ONNX Runtime loads it.
+        """
+        refused = () if self.refused is None else (self.refused,)
+        if self.computes == FLOAT32.name:
             count = counted(len(self.dangers), "node")
-            words += f"; {count} would be unsafe in {self.precision}"
-        return words if self.is_run else f"{words}; not run"
-
-    def _of_low(self) -> str:
+            would = f"; {count} would be unsafe in {self.precision}" if self.dangers else ""
+            said = f"the model computes in float32{would}"
+            said = said if self.is_run else f"{said}; not run"
+            return judged(refused, (), None, worst=said)
         where = f"in {self.precision} for {self.target}"
-        if self.failures:
-            doubt = "" if self.doubt is None else f"; in doubt: {self.doubt}"
-            return f"Wrong {where}: {self.failures[0]}{doubt}"
-        if self.dangers:
-            unsure = "" if self.unrun is None else f"; not judged by a run: {self.unrun}"
-            follow = len(self.dangers) - len(self.roots)
-            more = f", and {counted(follow, 'node')} behind them" if follow else ""
-            verb = "is" if len(self.roots) == 1 else "are"
-            return f"Unsafe: {counted(len(self.roots), 'node')} {verb} unsafe {where}{more}{unsure}"
-        if self.unrun is not None:
-            return f"Not judged {where}: the rules found nothing, and {self.unrun}"
+        flagged = [self._flagged(where)] if self.dangers else []
+        clipped = [str(self.weights)] if self.weights and self.against is None else []
+        loading, lacks = self.loading, self.loading is not None and self.loading.lacks_operator
         if self.run is None:
-            return f"The rules found nothing {where}; not run"
-        if self.refused is not None:
-            return f"the rules found nothing {where}"
-        return f"Safe {where}: {self.run.headline}"
+            unrun = loading.said if loading is not None and lacks and self.is_run else "not run"
+            found = f"the rules found nothing {where}; {unrun}"
+            passes = not self.is_run and not flagged
+            return judged(refused, (*flagged, *clipped), None if passes else found, worst=found)
+        shown = self.run.verdict
+        beside = f"{where}, compared with {self.against or OWN_FORM}"
+        return judged(
+            (*refused, *shown.failures),
+            (*flagged, *clipped, *(shown.doubts if self.run.compared else ())),
+            None if self.run.compared else "; ".join(shown.doubts),
+            inputs=shown.inputs,
+            worst=f"{shown.worst} {beside}" if shown.worst else beside,
+        )
+
+    def _flagged(self, where: str) -> str:
+        """Return what the rules flag, in one line."""
+        follow = len(self.dangers) - len(self.roots)
+        more = f", and {counted(follow, 'node')} behind them" if follow else ""
+        verb = "is" if len(self.roots) == 1 else "are"
+        return f"{counted(len(self.roots), 'node')} {verb} unsafe {where} by the rules{more}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, version 1."""
         return {
             "version": VERSION,
-            "ok": self.ok,
-            "verdict": self.verdict,
+            **self.verdict.to_dict(),
             "precision": self.precision,
             "target": self.target,
             "computes": self.computes,
             "nodes": self.nodes,
             "dangers": [asdict(danger) for danger in self.dangers],
-            "failures": list(self.failures),
             "run": None if self.run is None else self.run.to_dict(),
             "is_run": self.is_run,
             "loading": None if self.loading is None else asdict(self.loading),
             "unjudged": dict(self.unjudged),
+            "against": self.against or OWN_FORM,
+            "weights": None if self.weights is None else asdict(self.weights),
         }
 
     def to_json(self) -> str:
@@ -172,12 +158,7 @@ class SafetyReport:
 
 def print_safety(report: SafetyReport, console: Console) -> None:
     """Print the verdict, what a run showed, and what the rules flag."""
-    console.print(report.verdict, style="green" if report.ok else "red")
-    _print_details(report, console)
-
-
-def _print_details(report: SafetyReport, console: Console) -> None:
-    """Print what a run showed, and what the rules flag."""
+    print_verdict(report.verdict, console)
     nodes = counted(report.nodes, "node")
     where = f"{nodes} in {report.precision}, target {report.target}"
     if report.computes == FLOAT32.name:
@@ -186,26 +167,23 @@ def _print_details(report: SafetyReport, console: Console) -> None:
     for name, count in report.unjudged.items():
         why = f"only those in {report.precision} are judged"
         console.print(f"not judged: {counted(count, 'value')} in {name}; {why}")
-    if report.run is not None:
-        _print_run(report, report.run, console)
+    run, loading = report.run, report.loading
+    if run is not None:
+        against = report.against or OWN_FORM
+        console.print(
+            f"emulated on {counted(run.feeds, 'feed')} ({run.data}), compared with {against}"
+        )
+        for line in (*(() if run.device is None else run.device.lines), *run.notes()):
+            console.print(f"  {line}")
     for line in danger_lines(report.dangers, report.precision):
         console.print(f"  risk: {line}")
-    loading = report.loading
-    if loading is not None and loading.said and report.refused is None and report.unrun is None:
+    if (
+        loading is not None
+        and loading.said
+        and report.refused is None
+        and not loading.lacks_operator
+    ):
         console.print(loading.said)
-
-
-def _print_run(report: SafetyReport, run: VerifyReport, console: Console) -> None:
-    """Print what a run showed."""
-    count = counted(run.feeds, "feed")
-    console.print(f"emulated on {count} ({run.data}), compared with the same model in float32")
-    for line in () if run.device is None else run.device.lines:
-        console.print(line)
-    for failure in report.failures:
-        console.print(f"  found: {failure}")
-    for line in run.notes():
-        if line != run.control_line:  # the weights are those of the form
-            console.print(f"  {line}")
 
 
 def danger_lines(dangers: Sequence[Danger], precision: str) -> Iterator[str]:

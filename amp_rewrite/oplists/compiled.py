@@ -157,8 +157,8 @@ def _restore_file(name: str, row: dict[str, Any]) -> ListFile:
 
 
 def _entry(op: str, domain: str, name: str, why: str, *rest: Any) -> Entry:
-    since, until, when, no_kernel, where, custom, only_between = rest
+    since, until, when, no_kernel, where, custom, *others = rest
     conditions = tuple(Condition(attribute, tuple(values)) for attribute, values in when)
     said = None if custom is None else Custom(*map(tuple, custom))
-    last = (conditions, no_kernel, where, said, only_between)
+    last = (conditions, no_kernel, where, said, *others)
     return Entry(op, domain, ListName(name), why, since, until, *last)

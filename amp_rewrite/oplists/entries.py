@@ -73,6 +73,7 @@ class Entry:
         custom: What an operator without a schema is like, or None.
         only_between: Whether an infer operator becomes low between allow ones alone, not because it
             is right behind one (pass P4).
+        asked: The option, or the variable of the environment, that put it there; "" if a file did.
     """
 
     op: str
@@ -86,6 +87,7 @@ class Entry:
     where: str = ""
     custom: Custom | None = None
     only_between: bool = False
+    asked: str = ""
 
     @property
     def key(self) -> tuple[str, str]:

@@ -70,8 +70,8 @@ def _add(
         # An explicit "unlisted" gives way, and a conditional entry of the same list is widened.
         replaced = {name, ListName.UNLISTED}
         kept = tuple(e for e in entries if e.key != (domain, op) or e.list not in replaced)
-        where = f"environment {variable}"
-        entries = (*kept, Entry(op, domain, name, f"added by {variable}", where=where))
+        where, why = f"environment {variable}", f"added by {variable}"
+        entries = (*kept, Entry(op, domain, name, why, where=where, asked=variable))
     return entries
 
 

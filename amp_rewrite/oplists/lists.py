@@ -88,7 +88,7 @@ class OpLists:
             ListName.CLEAR: clear,
         }
         entries = (
-            Entry(op, domain, name, "given by name", where=f"the given {name} list")
+            Entry(op, domain, name, "given by name", where=f"the given {name} list", asked="lists")
             for name, ops in names_of.items()
             for domain, op in map(environment.split_name, arguments.texts(name, ops))
         )
@@ -194,7 +194,8 @@ class OpLists:
         for key in map(environment.split_name, arguments.texts("operators", operators)):
             custom = next((e.custom for e in entries if e.key == key and e.custom), None)
             domain, op = key
-            moved = Entry(op, domain, name, why, where=f"option {option}", custom=custom)
+            where = f"option {option}"
+            moved = Entry(op, domain, name, why, where=where, custom=custom, asked=option)
             entries = (*(e for e in entries if e.key != key), moved)
         return self._change_entries(entries, self.level)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from amp_rewrite.base.printable import printable
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.rewriting.report.phrases import phrase
+from amp_rewrite.rewriting.reasons import phrase
 from amp_rewrite.rewriting.report.records import NodeRecord, VariableRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
 

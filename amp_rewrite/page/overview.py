@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from amp_rewrite.base.printable import counted, in_bytes, printable
-from amp_rewrite.numerics.compare.verify_report import MADE_UP, VerifyReport
+from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.convert.file import FileConversion
 from amp_rewrite.page.node_table import KEPT, cause_of, is_drawn, precision_of
+from amp_rewrite.rewriting.reasons import plain_phrase
 from amp_rewrite.rewriting.report.gains import Sizes, headline, sizes_of
 from amp_rewrite.rewriting.report.next_steps import Names, next_steps
-from amp_rewrite.rewriting.report.phrases import plain_phrase
 from amp_rewrite.rewriting.report.rewrite_report import Report, remarks
 
 _MOST_OPERATORS = 4
@@ -27,9 +27,10 @@ Fact = dict[str, str]
 def overview(report: Report, evidence: Evidence) -> dict[str, Any]:
     """Return what the first screen shows."""
     verification = evidence.verification
-    shown = () if verification is None else verification.failures[:_MOST_FAILURES]
+    verdict = None if verification is None else verification.verdict
+    shown = () if verdict is None else verdict.failures[:_MOST_FAILURES]
     against = () if evidence.against is None else (evidence.against,)
-    holds = None if verification is None else verification.holds
+    holds = None if verdict is None else verdict.decided
     return {
         "headline": headline(report.precision, report.summary, evidence.sizes, evidence.against),
         "holds": False if against else holds,
@@ -119,7 +120,7 @@ def _accuracy(evidence: Evidence) -> Fact:
     verification = evidence.verification
     if verification is None:
         return _fact("Accuracy", "Not verified", "run the first command below")
-    verdict, _, decided = verification.headline.partition(": ")
+    verdict, _, decided = str(verification.verdict).partition(": ")
     more = f"{decided} ({verification.data})" if decided else verification.data
     return _fact("Accuracy", printable(verdict), printable(more))
 
@@ -128,7 +129,7 @@ def _doubts(evidence: Evidence) -> Iterator[str]:
     """Say why the verdict may not hold where the model is used."""
     if evidence.verification is None:
         yield "Not verified: nothing was run, so the accuracy is unknown."
-    elif evidence.verification.data.startswith(MADE_UP):
+    elif evidence.verification.is_made_up:
         yield "Only made-up inputs were compared; your data may differ."
 
 
@@ -136,8 +137,8 @@ def _notes(verification: VerifyReport | None) -> tuple[str, ...]:
     """Return what a verification says besides its headline."""
     if verification is None:
         return ()
-    doubt = () if verification.doubt is None else (f"in doubt: {verification.doubt}",)
-    return (*doubt, *verification.remarks)
+    verdict = verification.verdict
+    return (*(f"{verdict.status}: {line}" for line in verdict.doubts), *verification.notes())
 
 
 def _fact(name: str, said: str, more: str) -> Fact:

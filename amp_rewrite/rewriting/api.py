@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import onnx
 
 from amp_rewrite import targets
+from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import one_line
 from amp_rewrite.dtypes import LOW, OTHERS
 from amp_rewrite.errors import AmpWarning, OnlyError, OptionError, StrictError
@@ -40,7 +41,11 @@ from amp_rewrite.rewriting.plan.options import (
 )
 from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context, painted
 from amp_rewrite.rewriting.read_source import is_object, mentions, read_source
-from amp_rewrite.rewriting.report.shortcomings import first_likely_overflow, unmatched_warning
+from amp_rewrite.rewriting.report.shortcomings import (
+    cast_defaults,
+    first_likely_overflow,
+    unmatched_warning,
+)
 from amp_rewrite.rewriting.report.write_text import log_folder, write_report
 
 if TYPE_CHECKING:
@@ -333,16 +338,57 @@ def explain(result: Report | Reported | Source, node: str, **changes: Unpack[Cha
     """
     from amp_rewrite.rewriting.report.explain import explain as told
 
-    rewritten: Any = result
-    if isinstance(rewritten, str | os.PathLike | bytes | onnx.ModelProto) or is_object(rewritten):
-        rewritten = rewrite(rewritten, **changes)
-    elif changes:
+    return told(_explained(result, changes), node)
+
+
+@with_option_names
+def explain_after(result: RewriteResult | Source, name: str, **changes: Unpack[Changes]) -> str:
+    """Return the painting of a model as it is after a pass: a line for each type variable.
+
+    A pass is asked once in each round; a line that begins with * is about what it marked there.
+
+    Args:
+        result: What `rewrite` returned; or a model, which is rewritten for it.
+        name: The name of the pass, such as "spread-deny", or of a rule of your own.
+        **changes: Options of that rewrite, as for `rewrite`.
+
+    Raises:
+        OptionError: There is no such pass, something else than a result or a model was given, or
+            options with a result.
+        AmpError: As for `rewrite`.
+
+    Examples:
+        >>> print(amp.explain_after("model.onnx", "spread-deny"))
+        spread-deny, 1 of 1: ...
+    """
+    from amp_rewrite.rewriting.report.explain_after import explain_after as told
+
+    rewritten = _explained(result, changes)
+    if not isinstance(rewritten, RewriteResult):
+        raise OptionError(
+            "there is nothing to explain",
+            found=f"an object of type {type(rewritten).__name__}",
+            expected="a model, or what amp_rewrite.rewrite returned",
+        )
+    arguments.text("name", name, what="the name of a pass")
+    return "\n".join(told(rewritten.flat, rewritten.options, name))
+
+
+def _explained(result: Any, changes: Changes) -> Any:
+    """Return a rewrite to explain; a model is rewritten for it.
+
+    Raises:
+        OptionError: Options come with a result.
+    """
+    if isinstance(result, str | os.PathLike | bytes | onnx.ModelProto) or is_object(result):
+        return rewrite(result, **changes)
+    if changes:
         raise OptionError(
             "a result was made with its options already",
             found=", ".join(changes),
             remedy="explain the model instead, or give them to rewrite",
         )
-    return told(rewritten, node)
+    return result
 
 
 def _rewrite(
@@ -422,12 +468,15 @@ def _scaled(before: RewriteResult, clock: _Clock) -> RewriteResult:
 def _warn(result: RewriteResult) -> None:
     """Tell what users may have meant otherwise.
 
-    That is rules about nodes that match nothing, and the first node that an estimate keeps float32:
-    a range or data may know better.
+    That is rules about nodes that match nothing, weights that a caller may override, and the first
+    node that an estimate keeps float32: a range or data may know better.
     """
     unmatched = unmatched_warning(result.context)
     if unmatched is not None:
         warnings.warn(unmatched, AmpWarning, stacklevel=5)
+    defaults = cast_defaults(result.context, result.plan)
+    if defaults is not None:
+        warnings.warn(defaults, AmpWarning, stacklevel=5)
     warn_of_estimate(result, stacklevel=6)
 
 

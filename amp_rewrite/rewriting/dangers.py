@@ -19,28 +19,10 @@ from amp_rewrite.rewriting.mend import Odd
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import given_notes
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
-from amp_rewrite.rewriting.paint.pass_table import PASSES
 from amp_rewrite.rewriting.paint.passes.keep_batch_norms import RUNTIME_FUSION
 from amp_rewrite.rewriting.raise_dangers import Variable, lost_in, rounding_casts
-from amp_rewrite.rewriting.report.phrases import plain_phrase
+from amp_rewrite.rewriting.reasons import plain_phrase
 from amp_rewrite.rewriting.widen import WideForm
-
-DANGERS = frozenset(
-    {
-        Reason.COUNT,
-        Reason.DEMAND,
-        Reason.DENY_LIST,
-        Reason.DOWNSTREAM_OF_DENY,
-        Reason.SQUARE,
-        Reason.CONSTANT_OVERFLOW,
-        Reason.CONSTANT_UNDERFLOW,
-        Reason.CERTAIN_OVERFLOW,
-        Reason.LIKELY_OVERFLOW,
-        *(reason for step in PASSES for reason in step.reasons if reason.danger),
-    }
-)
-"""The reasons for float32 that are about right and wrong, not about speed, kernels or rules."""
-
 
 _UNLOADABLE = frozenset({Reason.NO_KERNEL, RUNTIME_FUSION})
 """The reasons for which a model in 16 bits does not load."""
@@ -221,10 +203,10 @@ def _kept(context: PaintContext, painting: Painting) -> Iterator[int]:
 
     No model that is to be made low has a node because of which it does not load.
     """
-    reasons = DANGERS if context.given is None else DANGERS | _UNLOADABLE
+    also = () if context.given is None else _UNLOADABLE
     for vertex in vertices_in(_concerned(context, painting)):
         mark = painting.marks.get(vertex)
-        if mark is not None and mark.reason in reasons:
+        if mark is not None and (mark.reason.danger or mark.reason in also):
             yield vertex
 
 
@@ -243,7 +225,7 @@ def _told(
         op,
         graph.kind_of(vertex).variables,
         str(mark.reason),
-        plain_phrase(str(mark.reason), context.low.name, target),
+        plain_phrase(mark.reason, context.low.name, target),
         mark.detail or "",
         "" if source is None else places.get(source, _place(graph, source))[0],
     )

@@ -33,7 +33,7 @@ from amp_rewrite.rewriting.clashes import (
     makes,
     reads,
 )
-from amp_rewrite.rewriting.mend_inputs import with_casts, with_low_inputs
+from amp_rewrite.rewriting.mend_inputs import retyping_graph, with_casts, with_low_inputs
 from amp_rewrite.rewriting.mend_scales import rounded_scales
 from amp_rewrite.rewriting.paint.batch_norms import product_before
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, Use
@@ -216,6 +216,8 @@ def casts_around(flat: FlatGraph, types: FlatTypes, clashes: Sequence[Clash]) ->
                 wide.setdefault(value, []).append(Use(clash.node, index))
         ends = makes(flat, clash)
         narrowed |= {v: LOW_TYPES[type_] for v in ends if (type_ := types[v] or "") in LOW_TYPES}
+    rounding = [value for value in wide if _rounds(flat, types, value)]
+    narrowed |= {value: LOW_TYPES[types[value] or ""] for value in rounding}
     names = AddedNames((*flat.value_names, *flat.node_names))
     casts = [
         PlannedCast(v, FLOAT32, tuple(uses), names.cast(flat.value_names[v], FLOAT32))
@@ -236,7 +238,16 @@ def casts_around(flat: FlatGraph, types: FlatTypes, clashes: Sequence[Clash]) ->
         for cast in casts
         if any(use.body == MAIN for use in cast.uses)
     }
-    return CastPlan(FLOAT32, tuple(casts), retyped=tuple(narrowed), inner=inner)
+    graph = retyping_graph(flat) if rounding else None
+    made = [graph.source[value] for value in rounding] if graph is not None else []
+    return CastPlan(FLOAT32, tuple(casts), (), tuple(made), retyped=tuple(narrowed), inner=inner)
+
+
+def _rounds(flat: FlatGraph, types: FlatTypes, value: int) -> bool:
+    """Tell whether a Cast of another type to 16 bits makes a value: 3,001 is 3,000 behind it."""
+    node = flat.producer[value]
+    is_cast = node != ABSENT and flat.called(node)[:2] == ("", "Cast")
+    return is_cast and types[flat.inputs_of(node)[0]] not in LOW_TYPES
 
 
 def _results(flat: FlatGraph) -> dict[int, list[Use]]:

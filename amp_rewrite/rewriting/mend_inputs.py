@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from amp_rewrite.dtypes import FLOAT32, DType
+from amp_rewrite.dtypes import FLOAT32, LOW, DType
 from amp_rewrite.graph.added import AddedNames
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.constants import stored_tensor
+from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 from amp_rewrite.graph.infer import FlatTypes, infer
 from amp_rewrite.graph.ports import ports_of
@@ -48,8 +49,14 @@ def with_low_inputs(
 
 
 def with_casts(flat: FlatGraph, plan: CastPlan) -> FlatGraph:
-    """Return the model after a plan."""
-    return rewritten_flat(flat, build_type_graph(flat), plan, (), {}).flat
+    """Return the model after a plan; its vertices are those of `retyping_graph`."""
+    graph = retyping_graph(flat) if plan.vertices else build_type_graph(flat)
+    return rewritten_flat(flat, graph, plan, (), {}).flat
+
+
+def retyping_graph(flat: FlatGraph) -> TypeGraph:
+    """Return the dataflow whose vertices are the 16-bit variables of a model."""
+    return build_type_graph(flat, bases=tuple(LOW.values()))
 
 
 @dataclass(frozen=True)

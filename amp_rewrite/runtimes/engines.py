@@ -14,8 +14,8 @@ from amp_rewrite.runtimes.openvino.compiled_model import HINT
 from amp_rewrite.runtimes.openvino.compiled_model import Session as OpenVinoSession
 from amp_rewrite.runtimes.openvino.package import computes_in, core
 from amp_rewrite.runtimes.ort.providers import available_providers, has_provider
+from amp_rewrite.runtimes.ort.sessions import FAILING, check_options, session_options
 from amp_rewrite.runtimes.ort.sessions import Session as OrtSession
-from amp_rewrite.runtimes.ort.sessions import check_options, session_options
 from amp_rewrite.runtimes.session import Provider, Session, name_and_options
 from amp_rewrite.targets import CPU, OPENVINO, arm_provider_hint
 
@@ -95,7 +95,8 @@ def open_session(
             remedy=f"leave options out, or pass providers=[({name!r}, {{name: value}})]",
         )
     if name != OPENVINO:
-        options = session_options(threads=threads) if options is None else options
+        if options is None:
+            options = session_options(threads=threads, leave_out=FAILING)
         check_options(options)
         return OrtSession(model, providers=providers, options=options, profile=profile, what=what)
     return OpenVinoSession(

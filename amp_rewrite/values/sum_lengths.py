@@ -1,35 +1,79 @@
-"""How many terms an operator adds up for one element of its result, as far as shapes tell."""
+"""How many terms an operator adds up for one element of its result, as far as shapes tell.
+
+Bounds, estimates, rules about long sums and the share of the arithmetic all ask the table of forms.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from amp_rewrite.graph.constants import is_repeated
-from amp_rewrite.graph.flat import ABSENT, IDENTITY, FlatGraph
+from amp_rewrite.graph.flat import ABSENT, IDENTITY, Array, FlatGraph
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.sizes import product_of
-from amp_rewrite.graph.traits import Trait, has
+from amp_rewrite.graph.traits import Trait, has, operator
 
 Shape = Sequence[int | None]
 
 
-def count_terms(flat: FlatGraph, node: int) -> int | None:
+class Seen(Protocol):
+    """What a form asks of a node."""
+
+    def shape(self, index: int) -> Shape | None:
+        """Return the shape of an input as far as it is known."""
+        ...
+
+    def array(self, index: int) -> Array | None:
+        """Return the elements of an input that is a short constant."""
+        ...
+
+    def has(self, index: int) -> bool:
+        """Tell whether an input is there."""
+        ...
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Return the value of an attribute, or the default."""
+        ...
+
+
+def terms(called: str, node: Seen) -> int | None:
     """Return the number of terms of a node's sums; None if it is not known.
 
-    Zeros that padding adds count as terms.
+    It is what an element of the result has at most: zeros that padding adds count as terms.
     """
-    called = flat.called(node)
-    rule = _RULES.get(called.op_type)
-    if rule is None:
-        return None
-    inputs = flat.inputs_of(node)
-    shapes = [None if v == ABSENT else _shape(flat, v) for v in inputs]
-    attributes = {name: a.value for name, a in flat.attributes(node).items()}
-    if rule in (_reduced, _cumulated):
-        attributes["axes"] = _axes(flat, inputs, attributes)
-        shapes[0] = shapes[0] or _chosen(flat, inputs[0])
-    return rule([*shapes, None, None], attributes)
+    form = FORMS.get(called)
+    return None if form is None else form(node)
+
+
+def count_terms(flat: FlatGraph, node: int) -> int | None:
+    """Return the same of a node by its number, whatever is known of values."""
+    called = operator(flat.called(node))
+    return terms(called, _Recorded(flat, node)) if called in FORMS else None
+
+
+class _Recorded:
+    """A node and the shapes of what it reads: recorded, inferred, or those of constants."""
+
+    def __init__(self, flat: FlatGraph, node: int) -> None:
+        self._flat, self._inputs = flat, flat.inputs_of(node)
+        self._attributes = {name: a.value for name, a in flat.attributes(node).items()}
+
+    def has(self, index: int) -> bool:
+        return index < len(self._inputs) and self._inputs[index] != ABSENT
+
+    def shape(self, index: int) -> Shape | None:
+        return _shape(self._flat, self._inputs[index]) if self.has(index) else None
+
+    def last(self) -> int | None:
+        return _chosen(self._flat, self._inputs[0])
+
+    def array(self, index: int) -> Array | None:
+        held = _constant(self._flat, self._inputs[index]) if self.has(index) else None
+        return None if held is None else held.numpy()
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        return self._attributes.get(name, default)
 
 
 def _shape(flat: FlatGraph, value: int) -> Shape | None:
@@ -63,60 +107,53 @@ def _constant(flat: FlatGraph, value: int) -> StoredTensor | None:
     return flat.initializer(value) if maker == ABSENT else flat.held(maker)
 
 
-def _axes(flat: FlatGraph, inputs: Sequence[int], attributes: dict[str, Any]) -> Any:
-    """Return the axes of a reduction; () for all of them, None if they are not known."""
-    if "axes" in attributes or len(inputs) < 2 or inputs[1] == ABSENT:
-        return attributes.get("axes", ())
-    axes = _constant(flat, inputs[1])
-    return None if axes is None else [int(axis) for axis in axes.numpy().reshape(-1)]
-
-
-def _chosen(flat: FlatGraph, value: int) -> Shape | None:
-    """Return the last length of what TopK chooses along the last axis, as all that is known."""
+def _chosen(flat: FlatGraph, value: int) -> int | None:
+    """Return the last length of what TopK chooses along the last axis; None for anything else."""
     node = flat.producer[value]
     if node == ABSENT or flat.called(node)[:2] != ("", "TopK") or len(flat.inputs_of(node)) < 2:
         return None
     axis, count = flat.attributes(node).get("axis"), _constant(flat, flat.inputs_of(node)[1])
     if count is None or (axis is not None and axis.value != -1):
         return None
-    return _Last(int(count.numpy().reshape(-1)[0]))
+    return int(count.numpy().reshape(-1)[0])
 
 
-class _Last(tuple[int]):
-    """A shape of which nothing is known but its last length."""
-
-    __slots__ = ()
-
-    def __new__(cls, length: int) -> Self:
-        """Take the length."""
-        return super().__new__(cls, (length,))
-
-
-def _reduced(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
-    shape, axes = shapes[0], attributes["axes"]
-    if shape is None or axes is None or (isinstance(shape, _Last) and list(axes) != [-1]):
+def _length(shape: Shape | None, axis: int) -> int | None:
+    """Return the length of an axis; the only one where the shape has no such axis."""
+    if not shape:
         return None
-    if not axes:
-        return 1 if attributes.get("noop_with_empty_axes", 0) else product_of(shape)
-    inside = [axis for axis in axes if -len(shape) <= axis < len(shape)]
-    return product_of([shape[axis] for axis in inside]) if len(inside) == len(axes) else None
+    return shape[axis] if -len(shape) <= axis < len(shape) else shape[0]
 
 
-def _cumulated(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
-    return _reduced(shapes, attributes) if attributes["axes"] else None
+def _window(node: Seen, start: int) -> int | None:
+    """Return the product of the lengths of a weight from an axis on."""
+    shape = node.shape(1)
+    return None if shape is None else product_of(shape[start:])
 
 
-def _gemm(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
-    left = _length(shapes[0], 0 if attributes.get("transA", 0) else 1)
-    return left or _length(shapes[1], 1 if attributes.get("transB", 0) else 0)
+def _matmul(node: Seen) -> int | None:
+    if node.attribute("transBatchA", 0) or node.attribute("transBatchB", 0):
+        return None  # an axis of the batch stands elsewhere
+    left = _length(node.shape(0), -2 if node.attribute("transA", 0) else -1)
+    return left or _length(node.shape(1), -1 if node.attribute("transB", 0) else -2)
 
 
-def _conv_transpose(shapes: Sequence[Shape | None], attributes: dict[str, Any]) -> int | None:
-    weight, channels = shapes[1], _length(shapes[1], 0)
-    window = product_of(weight and weight[2:])
+def _gemm(node: Seen) -> int | None:
+    right = _length(node.shape(1), 1 if node.attribute("transB", 0) else 0)
+    return right or _length(node.shape(0), 0 if node.attribute("transA", 0) else 1)
+
+
+def _conv_transpose(node: Seen) -> int | None:
+    """Return how many weights an element meets: those of its group, a window each, at most."""
+    channels, window = _length(node.shape(1), 0), _window(node, 2)
     if channels is None or window is None:
         return None
-    return channels // attributes.get("group", 1) * window
+    return channels // max(node.attribute("group", 1), 1) * window
+
+
+def _einsum(node: Seen) -> int | None:
+    equation = str(node.attribute("equation", ""))
+    return einsum_terms(equation, [node.shape(k) for k in range(equation.count(",") + 1)])
 
 
 def einsum_terms(equation: str, shapes: Sequence[Shape | None]) -> int | None:
@@ -138,25 +175,80 @@ def einsum_terms(equation: str, shapes: Sequence[Shape | None]) -> int | None:
     return product_of([*lengths.values()])
 
 
-def _length(shape: Shape | None, axis: int) -> int | None:
-    """Return the length of an axis; the only one where the shape has no such axis."""
-    if not shape:
-        return None
-    return shape[axis] if -len(shape) <= axis < len(shape) else shape[0]
+def _reduced(node: Seen) -> int | None:
+    axes = node.attribute("axes")
+    if axes is None and node.has(1):
+        held = node.array(1)
+        if held is None:
+            return None
+        axes = [int(axis) for axis in held.reshape(-1)]
+    shape = node.shape(0)
+    if shape is None:
+        is_last = axes is not None and list(axes) == [-1]
+        return node.last() if is_last and isinstance(node, _Recorded) else None
+    if not axes:
+        return 1 if node.attribute("noop_with_empty_axes", 0) else product_of(shape)
+    inside = [axis for axis in axes if -len(shape) <= axis < len(shape)]
+    return product_of([shape[axis] for axis in inside]) if len(inside) == len(axes) else None
 
 
-_RULES: dict[str, Callable[[Sequence[Shape | None], dict[str, Any]], int | None]] = {
-    "AveragePool": lambda _, attributes: product_of(attributes.get("kernel_shape")),
-    "CumSum": _cumulated,
-    "Conv": lambda shapes, _: product_of(shapes[1] and shapes[1][1:]),
+def _cumulated(node: Seen) -> int | None:
+    held = node.array(1)
+    return None if held is None or held.size != 1 else _reduced(node)
+
+
+def _global_pool(node: Seen) -> int | None:
+    shape = node.shape(0)
+    return product_of(None if shape is None else shape[2:])
+
+
+def _scattered(node: Seen, *, tuples: bool) -> int | None:
+    """Return how many updates there are, all of which may go to one element."""
+    shape = node.shape(1)
+    return product_of(None if shape is None else shape[: -1 if tuples else None])
+
+
+def _transformed(node: Seen) -> int | None:
+    """Return the longest of the axes behind the batch, without that of real and imaginary parts."""
+    shape = node.shape(0)
+    lengths = [*filter(None, shape[1:-1])] if shape else []
+    return max(lengths) if shape and lengths and len(lengths) == len(shape) - 2 else None
+
+
+def _framed(node: Seen) -> int | None:
+    window, frame = node.shape(2), node.array(3)
+    return int(frame.max()) if frame is not None else window[0] if window else None
+
+
+Form = Callable[[Seen], int | None]
+
+PRODUCTS: Mapping[str, Form] = {
+    "Conv": lambda node: _window(node, 1),
     "ConvTranspose": _conv_transpose,
-    "Einsum": lambda shapes, attributes: einsum_terms(str(attributes.get("equation", "")), shapes),
+    "Einsum": _einsum,
     "Gemm": _gemm,
-    "GlobalAveragePool": lambda shapes, _: product_of(shapes[0] and shapes[0][2:]),
-    "MatMul": lambda shapes, _: _length(shapes[0], -1) or _length(shapes[1], -2),
+    "MatMul": _matmul,
+    "com.microsoft::FusedConv": lambda node: _window(node, 1),
+    "com.microsoft::FusedGemm": _gemm,
+    "com.microsoft::FusedMatMul": _matmul,
+    "com.microsoft::TransposeMatMul": _matmul,
+}
+"""Operators that add up products of their first two inputs, as in traits.py -> how many."""
+
+FORMS: Mapping[str, Form] = {
+    **PRODUCTS,
+    "AveragePool": lambda node: product_of(node.attribute("kernel_shape")),
+    "CumSum": _cumulated,
+    "DFT": _transformed,
+    "GlobalAveragePool": _global_pool,
     "ReduceL1": _reduced,
     "ReduceL2": _reduced,
     "ReduceMean": _reduced,
     "ReduceSum": _reduced,
     "ReduceSumSquare": _reduced,
+    "STFT": _framed,
+    "ScatterElements": lambda node: _scattered(node, tuples=False),
+    "ScatterND": lambda node: _scattered(node, tuples=True),
+    "com.microsoft::MatMulNBits": lambda node: node.attribute("K", 0) or None,
 }
+"""Operators that add up -> how many terms an element of the result has."""

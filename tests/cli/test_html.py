@@ -108,7 +108,8 @@ def test_a_report_has_the_bytes_of_casts_for_lengths_and_for_data(
     text = f"""g (float[N,8] x) => (float[N,8] y) <float[8,8] w = {{{weights}}}> {{
       m = MatMul(x, w) y = Exp(m) }}"""
     onnx.save(parse(text), tmp_path / "m.onnx")
-    np.savez(tmp_path / "data.npz", x=np.ones((4, 8), np.float32))
+    x = np.arange(32, dtype=np.float32).reshape(4, 8) / 32
+    np.savez(tmp_path / "data.npz", x=x)
     page = tmp_path / "page.html"
     for given in (("--dim", "N=4"), ("--data", tmp_path / "data.npz")):
         given = (*given, "--dry-run", "--html", page)

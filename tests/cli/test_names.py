@@ -112,7 +112,7 @@ def test_checks_and_searches_give_the_names_back(
     pytest.importorskip("onnxruntime")
     source, data, out = folder / "in.onnx", folder / "data.npz", folder / "out.onnx"
     run(capsys, "convert", source, "-o", out, "--allow-node", "second*")
-    assert run(capsys, "verify", source, out, "--data", data)[0] in (0, 1)
+    assert run(capsys, "verify", source, out, "--data", data)[0] in (0, 1, 4)
     report = folder / "localise.json"
     assert run(capsys, "localise", source, "--data", data, "--report", report)[0] in (0, 1)
     assert f"first{name}" in {row["node"] for row in json.loads(report.read_text())["ranking"]}

@@ -107,7 +107,7 @@ def test_verify_names_the_stress_input_that_broke(late, capsys):
     assert run("verify", *models, "--report", report) == 1
     out = capsys.readouterr().out
     assert "; budget 5 s): late positions" in out
-    assert "FAILED: on late positions (position_ids [1, 16] 99984..99999): output y" in out
+    assert ": on late positions (position_ids [1, 16] 99984..99999): output y" in out
     content = json.loads(report.read_text())
     assert content["stress"]["results"][0]["outcome"] == "failed"
     assert run("verify", *models, "--no-stress") == 0

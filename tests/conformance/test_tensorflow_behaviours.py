@@ -28,7 +28,6 @@ import amp_rewrite as amp
 from amp_rewrite import optimizers as opt
 from amp_rewrite.distributed import ShardOptions, Shards, shard_context
 from amp_rewrite.errors import AmpError, AmpWarning
-from amp_rewrite.loss_scaling import LossScaleState
 from amp_rewrite.optimizers import GradientDescent, IndexedSlices, Momentum, Optimizer
 from amp_rewrite.training.global_state import global_state
 from amp_rewrite.training.loss_scaling.loss_scale import LossScale
@@ -726,10 +725,10 @@ class Own(LossScale):
     def initial(self) -> float:
         return 4.0
 
-    def applied(self, b: Any, state: LossScaleState) -> LossScaleState:
+    def applied(self, b: Any, state: Any) -> Any:
         return state
 
-    def skipped(self, b: Any, state: LossScaleState) -> LossScaleState:
+    def skipped(self, b: Any, state: Any) -> Any:
         return state
 
 

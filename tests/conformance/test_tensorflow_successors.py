@@ -75,11 +75,12 @@ def test_every_spelling_of_2_4_scales_dynamically_and_counts(form: str) -> None:
         assert session.state_dict()["w"].tolist() == [-5, 10]
 
 
-def test_a_scale_that_is_not_dynamic_stays_and_applies_every_step() -> None:
+def test_a_scale_that_is_not_dynamic_stays_and_skips_what_is_not_finite() -> None:
     optimizer = amp.LossScaleOptimizer(opt.SGD(1.0), False, initial_scale=64.0)
     assert optimizer.loss_scale == amp.FixedLossScale(64.0)
     assert (optimizer.dynamic_counter, optimizer.dynamic_growth_steps) == (None, None)
-    assert not np.isfinite(after(optimizer, INFINITE)["w"]).all()
+    assert after(optimizer, INFINITE)["w"].tolist() == after(opt.SGD(0.0), FEEDS)["w"].tolist()
+    assert optimizer.current_loss_scale == 64.0
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def share(report: VerifyReport) -> float:
     """Return how far the device is from the emulation, by how far that is from float32."""
     assert report.device is not None
     pairs = zip(report.outputs, report.device.outputs, strict=True)
-    far = [(real.distance or 0.0, emulated.distance or 0.0) for emulated, real in pairs]
+    far = [(real.error or 0.0, emulated.error or 0.0) for emulated, real in pairs]
     return max(real / emulated if real > FLOAT32 else 0.0 for real, emulated in far)
 
 
@@ -73,7 +73,7 @@ def test_models_compute_in_real_float16(name: str, reports: Reports) -> None:
 def test_what_was_measured_is_predicted_bit_for_bit(name: str, reports: Reports) -> None:
     device = reports(name).device
     assert device is not None
-    assert [output.distance for output in device.outputs] == [0.0] * len(device.outputs)
+    assert [output.error for output in device.outputs] == [0.0] * len(device.outputs)
 
 
 def test_the_emulation_is_nearer_to_the_device_than_to_float32(reports: Reports) -> None:

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 import amp_rewrite as amp
 
-MODULES = ("", "losses.", "optimizers.")
+MODULES = ("", "rules.", "losses.", "optimizers.")
 
 MODEL = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[N,8] x) => (float[N,4] logits) {

@@ -82,5 +82,5 @@ def test_the_pytorch_loop_and_its_port_lose_the_same(
         for file in ("digits_trained_here.onnx", "digits_trained.onnx")
     ]
     x = theirs["images"][:64].numpy()
-    found = [each.run(None, {each.get_inputs()[0].name: x})[0] for each in exported]
-    np.testing.assert_allclose(*found, rtol=20 * rtol, atol=20 * rtol)
+    a, b = (np.asarray(e.run(None, {e.get_inputs()[0].name: x})[0]) for e in exported)
+    np.testing.assert_allclose(a, b, rtol=20 * rtol, atol=20 * rtol)

@@ -9,7 +9,13 @@ from amp_rewrite import targets
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from amp_rewrite.errors import KernelTableError
 from amp_rewrite.kernels import accumulation
-from amp_rewrite.kernels.accumulation import SumOrder, load, operators_adding_in, parse
+from amp_rewrite.kernels.accumulation import (
+    SumOrder,
+    load,
+    operators_adding_in,
+    operators_computing_in,
+    parse,
+)
 from amp_rewrite.targets import ARM64, CUDA, WEBGPU
 
 TABLE = {
@@ -39,6 +45,34 @@ def test_a_table_says_the_type_and_the_order_of_each_operator() -> None:
     assert table.adding_in(BFLOAT16) == frozenset()
     assert table.steps == {("", "LeakyRelu"): FLOAT16}
     assert parse({**TABLE, "steps": {}}, "1.0").steps == {}
+
+
+def test_a_table_says_what_else_is_computed_in_a_low_type() -> None:
+    row = {"type": "float16", "source": "a report"}
+    table = parse(
+        {**TABLE, "indices": {"": {"ConvTranspose": row}}, "variances": {"own": {"Norm": row}}}, "1"
+    )
+    assert table.computing_in(FLOAT16, "indices") == {("", "ConvTranspose")}
+    assert table.computing_in(FLOAT16, "variances") == {("own", "Norm")}
+    assert table.computing_in(BFLOAT16, "indices") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("target", "indices", "variances"),
+    [
+        ("cuda", False, False),
+        ("webgpu", True, False),
+        ("directml", False, True),
+        ("any", True, True),
+    ],
+)
+def test_targets_that_compute_indices_or_variances_low(
+    target: str, indices: bool, variances: bool
+) -> None:
+    found = targets.find(target)
+    assert (("", "ConvTranspose") in operators_computing_in(found, FLOAT16, "indices")) == indices
+    low = operators_computing_in(found, FLOAT16, "variances")
+    assert (("", "LayerNormalization") in low) == variances
 
 
 def test_webgpu_adds_in_float16_and_cuda_has_no_table() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import amp_rewrite as amp
 from amp_rewrite.errors import LoadError, OptionError, SaveError
+from amp_rewrite.numerics.folder_report import FolderReport, ModelEntry
 
 
 def run(path: Path, feeds: Mapping[str, np.ndarray]) -> list[Any]:
@@ -239,3 +240,19 @@ def test_the_report_has_an_entry_for_each_model(tmp_path: Path) -> None:
     assert content["connections"] == 2
     assert report.verdict in repr(report)
     assert report.to_text().endswith(report.verdict)
+
+
+def test_a_folder_leaves_with_the_status_of_its_worst_model() -> None:
+    def entry(state: Any, status: int | None) -> ModelEntry:
+        report = None if status is None else {"verdict": {"exit_status": status}}
+        return ModelEntry("m.onnx", None, state, "said", report=report)
+
+    changed, doubted = entry("changed", 0), entry("refused", 4)
+    for models, status in (
+        ((changed,), 0),
+        ((changed, doubted), 4),
+        ((doubted, entry("refused", 1)), 1),
+        ((doubted, entry("refused", 0)), 1),
+        ((doubted, entry("failed", None)), 1),
+    ):
+        assert FolderReport("f", None, models, {}).exit_status == status

@@ -56,7 +56,7 @@ def test_what_is_doubtful_or_was_not_compared_is_said_as_on_the_terminal() -> No
     assert [line for line in verification.notes() if line not in shown] == []
     assert any(line.startswith("doubtful: on sound of 16 bits") for line in found["remarks"])
     (accuracy,) = (fact for fact in found["facts"] if fact["name"] == "Accuracy")
-    assert accuracy["said"] == "nothing was compared"
+    assert accuracy["said"] == "Not compared"
     assert accuracy["more"].startswith("output y is 0 everywhere")
     assert found["holds"] is None
     assert [step["command"].split()[1] for step in found["next"]][:2] == ["inputs", "verify"]

@@ -339,3 +339,25 @@ def test_a_float32_norm_behind_a_low_product_is_not_made_low() -> None:
     assert norms_loads(amp.to_proto(result.model))
     norm = next(node for node in result.report.nodes if node.op == "BatchNormalization")
     assert norm.variables["T"].reason == "runtime-fusion"
+
+
+RANGE = "t = Range(nil, f, unit) y = Neg(t)"
+LENGTHS = {
+    "cast": "s = Gather<axis = 0>(d, i) f = Cast<to = 10>(s)",
+    "cast twice": "s = Gather<axis = 0>(d, i) e = Cast<to = 1>(s) f = Cast<to = 10>(e)",
+    "moved": "s = Gather<axis = 0>(d, j) e = Cast<to = 10>(s) f = Squeeze(e, k)",
+    "read elsewhere": "s = Gather<axis = 0>(d, i) f = Cast<to = 10>(s) o = Add(f, unit)",
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_a_range_gets_its_length_unrounded(name: str) -> None:
+    model = parse(
+        f"""<ir_version: 8, opset_import: ["" : 17]> g (float16[S] x) => (float16[T] y)
+        <float16 nil = {{0}}, float16 unit = {{15360}}, int64 i = {{0}}, int64[1] j = {{0}},
+         int64[1] k = {{0}}> {{ d = Shape(x) {LENGTHS[name]} {RANGE} }}"""
+    )
+    repaired = amp.to_proto(amp.repair(model).model)
+    onnx.checker.check_model(repaired)
+    found = amp.evaluate(repaired, {"x": np.zeros(3001, np.float16)})["y"]
+    assert found.shape == (3001,)

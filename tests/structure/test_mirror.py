@@ -81,6 +81,8 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/test_real_training": "whole trainings in float32",
     "training/test_openvino_training": "whole trainings on OpenVINO",
     "training/test_openvino_convergence": "whole trainings in bfloat16 beside those in float32",
+    "training/session/test_export_modes": "export beside evaluate, whatever mode a model is in",
+    "training/test_steep_gradients": "rows of zeros: the pass, the gradients and a session",
     "training/test_webgpu_training": "whole trainings in real float16",
     "training/graph/test_untouched": "what reads a model and what fails, in all of training",
     "values/intervals/test_extremes": "every rule of the room, on extreme constants",

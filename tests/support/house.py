@@ -30,8 +30,15 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "kernels": ("kernels",),
     "oplists": ("oplists", "oplists.list_check"),
     "rewriting": (
-        *("rewriting.paint", "rewriting.plan", "rewriting.apply", "rewriting.scaling"),
-        *("rewriting.report", "rewriting", "compat"),
+        *("rewriting.reasons", "rewriting.paint", "rewriting.rules", "rewriting.plan"),
+        *(
+            "rewriting.apply",
+            "rewriting.scaling",
+            "rewriting.report",
+            "rewriting",
+            "compat",
+            "rules",
+        ),
     ),
     "numerics": (
         *("numerics.emulate", "numerics.inputs", "numerics.repaint", "numerics.compare"),

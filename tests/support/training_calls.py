@@ -209,6 +209,7 @@ LOSS_SCALING: dict[str, Callable[[], Call]] = {
     "several losses get_gradients": lambda: (scalers().get_gradients, {"loss": [first := loss(), first], "params": ["w"]}),
     "sum of losses minimize": lambda: (opt.Adam().minimize, {"loss": [first := loss(), first]}),
     "FixedLossScale": lambda: (amp.FixedLossScale, {"loss_scale_value": 2}),
+    "UncheckedLossScale": lambda: (amp.UncheckedLossScale, {"loss_scale_value": 2}),
     "DynamicLossScale": lambda: (amp.DynamicLossScale, {}),
     "DynamicLossScale.from_config": lambda: (amp.DynamicLossScale.from_config, {"config": amp.DynamicLossScale().get_config()}),
     "get_loss_scale": lambda: (amp.get_loss_scale, {"identifier": 2}),

@@ -67,12 +67,7 @@ class Scope:
         if type(name) is not str:
             raise GraphError("a name is not UTF-8", where=self.place(), found=repr(name))
         if name in self.values:
-            raise OrderError(
-                f"value {name!r} has two producers",
-                where=self.place(),
-                expected="every value to be produced once",
-                remedy="rename one of them",
-            )
+            raise _defined_twice(self, name)
         if name in self.borrowed:
             raise GraphError(
                 f"value {name!r} is defined after an outer value of that name was used",
@@ -94,6 +89,9 @@ class Scope:
         while scope is not None:
             producer = _producers(scope.proto.node).get(name)
             if producer is not None:
+                twice = _first_repeated(scope.proto.node)
+                if twice is not None:
+                    return _defined_twice(scope, twice)
                 return _wrong_order(scope, name, producer, self.place())
             scope = scope.outer
         return GraphError(
@@ -111,6 +109,27 @@ def describe(node: onnx.NodeProto, index: int) -> str:
 
 def _producers(nodes: Iterable[onnx.NodeProto]) -> dict[str, int]:
     return {output: i for i, node in enumerate(nodes) for output in node.output if output}
+
+
+def _first_repeated(nodes: Iterable[onnx.NodeProto]) -> str | None:
+    """Return the first output that two nodes have, or None."""
+    seen: set[str] = set()
+    outputs = (name for node in nodes for name in node.output if name)
+    return next((name for name in outputs if name in seen or seen.add(name)), None)
+
+
+def _defined_twice(scope: Scope, name: str) -> OrderError:
+    """Return the error for a value that a graph defines twice, with who defines it."""
+    nodes = enumerate(scope.proto.node)
+    makers = [describe(node, i) for i, node in nodes for made in node.output if made == name]
+    makers = (["an input or initializer"] if len(makers) < 2 else []) + makers
+    return OrderError(
+        f"value {name!r} has two producers",
+        where=scope.place(),
+        found=f"it is defined twice: by {' and by '.join(makers)}",
+        expected="every value to be produced once",
+        remedy="rename one of them",
+    )
 
 
 def _wrong_order(scope: Scope, name: str, producer: int, place: str) -> GraphError:

@@ -1,13 +1,28 @@
-"""How far the outputs of a rewritten model are from those of the original.
+"""How far the outputs of a rewritten model are from those of the original: one measure.
 
-Evidence: rows that name another class (tests/numerics/compare/test_slices.py): by the distance
-alone they pass; with the classes compared, they fail.
+What an output says lies in its spread, not in its offset: 288.15 K less 288.02 K. So an error is
+taken relative to the spread of the original: its deviation around its mean, over all elements and
+batches. Few numbers may lie near each other by chance: their spread counts `slack_of` times, and
+never for more than their size. A single number is measured by its size.
+
+1. `error`: the root mean square error over the spread, at most 4.5 %.
+2. `largest`: the largest error of an element over the spread, or over the element's own distance
+   from the mean where that is more: at most 50 %, in all but one of 10,000 elements.
+3. `classes`: the rows whose largest element is another one, at most 1 %.
+4. `slice`: where slices along an axis differ widely in size or spread, each by its own (slices.py).
+5. No finite element is lost: none becomes NaN or infinite.
+6. Whole numbers in both models may differ in 1 % of the elements. With a tolerance (`rtol`, `atol`)
+   every element is held to that instead of 1 to 3.
+7. An output that is one number everywhere in the original is not compared: it proves nothing.
+
+Evidence: a year, a latitude and a price of which the file has lost all but the offset
+(tests/numerics/compare/test_distance.py): by their size, they pass.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,26 +30,47 @@ import numpy as np
 
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32, DType
-from amp_rewrite.numerics.compare.slices import ALLOWED, Limits, SliceComparison, Slices, are_shares
+from amp_rewrite.numerics.compare.chances import slack_of
+from amp_rewrite.numerics.compare.slices import (
+    CONSTANT,
+    ENOUGH,
+    Limits,
+    SliceComparison,
+    Slices,
+    are_shares,
+)
 from amp_rewrite.numerics.inputs.batches import Array
 
 COSINE = 0.999
-"""The cosine that two outputs must have if no tolerance is given."""
+"""The cosine of two vectors without offset that are ERROR apart."""
 
-DISTANCE = math.sqrt(2 * (1 - COSINE))
-"""The largest |rewritten - original| / |original| if no tolerance is given: two vectors of one
-length that are that far apart have that cosine. Unlike the cosine it notices another length."""
+ERROR = math.sqrt(2 * (1 - COSINE))
+"""The largest root mean square error over the spread if no tolerance is given."""
 
-SLICE_DISTANCE = 0.1
-"""The same for the worst slice of many; the others lie on both sides of the whole."""
+LARGEST = 0.5
+"""The largest error of an element then, over the spread or its own distance from the mean."""
+
+SPARED = 1e-4
+"""The share of elements that may be further off."""
+
+SLICE_ERROR = 0.1
+"""The largest error of the worst slice of many; the others lie on both sides of the whole."""
 
 AGREEMENT = 0.99
-"""The smallest share of rows with the same largest element, or of equal integers, in that case."""
+"""The smallest share of rows with the same largest element, or of equal whole numbers."""
 
 ROUNDINGS = 4.0
 """How many of its roundings the relative tolerance of a type is."""
 
-Fault = Literal["", "shape", "lost", "distance", "classes", "slice", "elements"]
+Fault = Literal["", "shape", "lost", "error", "largest", "classes", "slice", "elements"]
+Excuse = Literal["", "weights", "original"]
+
+
+def yardstick(size: float, spread: float, numbers: float) -> float:
+    """Return what errors of so many numbers are relative to: their spread, at most their size."""
+    if spread <= CONSTANT * size:
+        return size
+    return min(size, spread * float(slack_of(numbers - 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +81,7 @@ class Tolerances:
         rtol: Tolerance relative to the largest magnitude of the output, or of a slice of another
             scale: an output whose largest number is 1000 cannot be right to 0.004.
         atol: Absolute tolerance.
-        strict: Whether every element must be within: so if a tolerance was asked for. Otherwise
-            an output as a whole must be within DISTANCE and AGREEMENT, because the worst of a
-            million elements behind a hundred layers says little.
+        strict: Whether every element must be within: so if a tolerance was asked for.
         least: The size to which slices are held that are smaller: the smallest normal number of
             the type.
     """
@@ -80,7 +114,7 @@ class Tolerances:
         """What a slice may differ by."""
         if self.strict:
             return Limits(self.rtol, self.atol, self.least, strict=True)
-        return Limits(SLICE_DISTANCE, 0.0, self.least, strict=False)
+        return Limits(SLICE_ERROR, 0.0, self.least, strict=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,32 +128,34 @@ class OutputComparison:
         max_abs: The largest difference between finite elements.
         max_rel: The largest difference relative to the original element, where that is not 0.
         scaled_error: The largest difference relative to the largest magnitude of the original.
+        error: The root mean square error over the spread of the original; None if it is not
+            floating-point.
+        largest: The largest error of an element over the spread, or over its own distance from
+            the mean of its batch; None if it is not floating-point.
         cosine: The cosine between the two; None if it is not floating-point, or both are 0.
-        distance: |rewritten - original| / |original| (Euclidean, over the finite elements); None
-            if it is not floating-point.
         within: The share of elements within the tolerance; NaN equals NaN, infinity itself.
         nan: How many elements are NaN in the rewritten model and finite in the original.
         inf: The same for infinities.
         top1: The share of rows along the last axis whose largest element is the same one. Of an
             output that is no table (rows, classes), elements count as one that differ by less than
-            the relative tolerance, or than DISTANCE times what the largest is above the row's mean;
+            the relative tolerance, or than ERROR times what the largest is above the row's mean;
             of a table, those that one rounding can make equal.
             None unless it is floating-point, with rows of at least two elements, and where it holds
             probabilities that do not add up to 1.
         shape_differs: Whether a feed gave another shape.
-        ok: Whether it holds; see Tolerances.
-        fault: What it fails by: its shape, finite numbers that it lost, its distance, the classes
-            of its rows, a slice, or single elements; "" if it holds.
-        constant: The one number that all elements are in both models, if it is 0 or there are
-            several elements: that they agree in it says nothing. None if they are not.
+        shares: The measures -> which share of its limit each is; more than 1 fails.
+        fault: The first measure that fails; "" if it passes.
+        excuse: Which yardstick moves the output as far although it fails: the rounded "weights"
+            alone, or the "original" where its inputs move by one part in a million; "" for none.
+        constant: The one number that all elements of the original are, if it is 0 or there are
+            several elements: that the other model agrees says nothing. None if they are not.
         apart: How many elements lie in rows that are masked whole; they count for nothing above
             but NaN and infinities.
         apart_error: The largest difference among these, relative to the largest magnitude of the
             original.
         slice: The slice furthest beyond its own limit, or nearest to it; None where no axis has
             slices of widely differing sizes.
-        as_original: It is beyond the tolerance, and so is the original itself where its inputs
-            move by one part in a million: it is judged against that.
+        of: What errors are relative to: the "size" of few numbers may be more than their spread.
     """
 
     name: str
@@ -128,20 +164,32 @@ class OutputComparison:
     max_abs: float
     max_rel: float
     scaled_error: float
+    error: float | None
+    largest: float | None
     cosine: float | None
-    distance: float | None
     within: float
     nan: int
     inf: int
     top1: float | None
     shape_differs: bool
-    ok: bool
+    shares: Mapping[Fault, float] = field(default_factory=dict["Fault", float])
+    fault: Fault = ""
+    excuse: Excuse = ""
     constant: float | None = None
     apart: int = 0
     apart_error: float = 0.0
     slice: SliceComparison | None = None
-    fault: Fault = ""
-    as_original: bool = False
+    of: Literal["spread", "size"] = "spread"
+
+    @property
+    def ok(self) -> bool:
+        """Whether every measure is within its limit."""
+        return not self.fault
+
+    @property
+    def share(self) -> float:
+        """The largest share of its limit that any measure is."""
+        return max(self.shares.values(), default=0.0)
 
     @property
     def compared(self) -> bool:
@@ -154,16 +202,16 @@ class OutputSize:
     """How large an output is.
 
     Attributes:
-        mean_square: The mean of the squares of its finite elements.
-        largest: The largest magnitude among them.
+        spread: What errors are relative to.
+        largest: The largest magnitude of its finite elements.
     """
 
-    mean_square: float
+    spread: float
     largest: float
 
     def at_least(self, magnitude: float) -> OutputSize:
         """Return the size, or that of an output of one magnitude if it is larger."""
-        return OutputSize(max(self.mean_square, magnitude**2), max(self.largest, magnitude))
+        return OutputSize(max(self.spread, magnitude), max(self.largest, magnitude))
 
 
 @dataclass
@@ -189,6 +237,10 @@ class Comparer:
     nan: int = 0
     inf: int = 0
     unequal: int = 0
+    far: int = 0
+    largest_error: float = 0.0
+    whole: int = 0
+    differing: int = 0
     rows: int = 0
     same_rows: int = 0
     is_table: bool = True
@@ -200,8 +252,8 @@ class Comparer:
     apart: int = 0
     apart_worst: float = 0.0
     apart_largest: float = 0.0
-    products: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
-    """Sums over the finite elements: original^2, rewritten^2, their product, difference^2."""
+    sums: list[float] = field(default_factory=lambda: [0.0] * 5)
+    """Over the finite elements: original, original^2, rewritten^2, their product, difference^2."""
 
     def add(self, original: Any, rewritten: Any, apart: Array | None = None) -> None:
         """Take one feed's results into account; sequences are compared item by item.
@@ -245,7 +297,7 @@ class Comparer:
         self.is_table &= other.is_table
         self.slices.merge(other.slices)
         self.dtype = other.dtype or self.dtype
-        self.products = [a + b for a, b in zip(self.products, other.products, strict=True)]
+        self.sums = [a + b for a, b in zip(self.sums, other.sums, strict=True)]
 
     def result(self, yardsticks: Sequence[Comparer] | None = None) -> OutputComparison:
         """Return the comparison over all feeds so far.
@@ -255,12 +307,10 @@ class Comparer:
                 slices are not judged, for nobody knows which of them are noise, and classes in
                 tables alone.
         """
-        within = self.fitting / self.elements if self.elements else 1.0
         noises = None if yardsticks is None else [y.slices for y in yardsticks]
         worst = None if noises is None else self.slices.worst(self.tolerances.of_slices, noises)
-        fault = self._fault(yardsticks)
-        if not fault and worst is not None and not worst.ok:
-            fault = "slice"
+        shares = self._shares(worst, judges_all=yardsticks is not None)
+        faults: list[Fault] = [name for name, share in shares.items() if share > 1]
         return OutputComparison(
             name=self.name,
             dtype=self.dtype,
@@ -268,19 +318,21 @@ class Comparer:
             max_abs=self.max_abs,
             max_rel=self.max_rel,
             scaled_error=self.scaled_error,
+            error=self._error() if self.is_float else None,
+            largest=self.largest_error if self.is_float else None,
             cosine=self._cosine(),
-            distance=self._distance(),
-            within=within,
+            within=self._within,
             nan=self.nan,
             inf=self.inf,
             top1=self.top1,
             shape_differs=self.shape_differs,
-            ok=not fault,
-            fault=fault,
+            shares=dict(shares),
+            fault=faults[0] if faults else "",
             constant=self._constant(),
             apart=self.apart,
             apart_error=self._apart_error(),
             slice=worst,
+            of="size" if self._is_by_size() else "spread",
         )
 
     @property
@@ -289,55 +341,75 @@ class Comparer:
         return self.same_rows / self.rows if self.rows else None
 
     @property
-    def norm(self) -> float:
-        """The Euclidean norm of the rewritten output."""
-        return math.sqrt(self.products[1])
-
-    @property
     def size(self) -> OutputSize:
         """How large the original's output is."""
-        return OutputSize(self.products[0] / self.finite if self.finite else 0.0, self.largest)
+        return OutputSize(self.spread, self.largest)
 
-    def _fault(self, yardsticks: Sequence[Comparer] | None) -> Fault:
-        """Return what the output as a whole fails by."""
+    @property
+    def spread(self) -> float:
+        """What errors are relative to, over all feeds."""
+        if not self.finite:
+            return 0.0
+        mean, square = self.sums[0] / self.finite, self.sums[1] / self.finite
+        own = yardstick(math.sqrt(square), math.sqrt(max(0.0, square - mean**2)), self.finite)
+        return own if self.usual is None else max(own, self.usual.spread)
+
+    def _is_by_size(self) -> bool:
+        if not 0 < self.finite < ENOUGH:
+            return False
+        return self.spread**2 * (1 + CONSTANT) >= self.sums[1] / self.finite
+
+    @property
+    def _within(self) -> float:
+        return self.fitting / self.elements if self.elements else 1.0
+
+    def _shares(self, worst: SliceComparison | None, *, judges_all: bool) -> Mapping[Fault, float]:
+        """Return which share of its limit each measure is."""
         if self.shape_differs:
-            return "shape"
-        if self._fits_tolerance():
-            return ""
-        if self.nan or self.inf:
-            return "lost"
-        distance = self._distance()
-        if self.tolerances.strict or self.unequal or distance is None:
-            some = AGREEMENT if distance is None and not self.tolerances.strict else 1.0
-            return "" if not self.unequal and self.fitting >= some * self.elements else "elements"
-        if distance > DISTANCE:
-            return "distance"
-        return "" if self.usual is not None or self._agrees(yardsticks) else "classes"
+            return {"shape": math.inf}
+        shares: dict[Fault, float] = {}
+        if self.nan or self.inf or self.unequal:
+            shares["lost"] = math.inf
+        if self.tolerances.strict:
+            shares["elements"] = self._share_of_tolerance()
+        elif not self.is_float:
+            shares["elements"] = (1 - self._within) / (1 - AGREEMENT)
+        else:
+            shares |= self._float_shares()
+            if self.rows and self.usual is None and (self.is_table or judges_all):
+                shares["classes"] = (1 - self.same_rows / self.rows) / (1 - AGREEMENT)
+        if worst is not None:
+            shares["slice"] = worst.share
+        return shares
 
-    def _agrees(self, yardsticks: Sequence[Comparer] | None) -> bool:
-        """Tell whether enough rows have the same largest element.
+    def _share_of_tolerance(self) -> float:
+        limit = max(self.tolerances.rtol, self.tolerances.atol)
+        share = self.scaled_error / limit if limit else math.inf if self.scaled_error else 0.0
+        if not self.is_float or self.fitting < self.elements:
+            return 0.0 if self.fitting == self.elements else max(share, 1.0 + CONSTANT)
+        return min(share, 1.0)
 
-        Rows that are no classes have near ties, of which the yardsticks swap as many.
-        """
-        if self.is_table or not self.rows:
-            return self.same_rows >= AGREEMENT * self.rows
-        if yardsticks is None:
-            return True
-        others = [1 - y.top1 for y in yardsticks if y.top1 is not None]
-        return 1 - self.same_rows / self.rows <= max(
-            1 - AGREEMENT, ALLOWED * max(others, default=0)
-        )
-
-    def _fits_tolerance(self) -> bool:
-        """Tell whether every element is within the tolerance."""
-        return self.fitting == self.elements and not (self.nan or self.inf)
+    def _float_shares(self) -> Mapping[Fault, float]:
+        """Return the shares of the errors; of whole numbers that of the elements that differ."""
+        error, spared = self._error() / ERROR, SPARED * self.finite
+        far = self.largest_error / LARGEST
+        shares: Mapping[Fault, float] = {
+            "error": error,
+            "largest": far if self.far > spared else min(far, 1.0),
+        }
+        if max(shares.values()) <= 1 or self.whole < self.finite:
+            return shares
+        differs = self.differing / self.finite / (1 - AGREEMENT)
+        return {"elements": differs} if differs <= 1 else shares
 
     def _constant(self) -> float | None:
-        """Return the number that all elements are in both models, if that says nothing."""
-        differs = self.max_abs or self.nan or self.inf or self.unequal or self.least != self.most
-        if differs or self.finite < self.elements or not (self.finite > 1 or self.least == 0):
+        """Return the number that all elements of the original are, if that proves nothing."""
+        if not self.finite or self.finite < self.elements or self.unequal:
             return None
-        return self.least
+        if self.least == self.most == 0 and not self.max_abs:
+            return 0.0
+        is_one = self.most - self.least <= CONSTANT * max(abs(self.most), abs(self.least))
+        return self.least if is_one and self.finite > 1 else None
 
     def _apart_error(self) -> float:
         largest = max(self.largest, self.apart_largest)
@@ -394,7 +466,7 @@ class Comparer:
             else:
                 largest = self.tolerances.rtol * float(np.abs(a).max())
                 # a.shape[:-1]: as a's elements
-                near = np.maximum(largest, DISTANCE * (most - a.mean(-1)))
+                near = np.maximum(largest, ERROR * (most - a.mean(-1)))
             same |= most - chosen <= near
         self.rows += first.size
         self.same_rows += int(np.count_nonzero(same & comparable))
@@ -403,14 +475,14 @@ class Comparer:
         if not a.size:
             return
         error, magnitude = np.abs(difference), np.abs(a)  # (finite elements,)
+        products = (a.sum(), a @ a, b @ b, a @ b, error @ error)
+        self.sums = [had + float(more) for had, more in zip(self.sums, products, strict=True)]
         largest = float(magnitude.max())
         self.least, self.most = min(self.least, float(a.min())), max(self.most, float(a.max()))
         self.largest, self.finite = max(self.largest, largest), self.finite + a.size
         scale = largest if self.usual is None else max(largest, self.usual.largest)
         # a number, or below: (elements,)
         limit = self.tolerances.atol + self.tolerances.rtol * scale
-        if not self.tolerances.strict:  # a number may be off by its own rounding besides
-            limit = limit + self.tolerances.rtol * magnitude
         self.fitting += int(np.count_nonzero(error <= limit))
         worst = float(error.max())
         self.max_abs = max(self.max_abs, worst)
@@ -420,8 +492,25 @@ class Comparer:
             self.scaled_error = max(self.scaled_error, worst / largest)
         elif worst:
             self.scaled_error = math.inf
-        for index, product in enumerate((a @ a, b @ b, a @ b, error @ error)):
-            self.products[index] += float(product)
+        if not self.tolerances.strict:
+            self._add_far(a, error)
+        if self.whole == self.finite - a.size and _are_whole(a) and _are_whole(b):
+            self.whole, self.differing = self.finite, self.differing + int(np.count_nonzero(error))
+
+    def _add_far(self, a: Array, error: Array) -> None:
+        """Count the elements that are further off than the limit of single ones."""
+        square, mean = float(a @ a) / a.size, float(a.mean())
+        spread = yardstick(math.sqrt(square), float(a.std()), a.size)
+        spread = spread if self.usual is None else max(spread, self.usual.spread)
+        if not error.any():
+            return
+        if not spread:
+            self.far, self.largest_error = self.far + int(np.count_nonzero(error)), math.inf
+            return
+        # (finite elements,)
+        relative = error / np.maximum(spread, np.abs(a - mean))
+        self.far += int(np.count_nonzero(relative > LARGEST))
+        self.largest_error = max(self.largest_error, float(relative.max()))
 
     def _add_others(self, a: Array, b: Array) -> None:
         self.fitting += int(np.count_nonzero(a == b))
@@ -429,29 +518,32 @@ class Comparer:
             difference = np.abs(a.astype(np.float64) - b.astype(np.float64))  # as a
             self.max_abs = max(self.max_abs, float(difference.max()))
 
-    def _distance(self) -> float | None:
-        if not self.is_float:
-            return None
-        usual = 0.0 if self.usual is None else self.usual.mean_square * self.finite
-        size = max(self.products[0], usual)
-        if not size:
-            return math.inf if self.products[3] else 0.0
-        return math.sqrt(self.products[3] / size)
+    def _error(self) -> float:
+        if not self.finite or not self.sums[4]:
+            return 0.0
+        spread = self.spread
+        return math.sqrt(self.sums[4] / self.finite) / spread if spread else math.inf
 
     def _cosine(self) -> float | None:
-        squares = self.products[0] * self.products[1]
-        if not self.is_float or not squares:
-            both_zero = self.products[0] == self.products[1]
-            return None if both_zero or not self.is_float else 0.0
-        return self.products[2] / math.sqrt(squares)
+        original, rewritten = self.sums[1], self.sums[2]
+        if not self.is_float or not original * rewritten:
+            return None if original == rewritten or not self.is_float else 0.0
+        return self.sums[3] / math.sqrt(original * rewritten)
 
 
-_SUMS = ("elements", "fitting", "finite", "nan", "inf", "unequal", "rows", "same_rows", "apart")
+_SUMS = (
+    *("elements", "fitting", "finite", "nan", "inf", "unequal", "far", "whole", "differing"),
+    *("rows", "same_rows", "apart"),
+)
 _MAXIMA = (
     *("max_abs", "max_rel", "largest", "scaled_error", "shape_differs", "is_float", "most"),
-    *("apart_worst", "apart_largest"),
+    *("largest_error", "apart_worst", "apart_largest"),
 )
 """The fields of a Comparer that are sums over feeds, and those that are the largest over them."""
+
+
+def _are_whole(array: Array) -> bool:
+    return bool((np.trunc(array) == array).all())
 
 
 def is_float(array: Array) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from amp_rewrite.errors import OutOfTimeError, RunError
 from amp_rewrite.numerics.compare.distance import is_float
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
 from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
@@ -19,9 +20,9 @@ from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
 def finite_feed(
     plausible: PlausibleInputs, run: Callable[[Feeds], Mapping[str, Any]]
 ) -> tuple[int, Feeds]:
-    """Return the attempt at sizes that runs, and its feed: without negative numbers if need be.
+    """Return the attempt at sizes that runs, and its feed: one on which outputs are finite.
 
-    A square root or a logarithm of normal numbers is NaN, on which nothing can be compared.
+    A square root of negative numbers is NaN, a mean of none, or a band between crossed limits.
 
     Raises:
         DataError: The model runs on no made-up inputs.
@@ -30,8 +31,16 @@ def finite_feed(
     attempt, feeds = plausible.runnable(lambda example: outputs.update(run(example)))
     if lost_in(outputs, {}) is None:
         return attempt, feeds
-    positive = plausible.without_signs(feeds)
-    return attempt, positive if lost_in(run(positive), {}) is None else feeds
+    return attempt, next((f for f in plausible.alternatives(feeds) if _is_finite(f, run)), feeds)
+
+
+def _is_finite(feeds: Feeds, run: Callable[[Feeds], Mapping[str, Any]]) -> bool:
+    try:
+        return lost_in(run(feeds), {}) is None
+    except OutOfTimeError:
+        raise
+    except RunError:
+        return False
 
 
 def lost_in(outputs: Mapping[str, Any], apart: Mapping[str, Array]) -> str | None:

@@ -23,7 +23,7 @@ from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.added import origin
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.numerics.compare.distance import DISTANCE, is_float
+from amp_rewrite.numerics.compare.distance import ERROR, is_float
 from amp_rewrite.numerics.compare.masked_rows import MASKED
 from amp_rewrite.numerics.compare.stress_report import Departure
 from amp_rewrite.numerics.compare.verify_records import Infinity
@@ -241,7 +241,7 @@ class IntermediateComparer:
 
     def departure(self) -> Departure | None:
         """Return the first value with new infinities or NaNs, else the first that is far off."""
-        far = (n for n, d in self._deviations.items() if d.relative > DISTANCE)
+        far = (n for n, d in self._deviations.items() if d.relative > ERROR)
         name = next(iter(overflows(self._deviations, self._producers)), None) or next(far, None)
         if name is None:
             return None

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from amp_rewrite.base.printable import percent, share
-from amp_rewrite.numerics.compare.distance import AGREEMENT, DISTANCE, is_float
+from amp_rewrite.numerics.compare.distance import AGREEMENT, ERROR, is_float
 from amp_rewrite.numerics.compare.masked_rows import MASKED
 from amp_rewrite.numerics.compare.selections import Selection
 from amp_rewrite.numerics.inputs.batches import Array
@@ -143,7 +143,7 @@ def _with_margins(begun: SelectionComparison, chosen: int, margins: Array) -> Se
         begun,
         chosen=chosen,
         same=chosen - finite.size,
-        ties=int(np.count_nonzero(finite <= DISTANCE)),
+        ties=int(np.count_nonzero(finite <= ERROR)),
         margin=float(finite.max(initial=0.0)),
     )
 

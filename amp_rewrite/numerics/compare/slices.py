@@ -1,9 +1,11 @@
-"""Slices of an output, each against its own size.
+"""Slices of an output, each against its own size, or its spread beside an offset.
 
-An output may hold several scales: boxes of 0 to 640 and scores of 0 to 1, a position and a speed.
-One distance over all of it says nothing of the small ones. So along every axis whose slices differ
-widely in magnitude each slice is compared by itself. A slice of next to nothing is the rounding of
-larger numbers, in float32 as well: where a yardstick moves it as far, it is not at fault.
+An output may hold several scales: boxes of 0 to 640 and scores of 0 to 1, a position and a speed, a
+latitude of 48 and a longitude of 11. One error over all of it says nothing of the small ones. So
+along every axis with a slice whose spread is far below the size of the largest one each slice is
+compared by itself. Few numbers that are small by chance are the rounding of larger ones, in float32
+as well: what a yardstick moves as far is not at fault. A slice of many numbers that fails so is
+excused: nobody can judge it.
 
 Evidence: scores beside boxes of 640 pixels, as YOLO gives (tests/numerics/compare/test_slices.py):
 halved, they pass without; with, their error is 50 % of their own size.
@@ -22,7 +24,7 @@ from amp_rewrite.numerics.compare.chances import slack_of
 from amp_rewrite.numerics.inputs.batches import Array
 
 WIDE = 8.0
-"""How many times as large as the smallest slice of an axis the largest one is that shows scales.
+"""How many times as large as the smallest spread of a slice the largest slice is that shows scales.
 
 Of a slice whose share of the norm is less, 4.5 % of the whole does not notice the half."""
 
@@ -53,9 +55,22 @@ of an embedding; a speed of 1.5 beside a place of 1,060 is small by itself."""
 LEAST = 1e-6
 """What is smaller, relative to the largest magnitude of the output, is float32's own rounding."""
 
-_COUNT, _SQUARES, _FOURTHS, _ERRORS, _LARGEST, _WORST = range(6)
-"""The rows of an axis' sums: elements, original^2, original^4, difference^2, and the largest
-magnitudes of the original and of the difference."""
+OFFSET = 64.0
+"""How many times as large as its spread a slice is that is measured by it.
+
+Beside a smaller offset float16 keeps more than a slice may lose."""
+
+QUANTITIES = 32
+"""Up to how many slices are quantities of their own, unless each is far longer than they are many.
+
+A decoder's logits may hardly differ from token to token, and only their order counts."""
+
+CONSTANT = 1e-5
+"""A spread of less than that, relative to the size, is the rounding of float32 arithmetic."""
+
+_COUNT, _ALL, _TOTALS, _SQUARES, _FOURTHS, _ERRORS, _LARGEST, _WORST = range(8)
+"""The rows of an axis' sums: elements other than zero, all elements, original, original^2,
+original^4, difference^2, and the largest magnitudes of the original and of the difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +82,7 @@ class Limits:
         absolute: Beside that.
         least: Slices smaller than that are held to it.
         strict: Whether every element must be within, relative to the slice's largest magnitude;
-            otherwise the distance counts, relative to its norm.
+            otherwise the root mean square error counts, relative to its spread.
     """
 
     relative: float
@@ -84,9 +99,10 @@ class SliceComparison:
         axis: The axis that it is a slice along.
         index: Its place there; None for all small slices of that axis together.
         size: The root of the mean square of its elements, relative to that of the largest slice.
-        distance: How far it is off: |rewritten - original| / |original| (Euclidean), or, with a
+        distance: How far it is off: the root mean square error over its spread, or, with a
             tolerance, the largest difference relative to its largest magnitude.
         limit: How far it may be off.
+        moves: How far the yardsticks excuse it to be off.
     """
 
     axis: int
@@ -94,6 +110,14 @@ class SliceComparison:
     size: float
     distance: float
     limit: float
+    moves: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """Which share of its limit it is off."""
+        if self.limit:
+            return self.distance / self.limit
+        return math.inf if self.distance else 0.0
 
     @property
     def ok(self) -> bool:
@@ -105,12 +129,12 @@ class SliceComparison:
         off, limit = percent(self.distance), percent(self.limit)
         if self.index is None:
             return (
-                f"the small slices of axis {self.axis} together: error {off} of their own size, "
+                f"the small slices of axis {self.axis} together: error {off} of their own scale, "
                 f"at most {limit} passes"
             )
         return (
             f"slice {self.index} of axis {self.axis} ({percent(self.size)} of the largest slice's "
-            f"size): error {off} of its own size, at most {limit} passes"
+            f"size): error {off} of its own scale, at most {limit} passes"
         )
 
 
@@ -162,14 +186,16 @@ class Slices:
             number = axis - original.ndim
             others = tuple(other for other in range(original.ndim) if other != axis)
             sums = squares.sum(others)
-            if not _differ_widely(sums) or are_shares(original, axis):
+            held = np.empty((8, sums.size))
+            held[_COUNT] = np.count_nonzero(original, others)
+            held[_ALL] = original.size // sums.size
+            held[_TOTALS], held[_SQUARES] = original.sum(others), sums
+            if not _differ_widely(held) or are_shares(original, axis):
                 if self.tiny:
                     self.dropped.add(number)
                 continue
             errors = np.square(difference) if errors is None else errors
-            held = np.empty((6, sums.size))
-            held[_COUNT] = np.count_nonzero(original, others)
-            held[_SQUARES], held[_ERRORS] = sums, errors.sum(others)
+            held[_ERRORS] = errors.sum(others)
             held[_FOURTHS] = np.square(squares).sum(others)
             held[_LARGEST] = np.sqrt(squares.max(others, initial=0.0))
             held[_WORST] = np.sqrt(errors.max(others, initial=0.0))
@@ -207,9 +233,7 @@ class Slices:
             own = [_scale_noise(y.axes[key], y.times) for y in yardsticks if key in y.axes]
             judged = _Axis(sums, noises, own, limits, least, tiny=self.tiny, rounded=rounded)
             comparisons += [SliceComparison(key[0] + self.rank, *each) for each in judged.worst()]
-        return max(
-            comparisons, key=lambda s: s.distance / s.limit if s.limit else math.inf, default=None
-        )
+        return max(comparisons, key=lambda each: each.share, default=None)
 
 
 @dataclass
@@ -224,46 +248,48 @@ class _Axis:
     tiny: bool
     rounded: bool
 
-    def worst(self) -> list[tuple[int | None, float, float, float]]:
-        """Return the worst slice and all small ones together: index, size, distance, limit."""
+    def worst(self) -> list[_Row]:
+        """Return the worst slice and all small ones together: index, size, distance, limits."""
         sizes = _sizes(self.sums)
         relative = sizes / sizes.max()
-        counted = self.sums[_COUNT] > 0
+        counted = (self.sums[_COUNT] > 0) & ~_are_constant(self.sums)
         enough = _numbers(self.sums) >= ENOUGH
         single = counted & ~enough & self.tiny
         few = counted & ~enough & ~single & self._is_moved(self.own)
         if not self.rounded:
             by_chance = self._are_small_by_chance(sizes)
             single, few = single & ~by_chance, few & ~by_chance
-        rows: list[tuple[int | None, float, float, float]] = []
-        chosen = np.flatnonzero(enough | single | few)
+        rows: list[_Row] = []
+        chosen = np.flatnonzero(counted & enough | single | few)
         if chosen.size:
             off = self._distances(self.sums)
-            times = np.where(few, ALLOWED * slack_of(_numbers(self.sums)), ALLOWED)
-            limit = np.maximum(self._limits(self.sums), times * self._moves(self.sums, self.own))
+            limit, moves = self._limits(self.sums), self._moves(self.sums, self.own)
+            by_few = ALLOWED * slack_of(_numbers(self.sums)) * moves
             background = [_spread_noise(noise, self.sums[_COUNT]) for noise in self.noises]
-            loose = np.maximum(limit, ALLOWED * self._moves(self.sums, background))
-            limit = np.where(single, loose, limit)
+            loose = np.maximum(ALLOWED * moves, ALLOWED * self._moves(self.sums, background))
+            limit = np.where(few, np.maximum(limit, by_few), limit)
+            limit = np.where(single, np.maximum(limit, loose), limit)
             at = int(chosen[np.argmax(off[chosen] / np.maximum(limit[chosen], 1e-300))])
-            rows.append((at, float(relative[at]), float(off[at]), float(limit[at])))
+            excused = ALLOWED * float(moves[at])
+            rows.append((at, float(relative[at]), float(off[at]), float(limit[at]), excused))
         small = (relative * WIDE <= 1) & counted
         if small.any():
             rows += self._judge_small_slices(small, float(relative[small].max()))
         return rows
 
-    def _judge_small_slices(
-        self, small: Array, largest: float
-    ) -> list[tuple[int | None, float, float, float]]:
+    def _judge_small_slices(self, small: Array, largest: float) -> list[_Row]:
         """Return all small slices as one, if they are enough numbers or a yardstick moves them."""
         pool = _pool_sums(self.sums, small)
         noises = [_pool_sums(noise, small) for noise in self.own]
         enough = _numbers(pool)[0] >= ENOUGH_TOGETHER
         if not enough and (self.tiny or not self._is_moved(noises).any()):
             return []
-        times = ALLOWED if enough else ALLOWED * slack_of(_numbers(pool))
-        limit = np.maximum(self._limits(pool), times * self._moves(pool, noises))
+        moves = ALLOWED * float(self._moves(pool, noises)[0])
+        limit = float(self._limits(pool)[0])
+        if not enough:
+            limit = max(limit, moves * float(slack_of(_numbers(pool))[0]))
         index = int(np.flatnonzero(small)[0]) if np.count_nonzero(small) == 1 else None
-        return [(index, largest, float(self._distances(pool)[0]), float(limit[0]))]
+        return [(index, largest, float(self._distances(pool)[0]), limit, moves)]
 
     def _are_small_by_chance(self, sizes: Array) -> Array:
         """Tell of each slice whether one as small is likely among as many of normal numbers."""
@@ -296,7 +322,36 @@ class _Axis:
         if self.limits.strict:
             return np.maximum(sums[_LARGEST], self.least)
         floor = self.least * np.sqrt(np.maximum(sums[_COUNT], 1))
-        return np.maximum(np.sqrt(sums[_SQUARES]), np.maximum(floor, np.finfo(np.float64).tiny))
+        norms = np.sqrt(sums[_ALL]) * yardsticks(sums)
+        return np.maximum(norms, np.maximum(floor, np.finfo(np.float64).tiny))
+
+
+_Row = tuple[int | None, float, float, float, float]
+
+
+def yardsticks(sums: Array) -> Array:
+    """Return what errors of slices are relative to: their size, but beside an offset their spread.
+
+    Few numbers may lie near each other by chance, and the many columns of logits are one quantity.
+    """
+    square, spread = _moments(sums)
+    size = np.sqrt(square)
+    count, numbers = sums.shape[1], sums[_ALL]
+    apart = (numbers >= ENOUGH) & ((count <= QUANTITIES) | (numbers >= ENOUGH * count))
+    return np.where(apart & (spread * OFFSET <= size) & (spread > CONSTANT * size), spread, size)
+
+
+def _moments(sums: Array) -> tuple[Array, Array]:
+    """Return the mean square of each slice, and its spread."""
+    numbers = np.maximum(sums[_ALL], 1)
+    square = sums[_SQUARES] / numbers
+    return square, np.sqrt(np.maximum(square - np.square(sums[_TOTALS] / numbers), 0))
+
+
+def _are_constant(sums: Array) -> Array:
+    """Tell which slices are one number, of so many that it is not by chance."""
+    square, spread = _moments(sums)
+    return (spread <= CONSTANT * np.sqrt(square)) & (sums[_ALL] >= ENOUGH)
 
 
 def _sizes(sums: Array) -> Array:
@@ -310,7 +365,7 @@ def _numbers(sums: Array) -> Array:
 
 
 def _pool_sums(sums: Array, chosen: Array) -> Array:
-    """Return the sums of several slices as those of one, of shape (6, 1)."""
+    """Return the sums of several slices as those of one, of shape (8, 1)."""
     some = sums[:, chosen]
     return np.concatenate([some[:_LARGEST].sum(1), some[_LARGEST:].max(1)])[:, None]
 
@@ -331,10 +386,14 @@ def _spread_noise(noise: Array, counts: Array) -> Array:
     return spread
 
 
-def _differ_widely(squares: Array) -> bool:
-    """Tell whether slices of one length differ widely, by the sums of their squares."""
-    some = squares[squares > 0]
-    return some.size > 1 and float(some.max()) >= WIDE**2 * float(some.min())
+def _differ_widely(sums: Array) -> bool:
+    """Tell whether a slice's spread is far below the size of the largest one."""
+    own = yardsticks(sums)[(sums[_SQUARES] > 0) & ~_are_constant(sums)]
+    return own.size > 0 and sums.shape[1] > 1 and float(own.min()) * WIDE <= _largest(sums)
+
+
+def _largest(sums: Array) -> float:
+    return float(np.sqrt(_moments(sums)[0]).max())
 
 
 def are_shares(original: Array, axis: int) -> bool:

@@ -18,16 +18,19 @@ import numpy as np
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import RunError
-from amp_rewrite.numerics.compare.chances import slack_of
 from amp_rewrite.numerics.compare.distance import (
-    DISTANCE,
     Comparer,
     OutputComparison,
     OutputSize,
     is_float,
 )
 from amp_rewrite.numerics.compare.intermediates import known_or
-from amp_rewrite.numerics.compare.stress_report import Departure, StressReport, StressResult
+from amp_rewrite.numerics.compare.stress_report import (
+    UNNORMALISED,
+    Departure,
+    StressReport,
+    StressResult,
+)
 from amp_rewrite.numerics.compare.verification import Verification
 from amp_rewrite.numerics.compare.verify_records import failure_of
 from amp_rewrite.numerics.inputs.batches import Array, Feeds
@@ -40,7 +43,7 @@ _SENSITIVE = 2.0
 Of few numbers it is more: by chance they move less."""
 
 _SCALES = {
-    "unnormalised numbers": "large constants",
+    UNNORMALISED: "large constants",
     "normalised image": "image 0..255",
     "image 0..255": "normalised image",
     "sound -1..1": "sound of 16 bits",
@@ -148,12 +151,7 @@ class StressChecks:
         moved = self.run.run_original(self._round_feeds(feeds))
         there = self.run.compared(expected, moved, self._usual_sizes(), apart)
         return all(
-            here.ok
-            or (
-                _is_far(there)
-                and _distance_of(here)
-                <= _SENSITIVE * float(slack_of(here.elements)) * _distance_of(there)
-            )
+            here.ok or (not there.ok and _share_of(here) <= _SENSITIVE * _share_of(there))
             for here, there in zip(outputs, _results(there), strict=True)
         )
 
@@ -197,14 +195,9 @@ def _results(comparers: Mapping[str, Comparer]) -> tuple[OutputComparison, ...]:
     return tuple(comparer.result() for comparer in comparers.values())
 
 
-def _is_far(output: OutputComparison) -> bool:
-    return output.distance is not None and output.distance > DISTANCE
-
-
-def _distance_of(output: OutputComparison) -> float:
-    """Return how far an output is off: infinitely where it lost elements or has another shape."""
-    lost = output.inf or output.nan or output.shape_differs or output.distance is None
-    return math.inf if lost or output.distance is None else output.distance
+def _share_of(output: OutputComparison) -> float:
+    """Return how far an output is beyond its limits: infinitely where it lost elements."""
+    return math.inf if output.fault in ("lost", "shape") else output.share
 
 
 def _move_floats(rng: np.random.Generator, array: Any, usual: Any, step: float) -> Any:

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from amp_rewrite.base.printable import percent
-from amp_rewrite.numerics.compare.distance import DISTANCE, OutputComparison
+from amp_rewrite.numerics.compare.distance import ERROR, OutputComparison
+
+UNNORMALISED = "unnormalised numbers"
+"""Hundreds, of which nothing says that a model is fed with them, as pictures may be bytes."""
+
+_EXCLUDED = "If your inputs are like that, pass --data; if not, --input-range NAME=LOW:HIGH"
 
 Outcome = Literal["held", "failed", "doubtful", "left out"]
 
@@ -74,13 +79,18 @@ class StressResult:
         return f"on {self.name} ({', '.join(self.inputs)}): {self.why}{place}"
 
     @property
+    def loses(self) -> bool:
+        """Whether outputs became infinite or NaN, on inputs that many models have."""
+        return self.name != UNNORMALISED and any(o.inf or o.nan for o in self.outputs)
+
+    @property
     def apart_lines(self) -> tuple[str, ...]:
         """What became of rows that are masked whole, where that is not what the original gives."""
         return tuple(
             f"not counted: {self.name}: fully masked rows of output {o.name}, whose error is "
             f"{percent(o.apart_error)} of its peak"
             for o in self.outputs
-            if o.apart_error > DISTANCE
+            if o.apart_error > ERROR
         )
 
 
@@ -103,28 +113,35 @@ class StressReport:
         """What does not hold, one line per input."""
         return tuple(r.failure for r in self.results if r.outcome == "failed")
 
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What is lost on inputs of a scale that the model may be meant for, one line each."""
+        return tuple(f"{r.failure}. {_EXCLUDED}" for r in self._doubtful if r.loses)
+
+    @property
+    def exceptions(self) -> str:
+        """On which inputs of another scale it is off, as the end of what it was compared on."""
+        names = [r.name for r in self._doubtful if not r.loses]
+        return f", but not on {' and '.join(names)}" if names else ""
+
+    @property
+    def _doubtful(self) -> list[StressResult]:
+        return [r for r in self.results if r.outcome == "doubtful"]
+
     def _limit(self) -> str:
         """Return the budget; the input that runs when it ends is finished."""
-        budget = f"budget {self.budget:.0f} s"
-        return (
-            budget
-            if self.seconds <= self.budget
-            else f"the last one ended after the budget of {self.budget:.0f} s"
-        )
+        if self.seconds <= self.budget:
+            return f"budget {self.budget:.0f} s"
+        return f"the last one ended after the budget of {self.budget:.0f} s"
 
     def lines(self) -> list[str]:
         """Return the text: what was tried, what was left out and why, what is doubtful."""
         tried = ", ".join(r.name for r in self.results if r.outcome != "left out")
         left_out = (r for r in self.results if r.outcome == "left out")
-        doubtful = (r for r in self.results if r.outcome == "doubtful")
         return [
             f"stress inputs ({self.seconds:.1f} s; {self._limit()}): "
             + (tried or "none fit this model"),
             *(f"left out: {r.name}: {r.why}" for r in left_out),
             *(line for r in self.results for line in r.apart_lines),
-            *(
-                f"doubtful: {r.failure}. If your inputs are like that, pass --data; if not, "
-                "--input-range NAME=LOW:HIGH"
-                for r in doubtful
-            ),
+            *(f"doubtful: {r.failure}. {_EXCLUDED}" for r in self._doubtful if not r.loses),
         ]

@@ -38,9 +38,9 @@ from amp_rewrite.numerics.compare.selection_report import SelectionComparison
 from amp_rewrite.numerics.compare.selections import node_that_selects_inside, selections_of
 from amp_rewrite.numerics.compare.stress_report import StressReport
 from amp_rewrite.numerics.compare.told_models import Told, ToldModels, run_told
-from amp_rewrite.numerics.compare.verify_records import Misfit
+from amp_rewrite.numerics.compare.verify_records import FedBack, Misfit
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
-from amp_rewrite.numerics.compare.weights_alone import WeightsAlone, share_of_limit
+from amp_rewrite.numerics.compare.weights_alone import WeightsAlone
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, widened
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.low_sums import kept_low
@@ -228,8 +228,7 @@ class Verification:
 
     def _note_worst(self, feeds: Feeds, compared: Mapping[str, Comparer]) -> None:
         """Remember a feed on which an output is further off than on those before."""
-        shares = (share_of_limit(c.result(), self.tolerances) for c in compared.values())
-        share = max(shares, default=0.0)
+        share = max((c.result().share for c in compared.values()), default=0.0)
         if share > self._worst_share:
             self.worst_feeds, self._worst_share = feeds, share
 
@@ -355,6 +354,7 @@ class Verification:
         *,
         inside: bool,
         stress: StressReport | None,
+        fed_back: FedBack | None = None,
         unfinished: str | None = None,
     ) -> VerifyReport:
         """Return what was found over all feeds, or those that were compared in time."""
@@ -393,6 +393,7 @@ class Verification:
             moves=tuple(o for o in _results(self.moves) if o.elements),
             selections=tuple(self.selections.values()),
             unfinished=unfinished,
+            fed_back=fed_back,
         )
 
 

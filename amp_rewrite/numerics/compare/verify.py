@@ -23,6 +23,7 @@ from amp_rewrite.graph.io.load import Source
 from amp_rewrite.graph.metadata_keys import EXPONENTS_KEY
 from amp_rewrite.graph.step_metadata import step_description
 from amp_rewrite.numerics.compare.distance import Tolerances, is_float
+from amp_rewrite.numerics.compare.fed_back import StateCalls, states_of
 from amp_rewrite.numerics.compare.finite_feeds import finite_feed
 from amp_rewrite.numerics.compare.many_steps import many_steps
 from amp_rewrite.numerics.compare.stress_checks import StressChecks
@@ -44,6 +45,9 @@ from amp_rewrite.runtimes.ort.isolated_load import load_of_source
 from amp_rewrite.runtimes.ort.providers import has_provider
 from amp_rewrite.runtimes.ort.time_limit import check_time
 from amp_rewrite.targets import CUDA
+
+_FEW = 8
+"""How many feeds are held, for calls with states fed back."""
 
 Progress = Callable[[str], None]
 """Called with what begins."""
@@ -75,20 +79,24 @@ def verify(
     """Run a model and its rewritten form on the same data and compare.
 
     The original runs in float32 (a low-precision part of it is emulated), the rewritten model is
-    emulated: rounded wherever it is low, on a CPU. It holds if every output does and no value
+    emulated: rounded wherever it is low, on a CPU. It passes if every output does and no value
     inside becomes infinite or NaN that is finite in the original, even if the outputs do not show
     it. Feeds on which the original gives NaN or infinity do not count. With a tolerance every
-    element of an output must be within `rtol` times its largest magnitude plus `atol`; without one
-    an output holds if its Euclidean distance is at most 4.5 % of its size (cosine 0.999) and 99 %
-    of its rows along the last axis have the same top-1 class. Along an axis whose slices differ
-    widely in magnitude, such as boxes beside scores, each slice is compared with its own size, and
-    the worst one decides. Where outputs fail because near ties are selected otherwise (TopK,
-    NonMaxSuppression, ArgMax, NonZero), values are compared for the original's selection. Rows of
-    attention that are masked whole must only stay finite.
+    element of an output must be within `rtol` times its largest magnitude plus `atol`. Without one
+    an output passes if its error (root mean square) is at most 4.5 % of its spread, which is its
+    deviation around its mean, and the error of an element at most 50 %; and if 99 % of its rows
+    along the last axis have the same top-1 class. Along an axis whose slices differ widely, such as
+    boxes beside scores, each slice is compared with its own size, or its spread beside an offset.
+    An output that is one number everywhere is not compared. Where outputs fail because near ties
+    are selected otherwise (TopK, NonMaxSuppression, ArgMax, NonZero), values are compared for the
+    original's selection. Rows of attention that are masked whole must only stay finite.
 
     Two yardsticks are measured beside it: what the rounded weights bring alone, computed in
     float32, and how far the original itself moves where its inputs move by one part in a million.
-    An output for which that is beyond the tolerance holds if it is no more than twice as far off.
+    If an output fails and one of them is about as far off, the verdict is "in doubt".
+
+    Outputs that are states, since an input is the same one call earlier, are fed back for 32 calls
+    or more, up to 1,000 in 2 seconds.
 
     Stress inputs are extremes of what the inputs of the model may be: late positions, long
     sequences, masked rows, bytes of images, zeros and the like. What an input is shows in what
@@ -252,11 +260,16 @@ def verified(
     start = time.perf_counter()
     _check_budget(stress_budget)
     plausible = PlausibleInputs.of(run.before.model, seed, input_ranges, types=run.before.types)
-    stress_report, unfinished, origin = None, None, origin_of(data, seed)
+    stress_report, fed_back, unfinished, origin = None, None, None, origin_of(data, seed)
     try:
         attempt, feeds = _feeds(run, plausible, data)
-        first = _add_all(run, feeds, progress, inside=intermediates)
-        if stress and not step_description(run.before.model):
+        few = _add_all(run, feeds, progress, inside=intermediates)
+        first, is_step = few[0], bool(step_description(run.before.model))
+        states = {} if is_step else states_of(run.before.model, plausible)
+        if states and run.count > len(run.left_out):
+            progress("verifying: states fed back")
+            fed_back = StateCalls(run, states, few).report()
+        if stress and not is_step:
             spent = time.perf_counter() - start
             budget = _budget(spent) if stress_budget is None else stress_budget
             base = first
@@ -267,30 +280,36 @@ def verified(
         check_time()  # some of what failed then was left out
     except OutOfTimeError:
         unfinished = unfinished_after(run.count, data)
-    return run.report(origin, inside=intermediates, stress=stress_report, unfinished=unfinished)
+    return run.report(
+        origin,
+        inside=intermediates,
+        stress=stress_report,
+        fed_back=fed_back,
+        unfinished=unfinished,
+    )
 
 
 def _add_all(
     run: Verification, feeds: Iterator[Feeds], progress: Progress, *, inside: bool
-) -> Feeds:
-    """Compare the models on all feeds; return the first.
+) -> list[Feeds]:
+    """Compare the models on all feeds; return the first few.
 
     Raises:
         OutOfTimeError: A time limit ended that; the feeds before count.
         OptionError: There is none.
     """
-    first: Feeds | None = None
+    few: list[Feeds] = []
     for number, each in enumerate(feeds, 1):
-        first = each if first is None else first
+        few += [each] if number <= _FEW else []
         progress(f"verifying: feed {number}")
         try:
             run.add(each, inside=inside)
         except OutOfTimeError:
             run.count = number - 1
             raise
-    if first is None:
+    if not few:
         raise OptionError("there is no data", expected="at least one feed")
-    return first
+    return few
 
 
 def unfinished_after(feeds: int, data: Data | None) -> str:

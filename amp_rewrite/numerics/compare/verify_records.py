@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amp_rewrite.base.printable import percent, share
-from amp_rewrite.numerics.compare.distance import OutputComparison
+from amp_rewrite.numerics.compare.distance import ERROR, LARGEST, OutputComparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,8 @@ class DeviceComparison:
         if not self.asked or self.error is not None:
             return ()
         names, worst = ", ".join(self.providers), worst_of(self.original)
-        said = f"run on {names}: worst error {percent(worst)} of the output's peak"
-        return (said, *self.notes)
+        said = "nothing was compared" if worst is None else f"worst {error_of(worst)}"
+        return (f"run on {names}: {said}", *self.notes)
 
     @property
     def excuses(self) -> tuple[str, ...]:
@@ -110,23 +110,74 @@ class DeviceComparison:
         if self.itself_error is not None:
             return (f"the original fails there as well: {self.itself_error}",)
         return tuple(
-            f"the original differs there as well: the error of output {output.name} against the "
-            f"CPU is {far_of(output)}"
+            f"the original differs there as well, against the CPU: {error_of(output)}"
             for output in self.itself
             if not output.ok
         )
 
 
+_EXCUSES = {
+    "weights": "rounding the weights alone gives the same error",
+    "original": "so does the float32 original when its inputs change by one part in 1,000,000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FedBack:
+    """Both models after many calls, each with the states that it made itself.
+
+    Attributes:
+        calls: How many.
+        states: The outputs that were fed back.
+        outputs: How far the outputs of the last calls are off.
+    """
+
+    calls: int
+    states: tuple[str, ...]
+    outputs: tuple[OutputComparison, ...]
+
+    @property
+    def where(self) -> str:
+        """What was done, as the beginning of a line."""
+        return f"after {self.calls:,} calls with {', '.join(self.states)} fed back"
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What is wrong after the last call, one line each."""
+        failed = (o for o in self.outputs if not o.ok and not o.excuse)
+        return tuple(f"{self.where}: {failure_of(output)}" for output in failed)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What yardsticks move as far, one line each."""
+        return tuple(
+            f"{self.where}: {failure_of(o)}; {_EXCUSES[o.excuse]}" for o in self.outputs if o.excuse
+        )
+
+    def __str__(self) -> str:
+        """Return how far off it is then."""
+        worst = worst_of(self.outputs)
+        return f"{self.where}: " + ("no error" if worst is None else f"worst {error_of(worst)}")
+
+
 def failure_of(output: OutputComparison) -> str:
-    """Return why an output does not hold, in one line: by the test that it fails."""
+    """Return why an output fails, in one line: by the first measure that does."""
     name = f"output {output.name}"
     if output.fault == "shape":
         return f"{name} has another shape"
     if output.fault == "lost":
         lost = output.inf + output.nan
         return f"{name}: {lost} elements are infinite or NaN, finite in the original"
-    if output.fault == "distance" and output.distance is not None:
-        return f"{name}: error {percent(output.distance)} of its size"
+    if output.fault == "error" and output.error is not None:
+        return (
+            f"{name}: error {percent(output.error)} of its {output.of}, at most {percent(ERROR)} "
+            "passes"
+        )
+    if output.fault == "largest" and output.largest is not None:
+        return (
+            f"{name}: error of single elements up to {percent(output.largest)} of its {output.of}, "
+            f"at most {percent(LARGEST)} passes"
+        )
     if output.fault == "slice":
         return f"{name}: {output.slice}"
     if output.fault == "classes" and output.top1 is not None:
@@ -138,14 +189,19 @@ def failure_of(output: OutputComparison) -> str:
     )
 
 
-def worst_of(outputs: Sequence[OutputComparison]) -> float:
-    """Return how far outputs are off at most, relative to their largest magnitudes."""
-    return max((output.scaled_error for output in outputs), default=0.0)
+def error_of(output: OutputComparison, *, strict: bool = False) -> str:
+    """Return how far an output is off, and relative to what."""
+    if output.error is None:
+        return f"{share(1 - output.within)} of the elements of output {output.name} differ"
+    if strict:
+        return f"error {percent(output.scaled_error)} of the peak of output {output.name}"
+    return f"error {percent(output.error)} of the {output.of} of output {output.name}"
 
 
-def far_of(output: OutputComparison) -> str:
-    """Return how far an output is off."""
-    return "unknown" if output.distance is None else f"{percent(output.distance)} of its size"
+def worst_of(outputs: Sequence[OutputComparison]) -> OutputComparison | None:
+    """Return the output that is nearest to its limits, or furthest beyond them."""
+    compared = [output for output in outputs if output.compared]
+    return max(compared, key=lambda o: (o.share, o.error or 0.0), default=None)
 
 
 def plain(value: Any) -> Any:

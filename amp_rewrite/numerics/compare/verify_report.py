@@ -20,10 +20,13 @@ from amp_rewrite.numerics.compare import verify_texts as texts
 from amp_rewrite.numerics.compare.distance import OutputComparison, Tolerances
 from amp_rewrite.numerics.compare.selection_report import SelectionComparison
 from amp_rewrite.numerics.compare.stress_report import StressReport
+from amp_rewrite.numerics.compare.verdict import Verdict, judged
 from amp_rewrite.numerics.compare.verify_records import (
     DeviceComparison,
+    FedBack,
     Infinity,
     Misfit,
+    error_of,
     failure_of,
     plain,
     worst_of,
@@ -66,6 +69,7 @@ class VerifyReport:
         untold: Why the rewritten model could not be told what the original selects inside If, Loop
             and Scan, where outputs fail: one swapped near tie may be all that differs.
         unfinished: What a time limit kept from being compared; None if nothing was.
+        fed_back: The models after many calls, with states fed back; None if none was found.
     """
 
     precision: str
@@ -85,64 +89,62 @@ class VerifyReport:
     target: str = targets.DEFAULT
     refused: str | None = None
     unfinished: str | None = None
+    fed_back: FedBack | None = None
     shapes: Mapping[str, Shape] = field(default_factory=dict[str, Shape], repr=False, compare=False)
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
-        fails = self.failures
-        verdict = f"FAILED: {fails[0]}" if fails else self.verdict
-        return one_line(self, f"{self.precision} {verdict}; {self.feeds} feeds ({self.data})")
+        return one_line(self, f"{self.precision}: {self.verdict}")
 
     @property
     def ok(self) -> bool:
-        """Whether every output is within tolerance and nothing became infinite or NaN.
-
-        Feeds on which the original is not finite do not count; with no other one nothing is ok, nor
-        is what nobody had the time to compare: `unjudged` says which.
-        """
-        return not self.failures and self.unjudged is None
+        """Whether it passed."""
+        return self.verdict.ok
 
     @property
-    def unjudged(self) -> str | None:
-        """Why nobody can tell: the time was over, or the original is finite on no feed; or None."""
-        if self.unfinished is not None or self.feeds or not self.left_out:
-            return self.unfinished
-        return self.uncompared
+    def failures(self) -> tuple[str, ...]:
+        """What is wrong, one line each."""
+        return self.verdict.failures
 
     @property
-    def holds(self) -> bool | None:
-        """Whether it holds; None where nothing failed and nothing was compared: nobody knows."""
-        if self.failures:
-            return False
-        return True if self.unjudged is None and self.compared else None
-
-    @property
-    def verdict(self) -> str:
-        """Whether it passed, in a few words, or why that is not known."""
-        if self.failures:
-            return "FAILED" if self.refused is None else f"{self.refused}; FAILED"
-        if self.unjudged is not None:
-            return f"In doubt: {self.unjudged}"
-        if self.compared and not self.has_outputs:
-            return "Passed on stress inputs; nothing was compared on the others"
-        return self.uncompared or f"Passed{self._on_what}{texts.against_itself(self.outputs)}"
-
-    @property
-    def headline(self) -> str:
-        """The verdict with what decided it: the first failure, or the worst error."""
-        failures = self.failures
-        if failures:
-            first = failures[0]
-            return self.verdict if first == self.refused else f"{self.verdict}: {first}"
-        if not self.has_outputs:
-            return self.verdict
-        so_far = "" if self.unjudged is None else " so far"
-        alone = (
-            f" (rounding the weights alone: {percent(self.control_worst)})" if self.control else ""
+    def verdict(self) -> Verdict:
+        """What follows from all that was found."""
+        failed = [output for output in self.outputs if not output.ok]
+        failures = [] if self.refused is None else [self.refused]
+        doubts = [] if self.unfinished is None else [self.unfinished]
+        for output in failed:
+            doubt = texts.doubt_of(output, self.yardsticks_of(output), self.untold, self.precision)
+            lines = failures if doubt is None else doubts
+            lines.append(failure_of(output) if doubt is None else doubt)
+        if self.infinities:
+            failures.append(texts.overflow_line(self.infinities, self.outputs))
+        failures += map(str, self.misfits)
+        for found in (self.fed_back, self.stress):
+            failures += () if found is None else found.failures
+            doubts += () if found is None else found.doubts
+        failures += () if self.device is None else self.device.failures
+        worst = worst_of(self.outputs)
+        return judged(
+            failures,
+            doubts,
+            None if self.compared else texts.uncompared_line(self.outputs, self.left_out),
+            inputs=self._inputs,
+            worst="" if worst is None else self._worst_line(worst),
         )
-        return (
-            f"{self.verdict}: worst error{so_far} {percent(self.worst)} of the output's peak{alone}"
-        )
+
+    def yardsticks_of(self, output: OutputComparison) -> Mapping[str, OutputComparison]:
+        """Return how far yardsticks move an output, by the name of the excuse."""
+        held = {"weights": self.control, "original": self.moves}
+        pairs = ((name, other) for name, others in held.items() for other in others)
+        return {name: other for name, other in pairs if other.name == output.name}
+
+    def _worst_line(self, worst: OutputComparison) -> str:
+        said = f"worst {error_of(worst, strict=self.tolerances.strict)}"
+        alone = self.yardsticks_of(worst).get("weights")
+        if alone is None or alone.error is None:
+            return said
+        number = alone.scaled_error if self.tolerances.strict else alone.error
+        return f"{said} (rounding the weights alone: {percent(number)})"
 
     @property
     def is_made_up(self) -> bool:
@@ -150,13 +152,17 @@ class VerifyReport:
         return self.data.startswith(MADE_UP)
 
     @property
-    def _on_what(self) -> str:
-        """Say how many batches there were, and whether they were made up."""
+    def _inputs(self) -> str:
+        """Say how many batches there were, whether they were made up, and what was stress."""
         kind = "made-up batch" if self.is_made_up else "batch of your data"
         if self.feeds != 1:
             kind = "made-up batches" if self.is_made_up else "batches of your data"
-        stress = self.stress is not None and any(r.outcome == "held" for r in self.stress.results)
-        return f" on {self.feeds:,} {kind}{' and on stress inputs' if stress else ''}"
+        held = self.stress is not None and any(r.outcome == "held" for r in self.stress.results)
+        some = any(output.compared for output in self.outputs)
+        if held and not some:
+            return "stress inputs (nothing was compared on the others)"
+        but = "" if self.stress is None else self.stress.exceptions
+        return f"{self.feeds:,} {kind}{' and on stress inputs' if held else ''}{but}"
 
     @property
     def compared(self) -> bool:
@@ -166,134 +172,32 @@ class VerifyReport:
         return any(output.compared for output in (*self.outputs, *tried))
 
     @property
-    def has_outputs(self) -> bool:
-        """Whether anything was compared on the feeds themselves, stress inputs aside."""
-        return any(output.compared for output in self.outputs)
-
-    @property
-    def uncompared(self) -> str | None:
-        """Why nothing was compared, in one line; None if something was."""
-        if self.compared:
-            return None
-        return texts.uncompared_line(self.outputs, self.left_out)
-
-    @property
-    def doubt(self) -> str | None:
-        """Why a model that does not hold may be as good as it can be, or None.
-
-        That is where all outputs that do not hold are about as far off if the weights alone are
-        rounded, or depend on choices that could not be compared, and everything else holds; or
-        where nobody can tell.
-        """
-        if self.unjudged is not None and not self.failures:
-            return self.unjudged
-        failed = [output for output in self.outputs if not output.ok]
-        if not failed or self.refused is not None or self._failures_elsewhere():
-            return None
-        return texts.doubt_of(failed, self.control, self.tolerances, self.precision, self.untold)
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """What does not hold, one line each."""
-        refused = () if self.refused is None else (self.refused,)
-        lines = [failure_of(output) for output in self.outputs if not output.ok]
-        return (*refused, *lines, *self._failures_elsewhere())
-
-    def _failures_elsewhere(self) -> tuple[str, ...]:
-        """Return what does not hold besides the outputs: values inside, stress, a device."""
-        is_empty = self.unjudged is None and not self.feeds
-        lines = [self.uncompared] if is_empty and self.uncompared is not None else []
-        if self.infinities:
-            lines.append(texts.overflow_line(self.infinities, self.outputs))
-        lines += map(str, self.misfits)
-        lines += () if self.stress is None else self.stress.failures
-        return (*lines, *(() if self.device is None else self.device.failures))
-
-    @property
-    def header(self) -> str:
-        """What was compared, and on what."""
-        return (
-            f"{self.precision}, emulated for {self.target}, against the original: "
-            f"{counted(self.feeds, 'feed')} ({self.data})"
-        )
-
-    @property
-    def test(self) -> str:
-        """What decides: the test that each output has to pass."""
-        return texts.test_of(self.tolerances)
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """The notes that the headline does not have in it."""
-        said = self.control_line if self.control and not self.failures else None
-        return tuple(line for line in self.notes() if line != said)
+    def worst(self) -> float:
+        """The largest error of an output, relative to its spread."""
+        return max((output.error or 0.0 for output in self.outputs), default=0.0)
 
     def notes(self) -> tuple[str, ...]:
-        """Return what to know of the verdict besides failures, one line each.
+        """Return what to know of the verdict besides its line, one line each.
 
-        That is what was tried as stress, what was left out, and what the weights alone bring.
+        That is what was tried as stress, what was left out, and what yardsticks bring.
         """
+        moved = max((output.error or 0.0 for output in self.moves), default=0.0)
         return (
+            *(() if self.fed_back is None else (str(self.fed_back),)),
             *(() if self.stress is None else self.stress.lines()),
             *(f"left out: {line}" for line in self.left_out),
             *(texts.constant_line(o) for o in self.outputs if o.constant is not None),
             *(texts.apart_line(o) for o in self.outputs if o.apart),
-            *((self.control_line,) if self.control else ()),
-            *((self.moves_line,) if self.moves else ()),
+            *((texts.moves_line(moved),) if self.moves else ()),
             *(str(each) for each in self.selections),
-            *(texts.unsteady_line(o, self.moves) for o in self.outputs if o.as_original),
-        )
-
-    @property
-    def worst(self) -> float:
-        """How far the outputs are off at most, relative to their largest magnitude."""
-        return worst_of(self.outputs)
-
-    @property
-    def control_worst(self) -> float:
-        """The same for what the rounded weights alone bring."""
-        return worst_of(self.control)
-
-    @property
-    def control_line(self) -> str:
-        """What the rounded weights alone bring, which no choice of operators mends."""
-        return (
-            f"rounding the weights alone to {self.precision} gives a worst error of "
-            f"{percent(self.control_worst)} of the output's peak; the model has "
-            f"{percent(self.worst)}"
-        )
-
-    @property
-    def moves_line(self) -> str:
-        """How far the original moves by itself, which no arithmetic mends."""
-        return (
-            f"the float32 original changes by {percent(worst_of(self.moves))} of the output's peak "
-            "when its inputs change by one part in 1,000,000"
-        )
-
-    @property
-    def control_beyond(self) -> str:
-        """That the rounded weights alone exceed the tolerance, for who is about to search."""
-        given = texts.asked_for(self.tolerances)
-        return (
-            f"{given} is below the error of rounding the weights to {self.precision}: "
-            f"{percent(self.control_worst)} of the output's peak. Only float32 weights can meet it"
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data; NaN and infinities are None."""
-        content = {
-            "version": VERSION,
-            "ok": self.ok,
-            "verdict": self.verdict,
-            "failures": list(self.failures),
-            "doubt": self.doubt,
-            "notes": list(self.notes()),
-            "test": self.test,
-        }
+        judgement = {"notes": list(self.notes()), "test": texts.test_of(self.tolerances)}
         fields = asdict(replace(self, shapes={}))
         del fields["shapes"]
-        return content | plain(fields)
+        return {"version": VERSION} | self.verdict.to_dict() | judgement | plain(fields)
 
     def to_json(self) -> str:
         """Return the report as JSON, version 1: keys may be added, never renamed."""
@@ -311,15 +215,22 @@ class VerifyReport:
 
 def print_verify(report: VerifyReport, console: Console) -> None:
     """Print a report on a console: the verdict, what was compared, and the details."""
-    failures = report.failures
-    style = "red" if failures else "green" if report.ok and report.compared else "yellow"
-    console.print(report.headline, style=style)
-    if failures and report.doubt is not None:
-        console.print(f"In doubt: {report.doubt}")
-    for failure in failures[1:]:
-        console.print(f"failed: {failure}")
-    console.print(report.header)
+    print_verdict(report.verdict, console)
+    console.print(
+        f"{report.precision}, emulated for {report.target}, against the original: "
+        f"{counted(report.feeds, 'feed')} ({report.data})"
+    )
     device = () if report.device is None else texts.device_lines(report.device)
-    for line in (*map(texts.output_line, report.outputs), *device, *report.remarks):
+    for line in (*map(texts.output_line, report.outputs), *device, *report.notes()):
         console.print(line)
-    console.print(report.test)
+    console.print(texts.test_of(report.tolerances))
+
+
+def print_verdict(verdict: Verdict, console: Console) -> None:
+    """Print a verdict: its line, and what else is wrong or in doubt."""
+    style = {"passed": "green", "failed": "red"}.get(verdict.status, "yellow")
+    console.print(str(verdict), style=style)
+    lines = [f"failed: {line}" for line in verdict.failures]
+    lines += [f"in doubt: {line}" for line in verdict.doubts]
+    for line in lines[1:]:
+        console.print(line)

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from amp_rewrite.base.printable import percent, printable, share
 from amp_rewrite.numerics.compare.distance import (
     AGREEMENT,
-    DISTANCE,
-    SLICE_DISTANCE,
+    ERROR,
+    LARGEST,
+    SLICE_ERROR,
     OutputComparison,
     Tolerances,
 )
 from amp_rewrite.numerics.compare.verify_records import DeviceComparison, Infinity, failure_of
-from amp_rewrite.numerics.compare.weights_alone import AS_FAR, is_as_far
 
 Outputs = Sequence[OutputComparison]
 
@@ -33,11 +33,10 @@ def test_of(limits: Tolerances) -> str:
             "measured by their own peak"
         )
     return (
-        f"test: distance at most {percent(DISTANCE)} of the output's size. Slices of another "
-        f"scale: at most {percent(SLICE_DISTANCE)} of the slice's size. The top-1 class is the "
-        f"same in {share(AGREEMENT, 0)} of the rows. An output whose "
-        f"elements are all within {percent(limits.rtol)} of its peak plus {percent(limits.rtol)} "
-        "of their own size need not pass the first and the last test"
+        f"test: error (root mean square) at most {percent(ERROR)} of the output's spread, that of "
+        f"an element at most {percent(LARGEST)}. Slices of another scale: at most "
+        f"{percent(SLICE_ERROR)} of the slice's. The top-1 class is the same in "
+        f"{share(AGREEMENT, 0)} of the rows"
     )
 
 
@@ -50,39 +49,52 @@ def asked_for(limits: Tolerances) -> str:
     return " with ".join(named) or "a tolerance of 0"
 
 
-def unsteady_line(output: OutputComparison, moves: Outputs) -> str:
-    """Return why an output holds that is beyond the tolerance, as the original's moves are."""
-    moved = next(other for other in moves if other.name == output.name)
+def weights_beyond(control: Outputs, limits: Tolerances, precision: str) -> str:
+    """Return that the rounded weights alone exceed the tolerance, for who is about to search."""
+    far = max((output.scaled_error for output in control), default=0.0)
     return (
-        f"output {output.name} exceeds the tolerance, but so does the float32 original when its "
-        f"inputs change by one part in 1,000,000 ({failure_of(moved)}); up to {AS_FAR:g} times "
-        "that change passes"
+        f"{asked_for(limits)} is below the error of rounding the weights to {precision}: "
+        f"{percent(far)} of the output's peak. Only float32 weights can meet it"
     )
 
 
 def doubt_of(
-    failed: Outputs, control: Outputs, limits: Tolerances, precision: str, untold: Sequence[str]
+    output: OutputComparison,
+    yardsticks: Mapping[str, OutputComparison],
+    untold: Sequence[str],
+    precision: str,
 ) -> str | None:
-    """Return why outputs that fail may be as good as they can be, or None.
+    """Return why nobody can tell whether an output that fails is right; None if it is wrong.
 
     Args:
-        failed: The outputs.
-        control: How far the rounded weights alone are off.
-        limits: The tolerances.
-        precision: The type of these weights.
+        output: The output.
+        yardsticks: How far it moves by itself, by the name of the excuse.
         untold: Why choices inside bodies could not be told.
+        precision: The type of the weights.
     """
-    original: Mapping[str, OutputComparison] = {output.name: output for output in control}
-    if all(o.name in original and is_as_far(o, original[o.name], limits) for o in failed):
-        return (
-            f"rounding the weights alone to {precision} gives the same error: "
-            f"{failure_of(original[failed[0].name])}"
-        )
-    if not untold or any(output.nan or output.inf for output in failed):
+    if output.excuse:
+        moved = yardsticks.get(output.excuse)
+        far = "" if moved is None or moved.ok else f" ({failure_of(moved).partition(': ')[2]})"
+        if output.excuse == "weights":
+            why = f"rounding the weights alone to {precision} gives the same error{far}"
+        else:
+            why = (
+                f"so does the float32 original when its inputs change by one part in 1,000,000{far}"
+            )
+        return f"{failure_of(output)}; {why}"
+    if not untold or output.nan or output.inf or output.shape_differs:
         return None
     return (
         "nodes inside If, Loop or Scan select by values, and the comparison could not use the "
         f"original's selection ({untold[0]}). A swapped near tie may be the only difference"
+    )
+
+
+def moves_line(error: float) -> str:
+    """Return how far the original moves by itself, which no arithmetic mends."""
+    return (
+        f"the float32 original changes by {percent(error)} of the output's spread when its inputs "
+        "change by one part in 1,000,000"
     )
 
 
@@ -102,7 +114,7 @@ def overflow_line(infinities: Sequence[Infinity], outputs: Outputs) -> str:
 def constant_line(output: OutputComparison) -> str:
     """Return that an output is one number everywhere."""
     return (
-        f"output {output.name} is {output.constant:g} everywhere in both models, so it proves "
+        f"output {output.name} is {output.constant:g} everywhere in the original, so it proves "
         "nothing"
     )
 
@@ -118,27 +130,21 @@ def apart_line(output: OutputComparison) -> str:
 def uncompared_line(outputs: Outputs, left_out: Sequence[str]) -> str:
     """Return why nothing was compared."""
     if left_out:
-        return f"nothing was compared: {left_out[0]}"
+        return left_out[0]
     constant = [f"{o.name} is {o.constant:g}" for o in outputs if o.constant is not None]
-    why = f"output {constant[0]} everywhere in both models" if constant else "no elements"
-    return f"nothing was compared: {why}"
-
-
-def against_itself(outputs: Outputs) -> str:
-    """Return which outputs hold because the original is as unsteady, as the end of a verdict."""
-    names = [o.name for o in outputs if o.as_original]
-    kind = "output" if len(names) == 1 else "outputs"
-    return f" ({kind} {', '.join(names)} within the original's own changes)" if names else ""
+    return f"output {constant[0]} everywhere in the original" if constant else "no elements"
 
 
 def output_line(output: OutputComparison) -> str:
     """Return how far an output is off, in every measure that it has."""
     verdict = ("ok" if output.compared else "nothing to compare") if output.ok else "FAILED"
-    measures = [f"error {percent(output.scaled_error)} of its peak"]
-    if output.distance is not None:
-        measures.append(f"distance {percent(output.distance)} of its size")
+    measures: list[str] = []
+    if output.error is not None and output.largest is not None:
+        measures.append(f"error {percent(output.error)} of its {output.of}")
+        measures.append(f"largest {percent(output.largest)}")
+    measures.append(f"{percent(output.scaled_error)} of its peak")
     if output.slice is not None:
-        measures.append(f"worst slice {percent(output.slice.distance)} of the slice's size")
+        measures.append(f"worst slice {percent(output.slice.distance)} of the slice's scale")
     if output.cosine is not None:
         measures.append(f"cosine {output.cosine:.6f}")
     measures.append(f"largest absolute error {output.max_abs:.3g}")

@@ -10,7 +10,6 @@ fails; with, it is in doubt, as rounding the weights alone gives the same error.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -24,25 +23,10 @@ from amp_rewrite.errors import AmpError
 from amp_rewrite.graph.added import origin
 from amp_rewrite.graph.streams import FileRange
 from amp_rewrite.graph.tensors import ConvertedTensor, ProtoTensor, elements
-from amp_rewrite.numerics.compare.distance import (
-    AGREEMENT,
-    DISTANCE,
-    OutputComparison,
-    Tolerances,
-)
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, widen
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
 from amp_rewrite.numerics.inputs.batches import Feeds
-
-AS_FAR = 2.0
-"""How many times as far as the control a rewritten model may be off to be called as far off."""
-
-CEILING = 0.25
-"""The largest error, relative to the size of an output, that the weights may excuse.
-
-With a quarter of its size the cosine between an output and the original is 0.97: whatever made
-that error, the numbers are not those of the model any more."""
 
 
 class RoundedConstant(NamedTuple):
@@ -185,53 +169,3 @@ def _is_converted(before: ir.TensorProtocol, after: ir.TensorProtocol) -> bool:
         return source.raw is before.raw
     place = elements(source).origin
     return isinstance(place, FileRange) and place == elements(before).origin
-
-
-def is_as_far(
-    output: OutputComparison,
-    control: OutputComparison,
-    limits: Tolerances,
-    ceiling: float = CEILING,
-    slack: float = 1.0,
-) -> bool:
-    """Tell whether the control does not hold either, and is about as far off.
-
-    "About" is AS_FAR times the slack that chance needs. Never of an output that is beyond a
-    ceiling, or lost finite numbers.
-    """
-    off = _distance_of(output, limits)
-    if _lost_elements(output) or control.ok or off > ceiling:
-        return False
-    return off <= AS_FAR * slack * _distance_of(control, limits)
-
-
-def share_of_limit(output: OutputComparison, limits: Tolerances) -> float:
-    """Return which share of what an output may be off it is off; classes do not count.
-
-    Of an output in several scales whose slices are judged it is that of the worst slice, if that is
-    more.
-    """
-    if _lost_elements(output):
-        return math.inf
-    if output.distance is None:
-        return (1.0 - output.within) / (1.0 - AGREEMENT)
-    whole, worst = output.distance / DISTANCE, output.slice
-    if limits.strict:
-        limit = max(limits.rtol, limits.atol)
-        whole = output.scaled_error / limit if limit else math.inf if output.scaled_error else 0.0
-    if worst is None or worst.distance <= whole * worst.limit:
-        return whole
-    return worst.distance / worst.limit if worst.limit else math.inf
-
-
-def _lost_elements(output: OutputComparison) -> bool:
-    return bool(output.inf or output.nan or output.shape_differs)
-
-
-def _distance_of(output: OutputComparison, limits: Tolerances) -> float:
-    """Return how far an output is off, in the measure that the limits are in."""
-    if output.distance is None:
-        return 1.0 - output.within
-    if limits.strict:
-        return output.scaled_error
-    return max(output.distance, 0.0 if output.top1 is None else 1.0 - output.top1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.errors import OptionError, VerdictError
 from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.sizes import Shape
+from amp_rewrite.numerics.compare.verdict import Verdict
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.convert.upgrade import RaisedModel
 from amp_rewrite.numerics.ranges.calibrate import Calibration
@@ -39,6 +40,7 @@ class Conversion:
         vain: Whether it is in doubt and what would mend it leaves nothing low.
         vain_search: The search that left nothing low, if one did.
         raised: The model at a newer opset, if it was upgraded.
+        wide_inputs: The inputs that stay float32 because nothing passes with 16-bit ones.
     """
 
     result: RewriteResult
@@ -50,10 +52,11 @@ class Conversion:
     vain: bool = False
     vain_search: Tuning | None = None
     raised: RaisedModel | None = None
+    wide_inputs: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Return one line, for much is in it."""
-        return one_line(self, self.verdict)
+        return one_line(self, str(self.verdict))
 
     @property
     def model(self) -> ir.Model:
@@ -69,18 +72,6 @@ class Conversion:
     def ok(self) -> bool:
         """Whether the rewritten model holds."""
         return self.verification.ok
-
-    @property
-    def doubt(self) -> str | None:
-        """Why it may be as good as it can be although it does not hold.
-
-        Its rounded weights alone are as far off then. None if it holds, if it is too far off to be
-        excused, or if a tolerance was asked for, which tuning meets if need be.
-        """
-        report = self.verification
-        if report.unjudged is not None and not report.failures:
-            return report.unjudged
-        return None if report.tolerances.strict else report.doubt
 
     @property
     def is_low(self) -> bool:
@@ -113,10 +104,12 @@ class Conversion:
         return self.ok and self.nothing_left is None
 
     @property
-    def verdict(self) -> str:
-        """Whether it passed and what it took, in one line."""
-        first = [line for line in (self.unmet, self.nothing_left) if line is not None]
-        return "; ".join([*first, self._findings_text(), *self._steps()])
+    def verdict(self) -> Verdict:
+        """What `verify` finds of it, and what it took."""
+        notes = [line for line in (self.unmet, self.nothing_left) if line is not None]
+        left_out = self.verification.left_out
+        notes += [f"{counted(len(left_out), 'feed')} left out"] if left_out else []
+        return replace(self.verification.verdict, notes=(*notes, *self._steps()))
 
     def to_dict(self, report: Report | None = None) -> dict[str, Any]:
         """Return the report of the rewrite, with the verdict under a key of its own.
@@ -132,10 +125,8 @@ class Conversion:
                 "not a report of a rewrite", found=f"an object of type {type(report).__name__}"
             )
         verdict = {
-            "ok": self.ok,
-            "text": self.verdict,
-            "failures": list(self.verification.failures),
-            "doubt": self.doubt,
+            **self.verdict.to_dict(),
+            "text": str(self.verdict),
             "nothing_left": self.nothing_left,
             "constants": [rule.node for rule in self.constants],
             "calibrated": None if self.calibration is None else list(self.calibration.nodes),
@@ -169,21 +160,15 @@ class Conversion:
 
     def _objections(self) -> tuple[str, ...]:
         """Return what speaks against writing it, one line each."""
-        doubt = () if self.doubt is None else (f"in doubt: {self.doubt}",)
-        left = () if self.nothing_left is None else (self.nothing_left,)
-        return (*left, *self.verification.failures, *doubt)
-
-    def _findings_text(self) -> str:
-        report = self.verification
-        more = len(report.failures) - 1
-        others = f" (and {more} more)" if more > 0 else ""
-        if report.failures and self.doubt is not None:
-            return f"In doubt: {report.failures[0]}{others}; {self.doubt}"
-        left_out = f"; {counted(len(report.left_out), 'feed')} left out" if report.left_out else ""
-        return f"{report.headline}{others}{left_out}"
+        verdict, left = self.verdict, self.nothing_left
+        doubts = (f"{verdict.status}: {line}" for line in verdict.doubts)
+        return (*(() if left is None else (left,)), *verdict.failures, *doubts)
 
     def _steps(self) -> list[str]:
         steps: list[str] = []
+        if self.wide_inputs:
+            named = ", ".join(self.wide_inputs)
+            steps.append(f"{named}: float32, for nothing passes with 16-bit inputs")
         if self.calibration is not None:
             batches = self.calibration.batches
             total = self.calibration.total or batches

@@ -151,8 +151,26 @@ def converted(work: Work, terms: Terms, result: RewriteResult | None = None) -> 
     """Take the steps of a conversion; the rewrite may have been made."""
     with untold_estimates():
         trial = _converted(work, terms, result)
+        if not trial.made.writable:
+            trial = _with_wide_inputs(work, terms, trial)
     warn_of_estimate(trial.made.result, stacklevel=5)
     return trial
+
+
+def _with_wide_inputs(work: Work, terms: Terms, before: Trial) -> Trial:
+    """Return the conversion with float32 inputs, where some were 16-bit and that lets it pass."""
+    context, options = before.made.result.context, work.options
+    names, main = context.type_graph.flat.value_names, context.type_graph.flat.main
+    inputs = tuple(names[v] for v in main.inputs if v in context.low_ends)
+    if not (inputs and terms.seconds_left(0.0)):
+        return before
+    terms.progress("trying float32 inputs")
+    kept = () if isinstance(options.keep_io_types, bool) else options.keep_io_types
+    wide = replace(work, options=replace(options, keep_io_types=(*kept, *inputs)))
+    after = _converted(wide, terms, None)
+    if not after.made.writable:
+        return before
+    return after._replace(made=replace(after.made, wide_inputs=inputs))
 
 
 def _converted(work: Work, terms: Terms, result: RewriteResult | None) -> Trial:

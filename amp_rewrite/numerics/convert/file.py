@@ -120,11 +120,6 @@ class FileConversion:
         return self.made is None or self.made.writable
 
     @property
-    def in_doubt(self) -> bool:
-        """Whether nothing but what its rounded weights bring alone speaks against the result."""
-        return self.missing is None and self.made is not None and self.made.doubt is not None
-
-    @property
     def nothing_left(self) -> bool:
         """Whether what was measured left nothing low."""
         return self.made is not None and self.made.nothing_left is not None

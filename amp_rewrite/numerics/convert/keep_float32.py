@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from amp_rewrite.numerics.compare.distance import OutputComparison
+from amp_rewrite.numerics.compare.distance import ERROR, OutputComparison
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
+from amp_rewrite.numerics.compare.verify_report import VerifyReport
+from amp_rewrite.numerics.compare.verify_texts import weights_beyond
 from amp_rewrite.numerics.convert.judge import compared_outputs, fails_on_data, tried
 from amp_rewrite.numerics.convert.measure import measured
 from amp_rewrite.numerics.convert.scale import has_outliers
@@ -63,24 +65,36 @@ def mend(first: Trial, terms: Terms) -> Trial:
     blames = is_beyond or any(output.fault == "slice" for output in verification.outputs)
     if (
         verification.unfinished is not None  # nor is there time for a search
+        or _is_unsteady(verification)
         or first.work.options.only is not None  # nothing may become float32
         or not fails_on_data(verification)
         or not (blames or terms.data is not None)
     ):
         return first
     if is_beyond:
-        terms.warn(verification.control_beyond)
+        precision, limits = verification.precision, verification.tolerances
+        terms.warn(weights_beyond(verification.control, limits, precision))
     spared = spare_constants(first, terms) if blames else first
     if not fails_on_data(spared.made.verification):
-        is_vain = not spared.made.is_low and first.made.doubt is not None
-        return _in_vain(first) if is_vain else spared
+        return _in_vain(first) if not spared.made.is_low and _doubts(first, terms) else spared
     found = search(spared, terms)
-    doubtful = spared if spared.made.is_low and spared.made.doubt is not None else first
-    is_better = found.made.is_low and (found.made.ok or found.made.doubt is not None)
-    if is_better or doubtful.made.doubt is None:
+    doubtful = spared if spared.made.is_low and _doubts(spared, terms) else first
+    is_better = found.made.is_low and (found.made.ok or _doubts(found, terms))
+    if is_better or not _doubts(doubtful, terms):
         return found
     made = replace(doubtful.made, vain=True, vain_search=found.made.tuning)
     return doubtful._replace(made=made)
+
+
+def _doubts(trial: Trial, terms: Terms) -> bool:
+    """Tell whether a trial is in doubt; a tolerance that was asked for is met by a search."""
+    return terms.rtol is None and trial.made.verdict.status == "in doubt"
+
+
+def _is_unsteady(verification: VerifyReport) -> bool:
+    """Tell whether the original is as unsteady where outputs fail: no search mends that."""
+    failed = [output for output in verification.outputs if not output.ok]
+    return bool(failed) and all(output.excuse == "original" for output in failed)
 
 
 def _in_vain(trial: Trial) -> Trial:
@@ -110,7 +124,7 @@ def search(before: Trial, terms: Terms) -> Trial:
     search.
     """
     if terms.rtol is None:
-        tolerance = Tolerance.default("cosine", before.work.options.low.rtol)
+        tolerance = Tolerance.default("error", before.work.options.low.rtol)
     else:
         tolerance = Tolerance("max-relative", terms.rtol)
     limit = tolerance.limit
@@ -129,7 +143,7 @@ def search(before: Trial, terms: Terms) -> Trial:
 def _error(outputs: tuple[OutputComparison, ...], rtol: float | None) -> float:
     """Return how far outputs are off, in the measure of the search."""
     if rtol is None:
-        return 1 - min((o.cosine for o in outputs if o.cosine is not None), default=1.0)
+        return ERROR * max((output.share for output in outputs), default=0.0)
     return max((output.scaled_error for output in outputs), default=0.0)
 
 

@@ -43,8 +43,9 @@ def upgraded(
     if opset != AUTO:
         raised = _upgrade(flat, _number(opset))
     else:
-        advised = _advised_opset(flat, options)
-        if advised is None:
+        before = _rewritten(flat, options) if _may_upgrade(options) else None
+        advised = None if before is None else _advised_opset(before, options)
+        if before is None or advised is None:
             return flat, None
         try:
             raised = _upgrade(flat, advised)
@@ -52,7 +53,22 @@ def upgraded(
             return flat, None
         if raised.unverified is not None or raised.opset == raised.before:
             return flat, None
+        newer = read_source(raised.model, inline_functions=False)
+        gains = _low_share(_rewritten(newer, options)) > _low_share(before)
+        return (newer, raised) if gains else (flat, None)
     return read_source(raised.model, inline_functions=False), raised
+
+
+def _rewritten(flat: FlatGraph, options: RewriteOptions) -> RewriteResult:
+    """Return a rewrite that is only looked at; the one that is written says its warnings."""
+    with warnings.catch_warnings(action="ignore", category=AmpWarning):
+        return rewrite_freely(flat, replace(options, strict=False))
+
+
+def _low_share(result: RewriteResult) -> tuple[float, int]:
+    """Return how much of a model's arithmetic is low, and how many of its nodes."""
+    summary = result.report.summary
+    return summary.compute_converted, summary.nodes_converted
 
 
 def _number(opset: int | str) -> int:
@@ -66,15 +82,15 @@ def _number(opset: int | str) -> int:
 
 def _may_upgrade(options: RewriteOptions) -> bool:
     """Tell whether any model is upgraded without being asked for."""
-    return options.precision == BFLOAT16.name or find(options.chosen_target).opset is not None
+    target = options.chosen_target
+    return target != SCHEMA and (
+        options.precision == BFLOAT16.name or find(target).opset is not None
+    )
 
 
-def _advised_opset(flat: FlatGraph, options: RewriteOptions) -> int | None:
+def _advised_opset(result: RewriteResult, options: RewriteOptions) -> int | None:
     """Return the opset to which a model is worth being upgraded without being asked for."""
-    if not _may_upgrade(options) or options.chosen_target == SCHEMA:
-        return None
-    with warnings.catch_warnings(action="ignore", category=AmpWarning):  # the rewrite says it all
-        result = rewrite_freely(flat, replace(options, strict=False))
+    flat = result.flat
     if flat.files.total > _LARGEST:
         return None
     if step_description(flat):

@@ -96,6 +96,15 @@ def count(data: Data) -> int | None:
     return sum(map(len, items))
 
 
+def first_batch(data: Data | None) -> Mapping[str, Any]:
+    """Return the first batch as it came, by name; nothing of data that can be read only once."""
+    first = next(iter(data), None) if isinstance(data, list | tuple) else data
+    if isinstance(first, str | os.PathLike):
+        files = files_of(cast("str | os.PathLike[str]", first))
+        first = read_batch(files[0]) if files[0].suffix.lower() not in CSV else None
+    return cast("Mapping[str, Any]", first) if isinstance(first, Mapping) else {}
+
+
 def files_of(path: str | os.PathLike[str]) -> list[Path]:
     """Return an .npz file itself, or the .npz files of a folder in the order of their names.
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +20,10 @@ from amp_rewrite.errors import DataError, OptionError, OutOfTimeError, RunError
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.graph.rounding import to_low
+from amp_rewrite.graph.traits import operator
 from amp_rewrite.numerics.emulate.emulated_feeds import FeedSpec, feed_specs
 from amp_rewrite.numerics.inputs.batches import Array
+from amp_rewrite.numerics.inputs.consumers import Consumers, moves
 from amp_rewrite.numerics.inputs.free_sizes import (
     IMAGE_CHANNELS,
     FreeSizes,
@@ -37,6 +40,19 @@ _SEQUENCE_LENGTH = 2
 _MOST_ELEMENTS = 1 << 28  # a gigabyte of float32; a declared length of 2^31 would take 16
 _SPREAD = 3.0  # normal numbers from minus that to that are spread over a range
 
+_UPPER, _LOWER = 1e4, (0.0, -1e4, 1.0)  # what limits are, where those made up exclude everything
+
+# operators: of two operands, which one is the lower limit (-1) of the other, and which the upper
+_SIDES: Mapping[str, Mapping[int, int]] = {
+    "Greater": {0: 1, 1: -1},
+    "GreaterOrEqual": {0: 1, 1: -1},
+    "Less": {0: -1, 1: 1},
+    "LessOrEqual": {0: -1, 1: 1},
+    "Clip": {1: -1, 2: 1},
+    "Max": {0: -1, 1: -1},
+    "Min": {0: 1, 1: 1},
+}
+
 Run = Callable[[Mapping[str, Any]], object]
 """Runs a model on feeds; RunError says that they do not fit it."""
 
@@ -52,6 +68,7 @@ class PlausibleInputs:
         seed: Where random numbers begin.
         links: What inputs take from each other.
         scalings: In which numbers inputs come that the model normalises.
+        bounds: Inputs that others are compared with: -1 for a lower limit, 1 for an upper one.
     """
 
     specs: Mapping[str, FeedSpec]
@@ -60,6 +77,7 @@ class PlausibleInputs:
     seed: int
     links: LinkedSizes
     scalings: Mapping[str, Scaling]
+    bounds: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @staticmethod
     def of(
@@ -91,6 +109,7 @@ class PlausibleInputs:
             seed,
             LinkedSizes.of(model, wanted),
             {name: scaling for name, scaling in scalings_of(model).items() if name in own},
+            _bounds_of(model, wanted),
         )
 
     def feeds(self, sizes: FreeSizes) -> dict[str, Any]:
@@ -114,17 +133,34 @@ class PlausibleInputs:
         scaled = self.scalings[name].at(normal, normal.shape)
         return normal if scaled is None else typed(scaled.astype(np.float32), normal.dtype)
 
-    def without_signs(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Return feeds whose floats are not negative, but for those of which the range is known."""
-        return {
-            name: typed(np.abs(value.astype(np.float32)), value.dtype)
-            if name in self.specs
-            and is_float(self.specs[name])
-            and name not in self.ranges
-            and isinstance(value, np.ndarray)
-            else value
-            for name, value in feeds.items()
-        }
+    def alternatives(self, feeds: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield feeds of the same sizes for a model that those given are no numbers for.
+
+        Limits that an input is compared with lie apart, integers that may be counts are not zero,
+        and floats are not negative: each by itself, then together. Known ranges stay.
+        """
+        limits = [{}, *({-1: low, 1: _UPPER} for low in _LOWER if self.bounds)]
+        for ends, counts, signs in product(limits, (False, True), (False, True)):
+            changed = {
+                name: self._alternative(name, value, ends, counts=counts, signs=signs)
+                for name, value in feeds.items()
+            }
+            if any(changed[name] is not value for name, value in feeds.items()):
+                yield changed
+
+    def _alternative(
+        self, name: str, value: Any, ends: Mapping[int, float], *, counts: bool, signs: bool
+    ) -> Any:
+        spec = self.specs.get(name)
+        if spec is None or name in self.ranges or not isinstance(value, np.ndarray):
+            return value
+        end = ends.get(self.bounds.get(name, 0))
+        if end is not None:
+            return typed(np.full(value.shape, end), value.dtype)
+        if is_float(spec):
+            return typed(np.abs(value.astype(np.float32)), value.dtype) if signs else value
+        is_count = counts and value.dtype.kind in "iu" and name not in self.limits
+        return np.maximum(value, 1).astype(value.dtype) if is_count else value
 
     def runnable(self, run: Run) -> tuple[int, dict[str, Any]]:
         """Return the first attempt at sizes on which `run` succeeds, and its feeds.
@@ -149,6 +185,20 @@ class PlausibleInputs:
             found=error and error.found,
             remedy="pass real ones: data=..., or --data FILE.npz with one array per input",
         ) from error
+
+
+def _bounds_of(model: ir.Model, specs: Mapping[str, FeedSpec]) -> dict[str, int]:
+    """Return which single floats are limits of what they are compared with, or clip it."""
+    consumers, bounds = Consumers(model), dict[str, int]()
+    for value in model.graph.inputs:
+        spec = specs.get(value.name or "")
+        if spec is None or not is_float(spec) or any(d != 1 for d in spec.shape or ()):
+            continue
+        for node, index in consumers.uses(value, moves):
+            sides = _SIDES.get(operator(node), {})
+            if index in sides:
+                bounds.setdefault(spec.name, sides[index])
+    return bounds
 
 
 class Lengths(NamedTuple):

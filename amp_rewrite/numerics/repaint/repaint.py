@@ -27,12 +27,7 @@ from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.paint.painting import OVERFLOWS, Reason
 from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint_fitting
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
-from amp_rewrite.rewriting.plan.paint_context import (
-    lists_of,
-    low_ends,
-    paint_context,
-    painted,
-)
+from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context, painted
 from amp_rewrite.rewriting.read_source import read_source
 
 _PAINTED = frozenset({ListName.ALLOW, ListName.INFER, ListName.CLEAR})
@@ -108,7 +103,7 @@ class Repainter:
     @cached_property
     def ends(self) -> frozenset[ir.Value]:
         """The graph inputs and outputs of `model` that become low where anything does."""
-        return frozenset(self.objects.values[v] for v in low_ends(self.type_graph, self.options))
+        return frozenset(self.objects.values[v] for v in self._context.low_ends)
 
     @property
     def low(self) -> DType:

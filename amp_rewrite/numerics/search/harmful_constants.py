@@ -24,11 +24,7 @@ from amp_rewrite.errors import AmpError, OutOfTimeError
 from amp_rewrite.graph.constants import FIRST_IR_WITH_OVERRIDES
 from amp_rewrite.numerics.compare.moved_inputs import moved
 from amp_rewrite.numerics.compare.verification import Verification
-from amp_rewrite.numerics.compare.weights_alone import (
-    RoundedConstant,
-    rounded_constants,
-    share_of_limit,
-)
+from amp_rewrite.numerics.compare.weights_alone import RoundedConstant, rounded_constants
 from amp_rewrite.numerics.emulate.evaluator import Evaluator
 from amp_rewrite.numerics.emulate.exact import is_exact
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
@@ -90,8 +86,7 @@ def harmful_constants(run: Verification, feeds: Feeds, seconds: float) -> list[H
     def share(rounded: Collection[int]) -> float:
         comparers = run.compared(reference, model.run(feeds, rounded), {}, {})
         results = (c.result([steady[n]] if n in steady else []) for n, c in comparers.items())
-        shares = (share_of_limit(result, run.tolerances) for result in results)
-        return max(shares, default=0.0)
+        return max((result.share for result in results), default=0.0)
 
     search = _Search(share, deadline)
     try:

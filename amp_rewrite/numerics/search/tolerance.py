@@ -11,10 +11,10 @@ import numpy as np
 
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import DType
-from amp_rewrite.numerics.compare.distance import Comparer, Tolerances
+from amp_rewrite.numerics.compare.distance import COSINE, ERROR, Comparer, Tolerances
 from amp_rewrite.numerics.inputs.batches import Array
 
-METRICS = ("max-relative", "cosine", "top1")
+METRICS = ("max-relative", "error", "cosine", "top1")
 
 _Outputs = Mapping[str, Any]
 
@@ -25,8 +25,10 @@ class Tolerance:
 
     Attributes:
         metric: "max-relative": the largest |low - float32| over the largest |float32| of an
-            output. "cosine": 1 - the cosine between the two outputs. "top1": the share of rows
-            (along the last axis) whose largest element is another one.
+            output. "error": what `verify` measures over all batches (compare/distance.py), the
+            root mean square error over the spread of an output first of all. "cosine": 1 - the
+            cosine between the two outputs. "top1": the share of rows (along the last axis) whose
+            largest element is another one.
         limit: The largest loss to accept.
     """
 
@@ -44,8 +46,9 @@ class Tolerance:
 
     @staticmethod
     def default(metric: str, rtol: float) -> Tolerance:
-        """Return the usual limit: cosine 0.999, no other top-1 class, or `rtol`."""
-        return Tolerance(metric, {"cosine": 1e-3, "top1": 0.0}.get(metric, rtol))
+        """Return the usual limit: that of `verify`, cosine 0.999, no other class, or `rtol`."""
+        limits = {"error": ERROR, "cosine": 1 - COSINE, "top1": 0.0}
+        return Tolerance(metric, limits.get(metric, rtol))
 
     def loss(self, reference: Array, output: Array, apart: Array | None = None) -> float:
         """Return the loss of one output; infinite where finite numbers became infinite or NaN.
@@ -68,6 +71,9 @@ class Tolerance:
             return 0.0
         if self.metric == "cosine":
             return _angle(a, b)
+        if self.metric == "error":
+            norm = float(np.linalg.norm(a))
+            return float(np.linalg.norm(b - a)) / norm if norm else 0.0
         if self.metric == "top1":
             return _other_class(reference, output)
         largest = float(np.abs(a).max())
@@ -108,14 +114,14 @@ def _disagreement(reference: Array, output: Array) -> float:
 
 @dataclass(frozen=True)
 class SliceLosses:
-    """What slices of outputs of several scales may differ by in one search.
+    """What outputs may differ by over all batches, and slices of those of several scales.
 
     An output may hold boxes and scores, or a position and a speed. What a search accepts has to
     hold for each slice of such an output, within what the slices move by themselves
-    (compare/slices.py).
+    (compare/slices.py). The metric "error" is measured over all batches too.
 
     Attributes:
-        names: The outputs with slices of widely differing sizes on all batches.
+        names: The outputs with slices of widely differing sizes; all outputs for "error".
         yardsticks: How far these outputs move by themselves, over all batches: comparers by name.
     """
 
@@ -149,19 +155,21 @@ class SliceLosses:
         if tolerance.metric == "top1" or not references:
             return empty
         same = _compare_outputs(tuple(references[0]), limits, references, references, none)
-        names = tuple(name for name, comparer in same.items() if comparer.slices.axes)
+        scaled = tuple(name for name, comparer in same.items() if comparer.slices.axes)
+        names = tuple(references[0]) if tolerance.metric == "error" else scaled
         if not names:
             return empty
         rows = tuple(none if apart is None else apart())
         comparisons = tuple(
-            _compare_outputs(names, limits, references, each, rows) for each in noises()
+            _compare_outputs(names, limits, references, each, rows)
+            for each in (noises() if scaled else ())
         )
         return SliceLosses(names, comparisons, rows, tolerance, limits)
 
     def loss(self, references: Sequence[_Outputs], outputs: Sequence[_Outputs]) -> float:
-        """Return the loss of the worst slice on all batches, in the metric of the search.
+        """Return the loss of the worst output or slice on all batches, in the metric of the search.
 
-        A slice that is as far off as it may be has the limit as its loss.
+        What is as far off as it may be has the limit as its loss.
         """
         compared = _compare_outputs(self.names, self._tolerances, references, outputs, self.apart)
         shares = (self._share(name, comparer) for name, comparer in compared.items())
@@ -172,10 +180,10 @@ class SliceLosses:
         return self._tolerance.limit * (share * share if squared else share)
 
     def _share(self, name: str, comparer: Comparer) -> float:
-        worst = comparer.result([each[name] for each in self.yardsticks]).slice
-        if worst is None:
-            return 0.0
-        return worst.distance / worst.limit if worst.limit else 0.0 if worst.ok else math.inf
+        found = comparer.result([each[name] for each in self.yardsticks])
+        if self._tolerance.metric == "error":
+            return found.share
+        return 0.0 if found.slice is None else found.slice.share
 
 
 def _compare_outputs(

@@ -21,7 +21,7 @@ from amp_rewrite.kernels.kernel_table import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
 from amp_rewrite.rewriting.paint.groups import FusedGroup, FusedScale
 from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings, NodeRules
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Reason
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
 from amp_rewrite.rewriting.paint.sequence_clusters import Cluster, sequence_clusters
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.targets import Target
@@ -59,14 +59,18 @@ class PaintContext:
         low: The low-precision type.
         kernels: The target's kernel table, or None for target "schema".
         rules: The user's rules about single nodes.
-        kept: Nodes that rules of the user's own keep in float32 -> why.
+        own: The user's rules about what became low: name -> what returns the new painting.
+        kept: What those keep in float32 that ask before anything is painted.
         infer_after_allow: Whether an infer vertex may follow an allow one (pass P4).
         variables: Values that are training variables; a plain read of one is not painted.
         converts_weights: Whether constants are converted in the file, rather than cast at run time.
         moves_casts: Whether casts move across clear operators (move-casts).
         adds_low: The operators, as (domain, op), whose kernels add up in the low type.
         adds_fused: Those of them that round a product and the sum that it joins once.
+        indexes_low: The operators whose kernels compute the places of results in the low type.
+        squares_low: The operators whose kernels keep a variance in the low type.
         low_ends: The inputs and outputs of the main graph that give up their float32 type.
+        wide_ends: Those that would, but for what the model makes of them -> what that is.
         groups: The groups that the target computes as one operator each.
         scaled_operands: The factors that it takes into low matrix products.
         cut: Operators whose constants the target does not round to nearest -> which constant.
@@ -78,6 +82,7 @@ class PaintContext:
             need it; what numbers forbid stays.
         found: What data or a search have shown of the model.
         target: The target; None where the painting is of no model for one.
+        watch: Told of each pass that ran: its name, the painting before and after it.
         values: What is known of the numbers that values hold.
     """
 
@@ -86,14 +91,18 @@ class PaintContext:
     low: DType
     kernels: KernelTable | None = None
     rules: NodeRules = field(default_factory=NodeRules)
-    kept: Mapping[int, str] = field(default_factory=dict[int, str])
+    own: Mapping[str, Callable[[PaintContext, Painting], Painting]] = field(default_factory=dict)
+    kept: Mapping[int, Mark] = field(default_factory=dict[int, Mark])
     infer_after_allow: bool = True
     variables: frozenset[int] = frozenset()
     converts_weights: bool = True
     moves_casts: bool = True
     adds_low: frozenset[tuple[str, str]] = frozenset()
     adds_fused: frozenset[tuple[str, str]] = frozenset()
+    indexes_low: frozenset[tuple[str, str]] = frozenset()
+    squares_low: frozenset[tuple[str, str]] = frozenset()
     low_ends: frozenset[int] = frozenset()
+    wide_ends: Mapping[int, str] = field(default_factory=dict[int, str])
     groups: tuple[FusedGroup, ...] = ()
     scaled_operands: tuple[FusedScale, ...] = ()
     cut: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -103,6 +112,7 @@ class PaintContext:
     only_low: bool = False
     found: Findings = NOTHING_FOUND
     target: Target | None = None
+    watch: Callable[[str, Painting, Painting], None] | None = field(default=None, repr=False)
     values: ValueFacts = field(kw_only=True, repr=False)
     _entries: dict[int, Entry | None] = field(default_factory=dict[int, "Entry | None"], repr=False)
     _refusals: dict[str, Mark | None] = field(default_factory=dict[str, "Mark | None"], repr=False)
@@ -162,16 +172,32 @@ class PaintContext:
         self, vertices: Iterable[int], color: Color, reason: Reason
     ) -> dict[int, Mark]:
         """Return a mark for each of some listed vertices that says why it is on its list."""
-        mark_of: dict[str | None, Mark] = {}
+        mark_of: dict[tuple[str, str] | None, Mark] = {}
         marks: dict[int, Mark] = {}
         nodes = self.type_graph.nodes
         for vertex in vertices:
             entry = self.entry(nodes[vertex])
-            why = None if entry is None else entry.why
-            if why not in mark_of:
-                mark_of[why] = Mark(color, reason, None, why)
-            marks[vertex] = mark_of[why]
+            said = None if entry is None else (entry.where, entry.why)
+            if said not in mark_of:
+                why = None if entry is None else entry.why
+                mark_of[said] = _denied(entry, color) or Mark(color, reason, None, why)
+            marks[vertex] = mark_of[said]
         return marks
+
+    def asked(self, vertex: int) -> Mark | None:
+        """Return how the user asked for a vertex in float32, or None."""
+        if not self._is_asked:
+            return None
+        by_name = self._refused_by_rules(self.type_graph.node_name(vertex))
+        entry = None if self.force_all else self.entry(self.type_graph.nodes[vertex])
+        return by_name or self.kept.get(vertex) or _denied(entry, Color.NONE)
+
+    @cached_property
+    def _is_asked(self) -> bool:
+        """Whether the user asked for anything in float32, be it nowhere in the model."""
+        rules, entries = self.rules, self.lists.entries
+        denied = not self.force_all and any(e.asked and e.list is ListName.DENY for e in entries)
+        return bool(rules.preserve or rules.deny or self.kept or denied)
 
     def refusal(self, vertex: int) -> Mark | None:
         """Return why the pass may not touch a vertex, or None if it may."""
@@ -180,7 +206,7 @@ class PaintContext:
         name = self.type_graph.node_name(vertex)
         return (
             self._refused_by_rules(name)
-            or self._kept(vertex)
+            or self.kept.get(vertex)
             or self.excluded.get(vertex)
             or self._by_node_rule(vertex, name)
         )
@@ -331,10 +357,6 @@ class PaintContext:
             return _refusal(Reason.NODE_RULE, f"deny_nodes pattern {pattern}")
         return None
 
-    def _kept(self, vertex: int) -> Mark | None:
-        why = self.kept.get(self.type_graph.nodes[vertex])
-        return None if why is None else _refusal(Reason.NODE_RULE, why)
-
     def _by_node_rule(self, vertex: int, name: str) -> Mark | None:
         for rule in self._node_rules.get(name, ()):
             variables = self.type_graph.kind_of(vertex).variables
@@ -417,6 +439,15 @@ def low_types(type_of: Mapping[str, str], variables: tuple[str, ...], low: DType
     for name in variables:
         types[schema_variable(name)] = with_element(type_of[name], low)
     return types
+
+
+def _denied(entry: Entry | None, color: Color) -> Mark | None:
+    """Return the mark of an operator that the user denies by its name, or None."""
+    if entry is None or not entry.asked or entry.list is not ListName.DENY:
+        return None
+    if entry.asked == "deny_ops":
+        return Mark(color, Reason.DENY_OP)
+    return Mark(color, Reason.DENIED, None, entry.why)
 
 
 def _refusal(reason: Reason, detail: str) -> Mark:

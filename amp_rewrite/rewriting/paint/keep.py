@@ -77,10 +77,10 @@ Find = Callable[[Match, Ask], Kept]
 
 def keep(
     name: str,
-    reason: Reason | PassReason,
-    stage: Stage,
-    order: int,
-    row: str,
+    reason: Reason | PassReason | str,
+    stage: Stage = Stage.KEEPING,
+    order: int = 0,
+    row: str = "",
     *,
     needs: Need = Need.SAFETY,
     danger: bool = False,
@@ -90,14 +90,28 @@ def keep(
 
     Args:
         name: Its name.
-        reason: Why it keeps something.
-        stage: When it is asked.
-        order: Rules of a stage are asked by it; the last one to mark a vertex wins.
-        row: What docs/painting.md says of it.
+        reason: Why it keeps something: a reason, or a text that follows the name of a node.
+        stage: When it is asked: GIVEN, before anything is painted, or KEEPING, of what became low.
+        order: Built-in rules of a stage are asked by it; the last one to mark a vertex wins.
+        row: What docs/painting.md says of a built-in rule.
         needs: What must hold.
         danger: Whether `check` and `repair` ask it, too: it is about what is wrong, not slow.
         overrules: Whether it keeps all that it yields: what is not low, and what the user allows.
+
+    Examples:
+        >>> from amp_rewrite.rules import Keep, keep
+        >>> @keep("keep-exp-products", "multiplies an exponential")
+        ... def keep_exp_products(m, ask):
+        ...     for product in m.nodes("MatMul"):
+        ...         if m.is_a(m.maker(m.base(m.read(product)[0])), "Exp"):
+        ...             yield Keep("what it reads has no known bound", [product])
+        >>> result = amp.rewrite("model.onnx", rules=[keep_exp_products])
+        >>> print(amp.explain(result, "fc2"))
+        fc2 (MatMul) stays float32: it multiplies an exponential: ... (rule keep-exp-products)
     """
+    why = reason
+    if not isinstance(why, (Reason, PassReason)):
+        why = PassReason(f"rule:{name}", f"it {reason}", reason, danger=True)
     places = (Place(stage, order, row), *((Place(_GIVEN[stage], order),) if danger else ()))
     every = overrules or stage is Stage.GIVEN
 
@@ -106,11 +120,11 @@ def keep(
             if not _is_asked(needs, context):
                 return {}
             kept = find(context.values.match, Ask(context, painting))
-            found = _marks(kept, reason, context.type_graph)
+            found = _marks(kept, why, context.type_graph)
             low = {v: mark for v, mark in found.items() if every or painting.is_allow(v)}
             return low if overrules else context.unless_allowed(low)
 
-        return PaintPass(find, marks, name, places, reason)
+        return PaintPass(find, marks, name, places, why)
 
     return rule
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+from amp_rewrite.rewriting.reasons import PassReason as PassReason
+from amp_rewrite.rewriting.reasons import Reason as Reason
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.dataflow import TypeGraph
@@ -22,68 +25,6 @@ class Color(StrEnum):
     ALLOW = "allow"
     DENY = "deny"
     NONE = "none"
-
-
-class Reason(StrEnum):
-    """Why a vertex has its type: the documented words of the report.
-
-    The first group makes a vertex low, the second keeps it float32.
-    """
-
-    ALLOW_LIST = "allow-list"
-    FORCED = "forced"
-    CONVERTED = "converted-constant"
-    FUSED = "fused-group"
-    STORED = "stored-constant"
-    GIVEN = "given"
-
-    FLOAT32_PART = "float32-part"
-    COUNT = "count"
-    DEMAND = "demand"
-    DENY_LIST = "deny-list"
-    DOWNSTREAM_OF_DENY = "downstream-of-deny"
-    SQUARE = "square-before-reduction"
-    SEQUENCE_DENIED = "sequence-denied"
-    PRESERVED = "preserved"
-    NODE_RULE = "node-rule"
-    UNLISTED = "unlisted"
-    UNKNOWN_OPERATOR = "unknown-operator"
-    FIXED_TYPE = "fixed-type"
-    TYPE_UNSUPPORTED = "type-unsupported"
-    OPSET_TOO_OLD = "opset-too-old"
-    NO_KERNEL = "no-kernel"
-    QUANTIZED = "quantized"
-    CONSTANT_OVERFLOW = "constant-overflow"
-    CONSTANT_UNDERFLOW = "constant-underflow"
-    CERTAIN_OVERFLOW = "certain-overflow"
-    LIKELY_OVERFLOW = "likely-overflow"
-    VARIABLE_READ = "variable-read"
-    NOT_BETWEEN = "not-between-allow"
-    NOT_NEXT = "not-next-to-allow"
-    NO_ALLOW = "no-allow-operator"
-    CONSTANT = "constant"
-
-
-class PassReason(str):
-    """A reason that one pass alone gives, with what is said of it.
-
-    Attributes:
-        phrase: What reports say to readers who know lists and passes; `{precision}` and `{target}`
-            stand for those of the rewrite.
-        plain: The same for other readers; it follows the name of a node.
-        row: What docs/painting.md says.
-        danger: Whether it is about right and wrong, not about speed, kernels or rules.
-    """
-
-    __slots__ = ("danger", "phrase", "plain", "row")
-
-    def __new__(
-        cls, word: str, phrase: str = "", plain: str = "", row: str = "", *, danger: bool = False
-    ) -> Self:
-        """Make a reason of its word in reports."""
-        reason = super().__new__(cls, word)
-        reason.phrase, reason.plain, reason.row, reason.danger = phrase, plain, row, danger
-        return reason
 
 
 class Mark(NamedTuple):

@@ -11,6 +11,10 @@ from amp_rewrite.rewriting.paint.passes.follow_allow import follow_allow
 from amp_rewrite.rewriting.paint.passes.grow_clear import grow_clear
 from amp_rewrite.rewriting.paint.passes.join_scales import join_scales
 from amp_rewrite.rewriting.paint.passes.keep_batch_norms import keep_batch_norms
+from amp_rewrite.rewriting.paint.passes.keep_biases import keep_biases
+from amp_rewrite.rewriting.paint.passes.keep_carried import keep_carried
+from amp_rewrite.rewriting.paint.passes.keep_coordinates import keep_coordinates
+from amp_rewrite.rewriting.paint.passes.keep_cosines import keep_cosines
 from amp_rewrite.rewriting.paint.passes.keep_cut import keep_cut
 from amp_rewrite.rewriting.paint.passes.keep_demands import keep_demands
 from amp_rewrite.rewriting.paint.passes.keep_dequantized import keep_dequantized
@@ -19,8 +23,11 @@ from amp_rewrite.rewriting.paint.passes.keep_gradients import keep_gradients
 from amp_rewrite.rewriting.paint.passes.keep_groups import keep_groups
 from amp_rewrite.rewriting.paint.passes.keep_in_range import keep_in_range
 from amp_rewrite.rewriting.paint.passes.keep_logarithms import keep_logarithms
+from amp_rewrite.rewriting.paint.passes.keep_long_axes import keep_long_axes
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import keep_long_sums
 from amp_rewrite.rewriting.paint.passes.keep_masks import keep_masks
+from amp_rewrite.rewriting.paint.passes.keep_moments import keep_moments
+from amp_rewrite.rewriting.paint.passes.keep_offsets import keep_offsets
 from amp_rewrite.rewriting.paint.passes.keep_overflows import keep_overflows
 from amp_rewrite.rewriting.paint.passes.keep_parts import keep_parts
 from amp_rewrite.rewriting.paint.passes.keep_phases import keep_phases
@@ -28,6 +35,7 @@ from amp_rewrite.rewriting.paint.passes.keep_quantized import keep_quantized
 from amp_rewrite.rewriting.paint.passes.keep_quotients import keep_quotients
 from amp_rewrite.rewriting.paint.passes.keep_runnable import keep_runnable
 from amp_rewrite.rewriting.paint.passes.keep_states import keep_states
+from amp_rewrite.rewriting.paint.passes.keep_steep_gradients import keep_steep_gradients
 from amp_rewrite.rewriting.paint.passes.keep_sums import keep_sums
 from amp_rewrite.rewriting.paint.passes.keep_uncast import keep_uncast
 from amp_rewrite.rewriting.paint.passes.keep_underflows import keep_underflows
@@ -38,6 +46,7 @@ from amp_rewrite.rewriting.paint.passes.retarget_casts import retarget_casts
 from amp_rewrite.rewriting.paint.passes.retarget_dequantizers import retarget_dequantizers
 from amp_rewrite.rewriting.paint.passes.seed_allow import seed_allow
 from amp_rewrite.rewriting.paint.passes.spread_deny import spread_deny
+from amp_rewrite.rewriting.paint.passes.widen_ends import widen_ends
 
 PASSES: tuple[PaintPass, ...] = (
     deny_sequences,
@@ -48,6 +57,10 @@ PASSES: tuple[PaintPass, ...] = (
     grow_clear,
     join_scales,
     keep_batch_norms,
+    keep_biases,
+    keep_carried,
+    keep_coordinates,
+    keep_cosines,
     keep_cut,
     keep_demands,
     keep_dequantized,
@@ -56,8 +69,11 @@ PASSES: tuple[PaintPass, ...] = (
     keep_groups,
     keep_in_range,
     keep_logarithms,
+    keep_long_axes,
     keep_long_sums,
     keep_masks,
+    keep_moments,
+    keep_offsets,
     keep_overflows,
     keep_parts,
     keep_phases,
@@ -65,6 +81,7 @@ PASSES: tuple[PaintPass, ...] = (
     keep_quotients,
     keep_runnable,
     keep_states,
+    keep_steep_gradients,
     keep_sums,
     keep_uncast,
     keep_underflows,
@@ -75,4 +92,5 @@ PASSES: tuple[PaintPass, ...] = (
     retarget_dequantizers,
     seed_allow,
     spread_deny,
+    widen_ends,
 )

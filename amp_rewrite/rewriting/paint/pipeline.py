@@ -86,7 +86,8 @@ def paint(context: PaintContext) -> PaintResult:
     if context.given is not None:
         given = context.excluding(_always(context, HARMED))
         given, rounds = _rounds(given, [], keep_given, JUDGING)
-        return PaintResult(given, rounds[-1].painting.with_marks(given.excluded))
+        kept = {**given.excluded, **context.kept}
+        return PaintResult(given, rounds[-1].painting.with_marks(kept))
     always = _always(context)
     context, rounds = _rounds(context.excluding(always), [])
     return _saved(context, rounds[-1].painting, Course(always, rounds[0]))
@@ -181,8 +182,10 @@ def keep_given(context: PaintContext) -> Painting:
 def _by_pass(
     context: PaintContext, painting: Painting, keeping: tuple[PaintPass, ...]
 ) -> dict[str, dict[int, Mark]]:
-    """Return what each pass marks, by its name."""
-    return {step.name: step.run(context, painting).changes(painting) for step in keeping}
+    """Return what each pass marks, by its name, and what the user's rules mark, which come last."""
+    steps = {step.name: step.run for step in keeping}
+    steps |= {f"own {name}": run for name, run in context.own.items()}
+    return {name: run(context, painting).changes(painting) for name, run in steps.items()}
 
 
 def _without(context: PaintContext, kept: Mapping[int, Mark]) -> PaintContext:

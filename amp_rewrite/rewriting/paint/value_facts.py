@@ -24,11 +24,15 @@ from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.values.inner_sums import inner_sum, terms_of
 from amp_rewrite.values.intervals.interval import Interval, add
 from amp_rewrite.values.intervals.propagate import Intervals, intervals_of
+from amp_rewrite.values.magnitudes.estimate import DOUBT
 from amp_rewrite.values.magnitudes.estimates import Estimates
 from amp_rewrite.values.magnitudes.outliers import Outliers
 from amp_rewrite.values.weight_stats import MeasuredConstants, WeightStats
 
 _HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN, Trait.HOLDS)
+
+_ROOM = DOUBT * DOUBT
+"""How much larger the variance of a row may be than an estimate, whose deviations are divided."""
 
 
 class Beyond(NamedTuple):
@@ -54,6 +58,7 @@ class ValueFacts:
         variables: Graph inputs that are training variables: nothing is known of their elements.
         measured: The statistics of the constants looked at.
         low_inputs: Whether graph inputs in 16 bits are taken to be normalised, as float32 ones are.
+        likely: Value -> what it is likely to reach, as far as that was asked for.
         fits: Whether all numbers are taken to be in the range of the low type, so that a painting
             tells what would be low if they were.
     """
@@ -65,6 +70,7 @@ class ValueFacts:
     measured: MeasuredConstants = field(default_factory=MeasuredConstants, repr=False)
     low_inputs: bool = False
     fits: bool = False
+    likely: dict[int, float] = field(default_factory=dict[int, float], repr=False, compare=False)
 
     @cached_property
     def match(self) -> Match:
@@ -155,6 +161,25 @@ class ValueFacts:
                 beyond_of[node] = Beyond(Reason.LIKELY_OVERFLOW, detail)
         return beyond_of
 
+    def beyond_variances(self, squares_low: Container[tuple[str, str]]) -> Mapping[int, Beyond]:
+        """Return the normalizations whose variance is likely to leave the range.
+
+        `squares_low` are the operators whose kernels keep it in the low type.
+        """
+        flat, low, beyond_of = self.type_graph.flat, self.low, dict[int, Beyond]()
+        asked = [self._leaves_range and called[:2] in squares_low for called in flat.operators]
+        for node in [n for n, number in enumerate(flat.operator) if asked[number]]:
+            inside = inner_sum(flat.called(node))
+            terms = terms_of(flat, node, inside) if inside else flat.inputs_of(node)[:1]
+            estimate = self.estimates.total(terms)
+            bound = sum(self.intervals[v].magnitude for v in terms)
+            square = 0.0 if estimate is None else _ROOM * estimate.square
+            if min(square, bound * bound) >= low.overflow:
+                name, end = flat.node_names[node], f"{low.name} ends at {low.max:.6g}"
+                detail = f"the variance inside {name} is likely to reach {square:.2g}, {end}"
+                beyond_of[node] = Beyond(Reason.LIKELY_OVERFLOW, detail)
+        return beyond_of
+
     def _beyond(self, name: str, interval: Interval, likely: Callable[[], float]) -> Beyond | None:
         """Return how a value leaves the range of the low type, for certain or by an estimate."""
         low, end = self.low, f"{self.low.name} ends at {self.low.max:.6g}"
@@ -170,8 +195,11 @@ class ValueFacts:
 
     def _likely(self, value: int) -> float:
         """Return the likely largest magnitude of a value; 0 if nothing is known."""
-        estimate = self.estimates[value]
-        return max(0.0 if estimate is None else estimate.largest, self.outliers.peak(value))
+        if value not in self.likely:
+            estimate = self.estimates[value]
+            largest = 0.0 if estimate is None else estimate.largest
+            self.likely[value] = max(largest, self.outliers.peak(value))
+        return self.likely[value]
 
     def _likely_sum(self, terms: Sequence[int]) -> float:
         estimate = self.estimates.total(terms)

@@ -36,10 +36,10 @@ from amp_rewrite.dtypes import (
 from amp_rewrite.errors import OptionError
 from amp_rewrite.oplists import Level, OpLists
 from amp_rewrite.oplists.environment import names_of, split_name
-from amp_rewrite.rewriting.paint.keep_rules import KeepRule, checked_rules
 from amp_rewrite.rewriting.paint.node_rules import NodeRules
 from amp_rewrite.rewriting.plan.free_lengths import FreeLengths, check_dimensions, free_lengths
 from amp_rewrite.rewriting.plan.input_ranges import InputRanges, check_input_names, input_ranges
+from amp_rewrite.rewriting.rules.keep_rules import Rule, checked_rules
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.flat import FlatGraph
@@ -117,7 +117,7 @@ def _lengths(_: str, given: Any) -> FreeLengths:
     return free_lengths(given)
 
 
-def _rules(_: str, given: Any) -> tuple[KeepRule, ...]:
+def _rules(_: str, given: Any) -> tuple[Rule, ...]:
     return checked_rules(given)
 
 
@@ -185,7 +185,8 @@ class RewriteOptions:
         Shown(
             TYPES,
             "Keep the types of all graph inputs and outputs.",
-            "Casts are inside the graph then. Off: all float ones become 16-bit. Names (`--keep-io "
+            "Casts are inside the graph then. Off: all float ones become 16-bit, but for "
+            "[those of which the digits count](what_stays_float32.md). Names (`--keep-io "
             "NAME`, in Python a list; a regular expression fits whole names): those alone keep "
             "their types. For a decoder with a cache, `--keep-io logits` makes the cache 16-bit, "
             "which saves a cast at every step. `float32` makes 16-bit inputs and outputs float32.",
@@ -313,11 +314,12 @@ class RewriteOptions:
         ),
     ] = ()
     rules: Annotated[
-        Sequence[KeepRule],
+        Sequence[Rule],
         Shown(
             RULES,
             "[Rules of your own](#rules-of-your-own): objects with a method `keep(node)` that "
-            "returns why a node stays float32, or None.",
+            "returns why a node stays float32, or None; or functions under "
+            "`amp_rewrite.rules.keep`.",
             check=_rules,
         ),
     ] = ()
@@ -573,7 +575,7 @@ class StepChanges(TypedDict, total=False):
     variables: Names
     input_ranges: Ranges
     dims: Dims
-    rules: Sequence[KeepRule]
+    rules: Sequence[Rule]
     strict: bool
 
 

@@ -17,19 +17,24 @@ from amp_rewrite.graph.elements import tensor as tensor_type
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.step_metadata import state_names
 from amp_rewrite.kernels import fusions, rounding_table
-from amp_rewrite.kernels.accumulation import operators_adding_fused, operators_adding_in
+from amp_rewrite.kernels.accumulation import (
+    operators_adding_fused,
+    operators_adding_in,
+    operators_computing_in,
+)
 from amp_rewrite.kernels.kernel_table import table_of
 from amp_rewrite.oplists import OpLists, load_lists
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.given_notes import given_mask
 from amp_rewrite.rewriting.paint.groups import fused_groups, fused_scales
-from amp_rewrite.rewriting.paint.keep_rules import kept_nodes
 from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.paint.pipeline import PaintResult, paint
 from amp_rewrite.rewriting.paint.ties import variable_ties
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
+from amp_rewrite.rewriting.paint.wide_ends import wide_ends
 from amp_rewrite.rewriting.plan.input_ranges import input_intervals
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
+from amp_rewrite.rewriting.rules.own_rules import with_rules
 from amp_rewrite.values.patterns import scaled_products
 
 _KEPT = 2
@@ -102,19 +107,20 @@ def _new_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> P
     # A second rewrite is to find what the first did; a node that a 16-bit file computes low is not
     # raised for what its inputs might hold.
     values = ValueFacts(type_graph, options.low, inputs, variables, low_inputs=low_before is None)
-    return PaintContext(
+    context = PaintContext(
         type_graph,
         lists,
         options.low,
         kernels,
         options.node_rules,
-        kept_nodes(options.rules, type_graph),
         infer_after_allow=options.infer_after_allow,
         variables=variables,
         converts_weights=options.weights == "convert",
         moves_casts=options.move_casts,
         adds_low=operators_adding_in(target, options.low),
         adds_fused=operators_adding_fused(target, options.low),
+        indexes_low=operators_computing_in(target, options.low, "indices"),
+        squares_low=operators_computing_in(target, options.low, "variances"),
         low_ends=low_ends(type_graph, options),
         groups=fused_groups(type_graph, table, options.low),
         scaled_operands=fused_scales(type_graph, table.get(scaled_products.NAME), options.low),
@@ -124,6 +130,9 @@ def _new_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> P
         target=target,
         values=values,
     )
+    wide = wide_ends(context, context.low_ends)
+    context = replace(context, low_ends=context.low_ends.difference(wide), wide_ends=wide)
+    return with_rules(context, options.rules) if options.rules else context
 
 
 def lists_of(options: RewriteOptions) -> OpLists:

@@ -9,11 +9,15 @@ from amp_rewrite.graph.constants import moved_from
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, FlatGraph, Operator
 from amp_rewrite.graph.sizes import Shape
-from amp_rewrite.graph.traits import row_of
+from amp_rewrite.graph.traits import operator, row_of
 from amp_rewrite.rewriting.paint.painting import Painting
+from amp_rewrite.values.sum_lengths import count_terms
 
 FREE_LENGTH = 128
-"""How many keys a query sees where their number is free: what a prediction of times takes, too."""
+"""How many keys a query sees where their number is free."""
+
+_OF_DATA = ("MatMul", "com.microsoft::FusedMatMul")
+"""What multiplies queries by keys, and shares by values."""
 
 
 def multiply_accumulates(flat: FlatGraph, node: int) -> float:
@@ -30,18 +34,17 @@ def multiply_accumulates(flat: FlatGraph, node: int) -> float:
     output, called = (flat.shape(outputs[0]) if outputs else None), flat.called(node)
     if row_of(called).masks and shapes:
         return _attention(called, shapes, output)
+    name = operator(called)
+    if name == "ConvTranspose" and shapes[0]:  # each element meets the weights of its channel
+        return _elements(shapes[0]) * _elements((shapes[1] or (1,))[1:])
     if not output:
         return weight
-    if called.op_type == "Conv" and len(output) > 2:
+    if name in ("Conv", "com.microsoft::FusedConv") and len(output) > 2:
         return weight * _elements([output[0], *output[2:]])
-    # operators: those that sum over the last axis of their first input.
-    product = called.op_type in ("MatMul", "Gemm", "FusedMatMul")
-    if product and inputs and inputs[0] != ABSENT:
-        length = (shapes[0] or [None])[-1]
-        if called.op_type == "Gemm" or any(_is_constant(flat, v) for v in inputs[:2]):
-            return _elements(output) * (length or 1)
+    length = count_terms(flat, node)
+    if name in _OF_DATA and not any(_is_constant(flat, v) for v in inputs[:2]):
         return _elements([*output[:-1], output[-1] or FREE_LENGTH]) * (length or FREE_LENGTH)
-    return max(weight, _elements(output))
+    return max(weight if length is None else 1.0, _elements(output) * (length or 1))
 
 
 def _is_constant(flat: FlatGraph, value: int) -> bool:

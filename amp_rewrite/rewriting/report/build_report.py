@@ -25,6 +25,7 @@ from amp_rewrite.rewriting.report.records import RangeRecord, StoredRecord, Summ
 from amp_rewrite.rewriting.report.rewrite_report import Report
 from amp_rewrite.rewriting.report.shortcomings import (
     first_likely_overflow,
+    near_end,
     unknown_lengths,
     unmatched_rules,
 )
@@ -58,7 +59,9 @@ def build_report(
         else ("boundaries" if flat.functions else "none"),
         input_ranges=options.ranges,
         unknown_lengths=unknown_lengths(context, painting),
+        wide_ends={flat.value_names[v]: why for v, why in context.wide_ends.items()},
         likely_overflow=first_likely_overflow(context),
+        near_end=near_end(context, painting),
         unmatched_rules=unmatched_rules(context),
         opset_advice=advised_opset(context, painting),
         asked=option_words(options),
@@ -112,7 +115,7 @@ def _kept_nodes(context: PaintContext, painting: Painting) -> dict[tuple[str, st
     for node in np.flatnonzero(stays).tolist():
         reason = why(context, painting, graph.vertices_of(node)[0]).reason
         everywhere = reason is Reason.OPSET_TOO_OLD
-        key = str(reason), "(every)" if everywhere else flat.called(node).op_type
+        key = reason, "(every)" if everywhere else flat.called(node).op_type
         counts[key] = counts.get(key, 0) + 1
     return counts
 

@@ -14,7 +14,7 @@ from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.metadata_keys import PRECISION_KEY, REASON_KEY
-from amp_rewrite.rewriting.report.phrases import phrase
+from amp_rewrite.rewriting.reasons import phrase
 from amp_rewrite.rewriting.report.records import NodeRecord, VariableRecord
 from amp_rewrite.rewriting.report.rewrite_report import Report
 

@@ -18,7 +18,7 @@ from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.infer import FlatTypes, infer
-from amp_rewrite.rewriting.report.phrases import plain_phrase
+from amp_rewrite.rewriting.reasons import plain_phrase
 
 if TYPE_CHECKING:
     from amp_rewrite.rewriting.report.rewrite_report import Report

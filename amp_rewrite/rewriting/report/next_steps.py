@@ -71,6 +71,12 @@ def longer_search(report: Report, names: Names, rtol: float | None, budget: floa
     )
 
 
+def measured_conversion(report: Report, names: Names) -> str:
+    """Return the command that tells on data whether values overflow."""
+    words = names.with_data.strip() or f"--data {_INPUTS}"
+    return f"{_convert(report, names)}{_opset(report)} {words}"
+
+
 def strict_conversion(report: Report, names: Names) -> NextStep:
     """Return the command that fails where nothing can be converted."""
     return NextStep(

@@ -38,6 +38,7 @@ class PlainConsole(Console):
             width=width,
             color_system="auto" if file is None else None,
             force_terminal=None if file is None else False,
+            force_jupyter=None if file is None else False,
             soft_wrap=file is None,
             markup=False,
             highlight=False,

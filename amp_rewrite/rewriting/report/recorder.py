@@ -81,7 +81,7 @@ class Recorder:
             dtype = context.low.name if self.painting.is_allow(vertex) else FLOAT32.name
             because = None if mark.because is None else graph.name(mark.because)
             bound = self._bound(node, vertex)
-            record = VariableRecord(dtype, str(mark.reason), because, mark.detail, bound)
+            record = VariableRecord(dtype, mark.reason, because, mark.detail, bound)
             records |= dict.fromkeys(graph.kind_of(vertex).variables, record)
         return records
 
@@ -106,7 +106,7 @@ class Recorder:
         graph = self.context.type_graph
         kept = FLOAT32.name, Reason.CONSTANT
         dtype, reason = converted.get(graph.flat.outputs_of(node)[0], kept)
-        record = VariableRecord(dtype, str(reason), None, None)
+        record = VariableRecord(dtype, reason, None, None)
         kinds = [graph.kind_of(v) for v in graph.vertices_of(node)]
         return dict.fromkeys((name for kind in kinds for name in kind.variables), record)
 
@@ -139,7 +139,13 @@ def _scopes(flat: FlatGraph) -> list[str]:
 
 
 def why(context: PaintContext, painting: Painting, vertex: int) -> Mark:
-    """Return the mark of a vertex, or one that says why no pass gave it any."""
+    """Return the mark of a vertex, or one that says why no pass gave it any.
+
+    What the user asked for is told first, whatever else may be said of a vertex.
+    """
+    asked = None if painting.is_allow(vertex) else context.asked(vertex)
+    if asked is not None:
+        return asked
     mark = painting.marks.get(vertex)
     if mark is not None:
         return _with_opset(context, vertex, mark)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+from amp_rewrite.base.printable import html_table
+
 _ROUNDED = {"digits": 4}
 """Of a field whose number the JSON form rounds: to how many digits."""
 
@@ -202,6 +204,10 @@ class Summary(Record):
     casts_of_unknown_size: int = 0
     nodes_low_before: int = 0
     operands_with_axes: int = 0
+
+    def _repr_html_(self) -> str:
+        """Return the figures as a table, which a notebook shows."""
+        return html_table("summary", ("figure", "number"), self.to_dict().items())
 
 
 @dataclass(frozen=True, slots=True)

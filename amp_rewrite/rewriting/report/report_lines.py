@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from amp_rewrite.base.printable import counted, in_bytes, percent
-from amp_rewrite.rewriting.report.phrases import plain_phrase
+from amp_rewrite.rewriting.reasons import plain_phrase
 from amp_rewrite.rewriting.report.records import (
     OpsetAdvice,
     RaisedOpset,

@@ -47,7 +47,11 @@ class Report:
         opset_raised: How the model came to its opset, if that was raised first.
         boundaries: Operators that no list knows and function calls, with how often each occurs.
         input_ranges: Graph input -> what the user said of the numbers that it holds.
+        wide_ends: Graph input or output that stays float32 though it might have given up its type
+            -> why.
         likely_overflow: Where an estimate first keeps something float32, and why; None if nowhere.
+        near_end: The 16-bit value that an estimate says to come within a quarter of the end of the
+            type, in words; None if none does.
         unmatched_rules: Rules of the op lists about single nodes that match nothing in the model.
         unknown_lengths: Free dimensions of which a length would let sums become 16-bit.
         asked: The options that are not the default ones, each as words of a command.
@@ -66,7 +70,9 @@ class Report:
     boundaries: Mapping[str, int] = field(default_factory=dict)
     functions: str = "none"
     input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    wide_ends: Mapping[str, str] = field(default_factory=dict)
     likely_overflow: str | None = None
+    near_end: str | None = None
     unmatched_rules: tuple[UnmatchedRule, ...] = ()
     opset_advice: OpsetAdvice | None = None
     opset_raised: RaisedOpset | None = None
@@ -109,7 +115,9 @@ class Report:
             "weights": self.weights.to_dict(),
             "boundaries": dict(self.boundaries),
             "input_ranges": {name: list(ends) for name, ends in self.input_ranges.items()},
+            **({"wide_ends": dict(self.wide_ends)} if self.wide_ends else {}),
             "likely_overflow": self.likely_overflow,
+            **({"near_end": self.near_end} if self.near_end else {}),
             "unmatched_rules": [rule.to_dict() for rule in self.unmatched_rules],
             "opset_advice": json_form(self.opset_advice),
             "opset_raised": json_form(self.opset_raised),
@@ -193,6 +201,8 @@ def remarks(report: Report) -> Iterator[str]:
         yield report_lines.constants_line(large, f"too large for {report.precision}")
     if report.scaling is not None:
         yield from report.scaling.lines()
+    for name, why in report.wide_ends.items():
+        yield f"{name} stays float32: {why}"
     if report.likely_overflow:
         yield f"estimate: {report.likely_overflow}"
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amp_rewrite.base.name_patterns import nearest
+from amp_rewrite.graph.constants import default_tensor
 from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.doubts import Doubts
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
 from amp_rewrite.rewriting.paint.passes.keep_long_sums import keep_long_sums
 from amp_rewrite.rewriting.report.records import UnmatchedRule
@@ -13,7 +15,11 @@ from amp_rewrite.rewriting.report.report_lines import unmatched_line
 from amp_rewrite.values.sum_lengths import count_terms
 
 if TYPE_CHECKING:
+    from amp_rewrite.rewriting.plan.casts import CastPlan
     from amp_rewrite.rewriting.report.rewrite_report import Report
+
+_LARGE = 1024
+"""Elements of weights from which on it is told that they stay float32 in the file."""
 
 
 def unmatched_rules(context: PaintContext) -> tuple[UnmatchedRule, ...]:
@@ -72,6 +78,50 @@ def first_likely_overflow(context: PaintContext) -> str | None:
     if first is None:
         return None
     return f"{context.type_graph.node_name(first)} stays float32: {context.excluded[first].detail}"
+
+
+def cast_defaults(context: PaintContext, plan: CastPlan) -> str | None:
+    """Return one line about large weights that are inputs as well, and so are cast at each run."""
+    flat, read = context.type_graph.flat, dict.fromkeys(cast.value for cast in plan.casts)
+    sizes = {
+        flat.value_names[value]: tensor.size
+        for value in read
+        if value not in context.variables
+        and (tensor := default_tensor(context.type_graph, value)) is not None
+    }
+    if sum(sizes.values()) < _LARGE:
+        return None
+    first, count = next(iter(sizes)), len(sizes)
+    some = "1 weight is an input" if count == 1 else f"{count:,} weights are inputs"
+    named = first if count == 1 else f"the first is {first}"
+    return (
+        f"{some} of the model with a default ({named}), which a caller may override: the file "
+        f"keeps {'it' if count == 1 else 'them'} in float32 and casts at each run; `python -m "
+        "onnxruntime.tools.remove_initializer_from_input` makes constants of such inputs, which "
+        "are converted"
+    )
+
+
+_NEAR = 4.0
+"""How far from the end of the type an estimate is that is told: it may be short of the truth."""
+
+
+def near_end(context: PaintContext, painting: Painting) -> str | None:
+    """Return the 16-bit value that an estimate says to come nearest to the end of the type."""
+    low, graph, values = context.low, context.type_graph, context.values
+    doubts = Doubts(values.match, values.estimates)
+    near = [
+        (reached, value)
+        for value, likely in values.likely.items()
+        if painting.is_allow(graph.source[value])
+        and (reached := max(likely, doubts.largest(value))) >= low.overflow / _NEAR
+    ]
+    if not near:
+        return None
+    largest, value = max(near)
+    return (
+        f"{graph.flat.value_names[value]} may reach {largest:.2g}, {low.name} ends at {low.max:g}"
+    )
 
 
 def shortcomings(report: Report) -> tuple[str, ...]:

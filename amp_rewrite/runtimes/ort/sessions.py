@@ -29,6 +29,9 @@ _FATAL = 4
 _RAN = "_kernel_time"
 """What the profile appends to a node's name where it tells how long its kernel ran."""
 
+FAILING = ("DivMulFusion",)
+"""Optimisations of ONNX Runtime 1.32 that fail on valid models. This one makes x / d of x * (1 / d)
+and then reads what an Identity, Dropout or Cast in front of x made, which is gone."""
 
 _FOLDER = "session.model_external_initializers_file_folder_path"
 """The option that says where the weights of a model lie that comes as a message."""

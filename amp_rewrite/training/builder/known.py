@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import GradientError
@@ -187,3 +189,37 @@ def take_place(new: ir.Value, old: ir.Value) -> None:
     new.name, old.name = old.name or new.name, f"{old.name}:before"
     new.type = old.type or new.type
     new.shape = new.shape if old.shape is None else old.shape  # that of a scalar is false
+
+
+def copy_of(value: ir.Value, name: str, *, node: str | None = None) -> ir.Value:
+    """Return what an Identity, which is in no graph yet, makes of a value."""
+    copy = ir.node("Identity", [value], name=node).outputs[0]
+    copy.name, copy.type, copy.shape = name, value.type, value.shape
+    return copy
+
+
+def maker(value: ir.Value) -> ir.Node:
+    """Return the node that computes a value, one that has just been added, say."""
+    node = value.producer()
+    assert node is not None, "a node computes it"
+    return node
+
+
+def hold(graph: ir.Graph, name: str, array: np.ndarray[Any, Any] | ir.TensorProtocol) -> ir.Value:
+    """Return a new initializer of a graph."""
+    tensor = ir.tensor(array, name=name) if isinstance(array, np.ndarray) else array
+    value = ir.Value(
+        name=name,
+        type=ir.TensorType(tensor.dtype),
+        shape=ir.Shape(tensor.shape.numpy()),
+        const_value=tensor,
+    )
+    graph.register_initializer(value)
+    return value
+
+
+def input_of(node: ir.Node, index: int) -> ir.Value:
+    """Return an input of a node that is not optional."""
+    value = node.inputs[index]
+    assert value is not None, "the input is not optional"
+    return value

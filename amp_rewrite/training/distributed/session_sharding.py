@@ -32,9 +32,8 @@ from amp_rewrite.training.graph.replicas import (
     resolve,
 )
 from amp_rewrite.training.session.checkpoint import Checkpoint, slots_in
-from amp_rewrite.training.session.compiled_program import CompiledProgram
 from amp_rewrite.training.session.states import States
-from amp_rewrite.training.step.cut_step import values_by_name
+from amp_rewrite.training.step.cut_step import Stage, values_by_name
 from amp_rewrite.training.step.dropout import spread_masks
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
@@ -43,7 +42,13 @@ _MISSING = "nothing"
 
 
 class SessionSharding:
-    """See `amp_rewrite.training.session.sharding.Sharding`."""
+    """One session's part in training on several shards.
+
+    Attributes:
+        writes: Whether this shard writes files.
+        threads: Threads inside an operator for sessions that leave the choice open.
+        always: Values that every run computes, fetched or not: sums that all shards have to make.
+    """
 
     def __init__(
         self,
@@ -107,19 +112,17 @@ class SessionSharding:
             self._world.broadcast(array)
             states.write(name, array)
 
-    def program(
-        self, model: ir.Model, info: StepInfo, sets: Any, **options: Any
-    ) -> CompiledProgram:
+    def program(self, stage: Stage, info: StepInfo, sets: Any, **options: Any) -> ShardedProgram:
         """Return what runs a step with the sums over shards in it.
 
         Raises:
             FetchError: A fetch needs sums of another step than this.
         """
         if self._world.size > 1:
-            _refuse_other_sums(model)
-        resolve(model, self._world.size)
+            _refuse_other_sums(stage.model)
+        resolve(stage.model, self._world.size)
         return ShardedProgram(
-            model,
+            stage.model,
             info,
             sets,
             groups=self._groups,

@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import ShardError
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.runtimes.ort.device import Device
-from amp_rewrite.runtimes.ort.ort_values import copy_of
+from amp_rewrite.training.builder.known import copy_of, input_of, maker
 from amp_rewrite.training.distributed.collective import Collective
 from amp_rewrite.training.distributed.memory import Bucket, HostMemory, SingleMemory, buckets_of
 from amp_rewrite.training.graph.replicas import Groups, is_collective
-from amp_rewrite.training.session.compiled_program import (
-    CompiledProgram,
-    StageProgram,
-    StateTensors,
-)
-from amp_rewrite.training.session.engine_stages import OpenVinoStages, stage_runner
+from amp_rewrite.training.session.compiled_program import Program, StateTensors
+from amp_rewrite.training.session.engine_stages import stage_runner
 from amp_rewrite.training.step.cut_step import Stage, declare_types, stage_of
 from amp_rewrite.training.step.step_info import StepInfo
 
@@ -54,7 +49,7 @@ class Halfway:
             )
 
 
-class ShardedProgram(CompiledProgram):
+class ShardedProgram(Program):
     """A step in stages.
 
     The sum of a bucket begins when the stage that computes it is done, and is waited for when a
@@ -90,7 +85,7 @@ class ShardedProgram(CompiledProgram):
             (HostMemory if b.fused else SingleMemory)(b, groups[b.groups], device) for b in buckets
         ]
         targets = {name: v for memory in self._memories for name, v in memory.targets().items()}
-        self._stages: list[StageProgram | OpenVinoStages | None] = []
+        self._stages: list[Program | None] = []
         for stage in stages:
             own = {name: targets[name] for name in stage.leaves if name in targets}
             self._stages.append(
@@ -102,8 +97,8 @@ class ShardedProgram(CompiledProgram):
         wanted = [*(stage.enters for stage in stages), tuple(info.fetches.values())]
         self._waits = [sorted({results[n] for n in names if n in results}) for names in wanted]
 
-    def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """Do what `CompiledProgram.run` does.
+    def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
+        """See `Program`.
 
         Raises:
             RunError: ONNX Runtime reports an error; the states of set `current` are as before.
@@ -111,7 +106,6 @@ class ShardedProgram(CompiledProgram):
                 failed after a sum had begun.
         """
         self._halfway.check()
-        values: dict[str, Any] = {}
         done: set[int] = set()
 
         def wait(indices: Sequence[int]) -> None:
@@ -134,11 +128,6 @@ class ShardedProgram(CompiledProgram):
             if begun:
                 self._halfway.note(error)
             raise
-        return {name: copy_of(values[v]) for name, v in self.info.fetches.items()}
-
-    def end_profiling(self) -> str:
-        """End profiling; return the paths of the profiles of all stages, with commas between."""
-        return ",".join(s.end_profiling() for s in self._stages if s is not None)
 
 
 def isolate(model: ir.Model) -> None:
@@ -150,15 +139,11 @@ def isolate(model: ir.Model) -> None:
     graph = model.graph
     for node in [n for n in graph if is_collective(n)]:
         _hide(graph, node.outputs[0])
-        value = node.inputs[0]
-        assert value is not None, "what is left of the domain has one input"
-        if _is_free(value):
-            continue
-        copy = ir.node("Identity", [value], name=f"{node.name}/copy")
-        new = copy.outputs[0]
-        new.name, new.type, new.shape = f"{node.outputs[0].name}:own", value.type, value.shape
-        graph.insert_before(node, copy)
-        node.replace_input_with(0, new)
+        value = input_of(node, 0)
+        if not _is_free(value):
+            own = copy_of(value, f"{node.outputs[0].name}:own", node=f"{node.name}/copy")
+            graph.insert_before(node, maker(own))
+            node.replace_input_with(0, own)
 
 
 def _is_free(value: ir.Value) -> bool:
@@ -173,11 +158,9 @@ def _hide(graph: ir.Graph, value: ir.Value) -> None:
     """If a value is an output of the graph, let a copy of it be that."""
     if not value.is_graph_output():
         return
-    copy = ir.node("Identity", [value], name=f"{value.name}/output")
-    new, name = copy.outputs[0], value.name
-    new.type, new.shape = value.type, value.shape
-    value.name, new.name = f"{name}:sum", name
-    graph.append(copy)
+    new = copy_of(value, str(value.name), node=f"{value.name}/output")
+    value.name = f"{value.name}:sum"
+    graph.append(maker(new))
     graph.outputs[:] = [new if v is value else v for v in graph.outputs]
 
 

@@ -10,6 +10,7 @@ from amp_rewrite.dtypes import DType, low_dtype
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.graph.step_part import Part
+from amp_rewrite.training.builder.known import maker
 from amp_rewrite.training.graph.selection import Selection, selected
 from amp_rewrite.training.graph.training_graph import State, TrainingGraph, training_graph
 
@@ -53,7 +54,7 @@ def freeze(
     if train_statistics is not None:
         train_statistics = arguments.switch("train_statistics", train_statistics)
     frozen_names = _ask(graph, variables, frozen=True, where="freeze")
-    graph.freezing.train_statistics = train_statistics
+    graph.train_statistics = train_statistics
     return frozen_names
 
 
@@ -98,7 +99,7 @@ def changeable(model: ir.Model) -> TrainingGraph:
 def _ask(graph: TrainingGraph, variables: Selection, *, frozen: bool, where: str) -> list[str]:
     states: list[State] = selected(graph.weights(), variables, where)
     names = [v.name for v in states]
-    graph.freezing.asked.update(dict.fromkeys(names, frozen))
+    graph.asked.update(dict.fromkeys(names, frozen))
     for variable in states:
         variable.trainable = not frozen
     return names
@@ -159,8 +160,6 @@ def _store(graph: TrainingGraph, state: State, tensor: ir.TensorProtocol) -> Non
         graph.stored[state.name] = tensor
     b = graph.scoped(_SCOPE, Part.ARITHMETIC)
     wide = b.cast(value, ir.DataType.FLOAT)
-    producer = wide.producer()
-    assert producer is not None, "a node has just been added"
-    producer.metadata_props.pop(PART_KEY)  # it belongs to the forward pass
+    maker(wide).metadata_props.pop(PART_KEY)  # it belongs to the forward pass
     for use in uses:
         use.node.replace_input_with(use.idx, wide)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import cast
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.base import arguments
-from amp_rewrite.base.name_patterns import NamePattern, suggestion
+from amp_rewrite.base.name_patterns import suggestion
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.adapter import Adapter
 from amp_rewrite.training.graph.freeze import changeable
-from amp_rewrite.training.graph.selection import Selection, entries
-from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
+from amp_rewrite.training.graph.selection import Selection, entries, matches
+from amp_rewrite.training.graph.training_graph import TrainingGraph
 from amp_rewrite.training.graph.weight_products import (
     WeightProduct,
     copies_factor,
@@ -109,8 +108,7 @@ def _chosen(
     """Return the products that are meant, in their order."""
     meant: set[WeightProduct] = set()
     for entry in entries(variables):
-        matches = _matcher(graph, entry)
-        matched = [product for product in products if matches(product)]
+        matched = [product for product in products if _is_meant(graph, product, entry)]
         if not matched:
             raise _nothing(entry, products)
         meant.update(matched)
@@ -119,24 +117,11 @@ def _chosen(
     return [product for product in products if product in meant]
 
 
-def _matcher(graph: TrainingGraph, entry: object) -> Callable[[WeightProduct], bool]:
-    """Return what tells whether one entry of a selection means a product."""
-    if isinstance(entry, str):
-        meant = NamePattern.of(entry, "lora")
-        return lambda product: meant.matches_any(product.names)
-    if isinstance(entry, re.Pattern):
-        pattern = cast("re.Pattern[str]", entry)
-        return lambda product: any(pattern.search(name) for name in product.names)
-    if isinstance(entry, State | GraphValue):
-        return lambda product: product.weight is entry.value
-    if callable(entry):
-        return lambda product: bool(entry(graph.track(product.weight, "variable")))
-    raise OptionError(
-        "not a choice of weights",
-        where="lora",
-        found=f"an object of type {type(entry).__name__}",
-        expected="a pattern of names, a regular expression, a variable or a function",
-    )
+def _is_meant(graph: TrainingGraph, product: WeightProduct, entry: object) -> bool:
+    """Return whether one entry of a selection means a product."""
+    trainable = not graph.is_frozen(str(product.weight.name))
+    weight = graph.track(product.weight, "variable", trainable=trainable)
+    return matches(weight, entry, "lora", names=product.names, what="weights")
 
 
 def _nothing(entry: object, products: Sequence[WeightProduct]) -> OptionError:
@@ -176,7 +161,7 @@ def _freeze_others(graph: TrainingGraph) -> None:
     """Freeze what nobody asked to train, but adapters."""
     for state in graph.weights():
         if state.role != ADAPTER:
-            state.trainable = not graph.freezing.asked.setdefault(state.name, True)
+            state.trainable = not graph.asked.setdefault(state.name, True)
 
 
 def _add(

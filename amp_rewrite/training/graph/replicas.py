@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import take_place
+from amp_rewrite.training.builder.known import copy_of, hold, input_of, maker, take_place
 
 DOMAIN = "amp_rewrite"
 SUM, GATHER, COUNT = "CrossReplicaSum", "CrossReplicaGather", "ReplicaCount"
@@ -115,9 +115,7 @@ def resolve(model: ir.Model, shards: int = 1) -> None:
                 _remove_products(model.graph, node)
             _replace(model.graph, node, _number(model.graph, count))
         elif shards == 1:
-            source = node.inputs[0]
-            assert source is not None, "the operators have one input"
-            _replace(model.graph, node, source)
+            _replace(model.graph, node, input_of(node, 0))
 
 
 def _remove_products(graph: ir.Graph, node: ir.Node) -> None:
@@ -142,21 +140,13 @@ def _number(graph: ir.Graph, number: int) -> ir.Value:
     initializer = graph.initializers.get(name)
     if initializer is not None:
         return initializer
-    tensor = ir.tensor(np.array(number, np.float32), name=name)
-    value = ir.Value(
-        name=name,
-        type=ir.TensorType(ir.DataType.FLOAT),
-        shape=ir.Shape(()),
-        const_value=tensor,
-    )
-    graph.register_initializer(value)
-    return value
+    return hold(graph, name, np.array(number, np.float32))
 
 
 def _replace(graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
     """Put an Identity in place of a node; its output keeps its name, by which it is fetched."""
-    origin = dict(node.metadata_props)
-    identity = ir.node("Identity", [value], name=node.name, metadata_props=origin)
-    graph.insert_before(node, identity)
-    take_place(identity.outputs[0], node.outputs[0])
+    copy = copy_of(value, "", node=node.name)
+    maker(copy).metadata_props.update(node.metadata_props)
+    graph.insert_before(node, maker(copy))
+    take_place(copy, node.outputs[0])
     graph.remove(node, safe=True)

@@ -66,7 +66,7 @@ def selected(
         if isinstance(entry, str) and entry in WORDS:
             names.update(v.name for v in variables if _is(v.value, entry))
             continue
-        matched = {v.name for v in variables if _matches(v, entry, where)}
+        matched = {v.name for v in variables if matches(v, entry, where)}
         if not matched:
             raise _nothing(variables, entry, where)
         names |= matched
@@ -84,17 +84,30 @@ def entries(selection: object) -> Iterator[object]:
         yield selection
 
 
-def _matches(variable: State, entry: object, where: str | None) -> bool:
+def matches(
+    variable: State,
+    entry: object,
+    where: str | None,
+    *,
+    names: Sequence[str] = (),
+    what: str = "variables",
+) -> bool:
+    """Return whether one entry of a selection means a variable, which may have other names.
+
+    Raises:
+        OptionError: The entry is no choice of `what`.
+    """
+    names = names or (variable.name,)
     if isinstance(entry, str):
-        return NamePattern.of(entry, where or "selection").matches(variable.name)
+        return NamePattern.of(entry, where or "selection").matches_any(names)
     if isinstance(entry, re.Pattern):
-        return cast("re.Pattern[str]", entry).search(variable.name) is not None
+        return any(cast("re.Pattern[str]", entry).search(name) for name in names)
     if isinstance(entry, State | GraphValue):
         return entry.value is variable.value
     if callable(entry):
         return bool(entry(variable))
     raise OptionError(
-        "not a choice of variables",
+        f"not a choice of {what}",
         where=where,
         found=f"an object of type {type(entry).__name__}",
         expected=f"a pattern of names, {', '.join(map(repr, WORDS))}, a variable or a function",

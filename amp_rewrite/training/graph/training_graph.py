@@ -16,11 +16,10 @@ from amp_rewrite.graph.metadata_keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import dims, forget_unknown, is_float, type_of
+from amp_rewrite.training.builder.known import dims, forget_unknown, hold, is_float, type_of
 from amp_rewrite.training.graph.adapter import Adapter
 from amp_rewrite.training.graph.assigned import assigned
 from amp_rewrite.training.graph.formula_constants import formula_constants
-from amp_rewrite.training.graph.freezing import Freezing
 from amp_rewrite.training.graph.prepare import prepare
 from amp_rewrite.training.graph.replicas import Groups
 from amp_rewrite.training.graph.value_arithmetic import Arithmetic, numbers_of
@@ -227,7 +226,10 @@ class TrainingGraph:
         trains: Whether gradients were computed, so that what is trained is in training mode.
         trained: The weights of which gradients were computed.
         in_training_mode: The Dropout and BatchNormalization nodes that are.
-        freezing: What users asked not to be trained.
+        asked: Variable -> whether users asked to freeze it; others are trained unless they are
+            constants of a formula.
+        train_statistics: Whether BatchNormalization uses and tracks the statistics of the batch;
+            None is all but those whose scale and bias are frozen.
         adapters: The low-rank adapters that were added.
         stored: The weights that the step stores in another type than the model -> what it stores.
     """
@@ -260,7 +262,8 @@ class TrainingGraph:
         self.trains = False
         self.trained: set[ir.Value] = set()
         self.in_training_mode: set[ir.Node] = set()
-        self.freezing = Freezing()
+        self.asked: dict[str, bool] = {}
+        self.train_statistics: bool | None = None
         self.adapters: list[Adapter] = []
         self.stored: dict[str, ir.TensorProtocol] = {}
         self._global_step: State | None = None
@@ -320,13 +323,7 @@ class TrainingGraph:
         """
         name = self.free_name(name)
         array = np.asarray(initial)
-        value = ir.Value(
-            name=name,
-            type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
-            shape=ir.Shape(array.shape),
-            const_value=ir.tensor(array, name=name),
-        )
-        self.model.graph.register_initializer(value)
+        value = hold(self.model.graph, name, array)
         state = State(self, name, value, array, role, trainable)
         self.states[name] = state
         self._by_value[value] = state
@@ -342,7 +339,7 @@ class TrainingGraph:
         """
         state = self.state(name, initial, role, trainable=True)
         self._weights.add(state.value)
-        self.freezing.asked[state.name] = False
+        self.asked[state.name] = False
         return state
 
     def track(self, value: ir.Value, role: str, *, trainable: bool = False) -> State:
@@ -386,7 +383,7 @@ class TrainingGraph:
 
     def is_frozen(self, name: str) -> bool:
         """Return whether a variable is left out unless a `var_list` names it."""
-        return self.freezing.asked.get(name, name in self.constants)
+        return self.asked.get(name, name in self.constants)
 
     @cached_property
     def constants(self) -> frozenset[str]:
@@ -487,11 +484,6 @@ class TrainingGraph:
                 else f"its outputs are {[str(v.name) for v in self.model.graph.outputs]}",
             )
         return GraphValue(self, values[name])
-
-    def bind(self, store: StateStore | None) -> None:
-        """Let states be read from and assigned in a session; None ends that."""
-        for state in self.states.values():
-            state.store = store
 
 
 def training_graph(model: ir.Model) -> TrainingGraph:

@@ -11,7 +11,14 @@ from amp_rewrite.errors import OptimizerValueError
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.step_part import source_key, source_of
 from amp_rewrite.graph.traverse import graphs_in
-from amp_rewrite.training.builder.known import constant_tensor, copied, take_place
+from amp_rewrite.training.builder.known import (
+    constant_tensor,
+    copied,
+    copy_of,
+    input_of,
+    maker,
+    take_place,
+)
 from amp_rewrite.training.grad.walk import depending_on
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 
@@ -26,9 +33,9 @@ def turn_on_training_mode(graph: TrainingGraph, trained: Iterable[ir.Value]) -> 
     """Make Dropout drop, and BatchNormalization use and track the batch's statistics.
 
     Gradients need it. A BatchNormalization whose scale and bias are frozen stays in inference mode,
-    unless `Freezing.train_statistics` says otherwise. Running means and variances become states;
-    where two BatchNormalization nodes share them, the second continues from what the first has
-    computed.
+    unless `TrainingGraph.train_statistics` says otherwise. Running means and variances become
+    states; where two BatchNormalization nodes share them, the second continues from what the first
+    has computed.
 
     Args:
         graph: The training graph.
@@ -60,8 +67,8 @@ def _is_trained(graph: TrainingGraph, node: ir.Node, varying: set[ir.Value]) -> 
     """Return whether a node is to be in training mode."""
     if node.op_type == "Dropout":
         return True
-    if graph.freezing.train_statistics is not None:
-        return graph.freezing.train_statistics
+    if graph.train_statistics is not None:
+        return graph.train_statistics
     return any(v in varying for v in node.inputs[1:3])
 
 
@@ -98,8 +105,7 @@ def _track_statistics(graph: TrainingGraph, node: ir.Node) -> None:
     if len(node.outputs) < 3:
         node.resize_outputs(3)
     for index, output in zip((3, 4), node.outputs[1:], strict=True):
-        statistic = node.inputs[index]
-        assert statistic is not None, "an input of BatchNormalization that is not optional"
+        statistic = input_of(node, index)
         output.name = output.name or graph.free_name(f"{statistic.name}/running")
         output.type, output.shape = statistic.type, copied(statistic.shape)
         if not statistic.is_initializer():
@@ -115,14 +121,17 @@ def turn_off_training_mode(model: ir.Model) -> None:
     """Let every BatchNormalization and Dropout do what it does in inference, in place.
 
     Those inside branches, loops and functions do, too. A Dropout whose mode is computed or fed
-    stays as it is.
+    stays as it is; a mode that may be fed is false by default.
     """
-    bodies = (*graphs_in(model.graph), *(g for f in model.functions.values() for g in graphs_in(f)))
-    for node in [node for body in bodies for node in body if not node.domain]:
+    graphs = [model.graph, *(function.graph for function in model.functions.values())]
+    nodes = [node for graph in graphs for body in graphs_in(graph) for node in body]
+    for node in (node for node in nodes if not node.domain):
         if node.op_type == "BatchNormalization":
             normalise_by_running_statistics(node)
         elif node.op_type == "Dropout" and len(node.inputs) > _MODE:
             mode = node.inputs[_MODE]
+            if mode is not None and mode.is_graph_input() and mode.const_value is not None:
+                mode.const_value = ir.tensor(np.array(False), name=mode.name)
             if mode is None or constant_tensor(mode) is None:
                 continue
             node.resize_inputs(_MODE)
@@ -147,9 +156,9 @@ def normalise_by_running_statistics(node: ir.Node) -> None:
     for running, statistic in zip(node.outputs[1:], node.inputs[3:], strict=False):
         assert statistic is not None, "an input that is not optional"
         if running.is_graph_output():
-            copy = ir.node("Identity", [statistic])
-            graph.insert_before(node, copy)
-            take_place(copy.outputs[0], running)
+            copy = copy_of(statistic, str(running.name))
+            graph.insert_before(node, maker(copy))
+            take_place(copy, running)
         else:
             ir.convenience.replace_all_uses_with(running, statistic)
     graph.remove(node, safe=True)

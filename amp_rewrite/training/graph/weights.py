@@ -15,7 +15,7 @@ from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.traits import row_of
 from amp_rewrite.graph.traverse import ancestors, graphs_in, subgraphs
-from amp_rewrite.training.builder.known import constant_tensor, is_float
+from amp_rewrite.training.builder.known import constant_tensor, hold, is_float
 
 OLDEST = 16
 """Gradient rules hold from this opset on, from which a scatter can add."""
@@ -59,19 +59,14 @@ def _lift(main: ir.Graph, graph: ir.Graph, old: ir.Value, tensor: ir.TensorProto
         taken = (v.name or "" for node in main for v in node.outputs)
         inputs = (v.name or "" for v in main.inputs)
         name = FreeNames((*main.initializers, *inputs, *taken)).take(name)
-    new = ir.Value(
-        name=name,
-        type=ir.TensorType(tensor.dtype),
-        shape=ir.Shape(tensor.shape.numpy()),
-        const_value=ir.tensor(tensor.numpy(), dtype=tensor.dtype, name=name),
-    )
-    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    held = ir.tensor(tensor.numpy(), dtype=tensor.dtype, name=name)
     node = old.producer()
     if node is None:
         del graph.initializers[str(old.name)]
-    else:
+    new = hold(main, name, held)
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+    if node is not None:
         graph.remove(node, safe=True)
-    main.register_initializer(new)
 
 
 def constant_nodes(model: ir.Model) -> set[str]:

@@ -1,4 +1,4 @@
-"""A compiled step, or a part of one: an ONNX Runtime session with its state bound twice."""
+"""A compiled step, or a stage of one: an ONNX Runtime session with its state bound twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from amp_rewrite.runtimes.ort.device import Device
 from amp_rewrite.runtimes.ort.ort_values import copy_of, to_ort_value
-from amp_rewrite.runtimes.ort.sessions import Binding, Session
+from amp_rewrite.runtimes.ort.sessions import Session
 from amp_rewrite.runtimes.session import Provider
 from amp_rewrite.training.step.cut_step import Stage
 from amp_rewrite.training.step.step_info import StepInfo
@@ -18,94 +18,47 @@ from amp_rewrite.training.step.step_info import StepInfo
 StateTensors = Mapping[str, Any]
 """State name -> OrtValue."""
 
-
 WHAT = "the step"
 """What errors call a model that a program loads."""
 
 
-class CompiledProgram:
-    """A model that ONNX Runtime has loaded, whose states stay where they are.
+class Program:
+    """Runs a step from the states of a set.
 
     Attributes:
-        info: The description of the model: its inputs, states and fetches.
-        device: Where the states are.
-        session: The loaded model.
-        bindings: For each set of states, what a run from it reads and writes.
+        info: The description of the step: its inputs, states and fetches.
     """
 
-    def __init__(
-        self,
-        model: ir.Model,
-        info: StepInfo,
-        sets: Sequence[StateTensors],
-        *,
-        options: Any,
-        providers: Sequence[Provider],
-        device: Device,
-        updates: bool = True,
-    ) -> None:
-        """Load a model and bind its states.
+    info: StepInfo
 
-        Args:
-            model: A step without defaults of states.
-            info: Its description.
-            sets: Two sets of states; run i reads set i and writes set 1 - i.
-            options: SessionOptions.
-            providers: Execution providers.
-            device: Where the states are.
-            updates: Whether the model computes the next states.
-
-        Raises:
-            RunError: ONNX Runtime cannot load the model, or cannot start the preferred provider.
-        """
-        self.info = info
-        self.device = device
-        self.session = self._load(model, providers, options)
-        self.bindings = [
-            self._bind(sets[i], sets[1 - i] if updates else None) for i in range(len(sets))
-        ]
-
-    def _load(self, model: ir.Model, providers: Sequence[Provider], options: Any) -> Any:
-        return Session(model, providers=providers, options=options, what=WHAT)
-
-    def _bind(self, states: StateTensors, following: StateTensors | None) -> Any:
-        binding = self.session.bind()
-        self._bind_fetches(binding)
-        for state in self.info.states:
-            binding.read(state.name, states[state.name])
-            if following is not None:
-                binding.write(state.output, following[state.name])
-        return binding
-
-    def _bind_fetches(self, binding: Binding) -> None:
-        """Let the runtime allocate the fetches on the host."""
-        for output in self.info.fetches.values():
-            binding.allocate(output)
-
-    def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """Run once from the states of set `current`; return the fetches.
+    def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
+        """Run once from the states of set `current`; write those of the other one.
 
         Args:
             current: Which set of states to read.
             feeds: Data input -> array or OrtValue, checked.
+            values: Gets what is computed, name -> OrtValue; a stage finds there what enters it.
 
         Raises:
-            RunError: ONNX Runtime reports an error; the states of set `current` are as before.
+            RunError: The engine reports an error; the states of set `current` are as before.
         """
-        binding = self.bindings[current]
-        for name, tensor in feeds.items():
-            binding.read(name, to_ort_value(tensor, self.device))
-        binding.run("ONNX Runtime cannot run the step on these feeds")
-        outputs = binding.outputs(self.info.fetches.values())
-        return {n: copy_of(v) for n, v in zip(self.info.fetches, outputs, strict=True)}
+        raise NotImplementedError
 
-    def end_profiling(self) -> str:
-        """End profiling, which the options began; return the path of the profile."""
-        return self.session.end_profiling()
+    def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Run once, as `compute` does; return the fetches."""
+        values: dict[str, Any] = {}
+        self.compute(current, feeds, values)
+        return {name: copy_of(values[v]) for name, v in self.info.fetches.items()}
 
 
-class StageProgram(CompiledProgram):
-    """One stage, loaded by ONNX Runtime."""
+class CompiledProgram(Program):
+    """A stage that ONNX Runtime has loaded, whose states stay where they are.
+
+    Attributes:
+        device: Where the states are.
+        session: The loaded model.
+        bindings: For each set of states, what a run from it reads and writes.
+    """
 
     failure = "ONNX Runtime cannot run the step on these feeds"
 
@@ -114,35 +67,48 @@ class StageProgram(CompiledProgram):
         stage: Stage,
         info: StepInfo,
         sets: Sequence[StateTensors],
-        targets: Mapping[str, Any],
-        **options: Any,
+        targets: Mapping[str, Any] | None = None,
+        *,
+        options: Any,
+        providers: Sequence[Provider],
+        device: Device,
+        updates: bool = True,
     ) -> None:
         """Load a stage and bind the states that it reads and writes.
 
         Args:
-            stage: The stage.
+            stage: A step without defaults of states, or a part of one.
             info: The description of the whole step.
-            sets: See `CompiledProgram`.
+            sets: Two sets of states; run i reads set i and writes set 1 - i.
             targets: Output -> OrtValue that it is written to.
-            **options: See `CompiledProgram`.
+            options: SessionOptions.
+            providers: Execution providers.
+            device: Where the states are.
+            updates: Whether the step computes the next states.
+
+        Raises:
+            RunError: ONNX Runtime cannot load the model, or cannot start the preferred provider.
         """
+        self.info, self.device, self._sets = info, device, sets
         graph = stage.model.graph
         inputs, outputs = {v.name for v in graph.inputs}, {v.name for v in graph.outputs}
         self._reads = [s for s in info.states if s.name in inputs]
-        self._writes = [s for s in info.states if s.output in outputs]
+        self._writes = [s for s in info.states if updates and s.output in outputs]
         self._feeds = [name for name in info.inputs if name in inputs]
-        self._enters, self._targets = stage.enters, targets
-        bound = {s.output for s in self._writes} | set(targets)
+        self._enters, self._targets = stage.enters, {} if targets is None else targets
+        bound = {s.output for s in self._writes} | set(self._targets)
         self._leaves = [name for name in stage.leaves if name not in bound]
-        self._sets = sets
-        super().__init__(stage.model, info, sets, **options)
+        self.session = self._load(stage.model, providers, options)
+        self.bindings = [self._bind(sets[i], sets[1 - i]) for i in range(len(sets))]
 
-    def _bind(self, states: StateTensors, following: StateTensors | None) -> Any:
+    def _load(self, model: ir.Model, providers: Sequence[Provider], options: Any) -> Any:
+        return Session(model, providers=providers, options=options, what=WHAT)
+
+    def _bind(self, states: StateTensors, following: StateTensors) -> Any:
         binding = self.session.bind()
         for state in self._reads:
             binding.read(state.name, self._bound(states[state.name]))
         for state in self._writes:
-            assert following is not None, "stages compute the next states"
             binding.write(state.output, self._bound(following[state.name]))
         for name, value in self._targets.items():
             binding.write(name, self._bound(value))
@@ -163,11 +129,7 @@ class StageProgram(CompiledProgram):
         return tensor
 
     def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
-        """Run once; add what leaves the stage to `values`, in which it finds what enters it.
-
-        Raises:
-            RunError: ONNX Runtime reports an error.
-        """
+        """See `Program`."""
         binding = self.bindings[current]
         for name in self._feeds:
             if name in feeds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,20 @@ from amp_rewrite.graph.metadata_keys import PREPARED_KEY
 from amp_rewrite.graph.proto.infer_in_place import infer_in_place
 from amp_rewrite.runtimes.engines import give_back, open_session
 from amp_rewrite.runtimes.ort.device import HOST, Device
-from amp_rewrite.runtimes.ort.ort_values import copy_of, empty, shared_array, to_ort_value
+from amp_rewrite.runtimes.ort.ort_values import empty, shared_array, to_ort_value
 from amp_rewrite.runtimes.ort.providers import check_form
 from amp_rewrite.runtimes.ort.sessions import session_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, OPENVINO, provider_named
-from amp_rewrite.training.builder.known import dims
+from amp_rewrite.training.builder.known import dims, hold
 from amp_rewrite.training.grad.rules.window import static
 from amp_rewrite.training.graph.prepare import record_types
-from amp_rewrite.training.session.compiled_program import WHAT, StageProgram, StateTensors
+from amp_rewrite.training.session.compiled_program import (
+    WHAT,
+    CompiledProgram,
+    Program,
+    StateTensors,
+)
 from amp_rewrite.training.session.device_limits import check_fed_integers
 from amp_rewrite.training.session.feeds import feed_shape
 from amp_rewrite.training.step.convolved_gradients import convolve_gradients
@@ -81,13 +87,13 @@ def stage_runner(
     *,
     providers: Sequence[Provider],
     **options: Any,
-) -> StageProgram | OpenVinoStages:
-    """Return what runs a stage on the preferred provider; the arguments are `StageProgram`'s."""
-    runner = OpenVinoStages if is_openvino(providers) else StageProgram
+) -> CompiledProgram | OpenVinoStages:
+    """Return what runs a stage on the preferred provider; the arguments are `CompiledProgram`'s."""
+    runner = OpenVinoStages if is_openvino(providers) else CompiledProgram
     return runner(stage, info, sets, targets, providers=providers, **options)
 
 
-class _OpenVinoStage(StageProgram):
+class _OpenVinoStage(CompiledProgram):
     """One stage, loaded by OpenVINO: its bindings are of arrays that share OrtValues' memory."""
 
     failure = "OpenVINO cannot run the step on these feeds"
@@ -98,7 +104,7 @@ class _OpenVinoStage(StageProgram):
         enters = tuple(name for name in stage.enters if name not in given)
         super().__init__(Stage(stage.model, enters, stage.leaves), *args, **options)
 
-    def _bind(self, states: StateTensors, following: StateTensors | None) -> Any:
+    def _bind(self, states: StateTensors, following: StateTensors) -> Any:
         binding = super()._bind(states, following)
         for name, value in self._given.items():
             binding.read(name, self._bound(value))
@@ -117,7 +123,7 @@ class _OpenVinoStage(StageProgram):
         return to_ort_value(tensor, self.device)
 
 
-class OpenVinoStages:
+class OpenVinoStages(Program):
     """A stage whose tensors OpenVINO computes, and whose single numbers ONNX Runtime."""
 
     def __init__(
@@ -137,11 +143,12 @@ class OpenVinoStages:
 
         The stage is changed. `providers` is OpenVINO with properties of its; 0 threads in `options`
         leave the choice to it. `updates` tells whether the stage computes next states, and free
-        `shapes` are None. See `StageProgram` for the rest.
+        `shapes` are None. See `CompiledProgram` for the rest.
 
         Raises:
             RunError: An engine cannot load its part.
         """
+        self.info = info
         model = stage.model
         inline(model)
         if shapes is not None:
@@ -156,7 +163,7 @@ class OpenVinoStages:
         before, tensors, after = number_stages(model, info.names)
         elsewhere = {*targets, *(state.output for state in info.states)}
         bound = {} if before is None or tensors is None else _numbers(before, tensors, elsewhere)
-        self._stages: list[StageProgram] = []
+        self._stages: list[CompiledProgram] = []
         for part in (before, tensors, after):
             if part is None:
                 continue
@@ -177,23 +184,15 @@ class OpenVinoStages:
             else:
                 one = session_options(threads=1)
                 own = {**bound, **own} if part is before else own
-                loaded = StageProgram(
+                loaded = CompiledProgram(
                     whole, info, sets, own, providers=[CPU], options=one, **shared
                 )
             self._stages.append(loaded)
 
     def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
-        """Do what `StageProgram.compute` does."""
+        """See `Program`."""
         for stage in self._stages:
             stage.compute(current, feeds, values)
-
-    def end_profiling(self) -> str:
-        """Refuse: OpenVINO writes no profile.
-
-        Raises:
-            OptionError: Always.
-        """
-        return self._stages[-1].session.end_profiling()
 
 
 def _numbers(before: Stage, tensors: Stage, elsewhere: Collection[str]) -> dict[str, Any]:
@@ -218,36 +217,31 @@ def _entered(part: Stage, outer: Sequence[str]) -> Stage:
     return Stage(part.model, (*part.enters, *(n for n in outer if n in inputs)), part.leaves)
 
 
-class OpenVinoProgram:
+class OpenVinoProgram(Program):
     """A step whose tensors OpenVINO computes.
 
     It is compiled for the shapes of its feeds, since that is faster and OpenVINO takes no
     convolution with a kernel of free lengths. Once there were STATIC of them, what follows runs on
     one that is compiled for any shape, if OpenVINO takes it.
-
-    Attributes:
-        info: The description of the model.
     """
 
     def __init__(
-        self, model: ir.Model, info: StepInfo, sets: Sequence[StateTensors], **options: Any
+        self, stage: Stage, info: StepInfo, sets: Sequence[StateTensors], **options: Any
     ) -> None:
-        """Keep a model; it is compiled when it is fed. The arguments are `OpenVinoStages`'s."""
+        """Keep a step; it is compiled when it is fed. The arguments are `OpenVinoStages`'s."""
         self.info = info
-        self._model, self._sets, self._options = model, sets, options
+        self._stage, self._sets, self._options = stage, sets, options
         self._known: dict[tuple[tuple[str, Lengths], ...], OpenVinoStages] = {}
         self._open: OpenVinoStages | None = None
         self._takes_open = True
 
-    def run(self, current: int, feeds: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-        """Do what `CompiledProgram.run` does."""
+    def compute(self, current: int, feeds: Mapping[str, Any], values: dict[str, Any]) -> None:
+        """See `Program`."""
         check_fed_integers(feeds)
-        values: dict[str, Any] = {}
         compiled = len(self._known), self._open
         self._stages({n: feed_shape(f) for n, f in feeds.items()}).compute(current, feeds, values)
         if compiled != (len(self._known), self._open):
             give_back()  # OpenVINO gives each input memory of its own, until one is bound
-        return {name: copy_of(values[v]) for name, v in self.info.fetches.items()}
 
     def _stages(self, shapes: Mapping[str, Lengths]) -> OpenVinoStages:
         key = tuple(sorted(shapes.items()))
@@ -264,14 +258,8 @@ class OpenVinoProgram:
         return self._known[key]
 
     def _loaded(self, shapes: Mapping[str, Lengths] | None) -> OpenVinoStages:
-        model = clone(self._model)
-        leaves = tuple(str(value.name) for value in model.graph.outputs)
-        stage = Stage(model, (), leaves)
+        stage = replace(self._stage, model=clone(self._stage.model))
         return OpenVinoStages(stage, self.info, self._sets, {}, shapes=shapes, **self._options)
-
-    def end_profiling(self) -> str:
-        """Refuse; see `OpenVinoStages`."""
-        return next(iter(self._known.values())).end_profiling()
 
 
 def make_static(model: ir.Model, shapes: _Shapes) -> None:
@@ -305,12 +293,5 @@ def _fold(graph: ir.Graph, node: ir.Node) -> None:
         return
     name = str(old.name)
     old.name = f"{name}:computed"
-    new = ir.Value(
-        name=name,
-        type=ir.TensorType(ir.DataType.INT64),
-        shape=ir.Shape(dims.shape),
-        const_value=ir.tensor(dims, name=name),
-    )
-    graph.register_initializer(new)
-    ir.convenience.replace_all_uses_with(old, new)
+    ir.convenience.replace_all_uses_with(old, hold(graph, name, dims))
     graph.remove(node, safe=True)

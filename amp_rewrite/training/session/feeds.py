@@ -13,7 +13,16 @@ from amp_rewrite.errors import FeedError
 from amp_rewrite.graph import elements
 from amp_rewrite.runtimes.ort.ort_values import from_dlpack, is_ort_value
 from amp_rewrite.training.builder.known import may_have, symbolic_dims
-from amp_rewrite.training.session.input_checks import InputChecks
+from amp_rewrite.training.session.input_checks import (
+    ALLOW,
+    batches_normalized,
+    check_finite,
+    check_range,
+    check_treatment,
+    held_on_host,
+    index_ranges,
+    refuse_one,
+)
 
 Feeds = Mapping[str, Any]
 """Input name -> numpy array, onnxruntime.OrtValue, an object with `__dlpack__`, or numbers in
@@ -36,12 +45,17 @@ def as_feeds(given: Feeds) -> Feeds:
 class Inputs:
     """The data inputs of a step, and what fits them."""
 
-    def __init__(self, graph: ir.Graph, names: tuple[str, ...], checks: InputChecks) -> None:
-        """Read the declarations of the data inputs of a step."""
-        self._checks = checks
+    def __init__(self, graph: ir.Graph, names: tuple[str, ...], non_finite: str = ALLOW) -> None:
+        """Read the declarations of the data inputs of a step, and what its operators admit."""
+        self._refuses = check_treatment(non_finite)
         values = {str(v.name): v for v in graph.inputs}
         self.declared = {name: values[name] for name in names}
         self._defaults = {name for name in names if name in graph.initializers}
+        whole = {n: v for n, v in self.declared.items() if v.dtype and v.dtype.is_integer()}
+        self._ranges = {name: tuple(index_ranges(value)) for name, value in whole.items()}
+        firsts = self.batch_lengths(0)
+        lone = dict(batches_normalized(graph))
+        self._normalized = {length: where for length, where in lone.items() if length in firsts}
 
     @property
     def fixed_batch(self) -> bool:
@@ -85,9 +99,29 @@ class Inputs:
                 fed[name] = tensor
         self._check_filled(fed)
         if trains:
-            self._checks.refuse_one({symbol: length for symbol, (length, _) in lengths.items()})
-        self._checks.refuse(fed)
+            self.refuse_one({symbol: length for symbol, (length, _) in lengths.items()})
+        self.refuse(fed)
         return fed
+
+    def refuse_one(self, lengths: Mapping[str, int]) -> None:
+        """Refuse a batch of one example, given lengths by their names, which is too small."""
+        refuse_one(lengths, self._normalized)
+
+    def refuse(self, tensors: Mapping[str, Any]) -> None:
+        """Refuse tensors in host memory with numbers that the step can do nothing useful with.
+
+        Raises:
+            FeedError: A class or a row does not exist, or a number is not finite and refused.
+        """
+        for name, tensor in tensors.items():
+            ranges = self._ranges.get(name, ())
+            array = held_on_host(tensor) if ranges or self._refuses else None
+            if array is None or not array.size:
+                continue
+            for limits in ranges:
+                check_range(name, array, limits)
+            if self._refuses:
+                check_finite(name, array)
 
     def _check_filled(self, fed: Mapping[str, Any]) -> None:
         """Refuse a batch without an example: the mean over it is NaN."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import FeedError, OptionError
 from amp_rewrite.graph.names import place
@@ -41,34 +43,7 @@ class IndexRange:
     averages: bool = False
 
 
-@dataclass(frozen=True)
-class InputLimits:
-    """What the data inputs of a step may hold.
-
-    Attributes:
-        ranges: Input of integers -> the ranges that its elements must be in.
-        normalized: Name of a length -> the BatchNormalization that has one number per channel to
-            normalize if that length is 1.
-    """
-
-    ranges: Mapping[str, tuple[IndexRange, ...]]
-    normalized: Mapping[str, str]
-
-
-def input_limits(graph: ir.Graph, inputs: Iterable[str]) -> InputLimits:
-    """Return what the data inputs of a step may hold, as far as its operators tell."""
-    names = set(inputs)
-    values = [value for value in graph.inputs if value.name in names]
-    ranges_of = {str(v.name): tuple(_ranges(v)) for v in values if v.dtype and v.dtype.is_integer()}
-    lengths = {dim for v in values for dim in (symbolic_dims(v) or ())[:1] if isinstance(dim, str)}
-    lone = {str(length): where for length, where in _batches_normalized(graph)}
-    return InputLimits(
-        {name: ranges for name, ranges in ranges_of.items() if ranges},
-        {length: where for length, where in lone.items() if length in lengths},
-    )
-
-
-def _ranges(value: ir.Value) -> Iterator[IndexRange]:
+def index_ranges(value: ir.Value) -> Iterator[IndexRange]:
     """Yield the ranges of the operators that read all elements of a value as indices."""
     for use in value.uses():
         node = use.node
@@ -77,7 +52,7 @@ def _ranges(value: ir.Value) -> Iterator[IndexRange]:
         elif node.op_type == "Gather" and not node.domain and use.idx == 1:
             yield from _rows(node)
         elif use.idx == 0 and _keeps_all(node):
-            yield from _ranges(node.outputs[0])
+            yield from index_ranges(node.outputs[0])
 
 
 def _keeps_all(node: ir.Node) -> bool:
@@ -109,7 +84,7 @@ def _rows(node: ir.Node) -> Iterator[IndexRange]:
         yield IndexRange(-length, length, None, "row", place(node))
 
 
-def _batches_normalized(graph: ir.Graph) -> Iterator[tuple[str, str]]:
+def batches_normalized(graph: ir.Graph) -> Iterator[tuple[str, str]]:
     """Yield the length of the batch, and the node, of what normalizes over the batch alone."""
     for node in graph:
         if node.op_type != "BatchNormalization" or not node.attributes.get_int(_TRAINS, 0):
@@ -126,48 +101,25 @@ NON_FINITE = (ALLOW, REFUSE)
 """What a session does with numbers that are not finite."""
 
 
-class InputChecks:
-    """What is checked of the numbers fed to a session, in host memory."""
+def check_treatment(non_finite: object) -> bool:
+    """Return whether numbers that are not finite are refused, from one of NON_FINITE."""
+    refused = partial(OptionError, where="non_finite")
+    what = "treatment of numbers that are not finite"
+    return arguments.one_of(what, non_finite, NON_FINITE, error=refused) == REFUSE
 
-    def __init__(self, limits: InputLimits, non_finite: object = ALLOW) -> None:
-        """Keep what to check."""
-        if not isinstance(non_finite, str) or non_finite not in NON_FINITE:
-            raise OptionError(
-                "unknown treatment of numbers that are not finite",
-                where="non_finite",
-                found=repr(non_finite),
-                expected=" or ".join(map(repr, NON_FINITE)),
+
+def refuse_one(lengths: Mapping[str, int], normalized: Mapping[str, str]) -> None:
+    """Refuse a batch of one example where the step normalizes over the batch alone."""
+    for symbol, where in normalized.items():
+        if lengths.get(symbol) == 1:
+            raise FeedError(
+                "a batch of one example cannot train a batch normalization: one number in each "
+                "channel is its own mean, and its gradient is zero",
+                where=where,
+                found=f"{symbol} = 1",
+                expected="at least 2 examples in a batch",
+                remedy="choose another size of batches, or leave the last one out",
             )
-        self._limits, self._non_finite = limits, str(non_finite)
-
-    def refuse(self, tensors: Mapping[str, Any]) -> None:
-        """Refuse tensors with numbers that the step cannot do anything useful with.
-
-        Raises:
-            FeedError: A class or a row does not exist, or a number is not finite and refused.
-        """
-        for name, tensor in tensors.items():
-            ranges = self._limits.ranges.get(name, ())
-            array = _on_host(tensor) if ranges or self._non_finite == REFUSE else None
-            if array is None or not array.size:
-                continue
-            for limits in ranges:
-                _check_range(name, array, limits)
-            if self._non_finite == REFUSE:
-                _check_finite(name, array)
-
-    def refuse_one(self, lengths: Mapping[str, int]) -> None:
-        """Refuse a batch of one example where the step normalizes over the batch alone."""
-        for symbol, where in self._limits.normalized.items():
-            if lengths.get(symbol) == 1:
-                raise FeedError(
-                    "a batch of one example cannot train a batch normalization: one number in each "
-                    "channel is its own mean, and its gradient is zero",
-                    where=where,
-                    found=f"{symbol} = 1",
-                    expected="at least 2 examples in a batch",
-                    remedy="choose another size of batches, or leave the last one out",
-                )
 
 
 def non_finite(tensors: Mapping[str, Any]) -> dict[str, int]:
@@ -192,14 +144,14 @@ def on_host(fed: Any) -> Array:
     return copy_of(fed) if is_ort_value(fed) else np.asarray(fed)
 
 
-def _on_host(tensor: Any) -> Array | None:
+def held_on_host(tensor: Any) -> Array | None:
     """Return the numbers of an array or OrtValue in host memory; None for those elsewhere."""
     if isinstance(tensor, np.ndarray):
         return tensor
     return copy_of(tensor) if tensor.device_name() == HOST.kind else None
 
 
-def _check_range(name: str, array: Array, limits: IndexRange) -> None:
+def check_range(name: str, array: Array, limits: IndexRange) -> None:
     """Refuse integers out of range."""
     low, high = array.min(), array.max()
     within = low >= limits.low and (limits.high is None or high < limits.high)
@@ -231,7 +183,7 @@ def _check_range(name: str, array: Array, limits: IndexRange) -> None:
     )
 
 
-def _check_finite(name: str, array: Array) -> None:
+def check_finite(name: str, array: Array) -> None:
     """Refuse numbers that are not finite."""
     if not _is_floating(array):
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import onnx_ir as ir
 
@@ -24,19 +24,17 @@ from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, Target
 from amp_rewrite.training.graph.replicas import resolve
 from amp_rewrite.training.graph.training_mode import turn_off_training_mode
-from amp_rewrite.training.session.compiled_program import CompiledProgram, StateTensors
+from amp_rewrite.training.session.compiled_program import CompiledProgram, Program, StateTensors
 from amp_rewrite.training.session.engine_stages import OpenVinoProgram, is_openvino
 from amp_rewrite.training.session.sharding import Sharding
 from amp_rewrite.training.step.batch_norm import share_statistics, spell_out_batch_norms
 from amp_rewrite.training.step.blocked_convolutions import block_convolutions
-from amp_rewrite.training.step.cut_step import cut_step, values_by_name
+from amp_rewrite.training.step.cut_step import Stage, cut_step, values_by_name
 from amp_rewrite.training.step.dropout import remove_dropouts
 from amp_rewrite.training.step.faster_forms import join_updates
 from amp_rewrite.training.step.missing_kernels import lower_missing
 from amp_rewrite.training.step.step import Step
 from amp_rewrite.training.step.step_info import StepInfo
-
-AnyProgram: TypeAlias = CompiledProgram | OpenVinoProgram
 
 _LARGE = 2**18
 """Elements of a large state: 1 MiB of float32."""
@@ -81,7 +79,7 @@ class ProgramCache:
             "providers": list(providers),
             "device": device,
         }
-        self._known: dict[tuple[Any, ...], AnyProgram] = {}
+        self._known: dict[tuple[Any, ...], Program] = {}
 
     def get(
         self,
@@ -91,7 +89,7 @@ class ProgramCache:
         applies: bool | None = None,
         averaged: bool = False,
         trains: bool = False,
-    ) -> AnyProgram:
+    ) -> Program:
         """Return the program that fetches values, and computes the next states if `updates`.
 
         Args:
@@ -148,7 +146,7 @@ class ProgramCache:
 
     def _compiled(
         self, model: ir.Model, info: StepInfo, sets: Sequence[StateTensors], *, updates: bool
-    ) -> AnyProgram:
+    ) -> Program:
         where: dict[str, Any] = {**self._where, "updates": updates}
         sharding = self._sharding if updates else None
         first = name_and_options(self._where["providers"][0])[0]
@@ -158,11 +156,8 @@ class ProgramCache:
             share_statistics(model)
         alone = OpenVinoProgram if self._apart else CompiledProgram
         program = alone if sharding is None else sharding.program
-        return program(model, info, sets, **where)
-
-    def end_profiling(self) -> list[str]:
-        """End profiling, which the options began; return the paths of the profiles."""
-        return [program.end_profiling() for program in self._known.values()]
+        leaves = tuple(str(value.name) for value in model.graph.outputs)
+        return program(Stage(model, (), leaves), info, sets, **where)
 
     def clear(self) -> None:
         """Release the runtime's sessions."""

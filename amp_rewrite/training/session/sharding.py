@@ -2,64 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, Protocol, Self
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from amp_rewrite.errors import OptionError
 from amp_rewrite.training.graph.replicas import replica_nodes
 
 if TYPE_CHECKING:
-    from amp_rewrite.training.session.checkpoint import Checkpoint
-    from amp_rewrite.training.session.compiled_program import CompiledProgram
-    from amp_rewrite.training.session.states import States
     from amp_rewrite.training.step.step import Step
-    from amp_rewrite.training.step.step_info import StepInfo
 
-
-class Sharding(Protocol):
-    """One session's part in training on several shards.
-
-    Attributes:
-        writes: Whether this shard writes files.
-        threads: Threads inside an operator for sessions that leave the choice open.
-        always: Values that every run computes, fetched or not: sums that all shards have to make.
-    """
-
-    writes: bool
-    threads: int
-    always: tuple[str, ...]
-
-    def prepare(self, step: Step) -> None:
-        """Compare the steps of all shards; put this shard's numbers into this one, in place."""
-        ...
-
-    def begin(self, states: States) -> None:
-        """Take the initial states of shard 0."""
-        ...
-
-    def program(
-        self, model: ir.Model, info: StepInfo, sets: Any, **options: Any
-    ) -> CompiledProgram:
-        """Return what runs a step with the sums over shards in it.
-
-        Args:
-            model: A step without defaults of states; may be changed.
-            info: Its description.
-            sets: See `CompiledProgram`.
-            **options: See `CompiledProgram`.
-        """
-        ...
-
-    def agree(self, text: str | None) -> str | None:
-        """Return on all shards what the first one says that says anything; None if none does."""
-        ...
-
-    def checkpoint(self, read: Callable[[], Checkpoint]) -> Checkpoint:
-        """Return what shard 0 reads, on every shard; `read` is called on shard 0 only."""
-        ...
+Sharding: TypeAlias = Any
+"""One session's part in training on several shards: what `SessionSharding` in
+amp_rewrite.distributed is."""
 
 
 class ShardContext:

@@ -32,6 +32,7 @@ from amp_rewrite.training.session.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from amp_rewrite.training.session.compiled_program import Program
 from amp_rewrite.training.session.device_limits import (
     check_openvino,
     on_arm,
@@ -41,7 +42,7 @@ from amp_rewrite.training.session.device_limits import (
 from amp_rewrite.training.session.engine_stages import is_openvino, named
 from amp_rewrite.training.session.feeds import Feeds, Inputs, as_feeds
 from amp_rewrite.training.session.frozen_tensors import FrozenTensors
-from amp_rewrite.training.session.input_checks import ALLOW, InputChecks, input_limits
+from amp_rewrite.training.session.input_checks import ALLOW
 from amp_rewrite.training.session.inspection import Inspection
 from amp_rewrite.training.session.partial_restore import (
     Restored,
@@ -53,7 +54,7 @@ from amp_rewrite.training.session.partial_restore import (
     state_tensors,
     uncertain,
 )
-from amp_rewrite.training.session.program_cache import AnyProgram, ProgramCache, default_options
+from amp_rewrite.training.session.program_cache import ProgramCache, default_options
 from amp_rewrite.training.session.sharding import ShardContext, sharding_of
 from amp_rewrite.training.session.states import ClosedStates, States, WaitingGradients
 from amp_rewrite.training.session.step_outcome import Outcome, skip_watches, warn_if_unscaled
@@ -167,8 +168,7 @@ class TrainingSession(Inspection):
         if self._sharding is not None:
             self._sharding.begin(self._states)
         graph = self._step.model.graph
-        self._checks = InputChecks(input_limits(graph, self.info.inputs), non_finite)
-        self._inputs = Inputs(graph, self.info.inputs, self._checks)
+        self._inputs = Inputs(graph, self.info.inputs, non_finite)
         if on_openvino:
             options = threads
         elif options is None:
@@ -309,9 +309,9 @@ class TrainingSession(Inspection):
             raise FeedError(
                 "examples must be a mapping from input names to arrays", found=type(arrays).__name__
             )
-        self._checks.refuse({k: v for k, v in arrays.items() if k in self.info.inputs})
+        self._inputs.refuse({k: v for k, v in arrays.items() if k in self.info.inputs})
         for size in batches if isinstance(batches, Iterable) else (batches,):  # pyright: ignore[reportUnnecessaryIsInstance]
-            self._checks.refuse_one(self._inputs.batch_lengths(example_count(size)))
+            self._inputs.refuse_one(self._inputs.batch_lengths(example_count(size)))
 
     def load_state_dict(self, tensors: Mapping[str, Array], *, strict: bool = True) -> Restored:
         """Set every state tensor; a loss scale may be missing or too many, as in `restore`.
@@ -469,10 +469,6 @@ class TrainingSession(Inspection):
         """Whether the first axis of an input has a fixed length, so that batches have one size."""
         return self._inputs.fixed_batch
 
-    def end_profiling(self) -> list[str]:
-        """Return the paths of the profiles that options with `enable_profiling` asked for."""
-        return self._programs.end_profiling()
-
     def close(self) -> None:
         """Release the runtime's sessions and the state."""
         if self._open:
@@ -523,7 +519,7 @@ class TrainingSession(Inspection):
         self.restored = Restored((*fits, *frozen), left, kept, tuple(begun))
         return self.restored
 
-    def _check(self, feeds: Feeds, program: AnyProgram, *, trains: bool = True) -> dict[str, Any]:
+    def _check(self, feeds: Feeds, program: Program, *, trains: bool = True) -> dict[str, Any]:
         return self._inputs.check(as_feeds(feeds), frozenset(program.info.inputs), trains=trains)
 
     def _bind(self, store: StateStore) -> None:

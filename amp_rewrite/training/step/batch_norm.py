@@ -17,7 +17,7 @@ from amp_rewrite.graph.metadata_keys import BATCH_NORM_KEY
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import take_place
+from amp_rewrite.training.builder.known import input_of, maker, take_place
 from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.step.cut_step import remove_unused, values_by_name
 
@@ -64,9 +64,7 @@ def spell_out_batch_norms(model: ir.Model) -> None:
         for added in b.added[before:]:
             added.metadata_props.clear()
             added.metadata_props.update(node.metadata_props)
-        producer = y.producer()
-        assert producer is not None, "a node has just been added"
-        producer.metadata_props[BATCH_NORM_KEY] = json.dumps(call)
+        maker(y).metadata_props[BATCH_NORM_KEY] = json.dumps(call)
     model.graph.sort()
 
 
@@ -132,9 +130,7 @@ def _trains(node: ir.Node) -> bool:
 
 def _replace(b: Builder, node: ir.Node) -> ir.Value:
     """Spell a node out and return what is Y then."""
-    x, scale, bias, mean_before, var_before = node.inputs
-    assert x is not None and scale is not None and bias is not None, "inputs are not optional"  # noqa: PT018
-    assert mean_before is not None and var_before is not None, "inputs are not optional"  # noqa: PT018
+    x, scale, bias, mean_before, var_before = (input_of(node, index) for index in range(5))
     rank = b.rank(x)
     assert rank is not None, "types and shapes are recorded"
     wide = max((ir.DataType.FLOAT, b.type_of(x)), key=lambda dtype: dtype.itemsize)
@@ -205,8 +201,7 @@ def _share(b: Builder, node: ir.Node) -> None:
     node.attributes["momentum"] = ir.AttrFloat32("momentum", 0.0)
     zero = b.constant(0.0, ir.DataType.FLOAT)
     for index, old in enumerate((mean, variance)):
-        before, statistic = node.inputs[3 + index], node.outputs[1 + index]
-        assert before is not None, "the running statistics are there"
+        before, statistic = input_of(node, 3 + index), node.outputs[1 + index]
         # ONNX Runtime's kernel writes over what it is given, and adds it times its momentum: what
         # nobody else reads, zeros of this node alone, also where infinity has come in.
         node.replace_input_with(3 + index, b.op("Clip", before, zero, zero))

@@ -19,7 +19,7 @@ from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.graph.traverse import nodes_in, remove_unused_nodes, subgraphs
 from amp_rewrite.numerics.emulate.type_attributes import LOW_MEMBERS
-from amp_rewrite.training.builder.known import take_place
+from amp_rewrite.training.builder.known import copy_of, input_of, maker, take_place
 from amp_rewrite.training.grad.backward_loop import drop_unused_history
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 
@@ -150,10 +150,8 @@ def _as_output(graph: ir.Graph, value: ir.Value, taken: set[str], name: str) -> 
     if not passed_through and value.name not in taken:
         taken.add(str(value.name))
         return value
-    node = ir.node("Identity", [value], name=f"fetch/{name}")
-    copy = node.outputs[0]
-    copy.name, copy.type, copy.shape = name, value.type, value.shape
-    graph.append(node)
+    copy = copy_of(value, name, node=f"fetch/{name}")
+    graph.append(maker(copy))
     taken.add(name)
     return copy
 
@@ -266,15 +264,11 @@ def resolve_updates(model: ir.Model, boundary: str, *, last: bool) -> None:
         elif node.op_type == "And" and False in truths:
             decided[node.outputs[0]] = False
         elif node.op_type == "Where" and truths[0] is not None:
-            chosen = node.inputs[1 if truths[0] else 2]
-            assert chosen is not None, "Where has three inputs"
-            _replace(graph, node, [chosen])
+            _replace(graph, node, [input_of(node, 1 if truths[0] else 2)])
         elif node.op_type == "If":
             _replace(graph, node, _taken_out(graph, node, _THEN if truths[0] else _ELSE))
     for value, truth in decided.items():
-        node = value.producer()
-        assert node is not None, "a decision is computed"
-        _replace(graph, node, [_constant(graph, node, truth)])
+        _replace(graph, maker(value), [_constant(graph, maker(value), truth)])
 
 
 def _taken_out(graph: ir.Graph, node: ir.Node, name: str) -> list[ir.Value]:

@@ -14,7 +14,14 @@ import onnx_ir as ir
 from amp_rewrite.graph.metadata_keys import DROPOUT_KEY
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import constant_tensor, take_place
+from amp_rewrite.training.builder.known import (
+    constant_tensor,
+    copy_of,
+    hold,
+    input_of,
+    maker,
+    take_place,
+)
 from amp_rewrite.training.builder.random_numbers import (
     COUNTS,
     MODULUS,
@@ -72,12 +79,12 @@ def _through(node: ir.Node, data: ir.Value, old: ir.Value) -> ir.Value:
     cast = None not in (old.dtype, data.dtype) and old.dtype is not data.dtype
     name = f"{node.name}/inference"
     if cast and old.dtype is not None:
-        new = ir.node("Cast", [data], {"to": old.dtype.value}, name=name)
+        new = ir.node("Cast", [data], {"to": old.dtype.value}, name=name).outputs[0]
     else:
-        new = ir.node("Identity", [data], name=name)
-    new.outputs[0].type, new.outputs[0].shape = old.type, old.shape
-    node.prepend(new)
-    return new.outputs[0]
+        new = copy_of(data, name, node=name)
+    new.type, new.shape = old.type, old.shape
+    node.prepend(maker(new))
+    return new
 
 
 def spread_masks(model: ir.Model, rank: int) -> None:
@@ -89,13 +96,7 @@ def spread_masks(model: ir.Model, rank: int) -> None:
     counter = next((v for v in model.graph.inputs if v.name == COUNTER), None)
     if counter is None or not rank:
         return
-    offset = ir.Value(
-        name=f"{COUNTER}:shard",
-        type=ir.TensorType(ir.DataType.INT64),
-        shape=ir.Shape([]),
-        const_value=ir.tensor(np.array(rank * STEP % COUNTS, np.int64)),
-    )
-    model.graph.register_initializer(offset)
+    offset = hold(model.graph, f"{COUNTER}:shard", np.array(rank * STEP % COUNTS, np.int64))
     readers = [u for u in counter.uses() if u.node.outputs[0].name != f"{COUNTER}:next"]
     own = ir.node("Add", [counter, offset], name="random/shard")
     own.outputs[0].name, own.outputs[0].type = "random/shard", counter.type
@@ -115,21 +116,14 @@ def _trains(node: ir.Node) -> bool:
 
 def _counter(graph: ir.Graph, seed: int) -> ir.Value:
     start = np.array(seed * POSITION % COUNTS, np.int64)
-    value = ir.Value(
-        name=COUNTER,
-        type=ir.TensorType(ir.DataType.INT64),
-        shape=ir.Shape([]),
-        const_value=ir.tensor(start, name=COUNTER),
-    )
+    value = hold(graph, COUNTER, start)
     graph.inputs.append(value)
-    graph.register_initializer(value)
     return value
 
 
 def _mask(b: Builder, node: ir.Node, random: RandomNumbers, number: int) -> ir.Value:
     """Return which elements stay; bool, shaped like the data."""
-    data, ratio = node.inputs[0], node.inputs[1]
-    assert data is not None, "the first input of Dropout is not optional"
+    data, ratio = input_of(node, 0), node.inputs[1]
     size = b.size(data)
     stays = b.op("GreaterOrEqual", random.rows(number, size), _limit(b, ratio))
     return first(b, stays, size, b.shape(data))
@@ -160,13 +154,10 @@ def _kept(b: Builder, ratio: ir.Value | None, dtype: ir.DataType) -> ir.Value:
 
 
 def _replace(b: Builder, node: ir.Node, mask: ir.Value) -> None:
-    data, ratio = node.inputs[0], node.inputs[1]
-    assert data is not None, "the first input of Dropout is not optional"
+    data, ratio = input_of(node, 0), node.inputs[1]
     dtype = data.dtype or ir.DataType.FLOAT
     result = b.op("Where", mask, b.op("Mul", data, _kept(b, ratio, dtype)), b.constant(0.0, dtype))
-    producer = result.producer()
-    assert producer is not None, "a node has just been added"
-    producer.metadata_props[DROPOUT_KEY] = str(data.name)
+    maker(result).metadata_props[DROPOUT_KEY] = str(data.name)
     for old, new in zip(node.outputs, (result, mask), strict=False):
         take_place(new, old)
     b.graph.remove(node, safe=True)

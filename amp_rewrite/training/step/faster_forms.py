@@ -27,7 +27,7 @@ from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traits import operator
 from amp_rewrite.graph.traverse import ancestors, graphs_in, remove_unused_nodes
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import constant_tensor, dims, take_place
+from amp_rewrite.training.builder.known import constant_tensor, dims, input_of, take_place
 from amp_rewrite.training.builder.random_numbers import (
     DIVISORS,
     FACTORS,
@@ -153,7 +153,7 @@ def compute_random_in_32_bits(model: ir.Model) -> None:
         if _hash_ends(node):
             take_place(_numbers(b, *_count_and_key(node)), node.outputs[0])
         elif node.op_type == "GreaterOrEqual" and part_of(node) is Part.RANDOM:
-            take_place(_at_least(b, _input(node, 0), _input(node, 1)), node.outputs[0])
+            take_place(_at_least(b, input_of(node, 0), input_of(node, 1)), node.outputs[0])
     model.graph.sort()
     remove_unused_nodes(model.graph)  # what is wide is warned of, used or not
 
@@ -162,7 +162,7 @@ def _hash_ends(node: ir.Node) -> bool:
     """Return whether a node casts hashed numbers, from which 2^31 is subtracted, to int32."""
     if node.op_type != "Cast" or node.attributes["to"].as_int() != _INT32.value:
         return False
-    centred = _input(node, 0).producer()
+    centred = input_of(node, 0).producer()
     remainder = None if centred is None else centred.inputs[0]
     last = None if remainder is None else remainder.producer()
     return _is(centred, "Sub", _HALF) and _is(last, "Mod", MODULUS)
@@ -172,7 +172,7 @@ def _is(node: ir.Node | None, operator: str, number: int) -> bool:
     """Return whether a node is arithmetic with a constant."""
     if node is None or node.op_type != operator or node.domain:
         return False
-    tensor = constant_tensor(_input(node, 1))
+    tensor = constant_tensor(input_of(node, 1))
     return tensor is not None and tensor.size == 1 and int(tensor.numpy().reshape(-1)[0]) == number
 
 
@@ -180,10 +180,10 @@ def _count_and_key(cast: ir.Node) -> tuple[ir.Value, ir.Value]:
     """Return what `random_numbers` was asked for: how many numbers, and their key."""
     path = [cast]
     while path[-1].op_type != "Range":
-        following = _input(path[-1], 0).producer()
+        following = input_of(path[-1], 0).producer()
         assert following is not None, "random numbers begin with their positions"
         path.append(following)
-    return _input(path[-1], 1), _input(path[-3], 1)
+    return input_of(path[-1], 1), input_of(path[-3], 1)
 
 
 def _numbers(b: Builder, count: ir.Value, key: ir.Value) -> ir.Value:
@@ -227,12 +227,6 @@ def _quotient(b: Builder, x: ir.Value, divisor: int) -> ir.Value:
 def _at_least(b: Builder, x: ir.Value, limit: ir.Value) -> ir.Value:
     """Return whether int32 numbers are at least a limit."""
     return b.equal(b.op("Sub", b.op("Max", x, limit), x), _constant(b, 0))
-
-
-def _input(node: ir.Node, index: int) -> ir.Value:
-    value = node.inputs[index]
-    assert value is not None, "the input is not optional"
-    return value
 
 
 def join_updates(model: ir.Model) -> None:

@@ -21,7 +21,7 @@ from amp_rewrite.kernels.kernel_table import KernelTable, table_of
 from amp_rewrite.kernels.runnable import lacks_kernel
 from amp_rewrite.targets import Target
 from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import take_place
+from amp_rewrite.training.builder.known import input_of, take_place
 from amp_rewrite.training.graph.prepare import record_types
 
 _SCOPE = "missing_kernels"
@@ -71,7 +71,7 @@ def _space_to_depth(b: Builder, node: ir.Node) -> list[ir.Value | None] | None:
 
     None where C, H or W is not known.
     """
-    x, size = _given(node, 0), node.attributes["blocksize"].as_int()
+    x, size = input_of(node, 0), node.attributes["blocksize"].as_int()
     shape = [] if x.shape is None else list(x.shape)
     lengths = [length for length in shape[1:] if isinstance(length, int)]
     if len(lengths) != 3:
@@ -80,12 +80,6 @@ def _space_to_depth(b: Builder, node: ir.Node) -> list[ir.Value | None] | None:
     cut = b.reshape(x, [0, channels, height // size, size, width // size, size])
     moved = b.transpose(cut, [0, 3, 5, 1, 2, 4])
     return [b.reshape(moved, [0, channels * size * size, height // size, width // size])]
-
-
-def _given(node: ir.Node, index: int) -> ir.Value:
-    value = node.inputs[index]
-    assert value is not None, "the input is not optional"
-    return value
 
 
 _RULES: dict[str, Callable[[Builder, ir.Node], list[ir.Value | None] | None]] = {

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from amp_rewrite.graph.names import FreeNames, names_in
 from amp_rewrite.graph.traverse import ancestors, inputs_of, remove_unused_nodes, subgraphs
-from amp_rewrite.training.builder.known import constant_tensor, dims, take_place
+from amp_rewrite.training.builder.known import constant_tensor, copy_of, dims, maker, take_place
 from amp_rewrite.training.step.cut_step import Stage, declare_types, stage_of
 
 _TABLE = 4096
@@ -111,11 +111,9 @@ def _hoist(branch: ir.Graph, before: ir.Node, numbers: _EarlyValues, names: Free
 
 
 def _identity(graph: ir.Graph, after: ir.Node, value: ir.Value) -> ir.Value:
-    copy = ir.node("Identity", [value], name=f"{value.name}/copy")
-    new = copy.outputs[0]
-    new.name, new.type, new.shape = f"{value.name}:copy", value.type, value.shape
-    graph.insert_after(after, copy)
-    return new
+    copy = copy_of(value, f"{value.name}:copy", node=f"{value.name}/copy")
+    graph.insert_after(after, maker(copy))
+    return copy
 
 
 def _split(node: ir.Node, numbers: _EarlyValues) -> None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import StepError
+from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import Source, load
-from amp_rewrite.graph.metadata_keys import STEP_KEY
+from amp_rewrite.graph.metadata_keys import PART_KEY, STEP_KEY
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import ancestors, inputs_of
+from amp_rewrite.training.builder.known import copy_of, maker
 from amp_rewrite.training.graph.compared import compared_by
 from amp_rewrite.training.graph.replicas import undefine
-from amp_rewrite.training.graph.training_graph import TrainingGraph
+from amp_rewrite.training.graph.training_graph import State, TrainingGraph
 from amp_rewrite.training.step.batch_norm import put_back_batch_norms
 from amp_rewrite.training.step.cut_step import cut_step, resolve_updates, values_by_name
 from amp_rewrite.training.step.dropout import replace_dropouts
@@ -37,19 +42,6 @@ from amp_rewrite.training.step.trained_model import forward_of, seed_number
 if TYPE_CHECKING:
     from amp_rewrite.rewriting.api import RewriteResult
     from amp_rewrite.training.optimizers.train_op import TrainOp
-
-
-import copy
-from typing import TYPE_CHECKING
-
-import numpy as np
-
-from amp_rewrite.graph import elements
-from amp_rewrite.graph.metadata_keys import PART_KEY
-from amp_rewrite.graph.step_part import Part
-
-if TYPE_CHECKING:
-    from amp_rewrite.training.graph.training_graph import State
 
 
 def make_input(graph: ir.Graph, value: ir.Value, state: State) -> ir.Value:
@@ -88,11 +80,9 @@ def next_value(graph: ir.Graph, value: ir.Value, state: State, names: set[str]) 
     if free and not str(value.name).endswith(":next"):
         value.name = name
     elif value.producer() is None or value.name != name:
-        origin: dict[str, str] = {PART_KEY: Part.UPDATE}
-        node = ir.node("Identity", [value], name=f"next/{state.name}", metadata_props=origin)
-        graph.append(node)
-        node.outputs[0].name = name
-        value = node.outputs[0]
+        value = copy_of(value, name, node=f"next/{state.name}")
+        maker(value).metadata_props[PART_KEY] = Part.UPDATE
+        graph.append(maker(value))
     present = graph.initializers[state.name]
     value.type, value.shape = present.type, present.shape
     return value

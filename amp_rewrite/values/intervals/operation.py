@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from amp_rewrite.graph.flat import ABSENT, Array, Attribute, FlatGraph
+from amp_rewrite.graph.traits import operator
 from amp_rewrite.values.intervals.element_types import ElementType
 from amp_rewrite.values.intervals.interval import ANY, Interval
 from amp_rewrite.values.intervals.row_sums import Layout, RowSums
+from amp_rewrite.values.sum_lengths import terms
 
 
 class Known(Protocol):
@@ -116,6 +118,11 @@ class Operation(NamedTuple):
             return default
         kinds = _KINDS.get(type(default))
         return attribute.value if kinds is None or isinstance(attribute.value, kinds) else default
+
+    @property
+    def terms(self) -> int | None:
+        """How many terms an element of the result adds up, or None if shapes do not tell."""
+        return terms(operator(self.known.flat.called(self.node)), self)
 
     @property
     def share(self) -> float:

@@ -11,15 +11,13 @@ Evidence: without the rules of MatMul and Einsum both sides of a difference beco
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import reduce
 
-from amp_rewrite.graph.sizes import product_of
 from amp_rewrite.values.intervals import interval as i
 from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.intervals.operation import Operation, Rule
 from amp_rewrite.values.intervals.row_sums import Layout, columns, filters, rows, transposed_filters
-from amp_rewrite.values.sum_lengths import einsum_terms
 
 
 def _matmul(op: Operation) -> Interval:
@@ -27,17 +25,14 @@ def _matmul(op: Operation) -> Interval:
         sums = op.known.row_sums(op.inputs[index], layout)
         if sums is not None:
             return sums.times(op.of(1 - index), op.share)
-    return _unweighted(op, lambda: _terms(op.shape(0), -1) or _terms(op.shape(1), -2))
+    return _unweighted(op)
 
 
 def _gemm(op: Operation) -> Interval:
     """Bound alpha x A' x B' + beta x C."""
     transposed = bool(op.attribute("transB", 0))
     sums = op.known.row_sums(op.inputs[1], rows if transposed else columns)
-    if sums is not None:
-        product = sums.times(op.of(0), op.share)
-    else:
-        product = _unweighted(op, lambda: _terms(op.shape(1), 1 if transposed else 0))
+    product = _unweighted(op) if sums is None else sums.times(op.of(0), op.share)
     result = i.scale(product, op.attribute("alpha", 1.0))
     bias = op.of(2) if op.has(2) else i.ZERO
     return i.add(result, i.scale(bias, op.attribute("beta", 1.0)))
@@ -46,44 +41,30 @@ def _gemm(op: Operation) -> Interval:
 def _transposed_convolution(op: Operation) -> Interval:
     """Bound a transposed convolution: an output meets each weight of its channel at most once."""
     groups = op.attribute("group", 1)
-    return _windowed(op, transposed_filters(groups), slice(0, 1), slice(2, None))
+    return _windowed(op, transposed_filters(groups))
 
 
-def _windowed(op: Operation, layout: Layout, *axes: slice) -> Interval:
-    """Bound a convolution; padding takes terms away, as zeros do.
-
-    Args:
-        op: The node.
-        layout: The rows of its weights.
-        axes: The axes of its weights over which it sums.
-    """
+def _windowed(op: Operation, layout: Layout) -> Interval:
+    """Bound a convolution with rows of weights; padding takes terms away, as zeros do."""
     x = (op.of(0) | i.ZERO).scattered()
     if x.low == -math.inf and x.high == math.inf:
         return i.ANY
     sums = op.known.row_sums(op.inputs[1], layout)
-    if sums is not None:
-        product = sums.times(x, op.share)
-    else:
-        shape = op.shape(1)
-        terms = product_of(None if shape is None else [d for part in axes for d in shape[part]])
-        product = sum_of(op, i.multiply(x, op.of(1)), terms)
+    product = _sum_of(op, i.multiply(x, op.of(1))) if sums is None else sums.times(x, op.share)
     return i.add(product, op.of(2)) if op.has(2) else product
 
 
-def _terms(shape: Sequence[int | None] | None, axis: int) -> int | None:
-    return shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None
-
-
-def _unweighted(op: Operation, terms: Callable[[], int | None]) -> Interval:
+def _unweighted(op: Operation) -> Interval:
     """Bound a product of computed operands, or of long weights."""
     a = op.of(0)
     if a.low == -math.inf and a.high == math.inf:
         return i.ANY  # and nobody needs to read the weights for it
-    return sum_of(op, i.multiply(a, op.of(1)), terms())
+    return _sum_of(op, i.multiply(a, op.of(1)))
 
 
-def sum_of(op: Operation, term: Interval, terms: int | None) -> Interval:
+def _sum_of(op: Operation, term: Interval) -> Interval:
     """Bound a sum of products; without a length only its sign is known."""
+    terms = op.terms
     if terms is not None:
         return i.total(term, float(terms), op.share)
     return i.NOT_NEGATIVE if term.low >= 0 else i.ANY
@@ -91,13 +72,11 @@ def sum_of(op: Operation, term: Interval, terms: int | None) -> Interval:
 
 def _einsum(op: Operation) -> Interval:
     """Bound a sum of products of an element of each operand."""
-    shapes = [op.shape(index) for index in range(len(op.inputs))]
-    terms = einsum_terms(str(op.attribute("equation", "")), shapes)
-    return sum_of(op, reduce(i.multiply, op.of_all()), terms)
+    return _sum_of(op, reduce(i.multiply, op.of_all()))
 
 
 RULES: Mapping[str, Rule] = {
-    "Conv": lambda op: _windowed(op, filters, slice(1, None)),
+    "Conv": lambda op: _windowed(op, filters),
     "ConvTranspose": _transposed_convolution,
     "Einsum": _einsum,
     "Gemm": _gemm,

@@ -36,9 +36,8 @@ def _gelu(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
 
 
 def _matmul(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
-    turned = bool(op.attribute("transB", 0))
-    layout, axis = (row_sums.rows, -1) if turned else (row_sums.columns, -2)
-    rows = standard.rows_of(op, samples, 1, layout, slice(axis, None if turned else -1))
+    layout = row_sums.rows if op.attribute("transB", 0) else row_sums.columns
+    rows = standard.rows_of(op, samples, 1, layout)
     if rows is None:
         product = standard.computed_product(op, operands)
     else:
@@ -48,7 +47,8 @@ def _matmul(op: Operation, operands: Given, samples: Samples) -> Estimate | None
 
 def _attention(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Take the values, made by one product with those of queries and keys, for the result."""
-    rows = standard.rows_of(op, samples, 1, row_sums.columns, slice(-2, -1))
+    width = (op.shape(1) or [None])[0]
+    rows = standard.rows_of(op, samples, 1, row_sums.columns, width)
     if operands[0] is None or rows is None:
         return None
     product, bias = rows.applied(operands[0]), operands[2] if op.has(2) else None

@@ -18,11 +18,9 @@ from amp_rewrite.graph.streams import Stream
 from amp_rewrite.values.intervals import row_sums
 from amp_rewrite.values.intervals.operation import Operation
 from amp_rewrite.values.intervals.row_sums import Layout
-from amp_rewrite.values.intervals.summing import reduced_length
 from amp_rewrite.values.magnitudes import estimate as e
 from amp_rewrite.values.magnitudes.estimate import DOUBT, Estimate, WeightRows
 from amp_rewrite.values.magnitudes.long_rows import long_rows
-from amp_rewrite.values.sum_lengths import einsum_terms
 
 Given = Sequence[Estimate | None]
 
@@ -124,10 +122,10 @@ def _magnitude(a: Estimate) -> Estimate:
 
 def _reduced(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Sum along axes; half of the variance is common to the terms, as in a product."""
-    x, count = operands[0], reduced_length(op)
+    x, count = operands[0], op.terms
     if x is None or count is None:
         return None
-    return WeightRows(count, 0.0, count).applied(x)
+    return WeightRows(float(count), 0.0, float(count)).applied(x)
 
 
 def _reduced_squares(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
@@ -147,7 +145,7 @@ def _weighted(op: Operation, x: Estimate | None, rows: WeightRows | None) -> Est
 
 
 def rows_of(
-    op: Operation, samples: Samples, index: int, layout: Layout, axes: slice
+    op: Operation, samples: Samples, index: int, layout: Layout, terms: int | None = None
 ) -> WeightRows | None:
     """Return the rows of a constant operand: exact ones of a short one, else like a sample.
 
@@ -156,16 +154,16 @@ def rows_of(
         samples: What is known of constants.
         index: Which input it is.
         layout: Brings the weights into a matrix with a row for each output.
-        axes: The axes of the weight that a row takes together.
+        terms: How many weights a row has; None for as many as the node's sums have terms.
     """
     if not op.has(index):
         return None
     value = op.inputs[index]
-    return samples.rows(value, layout, lambda: _measured(op, samples, index, layout, axes))
+    return samples.rows(value, layout, lambda: _measured(op, samples, index, layout, terms))
 
 
 def _measured(
-    op: Operation, samples: Samples, index: int, layout: Layout, axes: slice
+    op: Operation, samples: Samples, index: int, layout: Layout, length: int | None
 ) -> WeightRows | None:
     array = op.array(index)
     if array is not None and 0 < array.size <= _MOST_EXACT:
@@ -173,7 +171,7 @@ def _measured(
     sample, shape = samples.sample(op.inputs[index]), op.shape(index)
     if shape is None:
         return None
-    terms = float(math.prod(length or 1 for length in shape[axes]))
+    terms = float(length or op.terms or _FREE)
     if sample is not None and sample.size:
         rows = WeightRows.sampled(sample.astype(np.float64), terms)
         return long_rows(rows, samples.stream(op.inputs[index]), shape, layout)
@@ -185,10 +183,10 @@ def _measured(
 
 
 def _matmul(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
-    rows = rows_of(op, samples, 1, row_sums.columns, slice(-2, -1))
+    rows = rows_of(op, samples, 1, row_sums.columns)
     if rows is not None:
         return None if operands[0] is None else rows.applied_to_rows(operands[0])
-    rows = rows_of(op, samples, 0, row_sums.rows, slice(-1, None))
+    rows = rows_of(op, samples, 0, row_sums.rows)
     if rows is not None:
         return None if operands[1] is None else rows.applied_to_rows(operands[1].turned()).turned()
     return computed_product(op, operands)
@@ -198,18 +196,19 @@ def computed_product(op: Operation, operands: Given) -> Estimate | None:
     """Return the estimate of a sum of products of two operands that depend on the input."""
     if len(operands) < 2:
         return None
-    a, b, shape = operands[0], operands[1], op.shape(0)
-    if a is None or b is None:
-        return None
-    terms = float((shape[-1] if shape else None) or _FREE)
-    term = e.multiply(a, b)
+    a, b = operands[:2]
+    return None if a is None or b is None else _summed(op, e.multiply(a, b))
+
+
+def _summed(op: Operation, term: Estimate) -> Estimate:
+    """Take the terms of a sum for independent; those of an unknown number for one."""
+    terms = float(op.terms or _FREE)
     return Estimate(terms * term.mean, math.sqrt(terms) * term.spread / DOUBT, term.degree)
 
 
 def _gemm(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
-    transposed = bool(op.attribute("transB", 0))
-    axes = slice(1, 2) if transposed else slice(0, 1)
-    rows = rows_of(op, samples, 1, row_sums.rows if transposed else row_sums.columns, axes)
+    layout = row_sums.rows if op.attribute("transB", 0) else row_sums.columns
+    rows = rows_of(op, samples, 1, layout)
     if rows is None:
         product = computed_product(op, operands)
     else:
@@ -225,7 +224,7 @@ def _biased(product: Estimate, operands: Given) -> Estimate:
 
 
 def _convolution(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
-    rows = rows_of(op, samples, 1, row_sums.filters, slice(1, None))
+    rows = rows_of(op, samples, 1, row_sums.filters)
     product = _weighted(op, operands[0], rows)
     return None if product is None else _biased(product, operands)
 
@@ -234,7 +233,7 @@ def _transposed_convolution(op: Operation, operands: Given, samples: Samples) ->
     """Take all windows that may overlap; a stride leaves out most of them."""
     strides = op.attribute("strides", ())
     layout = row_sums.transposed_filters(op.attribute("group", 1))
-    rows = rows_of(op, samples, 1, layout, slice(0, 1))
+    rows = rows_of(op, samples, 1, layout)
     product = _weighted(op, operands[0], rows)
     if product is None:
         return None
@@ -271,13 +270,8 @@ def _batch(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
 
 
 def _einsum(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
-    """Take the terms of a sum for independent; those of an unknown number for one."""
-    if any(a is None for a in operands):
-        return None
-    term = reduce(e.multiply, [a for a in operands if a is not None])
-    shapes = [op.shape(index) for index in range(len(op.inputs))]
-    terms = einsum_terms(str(op.attribute("equation", "")), shapes) or _FREE
-    return Estimate(terms * term.mean, math.sqrt(terms) * term.spread / DOUBT, term.degree)
+    known = [a for a in operands if a is not None]
+    return _summed(op, reduce(e.multiply, known)) if len(known) == len(operands) else None
 
 
 def _transposed(op: Operation, operands: Given, samples: Samples) -> Estimate | None:

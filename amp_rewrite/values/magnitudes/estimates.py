@@ -17,12 +17,13 @@ from amp_rewrite.graph.elements import FLOAT32_TYPES, FLOAT_TYPES
 from amp_rewrite.graph.flat import ABSENT, MAIN, Array
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.values.inner_sums import inner_sum, terms_of
-from amp_rewrite.values.intervals.interval import Interval
+from amp_rewrite.values.intervals.interval import Interval, between
 from amp_rewrite.values.intervals.operation import Operation
 from amp_rewrite.values.intervals.propagate import Intervals
 from amp_rewrite.values.intervals.row_sums import Layout
 from amp_rewrite.values.magnitudes import contributed_rules, estimate_rules
 from amp_rewrite.values.magnitudes import estimate as e
+from amp_rewrite.values.magnitudes.byte_inputs import holds_bytes
 from amp_rewrite.values.magnitudes.estimate import Estimate, WeightRows, mixed, of_bounds
 from amp_rewrite.values.sweep import Sweep, rules_of
 
@@ -31,6 +32,9 @@ _RULES = {"": estimate_rules.RULES, "com.microsoft": contributed_rules.RULES}
 
 _NORMALISED = Estimate(0.0, 1.0, 1.0)
 """What inputs are taken to be that nobody says anything of."""
+
+_BYTES = between(0.0, 255.0)
+"""What inputs are taken to be that a model normalises as images of bytes."""
 
 _MASK = 4096.0
 """Constants from here on are masks or clamps: they say nothing of the size of data."""
@@ -174,6 +178,8 @@ class Estimates(Sweep[Estimate | None]):
             return _of_sample(sample)
         is_input = self.flat.is_input(value) and self.flat.home[value] == MAIN
         if is_input and self.type_graph.types[value] in self._normalised:
+            if not bounds.is_bounded and holds_bytes(self.flat, value):
+                return of_bounds(_BYTES)
             return of_bounds(bounds) if bounds.is_bounded else _NORMALISED
         return self._of_bounds(bounds)
 

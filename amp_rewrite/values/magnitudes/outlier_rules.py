@@ -179,20 +179,14 @@ def _joined(op: Operation, operands: Given, facts: Facts) -> LargeChannels | Non
 
 
 def _matmul(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
-    shape, of_x = op.shape(1), op.shape(0)
-    terms = shape[-2] if shape is not None and len(shape) > 1 else None
-    return _product(op, operands[0], operands[1], terms or (of_x[-1] if of_x else None), facts)
+    return _product(op, operands[0], operands[1], facts)
 
 
 def _product(
-    op: Operation,
-    x: LargeChannels | None,
-    weight: LargeChannels | None,
-    terms: int | None,
-    facts: Facts,
+    op: Operation, x: LargeChannels | None, weight: LargeChannels | None, facts: Facts
 ) -> LargeChannels | None:
     """Return the outliers of a matrix product: those of its weight, and what those of x become."""
-    typical, channels = facts.estimate(op.inputs[0]), dict[int, Channel]()
+    typical, channels, terms = facts.estimate(op.inputs[0]), dict[int, Channel](), op.terms
     if weight is not None and typical is not None and terms:
         for number, column in weight.channels.items():
             mean = terms * typical.mean * column.mean
@@ -220,15 +214,11 @@ def _mapped(channels: Sequence[Channel], rows: Array) -> dict[int, Channel]:
 def _gemm(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
     if op.attribute("transA", 0):
         return None
-    shape, weight = op.shape(1), operands[1]
-    terms = None if shape is None or len(shape) != 2 else shape[0]
+    x, weight = operands[:2]
     if op.attribute("transB", 0):
-        matrix = facts.matrix(op.inputs[1])
+        matrix, x = facts.matrix(op.inputs[1]), None
         weight = None if matrix is None else outliers_of_rows(matrix.T)
-        terms = None if matrix is None else matrix.shape[1]
-    product = _product(
-        op, operands[0] if not op.attribute("transB", 0) else None, weight, terms, facts
-    )
+    product = _product(op, x, weight, facts)
     bias = operands[2] if op.has(2) else None
     if product is None or bias is None:
         return product if bias is None else bias
@@ -242,13 +232,12 @@ def _gemm(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
 
 def _in_blocks(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:
     """Multiply by numbers of a few bits in blocks, each with a scale: (outputs x blocks)."""
-    outputs, terms = op.attribute("N", 0), op.attribute("K", 0)
-    scales = op.array(2)
+    outputs, scales = op.attribute("N", 0), op.array(2)
     if scales is None or not outputs or scales.size % outputs:
         return None
     factor = _OF_BITS * 2.0 ** op.attribute("bits", 4)
     weight = outliers_of_rows(scales.reshape(outputs, -1).T, factor=factor)
-    return _product(op, None, weight, terms, facts)
+    return _product(op, None, weight, facts)
 
 
 def _dequantize(op: Operation, operands: Given, facts: Facts) -> LargeChannels | None:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Called, Trait, operator, row_of
 from amp_rewrite.values.scales.call import Call, Rule
+from amp_rewrite.values.sum_lengths import PRODUCTS
 from amp_rewrite.values.sweep import table_of
 
 _EPSILON, _SKIP_EPSILON = 1e-5, 1e-12
@@ -61,15 +62,12 @@ def _product(powers: tuple[int, ...] = ()) -> Rule:
 
 
 def _contract(call: Call) -> None:
-    """Scale a result by both factors, and its bias with it."""
+    """Scale a result by both factors, and its bias with it; of activations behind it a Relu."""
+    if call.attribute("activation", "") not in ("", *_RELU):
+        call.pin_all()
+        return
     call.product(call.output(0), call.input(0), call.input(1))
     call.same(call.output(0), *call.inputs[2:])
-
-
-def _activated(call: Call) -> None:
-    """Scale a product with an activation behind it, if that is a Relu."""
-    name = call.attribute("activation", "")
-    _contract(call) if name in ("", *_RELU) else call.pin_all()
 
 
 def _matmul_n_bits(call: Call) -> None:
@@ -215,7 +213,6 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("IsInf IsNaN", invariant),
     ("Mul", _product()),
     ("Div", _product(powers=(1, -1))),
-    ("Conv ConvTranspose Gemm MatMul", _contract),
     ("Einsum", lambda call: call.product(call.output(0), *call.inputs)),
     ("DequantizeLinear", _dequantized(1)),
     ("QuantizeLinear", _quantize),
@@ -240,8 +237,6 @@ _RULES: tuple[tuple[str, Rule], ...] = (
 
 # operators: the same of com.microsoft.
 _CONTRIBUTED: tuple[tuple[str, Rule], ...] = (
-    ("FusedMatMul TransposeMatMul", _contract),
-    ("FusedConv FusedGemm", _activated),
     ("MatMulNBits", _matmul_n_bits),
     ("GatherBlockQuantized", _dequantized(2)),
     ("DequantizeLinear", _dequantized(1)),
@@ -256,7 +251,11 @@ _CONTRIBUTED: tuple[tuple[str, Rule], ...] = (
 
 RULES = table_of(
     (f"{domain}{name}", rule)
-    for domain, rows in (("", _RULES), ("com.microsoft::", _CONTRIBUTED))
+    for domain, rows in (
+        ("", [(name, _contract) for name in PRODUCTS if name != "Einsum"]),
+        ("", _RULES),
+        ("com.microsoft::", _CONTRIBUTED),
+    )
     for names, rule in rows
     for name in names.split()
 )

@@ -34,7 +34,7 @@ def test_where_the_rewritten_model_departs_the_original_runs_there_too() -> None
     report = verify(sum_of("Add"), sum_of("Mul"), providers=[CPU], stress=False)
     assert report.device is not None
     (itself,) = report.device.itself
-    assert itself.distance == 0
+    assert itself.error == 0
     assert report.device.excuses == ()
     assert "differs there" not in report.to_text()
 

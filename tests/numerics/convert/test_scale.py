@@ -241,7 +241,7 @@ def test_verify_compares_a_scaled_model_with_the_original_scaled_alike(
     found = amp.verify(decoder, tmp_path / "low.onnx", [residual_feeds()], stress=False)
     assert found.ok, found.failures
     assert found.worst < 1e-3
-    assert found.control_worst < 1e-3  # the weights alone, which took factors
+    assert max(o.error or 0.0 for o in found.control) < 1e-3  # the weights alone, with factors
 
 
 def test_without_data_the_proof_runs_on_inputs_that_are_made_up(bounded: onnx.ModelProto):
@@ -375,7 +375,7 @@ def biased(request: pytest.FixtureRequest) -> onnx.ModelProto:
 def test_without_data_what_overflows_on_made_up_inputs_is_scaled(biased: onnx.ModelProto):
     found = amp.convert(biased, stress=False)
     assert found.ok, found.verdict
-    assert "made-up batch" in found.verdict
+    assert "made-up batch" in str(found.verdict)
     assert found.report.scaling is not None
     assert found.report.scaling.sets
     assert found.report.summary.casts_added == 2

@@ -94,3 +94,13 @@ def test_what_the_converter_does_wrong_is_refused(
     monkeypatch.setattr(module, "convert_opset", convert)
     with pytest.raises(GraphError, match=message):
         amp.raise_opset(conv(), 22)
+
+
+@pytest.mark.parametrize(("denied", "opset"), [((), 22), (("conv",), None)])
+def test_a_model_is_upgraded_only_where_more_becomes_low(
+    denied: tuple[str, ...], opset: int | None
+) -> None:
+    options = amp.RewriteOptions(precision="bfloat16", target="openvino", deny_nodes=denied)
+    flat = read_source(conv("[conv] y = Conv(x, w)"), inline_functions=False)
+    _, raised = upgraded(flat, "auto", options)
+    assert (None if raised is None else raised.opset) == opset

@@ -77,3 +77,14 @@ def test_weights_in_files_are_streamed_to_the_session(tmp_path: Path) -> None:
     x = np.full(2000, 0.3, np.float16)
     assert (evaluate(path, {"x": x})["y"] == x * weight).all()
     assert sorted(p.name for p in tmp_path.iterdir()) != ["m.onnx"]
+
+
+@pytest.mark.parametrize("same", ["Identity(t)", "Cast<to = 1>(t)", "Dropout(t)"])
+@pytest.mark.parametrize("product", ["Mul(h, i)", "Mul(i, h)"])
+def test_a_product_with_one_over_something_runs(same: str, product: str) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x, float[2] d) => (float[2] y) '
+        f"<float one = {{1}}> {{ t = Relu(x) h = {same} i = Div(one, d) y = {product} }}"
+    )
+    feeds = {"x": np.array([2, 4], np.float32), "d": np.array([4, 2], np.float32)}
+    assert evaluate(model, feeds)["y"].tolist() == [0.5, 2.0]

@@ -53,7 +53,7 @@ def test_data_that_do_not_fit_are_answered_with_the_line_that_mends_them(
 
 
 def test_an_array_without_a_name_is_that_of_the_only_input(tmp_path: Path) -> None:
-    np.savez(tmp_path / "plain.npz", np.ones((1, 3), np.float32))
+    np.savez(tmp_path / "plain.npz", np.arange(3, dtype=np.float32)[None])
     model = parse("g (float[1,3] x) => (float[1,3] y) { y = Relu(x) }")
     assert amp.verify(model, model, tmp_path / "plain.npz").ok
     two = parse("g (float[1,3] x, float[1,3] z) => (float[1,3] y) { y = Add(x, z) }")

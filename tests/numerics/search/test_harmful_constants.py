@@ -108,7 +108,7 @@ def test_what_reads_a_constant_that_rounding_spoils_stays_float32(
 
 def test_the_verdict_and_the_report_name_what_was_kept() -> None:
     found = amp.convert(offset(), stress=False)
-    assert "2 nodes float32 for their constants" in found.verdict
+    assert "2 nodes float32 for their constants" in str(found.verdict)
     add, subtract = found.constants
     assert add.why.startswith("rounding its constant o to float16 alone brings ")
     assert found.to_dict()["verdict"]["constants"] == [add.node, subtract.node]

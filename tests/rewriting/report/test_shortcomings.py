@@ -5,10 +5,13 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 from rewrite_text import parse
 
 import amp_rewrite as amp
+from amp_rewrite.errors import AmpWarning
 
 MODEL = parse("""g (float[2,4] x, int64[4] i) => (float[2,4] y, int64[4] j)
   <float[4,4] w = {1,0,0,0,0,1,0,0,0,0,1,0,0,0,0,1}> {
@@ -58,3 +61,30 @@ def test_rules_that_match_and_lists_without_rules_are_silent(tmp_path: Path) -> 
         warnings.simplefilter("error")
         for lists in (path, None):
             assert amp.rewrite(MODEL, lists=lists).report.unmatched_rules == ()
+
+
+def with_default(ir_version: int, size: int) -> onnx.ModelProto:
+    """Return a model whose weight is an input as well."""
+    model = onnx.parser.parse_model(
+        f'<ir_version: {ir_version}, opset_import: ["" : 13]> g (float[2,{size}] x, '
+        f"float[{size},{size}] w) => (float[2,{size}] y) {{ y = MatMul(x, w) }}"
+    )
+    weight = np.full((size, size), 0.25, np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    return model
+
+
+@pytest.mark.parametrize("ir_version", [4, 8, 10])
+def test_weights_that_are_inputs_are_told_with_the_remedy(ir_version: int) -> None:
+    model = with_default(ir_version, 32)
+    with pytest.warns(AmpWarning, match="1 weight is an input of the model with a default .w., "):
+        result = amp.rewrite(model)
+    assert {c.value for c in result.report.casts} >= {"w"}
+
+
+def test_constants_and_short_defaults_are_not_told() -> None:
+    amp.rewrite(with_default(8, 4))
+    amp.rewrite(with_default(3, 32))
+    constant = with_default(8, 32)
+    del constant.graph.input[1]
+    amp.rewrite(constant)

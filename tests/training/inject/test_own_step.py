@@ -148,15 +148,30 @@ def test_a_step_that_has_been_rewritten_keeps_its_precision(precision: str):
         inject_loss_scaling(plain, precision={"float16": "bfloat16"}.get(precision, "float16"))
 
 
-def test_a_fixed_scale_checks_nothing_and_adds_no_state():
+def test_a_fixed_scale_skips_what_is_not_finite_and_counts_it():
     plain = amp.build_step(op_of("mlp", OPTIMIZERS["Adam"]()))
     injected = inject_loss_scaling(plain, loss_scale=8)
+    with amp.TrainingSession(injected) as session:
+        feeds = batch(session)
+        assert str(session.run(feeds, "outcome")["outcome"]) == "applied"
+        before = session.state_dict()
+        bad = {k: np.full_like(v, np.nan) if v.dtype.kind == "f" else v for k, v in feeds.items()}
+        found = session.run(bad, ["grads_finite", "skipped_steps", "loss_scale"])
+        assert (bool(found["grads_finite"]), int(found["skipped_steps"])) == (False, 1)
+        assert found["loss_scale"] == 8
+        changed = [k for k, v in session.state_dict().items() if (v != before[k]).any()]
+        assert changed == ["loss_scale/skipped_steps", "loss_scale/consecutive_skips"]
+
+
+def test_an_unchecked_scale_checks_nothing_and_adds_no_state():
+    plain = amp.build_step(op_of("mlp", OPTIMIZERS["Adam"]()))
+    injected = inject_loss_scaling(plain, loss_scale=amp.UncheckedLossScale(8))
     assert {node.op_type for node in injected.graph}.isdisjoint({"If", "ReduceSumSquare"})
     assert read_info(injected).names == read_info(plain).names
     with amp.TrainingSession(plain) as one, amp.TrainingSession(injected) as other:
         feeds = batch(one)
         found = other.run(feeds)
-        assert found == {"loss": one.run(feeds)["loss"], "grads_finite": True}
+        assert found == {"loss": one.run(feeds)["loss"]}
         for key, value in one.state_dict().items():
             np.testing.assert_array_equal(other.state_dict()[key], value)
 

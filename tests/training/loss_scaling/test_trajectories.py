@@ -238,7 +238,7 @@ def test_alternate_overflows_shrink_the_scale_unless_they_must_be_consecutive() 
 
 
 def test_the_hysteresis_is_in_checkpoints(tmp_path: Path) -> None:
-    def step() -> amp.TrainOp:
+    def step() -> amp.optimizers.TrainOp:
         scale = amp.DynamicLossScale(1024.0, 1000, hysteresis=3)
         optimizer = amp.LossScaleOptimizer(GradientDescent(0.0), scale)
         return optimizer.minimize(amp.value(model_of(1.0), "loss"))

@@ -61,13 +61,6 @@ def test_where_openvino_is_missing_no_session_is_made(monkeypatch: pytest.Monkey
         TrainingSession(train_op(), ["openvino"])
 
 
-def test_there_is_no_profile() -> None:
-    with TrainingSession(train_op(), ["openvino"]) as session:
-        session.run(batch())
-        with pytest.raises(OptionError, match="OpenVINO writes no profile"):
-            session.end_profiling()
-
-
 def test_a_processor_without_bfloat16_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_limits, "computes_in", lambda _: False)
     with (

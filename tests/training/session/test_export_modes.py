@@ -76,7 +76,7 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
 def run(exported: Any, x: Any = X, names: Any = ("y",)) -> list[Any]:
     data = amp.to_proto(exported).SerializeToString()
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    return session.run(list(names), {"x": x})
+    return [np.asarray(each) for each in session.run(list(names), {"x": x})]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,18 @@ def test_outputs_keep_their_names_where_a_statistic_is_one() -> None:
     y, mean = run(exported, names=("y", "m1"))
     assert y.shape == (8, 3)
     np.testing.assert_array_equal(mean, state["zero"])
+
+
+def test_a_mode_with_a_default_is_off_by_default() -> None:
+    made = model(BODIES["dropout"])
+    made.graph.input.append(onnx.helper.make_tensor_value_info("tr", onnx.TensorProto.BOOL, []))
+    loss = amp.losses.softmax_cross_entropy(amp.load(made), "y", "t")
+    with amp.TrainingSession(amp.optimizers.SGD(0.1).minimize(loss)) as session:
+        session.run({"x": X, "t": T})
+        expected = session.evaluate({"x": X}, ["y"])["y"]
+        exported = session.export()
+    np.testing.assert_allclose(run(exported)[0], expected, rtol=1e-5)
+    np.testing.assert_array_equal(run(exported)[0], run(exported)[0])
 
 
 def test_a_mode_that_is_fed_stays_the_callers() -> None:

@@ -61,8 +61,8 @@ def test_states_are_numbers_and_arrays() -> None:
     assert slot is not None
     assert (int(counter), float(counter)) == (0, 0.0)
     with amp.TrainingSession(op) as session:
-        for _ in range(3):
-            found = session.run(X, ["loss", "global_step", "loss_scale"])
+        fetches = ["loss", "global_step", "loss_scale"]
+        found = [session.run(X, fetches) for _ in range(3)][-1]
         assert (int(counter), float(counter), counter.numpy()) == (3, 3.0, 3)
         assert np.asarray(counter).dtype == np.int64
         assert np.array(counter, np.float32).dtype == np.float32

@@ -33,7 +33,7 @@ WEIGHTS = "float[2,2] w = {1, 2, 3, -4}, float[3,2] t = {1, 2, 3, 4, 5, 6}, floa
         ("MatMul(x, z)", "float[2,3] x, float[3,5] z", {"x": (1, 2), "z": (-1, 4)}, (-6, 24)),
         ("MatMul(x, z)", "float[2,N] x, float[3,5] z", {"x": (1, 2), "z": (-1, 4)}, (-6, 24)),
         ("MatMul(x, z)", "float[2,3] x, float[N,5] z", {"x": (1, 2), "z": (-1, 4)}, (-6, 24)),
-        ("MatMul(x, z)", "float[N] x, float[3] z", {"x": (1, 2), "z": (1, 4)}, (0, INF)),
+        ("MatMul(x, z)", "float[N] x, float[3] z", {"x": (1, 2), "z": (1, 4)}, (3, 24)),
         ("MatMul(x, z)", "float[2,N] x, float[N,5] z", {"x": (1, 2), "z": (0, 4)}, (0, INF)),
         ("MatMul(x, z)", "float[2,N] x, float[N,5] z", {"x": (1, 2), "z": (-0.25, 4)}, None),
         ("MatMul(x, z)", "float[2,N] x, float[N,5] z", {"x": (1, 2), "z": (0.25, 4)}, (0, INF)),
@@ -53,7 +53,7 @@ WEIGHTS = "float[2,2] w = {1, 2, 3, -4}, float[3,2] t = {1, 2, 3, 4, 5, 6}, floa
             (-6, 24),
         ),
         ("Gemm(x, z)", "float[2,3] x, float[3,5] z", {"z": (1, 4)}, None),
-        ("Gemm(x, z)", "float[2,3] x, float z", {"x": (1, 2), "z": (1, 4)}, (0, INF)),
+        ("Gemm(x, z)", "float[2,3] x, float z", {"x": (1, 2), "z": (1, 4)}, (3, 24)),
         # of each operand of an Einsum one element
         (
             'Einsum<equation = "ij,jk->ik">(x, z)',

@@ -70,6 +70,11 @@ def keep_demands(m: Match, ask: Ask) -> Kept:
         yield Keep(f"frequency of {demand.name}", nodes)
 
 
+def demanded_inputs(m: Match, context: PaintContext) -> Mapping[int, Demand]:
+    """Return the inputs of a model of which the absolute error matters, and who says so."""
+    return _Known(m, context).demanded()
+
+
 class _Known:
     """The counts of a model, and who demands what."""
 
@@ -118,7 +123,7 @@ class _Known:
         it. So is everyone whom somebody else made low.
         """
         graph, demands = self._m.graph, [*self._demands, *self._differences]
-        followed, _ = follow_demands(graph, demands, self._counts, self._is_harmless)
+        followed, _ = self._followed()
         steps = {d.vertex: Step(d, None) for d in self._differences} | followed
         kept = followed.keys()  # of two who demand one value, only the first is told there
         last = [s.demand for s in steps.values() if s.because == s.demand.vertex]
@@ -128,6 +133,14 @@ class _Known:
             painted = (ListName.ALLOW, ListName.CLEAR, ListName.INFER)
             last = [d for d in last if self._context.list_of(d.vertex) in painted]
         return {demand.vertex: Step(demand, None) for demand in last} | steps
+
+    def demanded(self) -> Mapping[int, Demand]:
+        """Return, by input, who demands it."""
+        return self._followed()[1]
+
+    def _followed(self) -> tuple[dict[int, Step], dict[int, Demand]]:
+        demands = [*self._demands, *self._differences]
+        return follow_demands(self._m.graph, demands, self._counts, self._is_harmless)
 
     def _reads_places(self, demand: Demand) -> bool:
         """Tell whether one who demands reads a constant that the low type would move."""

@@ -76,7 +76,7 @@ def _roots(m: Match) -> Iterator[Keep]:
     for root in m.nodes(*_ROOTS):
         argument = _argument(m, root)
         for node, way in m.ways(argument, _KEEPS) if argument != ABSENT else ():
-            sides = _sides(m, node)
+            sides = sides_of(m, node)
             if sides:
                 nodes = [root, *way, node, *_behind_both(m, sides)]
                 yield Keep(f"a difference in front of {m.name(root)}", nodes)
@@ -94,7 +94,7 @@ def _argument(m: Match, root: int) -> int:
     return read[0]
 
 
-def _sides(m: Match, node: int) -> list[int]:
+def sides_of(m: Match, node: int) -> list[int]:
     """Return the operands of a difference, none of another node; one may be a constant."""
     read = m.data(node)
     if m.op(node) not in ADDED or len(read) < 2:

@@ -14,6 +14,8 @@ and the core into the group if nothing else reads it, and the one between core a
 is a normalization in the low type. Without the second Cast it has a low input and a float32
 result, and for that there may be no kernel: such a model does not load.
 
+It is no rule under `@keep`: it makes vertices low, too, and of two groups the last one decides.
+
 Evidence: minilm_l3 in bfloat16: without the pass its Gelus are low, which ONNX Runtime fuses in
 float32 alone; 131 low nodes and 113.
 """

@@ -2,12 +2,14 @@
 
 Both ends of such a value do: whoever computes it would round it to infinity, and whoever reads it
 would get an infinity from the cast. Where kernels add in the low type, a product whose partial sums
-leave it does, too, however small its results are. A comparison and a bound of Clip do not mind,
+leave it does, too, however small its results are; so does a normalization whose variance leaves it,
+where kernels keep that in the low type. A comparison and a bound of Clip do not mind,
 neither does an attention whose mask ends where the low type does, and neither does an activation
 that the target computes as one operator: the cube inside Gelu ends in a Tanh.
 
 Evidence: light_bvlc_alexnet in float16: all 1,000 outputs are infinite or NaN without the pass,
-none with it.
+none with it. LayerNormalization of numbers with a variance of 246,000 for directml: low without it
+(https://github.com/microsoft/onnxruntime/issues/17692), float32 with it.
 """
 
 from __future__ import annotations
@@ -35,7 +37,11 @@ def keep_in_range(m: Match, ask: Ask) -> Kept:
     context, facts = ask.context, m.facts
     hidden = {value for fused in context.groups if not fused.tail for value in fused.inner}
     ends = [(b, _ends(m, ask, v)) for v, b in facts.beyond.items() if v not in hidden]
-    sums = {**facts.beyond_sums(context.adds_low), **facts.beyond_inside}
+    sums = {
+        **facts.beyond_sums(context.adds_low),
+        **facts.beyond_variances(context.squares_low),
+        **facts.beyond_inside,
+    }
     ends += [(beyond, [*m.graph.vertices_of(node)]) for node, beyond in sums.items()]
     for (reason, detail), vertices in ends:
         if reason is Reason.LIKELY_OVERFLOW and not context.estimates_count:

@@ -8,17 +8,25 @@ products leave float16 on ordinary images, and its authors compute them in float
 An estimate, which starts from weights, cannot see that. One product over its
 own norm is another matter. In bfloat16 nothing leaves the range.
 
+A product with a reciprocal is a quotient, too. The reciprocal of a small sum is out of range where
+the quotient is not, so that any number that is multiplied by the reciprocal of a sum of such
+numbers is float32 with both, unless a guard keeps the reciprocal in range.
+
 Evidence: linear attention whose activations are large, float16: NaN without the pass, right with it
-(tests/conformance/test_linear_attention.py).
+(tests/conformance/test_linear_attention.py); a Performer whose reciprocal is an operand of an
+Einsum: 1,280 of 1,280 elements are NaN without it, none with it.
 """
 
 from __future__ import annotations
 
+from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
-from amp_rewrite.rewriting.paint.match import ADDED, SIGNED
+from amp_rewrite.rewriting.paint.masks import softmaxes
+from amp_rewrite.rewriting.paint.match import ADDED, PRODUCTS, SIGNED
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.quotients import Quotient, quotients
 
 # operators: those that leave the scale of what they read what it is.
 _SCALED = (SIGNED | ADDED | having(Trait.SUMS_UP) | {"Clip", "Max", "Mul", "Relu"}) - {"Sub"}
@@ -35,25 +43,42 @@ _SCALED = (SIGNED | ADDED | having(Trait.SUMS_UP) | {"Clip", "Max", "Mul", "Relu
 )
 def keep_quotients(m: Match, _: Ask) -> Kept:
     """Unpaint a quotient of products of the same activations, and these products."""
-
-    def multiplies(node: int) -> bool:
-        """Tell whether a node is a product of activations: no operand of it is a weight."""
-        return m.has(node, Trait.CONTRACTS) and not any(map(m.is_constant, m.data(node)))
-
-    for quotient in reversed(m.nodes("Div")):  # the last one is told
-        first, second = m.read(quotient)
-        if m.is_constant(second):
-            continue
+    for q in quotients(m):  # the last one is told
         above, below = (
-            m.behind(v, enters=lambda n: multiplies(n) or m.op(n) in _SCALED)
-            for v in (first, second)
+            m.behind(*values, enters=lambda n: _multiplies(m, n) or m.op(n) in _SCALED)
+            for values in (q.dividends, (q.divisor,))
         )
-        products = [n for n in above.nodes if multiplies(n)]
-        if len(products) > 1 and not above.ends.isdisjoint(below.ends):
-            outside = m.behind(first, second, enters=lambda n: m.op(n) in _SCALED)
-            named = ", ".join(m.name(n) for n in sorted(products)[:3])
+        products = {n for n in (q.node, *above.nodes) if _multiplies(m, n)}
+        divided = [n for n in below.nodes if _multiplies(m, n)]
+        is_open = (len(products) > 1 and (not q.way or bool(divided))) or (
+            q.inverts and _is_small(m, q)
+        )
+        if is_open and not above.ends.isdisjoint(below.ends):
+            outside = m.behind(*q.dividends, q.divisor, enters=lambda n: m.op(n) in _SCALED or None)
+            named = ", ".join(m.name(n) for n in sorted(products or {q.node})[:3])
             yield Keep(
                 f"nothing bounds products of activations ({named}) but their quotient "
-                f"{m.name(quotient)}, {m.low.name} ends at {m.low.max:.6g}",
-                {quotient, *outside.nodes, *filter(multiplies, [*above.nodes, *below.nodes])},
+                f"{m.name(q.node)}, {m.low.name} ends at {m.low.max:.6g}",
+                {q.node, *q.way, *outside.nodes, *products, *divided},
             )
+
+
+def _multiplies(m: Match, node: int) -> bool:
+    """Tell whether a node adds up products of activations: no operand of it is a weight."""
+    if m.op(node) in PRODUCTS:
+        return not any(map(m.is_constant, m.data(node)))
+    product = m.maker(m.source(m.read(node)[0])) if m.has(node, Trait.SUMS_UP) else ABSENT
+    is_scaled = m.factor(product) is not None or m.power(product)[1] is not None
+    return m.is_a(product, "Mul") and not is_scaled
+
+
+def _is_small(m: Match, q: Quotient) -> bool:
+    """Tell whether a divisor may be so small that its reciprocal is out of range.
+
+    The sum inside a Softmax that is written out is 1 or more.
+    """
+    if m.facts.guards.of(q.divisor) * m.low.overflow > 1:
+        return False
+    total = m.maker(m.source(q.divisor))
+    exponential = m.maker(m.source(m.read(total)[0])) if m.has(total, Trait.SUMS_UP) else ABSENT
+    return all(exponential != node for node, _ in softmaxes(m))

@@ -128,7 +128,7 @@ class _Body:
         m, read, source = self._m, self._m.read(node), self._m.graph.source
         if m.is_a(node, "Div"):
             return source[read[0]] != vertex or self._is_of_state(read[1])
-        return m.is_a(node, "Mul") and any(_is_gate(m, v) for v in read if source[v] != vertex)
+        return m.is_a(node, "Mul") and any(is_gate(m, v) for v in read if source[v] != vertex)
 
     def _is_of_state(self, value: int) -> bool:
         """Tell whether a divisor is made of a state: the quotient is then normalised."""
@@ -145,7 +145,7 @@ class _Body:
         return not states.isdisjoint(todo.seen)
 
 
-def _is_gate(m: Match, value: int) -> bool:
+def is_gate(m: Match, value: int) -> bool:
     """Tell whether a value is a gate between 0 and 1 that depends on data, or 1 less one."""
     node = m.maker(value)
     while not m.is_a(node, *_GATES):

@@ -4,9 +4,12 @@ Operators that add up many elements stay float32, for the sum may be larger than
 a Cast straight behind it would still make it infinite. A node of a graph network with 30,000
 edges sums up 30,000 messages; a spectrum of 16-bit samples reaches millions. So what follows is
 float32, too, up to where something normalises the sum: a quotient, a norm, a bounded function.
+The same holds of an exponential of any number that a product adds up in front of a quotient or
+logarithm, so that its scale is free: exp(11.1) is out of range.
 
 Evidence: a graph node with 30,000 edges in float16: NaN without the pass, right with it
-(tests/conformance/test_demands_and_sums.py).
+(tests/conformance/test_demands_and_sums.py); log(sum(exp(x))) whose sum is a product with ones:
+infinite from 11.1 on without it, 0.04 % of the output's peak with it.
 """
 
 from __future__ import annotations
@@ -14,15 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.sizes import product_of
 from amp_rewrite.graph.step_part import part_in
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
-from amp_rewrite.rewriting.paint.match import Worklist
+from amp_rewrite.rewriting.paint.masks import softmaxes
+from amp_rewrite.rewriting.paint.match import PRODUCTS, Worklist
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import PassReason
 from amp_rewrite.values.intervals.operation import Operation
-from amp_rewrite.values.intervals.summing import length_along, reduced_length
 from amp_rewrite.values.sum_lengths import count_terms
 
 LONGEST = 1024
@@ -38,6 +40,8 @@ _SPECTRA = ("DFT", "STFT")  # operators: what adds up samples.
 _SUMS = having(Trait.ACCUMULATES) | {*_SCATTERS, *_SPECTRA}
 # those whose result is as large as what they read, whatever they read besides.
 _HANDING_ON = having(Trait.MOVES, Trait.HOMOGENEOUS) - having(Trait.JUMPS, Trait.CONTRACTS)
+# those behind which the size of what they read is gone, so that no training keeps it small.
+_NORMALISING = frozenset({"Div", "Log", "Reciprocal", "ReduceLogSum"})
 
 
 @keep(
@@ -58,11 +62,26 @@ _HANDING_ON = having(Trait.MOVES, Trait.HOMOGENEOUS) - having(Trait.JUMPS, Trait
 def keep_sums(m: Match, ask: Ask) -> Kept:
     """Unpaint what is computed of a float32 sum that nothing bounds."""
     for node in m.nodes(*_SUMS):
-        value = m.made(node)
-        vertex = m.graph.source[value]
+        vertex, value = m.graph.source[m.made(node)], m.made(node)
         if vertex != ABSENT and not ask.painting.is_allow(vertex) and _is_open(m, node, value):
             detail = f"{m.flat.value_names[value]} is a sum that nothing bounds"
             yield Keep(detail, (), _behind(m, value), vertex)
+    shifted = {node for node, _ in softmaxes(m)}
+    for node in m.nodes("Exp", "Pow"):
+        vertex, value = m.graph.source[m.made(node)], m.made(node)
+        is_low = vertex == ABSENT or ask.painting.is_allow(vertex)
+        if is_low or node in shifted or not (_is_exponential(m, node) and _is_wide(m, value)):
+            continue
+        behind = [*_behind(m, value, multiplies=True)]
+        called = {m.op(m.graph.nodes[v]) for v in behind}
+        if not _is_part(m, node) and called & PRODUCTS and called & _NORMALISING:
+            detail = f"{m.flat.value_names[value]} is an exponential that nothing bounds"
+            yield Keep(detail, (), behind, vertex)
+
+
+def _is_exponential(m: Match, node: int) -> bool:
+    """Tell whether a node raises a constant to powers that are none."""
+    return m.is_a(node, "Exp") or (m.is_constant(m.read(node)[0]) and m.power(node)[1] is None)
 
 
 def _is_open(m: Match, node: int, value: int) -> bool:
@@ -73,7 +92,7 @@ def _is_open(m: Match, node: int, value: int) -> bool:
     if m.is_a(node, *_SCATTERS) and op.attribute("reduction", "none") != "add":
         return False
     longest = LONGEST_SPECTRUM if m.is_a(node, *_SPECTRA) else LONGEST
-    length = _length(op, m.op(node)) or count_terms(m.flat, node)
+    length = op.terms or count_terms(m.flat, node)
     return length is None or length > longest
 
 
@@ -82,28 +101,11 @@ def _is_part(m: Match, node: int) -> bool:
     return part_in(m.flat.metadata_of(node)) is not None
 
 
-def _length(op: Operation, op_type: str) -> float | None:
-    """Return how many elements are added up at most, or None if shapes do not tell."""
-    match op_type:
-        case "CumSum":
-            return length_along(op, op.array(1))
-        case "ScatterElements" | "ScatterND":
-            indices = op.shape(1)
-            lengths = None if indices is None else indices[: -1 if op_type == "ScatterND" else None]
-            return product_of(lengths)
-        case "DFT":
-            shape = op.shape(0)
-            lengths = None if shape is None else shape[1:-1]
-            return None if not lengths or None in lengths else max(d or 0 for d in lengths)
-        case "STFT":
-            window, frame = op.shape(2), op.array(3)
-            return float(frame.max()) if frame is not None else window[0] if window else None
-        case _:
-            return reduced_length(op)
+def _behind(m: Match, value: int, *, multiplies: bool = False) -> Iterator[int]:
+    """Yield the vertices that read a value, or what was computed of it and may be as large.
 
-
-def _behind(m: Match, value: int) -> Iterator[int]:
-    """Yield the vertices that read a value, or what was computed of it and may be as large."""
+    Products hand it on if their other operand is a weight, or whatever that is if it `multiplies`.
+    """
     todo = Worklist(value)
     for current in todo:
         if current != value and not _is_wide(m, current):
@@ -113,7 +115,8 @@ def _behind(m: Match, value: int) -> Iterator[int]:
             if vertex == ABSENT or m.has(node, Trait.COMPARES) or _is_part(m, node):
                 continue
             yield vertex
-            if m.op(node) in _HANDING_ON or _weighs(m, node):
+            is_product = multiplies and m.op(node) in PRODUCTS
+            if m.op(node) in _HANDING_ON or is_product or _weighs(m, node):
                 todo.add(v for v in m.flat.outputs_of(node) if m.graph.is_float32(v))
 
 

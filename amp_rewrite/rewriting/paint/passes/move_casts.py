@@ -64,15 +64,17 @@ def move_casts(context: PaintContext, painting: Painting) -> Marks:
     """Recolor clear vertices where that makes the casts cheaper, if the context says so."""
     if not context.moves_casts:
         return {}
-    search = _Search(context.type_graph, context, painting)
+    search = CastSearch(context.type_graph, context, painting)
     for _ in range(MOST_SWEEPS):
         if not search.sweep():
             break
-    return search.marks()
+    return search.marks(CAST_MOVED)
 
 
 @dataclass
-class _Search:
+class CastSearch:
+    """A painting in which vertices change color, and what its casts cost."""
+
     type_graph: TypeGraph
     context: PaintContext
     painting: Painting
@@ -80,6 +82,7 @@ class _Search:
     changed: dict[int, None] = field(default_factory=dict[int, None])
 
     def __post_init__(self) -> None:
+        """Begin with the colors of the painting."""
         self.low = set(vertices_in(self.painting.allow))
         self.flat = self.type_graph.flat
 
@@ -89,15 +92,19 @@ class _Search:
         for vertex in self._next_to_casts():
             run = self._best_run(vertex)
             if run:
-                self._flip(run)
-                self.changed |= dict.fromkeys(run)
+                self.change(run)
                 progress = True
         return progress
 
-    def marks(self) -> dict[int, Mark]:
+    def change(self, run: Iterable[int]) -> None:
+        """Change the color of a run."""
+        self._flip(run)
+        self.changed |= dict.fromkeys(run)
+
+    def marks(self, reason: PassReason) -> dict[int, Mark]:
         """Return the marks of the vertices whose color changed."""
         return {
-            v: Mark(Color.ALLOW if v in self.low else Color.NONE, CAST_MOVED)
+            v: Mark(Color.ALLOW if v in self.low else Color.NONE, reason)
             for v in self.changed
             if (v in self.low) != self.painting.is_allow(v)
         }
@@ -132,7 +139,7 @@ class _Search:
                 run.append(vertex)
                 if self._is_neutral(vertex):
                     continue
-                change = self._change(run)
+                change = self.cost_of(run)
                 if change is not None and change < saved:
                     saved, best = change, [*run]
         return best
@@ -162,7 +169,7 @@ class _Search:
             current = ways[0]
             seen.add(current)
 
-    def _change(self, run: list[int]) -> Cost | None:
+    def cost_of(self, run: list[int]) -> Cost | None:
         """Return how the cost changes if a run changes color; None if it may not."""
         values = dict.fromkeys(v for vertex in run for v in self.type_graph.values_of(vertex))
         before = self._total(values)

@@ -172,3 +172,40 @@ def test_the_user_and_data_overrule_estimates_and_no_facts() -> None:
     measured = {"only_low": True, "found": Findings(measured=True)}
     assert beyond(likely, ranges={}, **measured) == {}
     assert beyond(certain, **measured) == dict.fromkeys("hy", "certain")
+
+
+# Variances that a kernel keeps in the low type.
+
+NORMS = {
+    "LayerNormalization": "n = LayerNormalization(h, s, b)",
+    "InstanceNormalization": "u = Unsqueeze(h, axes) n0 = InstanceNormalization(u, s1, b1) "
+    "n = Squeeze(n0, axes)",
+    "MeanVarianceNormalization": "n = MeanVarianceNormalization<axes = [1]>(h)",
+    "SimplifiedLayerNormalization": "n = SimplifiedLayerNormalization(h, s)",
+    "SkipSimplifiedLayerNormalization": "n = com.microsoft.SkipSimplifiedLayerNormalization("
+    "h, x, s)",
+    "SkipLayerNormalization": "n = com.microsoft.SkipLayerNormalization(h, x, s, b)",
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize(("size", "is_kept"), [(62.0, True), (1.0, False)])
+def test_the_variance_of_a_norm_is_estimated_where_it_is_low(
+    name: str, size: float, is_kept: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    model = model_of(
+        f"g (float[N,64] x) => (float[N,64] y) {{ h = MatMul(x, w) {NORMS[name]} y = Relu(n) }}",
+        w=rng.normal(0, size, (64, 64)),
+        s=np.ones(64),
+        b=np.zeros(64),
+        s1=np.ones(1),
+        b1=np.zeros(1),
+        axes=np.array([1]),
+    )
+    low = frozenset({("", name), ("com.microsoft", name)})
+    context = context_of(model, squares_low=low)
+    kept = {*marks_of(keep_in_range, context, painting_of(context))}
+    assert kept == ({"n0" if "n0" in NORMS[name] else "n"} if is_kept else set())
+    other = context_of(model)
+    assert not marks_of(keep_in_range, other, painting_of(other))

@@ -1,12 +1,17 @@
-"""Rules that users hand in as objects: which nodes stay float32, and why."""
+"""Rules that users hand in: which nodes stay float32, and why.
+
+A rule is an object with a method `keep`, which is asked about one node after the other, or a
+function under `@keep`, as the built-in rules are, which asks about the model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
 
 if TYPE_CHECKING:
     from amp_rewrite.graph.dataflow import TypeGraph
@@ -107,6 +112,9 @@ class RuleNode:
 class KeepRule(Protocol):
     """A rule of your own about which nodes stay float32: any object with this method.
 
+    An attribute `name` takes the place of the name of its class, and an attribute `reason`, a
+    text that follows the name of a node, that of what reports say of all nodes that it keeps.
+
     Examples:
         >>> class KeepWideProducts:
         ...     def keep(self, node):
@@ -123,68 +131,83 @@ class KeepRule(Protocol):
         ...
 
 
-def checked_rules(rules: object) -> tuple[KeepRule, ...]:
+Rule = KeepRule | PaintPass
+"""What `rules` may have."""
+
+_KEEPING = frozenset({Stage.GIVEN, Stage.KEEPING})
+
+
+def checked_rules(rules: object) -> tuple[Rule, ...]:
     """Return rules as options hold them.
 
     Raises:
         OptionError: They are not several, or one is no rule.
     """
-    expected = "objects with a method keep(node), in a list"
-    if callable(getattr(rules, "keep", None)):
-        raise OptionError("rules must be a list", found=_called(rules), expected=expected)
+    expected = (
+        "objects with a method keep(node), in a list, or functions under @amp_rewrite.rules.keep"
+    )
+    if callable(getattr(rules, "keep", None)) or isinstance(rules, PaintPass):
+        raise OptionError("rules must be a list", found=called(rules), expected=expected)
     if isinstance(rules, str | Mapping) or not isinstance(rules, Iterable):
         raise OptionError("rules must be a list", found=repr(rules), expected=expected)
     checked = tuple[Any, ...](rules)
     for rule in checked:
-        if isinstance(rule, type):
-            where = f"the class {rule.__name__}"
-            remedy = f"pass an object of it: {rule.__name__}()"
-            raise OptionError("a rule must be an object", found=where, remedy=remedy)
-        if not callable(getattr(rule, "keep", None)):
-            found_ = f"an object of type {_called(rule)}"
-            raise OptionError("a rule has no method keep", found=found_, expected=expected)
+        _check(rule, expected)
     return checked
 
 
-def kept_nodes(rules: Sequence[KeepRule], graph: TypeGraph) -> dict[int, str]:
-    """Return the nodes that rules keep in float32, each with the reason of the first one.
-
-    Every node with a float32 type is asked about once, in the order of execution.
+def _check(rule: object, expected: str) -> None:
+    """Refuse what is no rule.
 
     Raises:
-        OptionError: A rule fails, or its reason is no text.
+        OptionError: It is none.
     """
-    reasons: dict[int, str] = {}
-    for node in dict.fromkeys(graph.nodes) if rules else ():
-        seen = RuleNode(graph, node)
-        reason = next((r for rule in rules if (r := _reason(rule, seen)) is not None), None)
-        if reason is not None:
-            reasons[node] = reason
-    return reasons
+    if isinstance(rule, PaintPass):
+        if not rule.places or rule.places[0].stage not in _KEEPING:
+            what = f"rule {rule.name} is a pass of another kind"
+            stages = "a rule of the stage GIVEN or KEEPING"
+            raise OptionError(what, found=f"a pass of {called(rule)}", expected=stages)
+        return
+    if isinstance(rule, type):
+        where = f"the class {rule.__name__}"
+        remedy = f"pass an object of it: {rule.__name__}()"
+        raise OptionError("a rule must be an object", found=where, remedy=remedy)
+    if not callable(getattr(rule, "keep", None)):
+        found = f"an object of type {type(rule).__name__}"
+        raise OptionError("a rule has no method keep", found=found, expected=expected)
+    for attribute in ("name", "reason"):
+        said = getattr(rule, attribute, "-")
+        if not isinstance(said, str) or not said.strip():
+            what = f"the {attribute} of rule {type(rule).__name__} is not a text"
+            raise OptionError(what, found=repr(said), expected="a text, or no such attribute")
 
 
-def _reason(rule: KeepRule, node: RuleNode) -> str | None:
-    """Return what a rule says of a node, with the rule's name."""
+def called(rule: object) -> str:
+    """Return what reports and messages call a rule."""
+    return getattr(rule, "name", type(rule).__name__)
+
+
+def said_of(rule: KeepRule, node: RuleNode) -> str | None:
+    """Return why a rule keeps a node, or None.
+
+    Raises:
+        OptionError: The rule fails, or its reason is no text.
+    """
+    where = f"node {node.name} ({node.op_type})"
     try:
         said: Any = rule.keep(node)
     except Exception as error:
         raise OptionError(
-            f"rule {_called(rule)} fails",
-            where=f"node {node.name} ({node.op_type})",
+            f"rule {called(rule)} fails",
+            where=where,
             found=f"{type(error).__name__}: {' '.join(str(error).split())}",
             remedy="mend its method keep",
         ) from error
-    if said is None:
-        return None
-    if not isinstance(said, str) or not said.strip():
+    if said is not None and not (isinstance(said, str) and said.strip()):
         raise OptionError(
-            f"the reason of rule {_called(rule)} is not a text",
-            where=f"node {node.name} ({node.op_type})",
+            f"the reason of rule {called(rule)} is not a text",
+            where=where,
             found=repr(said),
             expected="why the node stays float32, or None",
         )
-    return f"{' '.join(said.split())} (rule {_called(rule)})"
-
-
-def _called(rule: object) -> str:
-    return type(rule).__name__
+    return said

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.rewriting.report.phrases import PHRASES, PLAIN, phrase, plain_phrase
+from amp_rewrite.rewriting.reasons import PassReason, Reason, phrase, plain_phrase
 
 JARGON = {"allow", "clear", "deny", "infer", "boundary", "retargeted", "variable's", "vertex"}
 
@@ -17,6 +16,11 @@ def test_every_reason_has_plain_words(reason: Reason) -> None:
     assert not JARGON & set(said.replace(",", "").split())
 
 
-def test_a_word_without_plain_words_says_what_it_says_elsewhere() -> None:
-    assert set(PLAIN) <= set(PHRASES)
+def test_a_word_of_which_nothing_is_said_says_itself() -> None:
     assert plain_phrase("new", "float16", "cuda") == phrase("new", "float16", "cuda") == "new"
+
+
+def test_braces_that_stand_for_nothing_are_left_alone() -> None:
+    reason = PassReason("own", phrase="{a} in {precision}", plain="is {}, for {target}")
+    assert phrase(reason, "float16", "cuda") == "{a} in float16"
+    assert plain_phrase(reason, "float16", "cuda") == "is {}, for cuda"

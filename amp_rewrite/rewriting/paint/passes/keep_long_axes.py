@@ -1,0 +1,45 @@
+"""What a kernel computes the places of its results in stays float32 where axes are too long for it.
+
+In float16 whole numbers are exact up to 2,048: behind that the kernel of WebGPU's ConvTranspose
+reads its input at the wrong places. Rows of the tables of kernels say which operators do so. An
+axis whose length no shape tells may be as long.
+
+Evidence: a ConvTranspose of 10,000 results along an axis in float16 on WebGPU: error 54 to 88 %
+without the pass, 0 with it (https://github.com/microsoft/onnxruntime/issues/28976).
+"""
+
+from __future__ import annotations
+
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.paint_pass import Stage
+from amp_rewrite.rewriting.paint.painting import PassReason
+
+
+@keep(
+    "keep-long-axes",
+    PassReason(
+        "long-axis",
+        phrase="its results are too many along an axis for target {target}",
+        plain="has axes that are too long for indices in {precision} on target {target}",
+        row="its kernel computes indices in the low type, and an axis of its result may be longer "
+        "than that counts",
+        danger=True,
+    ),
+    Stage.GIVEN,
+    75,
+    "what the target's kernels compute indices of in the low type, where an axis is longer than "
+    "that counts, before the first round",
+    needs=Need.NOTHING,
+    danger=True,
+)
+def keep_long_axes(m: Match, ask: Ask) -> Kept:
+    """Mark what has more results along an axis than the low type counts, or an unknown number."""
+    indexing = [called[:2] in ask.context.indexes_low for called in m.flat.operators]
+    longest = round(2 / m.low.epsilon)  # whole numbers up to here are exact
+    for node in [n for n, number in enumerate(m.flat.operator) if indexing[number]]:
+        axes = (m.flat.shape(m.made(node)) or [None])[2:] or [None]
+        length = None if None in axes else max(n for n in axes if n is not None)
+        if length is None or length > longest:
+            counted = "an unknown number of" if length is None else f"{length:,}"
+            detail = f"{counted} results along an axis; {m.low.name} counts up to {longest:,}"
+            yield Keep(detail, [node])

@@ -1,0 +1,93 @@
+"""The painting of a model as it is after one pass, in each round."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from amp_rewrite.base.name_patterns import suggestion
+from amp_rewrite.base.printable import counted, printable
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.errors import OptionError
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.paint_pass import Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting
+from amp_rewrite.rewriting.paint.pass_table import PASSES
+from amp_rewrite.rewriting.paint.pipeline import paint
+from amp_rewrite.rewriting.plan.paint_context import lists_of, paint_context
+from amp_rewrite.rewriting.reasons import phrase
+
+if TYPE_CHECKING:
+    from amp_rewrite.graph.flat import FlatGraph
+    from amp_rewrite.rewriting.plan.options import RewriteOptions
+
+_NEW, _OLD = "*", " "
+"""What stands in front of a type variable that the pass has marked, and of another one."""
+
+
+def explain_after(
+    flat: FlatGraph, options: RewriteOptions, name: str, nodes: Collection[str] = ()
+) -> list[str]:
+    """Return the painting after each time that a pass was asked: a line a type variable.
+
+    Args:
+        flat: The model of a rewrite; it is painted again.
+        options: The options of that.
+        name: The name of the pass, or of a rule of the user.
+        nodes: The nodes that are told of; none for all that have a mark.
+
+    Raises:
+        OptionError: There is no such pass, or no such node.
+    """
+    context = paint_context(flat, lists_of(options), options)
+    stages = {step.name: {place.stage for place in step.places} for step in PASSES}
+    names = [*stages, *context.own]
+    if name not in names:
+        expected = suggestion(name, names, "the name of a pass")
+        remedy = "docs/painting.md lists them"
+        raise OptionError(
+            "no pass has this name", found=repr(name), expected=expected, remedy=remedy
+        )
+    for node in nodes:
+        if node not in flat.node_names:
+            expected = suggestion(node, flat.node_names, "a node name of the model")
+            raise OptionError("no node has this name", found=repr(node), expected=expected)
+    times: list[tuple[Painting, Painting]] = []
+
+    def watch(step: str, before: Painting, after: Painting) -> None:
+        if step == name:
+            times.append((before, after))
+
+    paint(replace(context, watch=watch))
+    if not times:
+        given = stages.get(name, set()) <= {Stage.HARMED, Stage.JUDGING}
+        why = "it looks at models that came in 16 bits" if given else "nothing became low"
+        return [f"{name} was not asked: {why}"]
+    return [
+        line
+        for number, (before, after) in enumerate(times, 1)
+        for line in _lines(context, before, after, f"{name}, {number} of {len(times)}", nodes)
+    ]
+
+
+def _lines(
+    context: PaintContext, before: Painting, after: Painting, title: str, nodes: Collection[str]
+) -> Iterator[str]:
+    graph, new = context.type_graph, after.changes(before)
+    low, denied = int(after.allow.sum()), int(after.deny.sum())
+    marked = counted(len(new), "type variable")
+    yield f"{title}: {marked} marked; {low} of {after.size} {context.low.name}, {denied} denied"
+    for vertex, mark in sorted(after.marks.items()):
+        if not nodes or graph.node_name(vertex) in nodes:
+            yield printable(f"{_NEW if vertex in new else _OLD} {_told(context, vertex, mark)}")
+
+
+def _told(context: PaintContext, vertex: int, mark: Mark) -> str:
+    graph, target = context.type_graph, context.target
+    colors = {Color.ALLOW: context.low.name, Color.DENY: "denied", Color.NONE: FLOAT32.name}
+    said = phrase(mark.reason, context.low.name, "" if target is None else target.name)
+    origin = "" if mark.because is None else f", from {graph.name(mark.because)}"
+    detail = f": {mark.detail}" if mark.detail else ""
+    op = graph.operator_of(vertex).op_type
+    return f"{graph.name(vertex)} ({op}) {colors[mark.color]}: {said}{origin}{detail}"

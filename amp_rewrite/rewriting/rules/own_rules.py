@@ -1,0 +1,78 @@
+"""Rules of the user as passes: they run beside the built-in ones, and reports name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from amp_rewrite.errors import AmpError, OptionError
+from amp_rewrite.rewriting.paint.context import PaintContext
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Stage
+from amp_rewrite.rewriting.paint.painting import Mark, Marks, Painting
+from amp_rewrite.rewriting.reasons import PassReason
+from amp_rewrite.rewriting.rules.keep_rules import KeepRule, Rule, RuleNode, called, said_of
+
+_OF_USER = "is kept by a rule of the user"
+
+
+def with_rules(context: PaintContext, rules: Iterable[Rule]) -> PaintContext:
+    """Return a context in which rules of the user count.
+
+    Those of the stage GIVEN are asked here; of two marks for one vertex the first stays.
+
+    Raises:
+        OptionError: A rule fails, or two of the stage KEEPING have one name.
+    """
+    steps = [_named(r if isinstance(r, PaintPass) else _of_object(r)) for r in rules]
+    given = [step for step in steps if step.places[0].stage is Stage.GIVEN]
+    asked = [step for step in steps if step not in given]
+    own = {step.name: step.run for step in asked}
+    if len(own) < len(asked):
+        raise OptionError("two rules have one name", found=", ".join(s.name for s in asked))
+    kept: dict[int, Mark] = {}
+    for step in reversed(given):
+        kept |= step.run(context, Painting.blank(context.type_graph)).marks
+    return replace(context, own=own, kept=kept)
+
+
+def _of_object(rule: KeepRule) -> PaintPass:
+    """Return an object with a method `keep` as a pass; it is asked of every node once."""
+    name, text = called(rule), getattr(rule, "reason", None)
+
+    @keep(name, text or _OF_USER, Stage.GIVEN, needs=Need.NOTHING, overrules=True)
+    def find(m: Match, _: Ask) -> Kept:
+        nodes = dict.fromkeys(m.graph.nodes)
+        found = {node: said_of(rule, RuleNode(m.graph, node)) for node in nodes}
+        said = {node: " ".join(why.split()) for node, why in found.items() if why is not None}
+        reason = None if text else _told(name, [*said.values()])
+        yield from (Keep(why, [node], reason=reason) for node, why in said.items())
+
+    return find
+
+
+def _told(name: str, texts: Sequence[str]) -> PassReason | None:
+    """Return the reason of a rule that gives one with each node: what the report says of all."""
+    if not texts:
+        return None
+    more = ", among other reasons" if len({*texts}) > 1 else ""
+    return PassReason(f"rule:{name}", f"it {_OF_USER}", f"{texts[0]}{more}", danger=True)
+
+
+def _named(rule: PaintPass) -> PaintPass:
+    """Return a rule that says its name with what it keeps, and where it fails."""
+
+    def marks(context: PaintContext, painting: Painting) -> Marks:
+        try:
+            found = rule.run(replace(context, watch=None), painting).changes(painting)
+        except AmpError:
+            raise
+        except Exception as error:
+            text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise OptionError(f"rule {rule.name} fails", found=text, remedy="mend it") from error
+        return {
+            vertex: mark._replace(detail=f"{mark.detail or 'kept'} (rule {rule.name})")
+            for vertex, mark in found.items()
+        }
+
+    return PaintPass(marks, marks, rule.name, rule.places, *rule.reasons)

@@ -1,0 +1,135 @@
+"""States are fed back: an error that is small at each call adds up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import amp_rewrite as amp
+from amp_rewrite.numerics.compare.fed_back import states_of
+from amp_rewrite.numerics.compare.verify import verify
+from amp_rewrite.numerics.inputs.plausible import PlausibleInputs
+
+HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
+
+
+def parsed(text: str, **weights: Any) -> onnx.ModelProto:
+    model = onnx.parser.parse_model(f"{HEADER} {text}")
+    for name, weight in weights.items():
+        model.graph.initializer.append(numpy_helper.from_array(np.asarray(weight), name))
+    return model
+
+
+def mean(low: int = 1, names: tuple[str, str] = ("mean", "mean_out")) -> onnx.ModelProto:
+    """Return an exponential mean of a stream, whose state is computed in a type."""
+    before, after = names
+    return parsed(
+        f"""g (float[1,16] x, float[1,16] {before}) => (float[1,16] y, float[1,16] {after})
+        <float keep = {{0.999}}, float new = {{0.001}}> {{
+          p = Cast<to={low}>({before}) k = Cast<to={low}>(keep) a = Mul(p, k)
+          m = Mul(x, new) b = Cast<to={low}>(m) s = Add(a, b) {after} = Cast<to=1>(s)
+          y = Sub(x, {after}) }}"""
+    )
+
+
+def batch() -> dict[str, Any]:
+    x = 3 + np.random.default_rng(0).standard_normal((1, 16)).astype(np.float32)
+    return {"x": x, "mean": np.zeros((1, 16), np.float32)}
+
+
+def test_a_state_that_drifts_fails_though_each_call_passes() -> None:
+    report = verify(mean(), mean(10), batch())
+    assert all(output.ok for output in report.outputs)
+    assert report.fed_back is not None
+    assert report.fed_back.calls >= 32
+    assert report.fed_back.states == ("mean_out",)
+    assert report.failures[0].startswith(
+        f"after {report.fed_back.calls:,} calls with mean_out fed back: "
+    )
+    assert report.verdict.status == "failed"
+
+
+def test_a_state_in_float32_passes_and_that_is_said() -> None:
+    report = verify(mean(), mean(), batch())
+    assert report.ok
+    assert "calls with mean_out fed back: worst error 0 %" in report.to_text(width=300)
+
+
+def found(inputs: str, outputs: str, body: str) -> dict[str, str]:
+    model = amp.load(parsed(f"g ({inputs}) => ({outputs}) {{ {body} }}"))
+    return states_of(model, PlausibleInputs.of(model))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("past_conv", "present_conv"),
+        ("conv_cache", "new_conv_cache"),
+        ("state", "stateN"),
+        ("h", "hn"),
+        ("h0", "hn"),
+        ("cell_state_in", "cell_state_out"),
+        ("prevState", "nextState"),
+    ],
+)
+def test_states_are_found_by_their_names(before: str, after: str) -> None:
+    body = f"s = MatMul({before}, x) {after} = Tanh(s) y = MatMul(x, s)"
+    ends = (f"float[4,4] x, float[4,4] {before}", f"float[4,4] y, float[4,4] {after}")
+    assert found(*ends, body) == {before: after}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "e = Exp(x) b = Add(a, e) y = Exp(b)",
+        "k = Mul(a, a) m = Identity(k) e = Exp(x) b = Add(m, e) y = Exp(x)",
+        "n = Neg(a) e = Exp(x) b = Max(n, e) y = Exp(x)",
+    ],
+)
+def test_states_are_found_by_arithmetic(body: str) -> None:
+    assert found("float[4] x, float[4] a", "float[4] y, float[4] b", body)["a"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "body"),
+    [
+        ("float[4] x", "float[4] y", "y = Add(x, x)"),
+        ("float[4] x, float[4] t", "float[4] y", "s = Exp(t) y = Add(x, s)"),
+        ("float[4] x, float[4] a", "float[4] y, float[4] b", "b = Exp(a) y = Exp(x)"),
+        ("float[4] h", "float[4] hn", "hn = Tanh(h)"),
+        ("float[4] x, float[4] a", "float[4] y, float[4] b", "b = Add(a, x) y = Exp(b)"),
+    ],
+)
+def test_what_is_no_state_is_not_fed_back(inputs: str, outputs: str, body: str) -> None:
+    assert found(inputs, outputs, body) == {}
+
+
+def test_a_cache_that_grows_is_not_fed_back() -> None:
+    model = parsed(
+        """g (float[1,4] x, float[past,4] past_key) => (float[1,4] y, float[all,4] present_key) {
+          present_key = Concat<axis=0>(past_key, x) y = Exp(x) }"""
+    )
+    report = verify(model, model)
+    assert (report.ok, report.fed_back) == (True, None)
+
+
+def test_an_unsteady_original_leaves_states_in_doubt() -> None:
+    """The logistic map, one step a call: after some calls no arithmetic tells where it is."""
+
+    def step(low: int) -> onnx.ModelProto:
+        return parsed(
+            f"""g (float[400] x, float[400] v) => (float[400] y, float[400] v_out)
+            <float one = {{1}}, float k = {{3.99}}> {{
+              h = Cast<to={low}>(v) f = Cast<to=1>(h) r = Sub(one, f) q = Mul(r, f)
+              v_out = Mul(q, k) y = Add(v_out, x) }}"""
+        )
+
+    v = np.random.default_rng(0).uniform(0.1, 0.9, 400).astype(np.float32)
+    report = verify(step(1), step(10), {"x": np.ones(400, np.float32), "v": v})
+    assert report.fed_back is not None
+    assert report.verdict.status == "in doubt"
+    assert "so does the float32 original" in report.verdict.doubts[0]

@@ -1,0 +1,175 @@
+"""Rules of users that ask about the model, and how reports tell what users asked for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import onnx
+import pytest
+from rewrite_text import parse
+
+import amp_rewrite as amp
+from amp_rewrite.errors import OptionError
+from amp_rewrite.page.overview import causes
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass
+from amp_rewrite.rewriting.paint.passes.follow_allow import follow_allow
+from amp_rewrite.rules import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
+
+TEXT = """g (float[4,4] x, float[4,4] w) => (float[4,4] y) {{
+  [first] a = MatMul(x, w) {between} [last] y = MatMul({read}, w) }}"""
+SPELLINGS = {
+    "[act] h = Sigmoid(a)": "h",
+    "[act] h = Sigmoid(a) t = Transpose(h) i = Identity(t)": "i",
+    "[act] h = Sigmoid(a) n = Neg(h)": "n",
+}
+
+
+@keep("keep-squashed", "feeds a product on our device")
+def keep_squashed(m: Match, _: Ask) -> Kept:
+    """Keep a Sigmoid that a product reads."""
+    for product in m.nodes("MatMul"):
+        maker = m.maker(m.base(m.read(product)[0]))
+        if m.is_a(maker, "Sigmoid"):
+            yield Keep(f"{m.name(product)} reads it", [maker])
+
+
+class NoSigmoid:
+    """Keeps each Sigmoid."""
+
+    def keep(self, node: amp.RuleNode) -> str | None:
+        return "ours" if node.op_type == "Sigmoid" else None
+
+
+def model(between: str = "[act] h = Sigmoid(a)", read: str = "h") -> onnx.ModelProto:
+    return parse(TEXT.format(between=between, read=read))
+
+
+def told(report: amp.Report, node: str = "act") -> tuple[str, str | None]:
+    record = next(n for n in report.nodes if n.name == node).variables["T"]
+    return record.reason, record.detail
+
+
+@pytest.mark.parametrize("between", SPELLINGS)
+def test_a_rule_finds_what_is_computed_and_gives_its_reason(between: str) -> None:
+    result = amp.rewrite(model(between, SPELLINGS[between]), rules=[keep_squashed])
+    assert told(result.report) == ("rule:keep-squashed", "last reads it (rule keep-squashed)")
+    said = "feeds a product on our device"
+    assert f"act (Sigmoid) stays float32: it {said}: last" in amp.explain(result, "act")
+    assert f"{said} (rule:keep-squashed)" in result.report.to_text()
+    assert said in [cause["said"] for cause in causes(result.report)]
+    nodes = json.loads(result.report.to_json())["nodes"]
+    assert "rule:keep-squashed" in [v["reason"] for n in nodes for v in n["variables"].values()]
+    assert result.report.summary.nodes_converted == len(nodes) - 1
+
+
+def test_a_rule_that_gives_several_reasons_is_told_by_one_of_them() -> None:
+    class KeepAll:
+        def keep(self, node: amp.RuleNode) -> str | None:
+            return f"needs {node.name}"
+
+    result = amp.rewrite(model(), rules=[KeepAll()])
+    assert "needs first, among other reasons (rule:KeepAll)" in result.report.to_text()
+    assert "act (Sigmoid) stays float32: it is kept by a rule of the user: needs act (rule" in (
+        amp.explain(result, "act")
+    )
+
+
+def test_other_models_are_left_alone() -> None:
+    plain = model("[act] h = Relu(a)")
+    ruled, free = amp.rewrite(plain, rules=[keep_squashed]), amp.rewrite(plain)
+    assert ruled.report.to_json() == free.report.to_json()
+
+
+def test_a_reason_may_have_its_own_words_and_a_rule_may_be_asked_before_painting() -> None:
+    reason = PassReason("ours", phrase="our {precision} device", plain="is ours for {target}")
+
+    @keep("keep-ours", reason, Stage.GIVEN, needs=Need.NOTHING)
+    def keep_ours(m: Match, _: Ask) -> Kept:
+        yield Keep(None, m.nodes("Sigmoid"))
+
+    result = amp.rewrite(model(), rules=[keep_ours, keep_squashed], target="cuda")
+    assert told(result.report) == ("ours", "kept (rule keep-ours)")
+    assert "stays float32: our float16 device: kept" in amp.explain(result, "act")
+    assert "ours for cuda (ours)" in result.report.to_text()
+
+
+def test_the_user_allows_by_name_what_a_rule_would_keep() -> None:
+    report = amp.rewrite(model(), rules=[keep_squashed], allow_nodes=["act"]).report
+    assert told(report)[0] == "allow-list"
+
+
+def test_a_danger_of_a_rule_is_told_and_repaired() -> None:
+    low = amp.rewrite(model()).model
+    for rule in (keep_squashed, NoSigmoid()):
+        found = amp.check(low, run=False, rules=[rule])
+        assert [danger.node for danger in found.dangers] == ["act"]
+        assert "raised: Sigmoid act" in amp.repair(low, rules=[rule]).to_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason", "words"),
+    [
+        ({"rules": [NoSigmoid()]}, "rule:NoSigmoid", "ours"),
+        ({"deny_ops": ["Sigmoid"]}, "deny-op", "kept by --deny-op"),
+        ({"deny_nodes": ["a?t"]}, "node-rule", "kept by a node rule"),
+        ({"preserve": ["act"]}, "preserved", "kept by --preserve"),
+    ],
+)
+def test_what_the_user_asked_for_is_told_whatever_else_could_be(
+    options: dict[str, Any], reason: str, words: str
+) -> None:
+    for between in ("[act] h = Sigmoid(a)", "e = Exp(a) [act] h = Sigmoid(e)"):  # behind deny, too
+        for target in ("cuda", "cpu", "schema"):
+            result = amp.rewrite(model(between), target=target, **options)
+            assert told(result.report)[0] == reason
+            assert f"{words} ({reason})" in result.report.to_text()
+
+
+def test_an_allow_operator_that_the_user_denies_is_told_so_where_nothing_is_left() -> None:
+    result = amp.rewrite(model(), deny_ops=["MatMul"])
+    assert {told(result.report, node)[0] for node in ("first", "last")} == {"deny-op"}
+    line = "first (MatMul) stays float32: the user asked for it with the option --deny-op"
+    assert amp.explain(result, "first") == line
+
+
+def test_lists_by_name_and_the_environment_are_the_users_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AMP_REWRITE_DENYLIST_ADD", "Sigmoid")
+    monkeypatch.setenv("AMP_REWRITE_INFERLIST_REMOVE", "Sigmoid")
+    result = amp.rewrite(model())
+    assert told(result.report) == ("denied-by-user", "added by AMP_REWRITE_DENYLIST_ADD")
+    assert "of an operator that the user keeps in float32" in result.report.to_text()
+
+
+@keep("keep-nothing", "fails")
+def no_keep(m: Match, _: Ask) -> Any:
+    """Yield what is no Keep."""
+    yield m.nodes("Sigmoid")
+
+
+@keep("keep-broken", "fails")
+def broken(m: Match, _: Ask) -> Kept:
+    """Fail."""
+    yield Keep(m.name(10**9), [])
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ([no_keep], "rule keep-nothing fails; found AttributeError: 'list' object has no"),
+        ([broken], "rule keep-broken fails; found IndexError: list index out of range; mend it"),
+        ([keep_squashed, keep_squashed], "two rules have one name; found keep-squashed, keep-sq"),
+        ([follow_allow], "rule follow-allow is a pass of another kind; found"),
+        (keep_squashed, "rules must be a list; found keep-squashed; expected objects with"),
+        ([type("R", (NoSigmoid,), {"reason": 3})()], "the reason of rule R is not a text; found 3"),
+        ([type("R", (NoSigmoid,), {"name": ""})()], "the name of rule R is not a text; found ''"),
+    ],
+)
+def test_a_rule_that_fails_or_is_none_is_an_error_of_one_line(
+    rules: list[PaintPass], message: str
+) -> None:
+    with pytest.raises(OptionError, match=message) as raised:
+        amp.rewrite(model(), rules=rules)
+    assert "\n" not in str(raised.value)
