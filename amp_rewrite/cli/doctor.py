@@ -97,7 +97,7 @@ def _print(diagnosis: Diagnosis, top: int) -> None:
     if len(losing) > top:
         out.print(f"... and {len(losing) - top} more layers")
     if diagnosis.layers and not losing:
-        out.print(f"underflow takes no gradient at loss scale {diagnosis.loss_scale:g}")
+        out.print(f"no gradient underflows at loss scale {diagnosis.loss_scale:g}")
     if diagnosis.scales is not None:
         lives, most = diagnosis.scales
         out.print(f"all layers live at loss scale {lives:g}; none overflows up to {most:g}")

@@ -86,7 +86,7 @@ def _pairs(option: str, texts: Iterable[str] | None) -> dict[str, str] | None:
     for text in texts or ():
         name, _, value = text.partition("=")
         if not name or not value:
-            raise OptionError(f"{option} takes two names", found=repr(text), expected="NAME=VALUE")
+            raise OptionError(f"{option} needs two names", found=repr(text), expected="NAME=VALUE")
         if name in values:
             raise OptionError(f"{option} is given twice for one name", where=name)
         values[name] = value

@@ -47,7 +47,7 @@ def mended_shapes_line(names: Sequence[str]) -> str:
     """Return which declared shapes were wrong; there is at least one."""
     first = "" if len(names) == 1 else ", the first"
     return (
-        f"mended: {counted(len(names), 'declared shape')} contradicted shape inference and "
+        f"corrected: {counted(len(names), 'declared shape')} contradicted shape inference and "
         f"{'was' if len(names) == 1 else 'were'} replaced{first}: {names[0]}"
     )
 

@@ -66,7 +66,7 @@ def test_the_report_has_one_line_of_it() -> None:
     options = RewriteOptions(precision="bfloat16")
     report = with_gain(raised, amp.rewrite(raised.model, options).report, model("[]"), options)
     text = report.to_text()
-    assert text.count("mended: ") == 1
+    assert text.count("corrected: ") == 1
     assert "1 declared shape contradicted shape inference and was replaced: y" in text
 
 
