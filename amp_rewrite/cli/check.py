@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -12,10 +13,12 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import CHECKING, Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError, SaveError
 from amp_rewrite.numerics.model_checks import check_models
 from amp_rewrite.numerics.safety_check import check as run_check
 from amp_rewrite.numerics.safety_report import print_safety
+from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
@@ -102,8 +105,19 @@ def check(
         common.say_target(options, safety.target, common.console())
         common.say_cpu_provider(provider, common.console(), target=options.target)
         print_safety(safety, common.console())
+        if not safety.ok and safety.computes != FLOAT32.name:
+            common.console().print("next: Repair it: compute in float32 what is unsafe.")
+            common.console().print(f"  {_repair(model, data, options)}")
     if not safety.ok:
         raise Exit(safety.verdict.exit_status)
+
+
+def _repair(model: Path, data: list[Path] | None, options: RewriteOptions) -> str:
+    """Return the command that repairs a model."""
+    words = ["amp-rewrite", "repair", str(model), "-o", f"{model.stem}.repaired.onnx"]
+    words += [word for path in data or () for word in ("--data", str(path))]
+    words += [word for option in option_words(options) for word in option]
+    return shlex.join(words if data else [*words, "--verify"])
 
 
 def _check_files(
