@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
@@ -276,30 +276,9 @@ class Format(StrEnum):
 Formatted = Annotated[Format, Option("--format", help="text, json, or github (annotations).")]
 
 
-class Findings(Protocol):
-    """What a CI check found, in each format."""
-
-    def to_text(self) -> str:
-        """Return lines to read."""
-        ...
-
-    def to_json(self) -> str:
-        """Return JSON."""
-        ...
-
-    def to_github(self) -> str:
-        """Return annotations of a GitHub workflow."""
-        ...
-
-
-def print_findings(findings: Findings, format_: Format) -> None:
-    """Print what a CI check found, if there is anything to print."""
-    forms = {
-        Format.TEXT: findings.to_text,
-        Format.JSON: findings.to_json,
-        Format.GITHUB: findings.to_github,
-    }
-    text = forms[format_]()
+def print_findings(findings: Any, format_: Format) -> None:
+    """Print what a CI check found in a format: its `to_text()`, `to_json()` or `to_github()`."""
+    text: str = getattr(findings, f"to_{format_}")()
     if text:
         click.echo(text)
 

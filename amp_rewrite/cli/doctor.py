@@ -37,7 +37,6 @@ def doctor(
     provider: Annotated[
         list[str] | None,
         Option(
-            "--provider",
             help="Execution provider, or a target's name.",
         ),
     ] = None,

@@ -38,11 +38,11 @@ def inject(
     ] = None,
     gradient: Annotated[
         list[str] | None,
-        Option("--gradient", help="VARIABLE=NAME of its gradient."),
+        Option(help="VARIABLE=NAME of its gradient."),
     ] = None,
     update: Annotated[
         list[str] | None,
-        Option("--update", help="STATE=NAME of its value after the step."),
+        Option(help="STATE=NAME of its value after the step."),
     ] = None,
     loss_scale: Annotated[
         str, Option(group=TRAINING, help="dynamic, or a number for a fixed loss scale.")

@@ -75,7 +75,7 @@ def train(
     ] = True,
     provider: Annotated[
         list[str] | None,
-        Option("--provider", help="Execution provider, or a target's name."),
+        Option(help="Execution provider, or a target's name."),
     ] = None,
     target: Annotated[
         str | None,

@@ -48,7 +48,6 @@ def train_step(
     loss_option: Annotated[
         list[str] | None,
         Option(
-            "--loss-option",
             group=ADVANCED,
             help="An argument of the loss, for example label-smoothing=0.1.",
         ),
@@ -62,7 +61,7 @@ def train_step(
     ] = None,
     option: Annotated[
         list[str] | None,
-        Option("--option", group=TRAINING, help="KEY=VALUE: an argument of the optimizer."),
+        Option(group=TRAINING, help="KEY=VALUE: an argument of the optimizer."),
     ] = None,
     accumulate: Annotated[
         int,
@@ -70,19 +69,18 @@ def train_step(
     ] = 1,
     freeze: Annotated[
         list[str] | None,
-        Option("--freeze", group=TRAINING, help="Do not train weights of this pattern."),
+        Option(group=TRAINING, help="Do not train weights of this pattern."),
     ] = None,
     unfreeze: Annotated[
         list[str] | None,
         Option(
-            "--unfreeze",
             group=TRAINING,
             help="Train weights of this pattern although they look like constants (an attention "
             "scale).",
         ),
     ] = None,
     fetch: Annotated[
-        list[str] | None, Option("--fetch", group=ADVANCED, help="Also output this value.")
+        list[str] | None, Option(group=ADVANCED, help="Also output this value.")
     ] = None,
     seed: Annotated[int, Option(group=CHECKING, min=0, help="Seed of Dropout.")] = 0,
     precision: Annotated[
@@ -101,7 +99,6 @@ def train_step(
     loss_scale_option: Annotated[
         list[str] | None,
         Option(
-            "--loss-scale-option",
             group=TRAINING,
             help="An argument of the dynamic loss scale, for example increment-period=500.",
         ),

@@ -22,7 +22,6 @@ def verify(
     data: Annotated[
         list[Path] | None,
         Option(
-            "--data",
             help=f"{common.DATA_KINDS.capitalize()} Default: made-up inputs and stress inputs.",
         ),
     ] = None,
@@ -66,7 +65,6 @@ def verify(
     input_range: Annotated[
         list[str] | None,
         Option(
-            "--input-range",
             group=CHECKING,
             help="NAME=LOW:HIGH: the range of an input's values; made-up inputs stay inside.",
         ),

@@ -169,9 +169,9 @@ def _about_coverage(report: Report, names: Names) -> Iterator[NextStep]:
         )
     if report.unknown_lengths:
         lengths = lengths_to_name(report.unknown_lengths)
-        names = " and ".join(report.unknown_lengths)
+        free = " and ".join(report.unknown_lengths)
         yield NextStep(
-            f"Sums of unknown length stay float32. Name the largest length of {names}.",
+            f"Sums of unknown length stay float32. Name the largest length of {free}.",
             f"{convert}{_opset(report)} {lengths}",
         )
     if Reason.LIKELY_OVERFLOW in reasons and names.data:
