@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Flag, auto
 
 import numpy as np
@@ -18,7 +18,6 @@ from amp_rewrite.rewriting.paint.match import (
     SIGNED,
     Demanded,
     Region,
-    Worklist,
 )
 from amp_rewrite.rewriting.paint.passes.keep_differences import sides_of
 
@@ -52,10 +51,10 @@ class Parts(Demanded[Part]):
 
     most = _MOST
 
-    def __init__(self, m: Match) -> None:
-        """Know nothing yet."""
+    def __init__(self, m: Match, variables: Collection[int] = ()) -> None:
+        """Know nothing yet; `variables` are the weights that a step trains."""
         super().__init__()
-        self._m = m
+        self._m, self._variables = m, variables
 
     def operands(self, value: int) -> Sequence[int]:
         """Return what is averaged, multiplied or added, or hands a value on."""
@@ -91,16 +90,8 @@ class Parts(Demanded[Part]):
         return any(self._is_fixed(v) for v in self._m.factors(node))
 
     def _is_fixed(self, value: int) -> bool:
-        """Tell whether a value is a constant, or computed of constants alone."""
-        m, todo = self._m, Worklist(value, most=FARTHEST)
-        for v in todo:
-            if m.is_constant(v):
-                continue
-            read = [] if m.maker(v) == ABSENT else [w for w in m.read(m.maker(v)) if w != ABSENT]
-            if not read:
-                return False
-            todo.add(read)
-        return len(todo.seen) < FARTHEST
+        """Tell whether a value is a weight, trained or not, or computed of constants alone."""
+        return self._m.is_fixed(value) or self._m.source(value) in self._variables
 
     def _window(self, node: int) -> int:
         """Return what a node averages or adds up, with weights of one sign; ABSENT for others."""

@@ -46,10 +46,11 @@ _BOTH = Part.MEAN_OF_PRODUCTS | Part.PRODUCT_OF_MEANS
     "before the first round ([below](#differences-states-and-phases))",
     danger=True,
 )
-def keep_moments(m: Match, _: Ask) -> Kept:
+def keep_moments(m: Match, ask: Ask) -> Kept:
     """Mark differences of second moments, with what follows up to the quotient."""
-    parts = Parts(m)
-    found = {n: sides for n in m.nodes(*ADDED) if len(sides := _sides(m, parts, n)) > 1}
+    parts = Parts(m, ask.context.variables)
+    sums = [n for n in m.nodes(*ADDED) if not m.is_part(n)]
+    found = {n: sides for n in sums if len(sides := _sides(m, parts, n)) > 1}
     stops = {v for sides in found.values() for v in parts.common(sides)}
     for node, sides in found.items():
         made_of = [parts.of(v) for v in sides]

@@ -44,6 +44,8 @@ _SCALED = (SIGNED | ADDED | having(Trait.SUMS_UP) | {"Clip", "Max", "Mul", "Relu
 def keep_quotients(m: Match, _: Ask) -> Kept:
     """Unpaint a quotient of products of the same activations, and these products."""
     for q in quotients(m):  # the last one is told
+        if m.is_part(q.node):
+            continue  # a training step has loss scaling, and `keep-steep-gradients`
         above, below = (
             m.behind(*values, enters=lambda n: _multiplies(m, n) or m.op(n) in _SCALED)
             for values in (q.dividends, (q.divisor,))

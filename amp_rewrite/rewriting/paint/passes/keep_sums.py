@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.step_part import part_in
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
 from amp_rewrite.rewriting.paint.masks import softmaxes
@@ -74,7 +73,7 @@ def keep_sums(m: Match, ask: Ask) -> Kept:
             continue
         behind = [*_behind(m, value, multiplies=True)]
         called = {m.op(m.graph.nodes[v]) for v in behind}
-        if not _is_part(m, node) and called & PRODUCTS and called & _NORMALISING:
+        if not m.is_part(node) and called & PRODUCTS and called & _NORMALISING:
             detail = f"{m.flat.value_names[value]} is an exponential that nothing bounds"
             yield Keep(detail, (), behind, vertex)
 
@@ -86,7 +85,7 @@ def _is_exponential(m: Match, node: int) -> bool:
 
 def _is_open(m: Match, node: int, value: int) -> bool:
     """Tell whether a sum may leave the range: it is long, or of unknown length, and unbounded."""
-    if _is_part(m, node) or not _is_wide(m, value):
+    if m.is_part(node) or not _is_wide(m, value):
         return False
     op = Operation(m.facts.intervals, node, m.read(node))
     if m.is_a(node, *_SCATTERS) and op.attribute("reduction", "none") != "add":
@@ -94,11 +93,6 @@ def _is_open(m: Match, node: int, value: int) -> bool:
     longest = LONGEST_SPECTRUM if m.is_a(node, *_SPECTRA) else LONGEST
     length = op.terms or count_terms(m.flat, node)
     return length is None or length > longest
-
-
-def _is_part(m: Match, node: int) -> bool:
-    """Tell whether a node is a part of a training step, which has loss scaling for its sums."""
-    return part_in(m.flat.metadata_of(node)) is not None
 
 
 def _behind(m: Match, value: int, *, multiplies: bool = False) -> Iterator[int]:
@@ -112,7 +106,7 @@ def _behind(m: Match, value: int, *, multiplies: bool = False) -> Iterator[int]:
             continue
         for slot in m.flat.uses(current):
             node, vertex = m.flat.reader(slot), m.graph.reads[slot]
-            if vertex == ABSENT or m.has(node, Trait.COMPARES) or _is_part(m, node):
+            if vertex == ABSENT or m.has(node, Trait.COMPARES) or m.is_part(node):
                 continue
             yield vertex
             is_product = multiplies and m.op(node) in PRODUCTS

@@ -51,9 +51,11 @@ CHEAP = _ARITHMETIC | _ON_ELEMENTS | {"Clip", "LeakyRelu", "Log", "Sigmoid", "So
 def widen_ends(context: PaintContext, painting: Painting) -> Marks:
     """Unpaint arithmetic in front of float32 outputs, if casts may move.
 
-    Target "schema" paints as the reference does, which leaves it low.
+    Target "schema" paints as the reference does, which leaves it low. Of a training step, whose
+    outputs are a loss and states, the forward pass ends elsewhere.
     """
     is_asked = context.moves_casts and context.kernels is not None and not context.force_all
+    is_asked &= not context.variables
     if not is_asked or not painting.allow.any():
         return {}
     graph, main = context.type_graph, context.type_graph.flat.main
