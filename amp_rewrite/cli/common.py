@@ -201,15 +201,14 @@ def check_files(
         AmpError: A model is a folder, data cannot be read, or what is written would replace what is
             read, or cannot be written.
     """
-    from amp_rewrite.graph.io.model_files import check_writable, refuse_same
-    from amp_rewrite.numerics.inputs.batches import check_data  # help needs nothing of these rooms
+    from amp_rewrite.graph.io.model_files import check_writable, refuse_same  # help needs neither
 
     inputs = [*models]
     for model in inputs:
         if model.is_dir():
             remedy = f"name a model: {model}/*.onnx"
             raise OptionError("it is a folder, not a model", where=model, remedy=remedy)
-    read = [str(file) for source in data or () for file in check_data(source)]
+    read = _files_of(data) if data else []
     outputs = {name: path for name, path in written.items() if path is not None}
     for name, path in outputs.items():
         try:
@@ -225,6 +224,13 @@ def check_files(
     for path in outputs.values():
         make_folder(path.parent)
         check_writable(path)
+
+
+def _files_of(data: Iterable[Path]) -> list[str]:
+    """Return the files of data, having read the first ones."""
+    from amp_rewrite.numerics.inputs.batches import check_data  # most conversions have none
+
+    return [str(file) for source in data for file in check_data(source)]
 
 
 def in_folder(output: Path, name: str) -> Path:

@@ -113,6 +113,7 @@ class Repair:
         graph = self.raised.context.type_graph
         raised = {graph.nodes[vertex] for vertex in self.raised.plan.vertices}
         own = (node for node in raised if not graph.flat.node_names[node].endswith(SUFFIX))
+        # operators: what `low_nodes` counts computes something
         return sum(graph.flat.called(node).op_type not in ("Cast", "Constant") for node in own)
 
     @property

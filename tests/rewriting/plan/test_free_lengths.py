@@ -39,6 +39,8 @@ def test_a_sum_of_unknown_length_says_how_to_name_the_length() -> None:
     result = amp.rewrite(model(), target="webgpu")
     assert "an unknown number of terms" in amp.explain(result, "product")
     assert "name the length: --dim N=512" in amp.explain(result, "product")
+    line = "sums of unknown length stay float32; name the largest length: --dim N=512"
+    assert line in result.report.to_text().splitlines()
     steps = next_steps(result.report, Names("a.onnx", "b.onnx"), None)
     assert "amp-rewrite convert a.onnx -o b.onnx --target webgpu --dim N=512" in [
         step.command for step in steps
