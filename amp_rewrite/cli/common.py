@@ -187,6 +187,19 @@ MaxSkips = Annotated[
 ]
 
 
+def refuse_unused(
+    given: Mapping[str, object], without: str, remedy: str, *, is_there: object
+) -> None:
+    """Refuse options, by their flags, that have no effect if something else is not there.
+
+    Raises:
+        OptionError: One was given.
+    """
+    for flag, value in given.items():
+        if value is not None and not is_there:
+            raise OptionError(f"{flag} has no effect without {without}", remedy=f"add {remedy}")
+
+
 def check_files(
     models: Iterable[Path], data: Iterable[Path] | None = None, **written: Path | None
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
@@ -13,7 +12,7 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.errors import OptionError, VerdictError
+from amp_rewrite.errors import VerdictError
 from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.numerics.repair import KeepIO
 from amp_rewrite.numerics.repair import repair as run_repair
@@ -68,8 +67,9 @@ def repair(
     ONNX Runtime cannot load is not written.
     Exit status: 0 written; 1 failed; 3 a danger stays; 4 in doubt.
     """
-    if not (data or verify):
-        _refuse_verdict({"--rtol": rtol, "--budget": budget, "--original": original})
+    unused = {"--rtol": rtol, "--budget": budget, "--original": original}
+    is_verified = data or verify
+    common.refuse_unused(unused, "verification", "--data or --verify", is_there=is_verified)
     output = common.in_folder(output, model.name)
     common.check_files([model], data, output=output, report=report)
     with progress_bar("repairing", quiet=quiet) as progress:
@@ -117,15 +117,6 @@ def _status(repaired: Repair, refused: VerdictError | None) -> int:
     if refused is not None or repaired.left or verdict is None or verdict.ok:
         return common.NOT_STRICT
     return verdict.exit_status
-
-
-def _refuse_verdict(given: Mapping[str, object]) -> None:
-    """Refuse what is said about a verdict where there is none."""
-    for flag, value in given.items():
-        if value:
-            raise OptionError(
-                f"{flag} has no effect without verification", remedy="add --data or --verify"
-            )
 
 
 def _print(repaired: Repair, output: Path, refused: VerdictError | None, *, written: bool) -> None:

@@ -105,6 +105,8 @@ def train(
 
     Ctrl-C stops training after the current update; with --checkpoint, --resume continues there.
     """
+    unused = {"--checkpoint-every": checkpoint_every or None}
+    common.refuse_unused(unused, "--checkpoint", "--checkpoint", is_there=checkpoint)
     read = [data] if held_out is None else [data, held_out]
     common.check_files([step], read, output=output, checkpoint=checkpoint, metrics=metrics)
     resumes = resume and (checkpoint is None or checkpoint.exists())

@@ -83,6 +83,9 @@ def verify(
 
     Exit status: 0 passed, 1 failed, 4 in doubt or nothing compared.
     """
+    stresses = stress is True or (stress is None and not data)
+    unused = {"--stress-budget": stress_budget}
+    common.refuse_unused(unused, "stress inputs", "--stress", is_there=stresses)
     common.check_files([original, rewritten], data, report=report)
     paths = data[0] if data and len(data) == 1 else data
     budget = None if stress_budget is None else common.seconds(stress_budget)

@@ -122,6 +122,8 @@ def test_verify_stresses_data_if_asked_to(late, capsys):
     out = capsys.readouterr().out
     assert "; budget 30 s): late positions" in out
     assert "position_ids [1, 8] 99992..99999" in out
+    assert run(*arguments, "--stress-budget", "30s") == 2
+    assert "--stress-budget has no effect without stress inputs" in capsys.readouterr().err
     assert run(*arguments, "--stress", "--stress-budget", "never") == 2
     assert "not a duration" in capsys.readouterr().err
 

@@ -82,6 +82,7 @@ def test_quiet_prints_nothing(folder):
         (["--eval", "one.npz"], "one.npz: the input 't' is not fed"),
         (["--data", "one.npz"], "the input 't' is not fed"),
         (["--data", "more.npz"], "the step has no input 'z'"),
+        (["--checkpoint-every", "5"], "--checkpoint-every has no effect without --checkpoint"),
         (["--resume"], "nothing to resume from"),
         (["--batch", "0"], "impossible batch; found 0"),
         (["--metrics", "m.txt"], "unknown format of metrics"),
