@@ -66,7 +66,7 @@ def test_a_foreign_graph_is_described_by_options(tmp_path: Path, capsys: Any):
     options = [*foreign_options(), "--loss-scale", "1024", "--precision", "float16"]
     status, out, err = run(capsys, "inject", FOREIGN, "-o", output, *options)
     assert (status, err) == (0, "")
-    assert "seed adj_loss: 4 gradients unscaled\n" in out
+    assert "seed adj_loss: 4 gradients unscaled, 9 updates by if\n" in out
     info = read_info(amp.load(output))
     assert info.precision == "float16"
     assert info.having("loss_scale") is None

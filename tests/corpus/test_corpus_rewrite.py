@@ -198,6 +198,7 @@ def test_the_file_does_not_grow_but_for_the_casts(case: Case) -> None:
     assert case.target.stat().st_size <= limit
 
 
+@pytest.mark.filterwarnings("ignore:.* of the model with a default")
 def test_a_model_that_is_nearly_all_convolution_weights_is_halved(
     corpus: Any, tmp_path: Path
 ) -> None:

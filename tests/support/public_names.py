@@ -60,6 +60,7 @@ RECORDS = (
         "RaisedModel",
         "WideResult",
         "SafetyReport",
+        "Verdict",
         "FolderReport",
         "Repair",
         "OpLists",
@@ -70,7 +71,7 @@ RECORDS = (
         "RuleNode",
         "RuleValue",
     ),
-    *("LossScaleState", "Shards", "Diagnosis", "Run"),
+    *("LossScaleState", "HysteresisState", "Shards", "Diagnosis", "Run"),
 )
 """Classes whose objects functions return: nobody calls them to make one."""
 

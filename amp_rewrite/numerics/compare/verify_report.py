@@ -113,7 +113,7 @@ class VerifyReport:
         failures = [] if self.refused is None else [self.refused]
         doubts = [] if self.unfinished is None else [self.unfinished]
         for output in failed:
-            doubt = texts.doubt_of(output, self.yardsticks_of(output), self.untold, self.precision)
+            doubt = texts.doubt_of(output, self._yardsticks_of(output), self.untold, self.precision)
             lines = failures if doubt is None else doubts
             lines.append(failure_of(output) if doubt is None else doubt)
         if self.infinities:
@@ -132,7 +132,7 @@ class VerifyReport:
             worst="" if worst is None else self._worst_line(worst),
         )
 
-    def yardsticks_of(self, output: OutputComparison) -> Mapping[str, OutputComparison]:
+    def _yardsticks_of(self, output: OutputComparison) -> Mapping[str, OutputComparison]:
         """Return how far yardsticks move an output, by the name of the excuse."""
         held = {"weights": self.control, "original": self.moves}
         pairs = ((name, other) for name, others in held.items() for other in others)
@@ -140,7 +140,7 @@ class VerifyReport:
 
     def _worst_line(self, worst: OutputComparison) -> str:
         said = f"worst {error_of(worst, strict=self.tolerances.strict)}"
-        alone = self.yardsticks_of(worst).get("weights")
+        alone = self._yardsticks_of(worst).get("weights")
         if alone is None or alone.error is None:
             return said
         number = alone.scaled_error if self.tolerances.strict else alone.error

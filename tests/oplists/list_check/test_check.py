@@ -273,7 +273,7 @@ def test_the_action_checks_changed_models_or_all_where_nothing_can_be_compared(
             "CHECKED": "changed",
             "TARGET": "",
             "BASE": git("rev-parse", base) if base == "HEAD~1" else base,
-            "GITHUB_STEP_SUMMARY": "summary.md",
+            "GITHUB_STEP_SUMMARY": "summary.txt",
         },
         capture_output=True,
         text=True,

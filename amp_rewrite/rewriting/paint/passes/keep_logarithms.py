@@ -154,6 +154,7 @@ def _is_layer(m: Match, node: int) -> bool:
 
 def _determinants(m: Match, logarithm: int, argument: int) -> Iterator[Keep]:
     """Yield what computes a matrix of whose determinant a logarithm is taken: it cancels."""
+    # operators: what may guard a determinant.
     for node, way in m.ways(argument, SIGNED | ADDED | {"Clip", "Max"}):
         if m.is_a(node, "Det"):
             nodes = [logarithm, *way, node, *m.formula(m.read(node)[0]).nodes]

@@ -39,7 +39,7 @@ _SPECTRA = ("DFT", "STFT")  # operators: what adds up samples.
 _SUMS = having(Trait.ACCUMULATES) | {*_SCATTERS, *_SPECTRA}
 # those whose result is as large as what they read, whatever they read besides.
 _HANDING_ON = having(Trait.MOVES, Trait.HOMOGENEOUS) - having(Trait.JUMPS, Trait.CONTRACTS)
-# those behind which the size of what they read is gone, so that no training keeps it small.
+# operators: those behind which the size of what they read is gone, so that nothing keeps it small.
 _NORMALISING = frozenset({"Div", "Log", "Reciprocal", "ReduceLogSum"})
 
 
