@@ -47,6 +47,14 @@ def test_a_sum_of_unknown_length_says_how_to_name_the_length() -> None:
     ]
 
 
+def test_no_length_is_asked_for_where_a_usual_one_would_be_too_long() -> None:
+    body = "{ [product] y = ReduceSum<keepdims = 0>(x, axes) }"
+    text = f"g (float[2,N,8] x) => (float[2,8] y) <int64[1] axes = {{1}}> {body}"
+    report = amp.rewrite(parse(text), target="webgpu", allow_ops=["ReduceSum"]).report
+    assert report.unknown_lengths == ()
+    assert "--dim" not in amp.explain(report, "product")
+
+
 @pytest.mark.parametrize(("target", "dims"), [("webgpu", {"N": 16}), ("cuda", ())])
 def test_a_known_length_is_not_asked_for(target: str, dims: Any) -> None:
     result = amp.rewrite(model(), target=target, dims=dims)

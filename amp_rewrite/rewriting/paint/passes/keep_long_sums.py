@@ -26,8 +26,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from amp_rewrite.graph.constants import stored_tensor
-from amp_rewrite.graph.flat import Array
-from amp_rewrite.graph.traits import Trait
+from amp_rewrite.graph.flat import Array, FlatGraph
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import PassReason
@@ -76,9 +76,14 @@ def keep_long_sums(m: Match, ask: Ask) -> Kept:
         if terms is None or (terms > limit and not _is_balanced(m, ask, node, terms)):
             counted = "an unknown number of" if terms is None else f"{terms:,}"
             held = f"which holds {limit:,} of them safely"
-            names = () if terms is not None else flat.unknown_lengths
+            names = flat.unknown_lengths if is_to_name(flat, node) else ()
             named = f"; name the length: {lengths_to_name(names)}" if names else ""
             yield Keep(f"{counted} terms, added in {m.low.name}, {held}{named}", [node])
+
+
+def is_to_name(flat: FlatGraph, node: int) -> bool:
+    """Tell whether a length that is not known may be short enough: that of a product."""
+    return has(flat.called(node), Trait.CONTRACTS) and count_terms(flat, node) is None
 
 
 def lengths_to_name(names: Sequence[str]) -> str:
