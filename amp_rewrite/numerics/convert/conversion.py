@@ -13,11 +13,14 @@ import onnx_ir as ir
 from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import counted, one_line
 from amp_rewrite.errors import OptionError, VerdictError
+from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.graph.io.judged_file import judged_by
 from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.sizes import Shape
 from amp_rewrite.numerics.compare.verdict import Verdict
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
-from amp_rewrite.numerics.convert.upgrade import RaisedModel
+from amp_rewrite.numerics.convert.load_judge import LoadJudge
+from amp_rewrite.numerics.convert.upgrade import RaisedModel, with_gain
 from amp_rewrite.numerics.ranges.calibrate import Calibration
 from amp_rewrite.numerics.search.tuning import Tuning
 from amp_rewrite.oplists import NodeRule
@@ -40,6 +43,7 @@ class Conversion:
         vain: Whether it is in doubt and what would mend it leaves nothing low.
         vain_search: The search that left nothing low, if one did.
         raised: The model at a newer opset, if it was upgraded.
+        given: The model as it was read, if it was upgraded.
         wide_inputs: The inputs that stay float32 because nothing passes with 16-bit ones.
     """
 
@@ -52,6 +56,7 @@ class Conversion:
     vain: bool = False
     vain_search: Tuning | None = None
     raised: RaisedModel | None = None
+    given: FlatGraph | None = None
     wide_inputs: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -66,7 +71,10 @@ class Conversion:
     @cached_property
     def report(self) -> Report:
         """The report of the rewrite, with the bytes that casts moved on that batch."""
-        return self.result.report_of_run(self.shapes)
+        report = self.result.report_of_run(self.shapes)
+        if self.raised is None or self.given is None:
+            return report
+        return with_gain(self.raised, report, self.given, self.result.options)
 
     @property
     def ok(self) -> bool:
@@ -142,7 +150,7 @@ class Conversion:
     def save(
         self, path: Path, *, write_failed: bool = False, progress: Progress | None = None
     ) -> None:
-        """Write the rewritten model if it holds.
+        """Write the rewritten model if it passed, and ONNX Runtime loads the file.
 
         Args:
             path: The model file; external data go to a file next to it.
@@ -152,11 +160,14 @@ class Conversion:
         Raises:
             VerdictError: It does not hold, is in doubt, or has nothing low left; nothing was
                 written.
+            UnloadableError: ONNX Runtime does not load the file; nothing was written.
             SaveError: It cannot be written; no new file is left behind.
         """
         if not (arguments.switch("write_failed", write_failed) or self.writable):
             raise VerdictError(self._objections(), self)
-        self.result.save(path, progress=progress)
+        target = self.result.options.chosen_target
+        with judged_by(LoadJudge(self, target, insists=write_failed)):
+            self.result.save(path, progress=progress)
 
     def _objections(self) -> tuple[str, ...]:
         """Return what speaks against writing it, one line each."""

@@ -121,9 +121,11 @@ def convert(
         () if providers is None else device_providers(arguments.texts("providers", providers)),
         arguments.function("warn", warn) or silent,
     )
-    flat = read_source(model, inline_functions=chosen.inline_functions)
-    flat, raised = upgraded(flat, opset, chosen)
-    made = replace(converted(Work(flat, chosen), terms).made, raised=raised)
+    given = read_source(model, inline_functions=chosen.inline_functions)
+    flat, raised = upgraded(given, opset, chosen)
+    made = converted(Work(flat, chosen), terms).made
+    if raised is not None:
+        made = replace(made, raised=raised, given=given)
     if output is not None:
         made.save(path_text(output, SaveError))
     return made

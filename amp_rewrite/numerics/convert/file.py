@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from amp_rewrite.errors import OptionError, RuntimeMissingError, StrictError
 from amp_rewrite.graph.flat import FlatGraph
-from amp_rewrite.graph.io.judged_file import judged_by
 from amp_rewrite.graph.io.model_files import Path as PathLike
 from amp_rewrite.graph.io.model_files import Progress as Writing
 from amp_rewrite.graph.step_metadata import step_description
@@ -150,14 +149,8 @@ class FileConversion:
         """
         if self.made is None:
             self.result.save(path, progress=progress)
-            return
-        from amp_rewrite.numerics.convert.load_judge import (
-            LoadJudge,  # most conversions only rewrite
-        )
-
-        target = self.result.options.chosen_target
-        with judged_by(LoadJudge(self.made, target, insists=self.asked.write_failed)):
-            self.result.save(path, progress=progress)
+        else:
+            self.made.save(path, write_failed=self.asked.write_failed, progress=progress)
 
     def to_json(self, report: Report) -> str:
         """Return a report as JSON text, with the verdict if there is one."""

@@ -3,6 +3,7 @@ command do is the same."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -73,11 +74,15 @@ def test_python_writes_the_file_that_the_command_writes(case: str, tmp_path: Pat
     onnx.save(model, given)
     np.savez(feeds, x=x)
     by_command, by_python = tmp_path / "command.onnx", tmp_path / "python.onnx"
+    report = tmp_path / "report.json"
     taken = ("convert", given, "-o", by_command, "--data", feeds, "--write-failed", *words)
+    taken = (*taken, "--report", report)
     with pytest.raises(SystemExit):
         main([*map(str, taken)])
-    amp.convert(given, feeds, **options).save(by_python, write_failed=True)
+    made = amp.convert(given, feeds, **options)
+    made.save(by_python, write_failed=True)
     assert by_python.read_bytes() == by_command.read_bytes()
+    assert made.report.to_dict()["opset_raised"] == json.loads(report.read_text())["opset_raised"]
 
 
 def counted(counts: Counter[str], name: str, function: Callable[..., Any]) -> Callable[..., Any]:
