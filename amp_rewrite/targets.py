@@ -409,10 +409,7 @@ def with_tensor_cores() -> tuple[str, ...]:
 
 def in_words() -> str:
     """Return the names as the command line's help explains them."""
-    tested = " or ".join(target.name for target in TARGETS if target.kernels is not None)
-    free = " or ".join(target.name for target in TARGETS if target.kernels is None)
-    return (
-        f"{tested}: only what the provider has kernels for; {free}: anything; {ANY}: what "
-        f"{' and '.join(part.name for part in find(ANY).parts)} can all do. Default: what the "
-        f"model says that it was made for, else {DEFAULT}."
-    )
+    tested = ", ".join(target.name for target in TARGETS if target.kernels is not None)
+    parts = ", ".join(part.name for part in find(ANY).parts)
+    free = ", ".join(target.name for target in TARGETS if target.kernels is None)
+    return f"The runtime: {tested}, {ANY} (all of {parts}) or {free} (no limits)."

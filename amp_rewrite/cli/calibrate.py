@@ -10,7 +10,6 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.ranges.calibrate import MARGIN, SUBNORMAL_SHARE, Calibration
 from amp_rewrite.numerics.ranges.calibrate import calibrate as run
 from amp_rewrite.rewriting.plan.options import RewriteOptions
@@ -18,7 +17,7 @@ from amp_rewrite.rewriting.plan.options import RewriteOptions
 _SHOWN = 20
 
 
-@with_rewrite_options("overflow", "only")
+@with_rewrite_options
 def calibrate(
     model: Annotated[Path, Argument(help="The float32 ONNX model.")],
     data: common.Data,
@@ -33,8 +32,7 @@ def calibrate(
     quiet: common.Quiet = False,
 ) -> None:
     """Run MODEL in float32 on data and list the nodes whose values overflow the 16-bit type."""
-    check_output_path(model, output)
-    common.refuse_data(data, output)
+    common.check_files([model], data, output=output)
     with progress_bar("calibrating", quiet=quiet) as progress:
         calibration = run(
             model,

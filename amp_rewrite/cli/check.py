@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -10,18 +11,20 @@ from click.exceptions import Exit
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import CHECKING, Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError, SaveError
 from amp_rewrite.numerics.model_checks import check_models
 from amp_rewrite.numerics.safety_check import check as run_check
 from amp_rewrite.numerics.safety_report import print_safety
+from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import provider_named
 
 
-@with_rewrite_options(*common.NOT_OF_GIVEN, "overflow", "only")
+@with_rewrite_options
 def check(
     models: Annotated[
         list[Path],
@@ -41,7 +44,11 @@ def check(
     ] = True,
     stress: Annotated[
         bool | None,
-        Option("--stress/--no-stress", help="Also run stress inputs. Default: without --data."),
+        Option(
+            "--stress/--no-stress",
+            group=CHECKING,
+            help="Also run stress inputs. Default: without --data.",
+        ),
     ] = None,
     provider: common.RunOn = None,
     report: common.ReportFile = None,
@@ -65,7 +72,6 @@ def check(
     model_fp16.onnx, model.bf16.onnx) is compared with model.onnx in the same folder, if that
     exists. Exit status 1: a model failed; 4: none failed, one is in doubt.
     """
-    common.refuse_folder(models)
     if len(models) > 1 or format_ is not None or summary is not None:
         of_one_model = {
             "--data": data,
@@ -74,14 +80,14 @@ def check(
             "--provider": provider,
             "--report": report,
         }
+        common.check_files(models, summary=summary)
         _check_files(models, options, format_, summary, run=run, of_one_model=of_one_model)
         return
     [model] = models
-    common.check_reports([model], report, None)
-    common.refuse_data(data, report)
     if not run and (data or stress or provider or original):
         remedy = "omit --data, --original, --stress and --provider"
         raise OptionError("--no-run runs nothing", remedy=remedy)
+    common.check_files(models, data, report=report)
     with progress_bar("checking", quiet=quiet) as progress:
         safety = run_check(
             model,
@@ -99,8 +105,19 @@ def check(
         common.say_target(options, safety.target, common.console())
         common.say_cpu_provider(provider, common.console(), target=options.target)
         print_safety(safety, common.console())
+        if not safety.ok and safety.computes != FLOAT32.name:
+            common.console().print("next: Repair it: compute in float32 what is unsafe.")
+            common.console().print(f"  {_repair(model, data, options)}")
     if not safety.ok:
         raise Exit(safety.verdict.exit_status)
+
+
+def _repair(model: Path, data: list[Path] | None, options: RewriteOptions) -> str:
+    """Return the command that repairs a model."""
+    words = ["amp-rewrite", "repair", str(model), "-o", f"{model.stem}.repaired.onnx"]
+    words += [word for path in data or () for word in ("--data", str(path))]
+    words += [word for option in option_words(options) for word in option]
+    return shlex.join(words if data else [*words, "--verify"])
 
 
 def _check_files(

@@ -20,7 +20,7 @@ def check_lists(
     ] = None,
     model: Annotated[
         list[Path] | None,
-        Option("--model", help="A model whose operators must be on the lists."),
+        Option(help="A model whose operators must be on the lists."),
     ] = None,
     format_: common.Formatted = common.Format.TEXT,
 ) -> None:

@@ -6,12 +6,20 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from amp_rewrite.cli.parameters import Argument, Option
-from amp_rewrite.errors import OptionError
+from amp_rewrite.cli.parameters import (
+    CHECKING,
+    OUTPUT,
+    TRAINING,
+    TYPES,
+    Argument,
+    NewFolder,
+    Option,
+)
+from amp_rewrite.errors import OptionError, SaveError
 
 if TYPE_CHECKING:
     from amp_rewrite.rewriting.plan.options import RewriteOptions
@@ -86,7 +94,7 @@ def in_flags(text: str) -> str:
     from amp_rewrite.rewriting.plan.options import COMMAND_LINE
 
     for option in COMMAND_LINE:
-        flag = option.metadata["flag"] or f"--{option.name.replace('_', '-')}"
+        flag = option.flag
         text = re.sub(rf"\b{option.name}='([^']*)'", rf"{flag} \1", text)
         text = re.sub(rf"\b{option.name}=(\w+)", rf"{flag} (\1)", text)
         # A name that is a word of English too is one where it is what the error is about.
@@ -111,7 +119,7 @@ def seconds(text: str) -> float:
 
 
 FileOrFolder = Annotated[Path, Argument(help="ONNX model, or a folder of models.")]
-DATA_KINDS = "an .npz file (one batch), a .csv file, or a folder of .npz files; repeatable."
+DATA_KINDS = "an .npz file (one batch), a .csv file, or a folder of .npz files."
 """What `--data` takes, in every command that reads batches."""
 
 Data = Annotated[list[Path], Option(help=DATA_KINDS.capitalize())]
@@ -120,109 +128,158 @@ ListFile = Annotated[
 ]
 Rtol = Annotated[
     float | None,
-    Option(
-        help="The largest allowed error of an output, relative to the output's peak. Default: "
-        "the test of `verify`."
-    ),
+    Option(help="Largest allowed error relative to the output's peak. Default: as for verify."),
+]
+Budget = Annotated[
+    str | None,
+    Option(group=CHECKING, help="Time for all checks and tuning: 90s, 10m, 1h. Default: 10m."),
 ]
 Verify = Annotated[
     bool,
     Option(
         "--verify",
-        help="Verify the result, and write it only if it passes. Without --data, on made-up and "
-        "stress inputs.",
+        group=CHECKING,
+        help="Verify, and write only what passes; without --data, on made-up inputs.",
     ),
 ]
 Original = Annotated[
     Path | None,
     Option(
-        "--original",
-        help="The float32 model that MODEL was made of, to compare with in place of MODEL's own "
-        "float32 form.",
+        group=CHECKING,
+        help="The float32 original, to compare with. Default: MODEL computed in float32.",
     ),
 ]
 RunOn = Annotated[
     str | None,
     Option(
         "--provider",
-        help="Also run the model on this execution provider (or the provider of this target); "
-        "its outputs must pass too.",
+        group=CHECKING,
+        help="Also test on this execution provider (or target); outputs must pass too.",
     ),
 ]
-WriteFailed = Annotated[bool, Option("--write-failed", help="Write the model even if it fails.")]
-ReportFile = Annotated[Path | None, Option("--report", help="Write a JSON report here.")]
-Page = Annotated[Path | None, Option("--html", help="Write a report page for a browser.")]
-Quiet = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
+WriteFailed = Annotated[
+    bool, Option("--write-failed", group=CHECKING, help="Write the model even if it fails.")
+]
+ReportFile = Annotated[
+    Path | None, Option("--report", group=OUTPUT, help="Write a JSON report here.")
+]
+Page = Annotated[
+    Path | None, Option("--html", group=OUTPUT, help="Write a report page for a browser.")
+]
+Quiet = Annotated[bool, Option("--quiet", "-q", group=OUTPUT, help="Print errors only.")]
 Verbose = Annotated[
-    bool, Option("--verbose", "-v", help="Print every detail: casts and constants.")
+    bool, Option("--verbose", "-v", group=OUTPUT, help="Print every detail: casts and constants.")
 ]
 Conditional = Annotated[
     str,
-    Option(help="How a step is skipped: if (control flow), or select (a choice per state)."),
+    Option(
+        group=TRAINING,
+        help="How a step is skipped: if (control flow), or select (a choice per state).",
+    ),
 ]
 MaxSkips = Annotated[
     int,
-    Option(min=0, help="Stop after N skipped steps in a row at loss scale 1 (0 = never)."),
+    Option(
+        group=TRAINING,
+        min=0,
+        help="Stop after N skipped steps in a row at loss scale 1 (0 = never).",
+    ),
 ]
 
 
-def check_reports(models: Iterable[Path], report: Path | None, html: Path | None) -> None:
-    """Refuse a report or a page that cannot be written or would overwrite something.
+def refuse_unused(
+    given: Mapping[str, object], without: str, remedy: str, *, is_there: object
+) -> None:
+    """Refuse options, by their flags, that have no effect if something else is not there.
 
     Raises:
-        AmpError: One of them is so.
+        OptionError: One was given.
     """
-    from amp_rewrite.graph.io.atomic import check_target  # help needs nothing of a model's rooms
-
-    taken = [path.resolve() for path in models]
-    for path, what in ((report, "report"), (html, "page")):
-        if path is None:
-            continue
-        check_target(str(path.parent), path.name)
-        if path.resolve() in taken:
-            raise OptionError(f"the {what} would overwrite a model or the report", where=path)
-        taken.append(path.resolve())
+    for flag, value in given.items():
+        if value is not None and not is_there:
+            raise OptionError(f"{flag} has no effect without {without}", remedy=f"add {remedy}")
 
 
-def refuse_folder(models: Iterable[Path]) -> None:
-    """Refuse a folder in place of a model.
+def check_files(
+    models: Iterable[Path], data: Iterable[Path] | None = None, **written: Path | None
+) -> None:
+    """Refuse, before the work, what cannot be read or written; missing folders are made.
+
+    Args:
+        models: Models that are read.
+        data: Data that are read.
+        written: What is written, by its name in messages; None for what is not.
 
     Raises:
-        OptionError: One is a folder.
+        AmpError: A model is a folder, data cannot be read, or what is written would replace what is
+            read, or cannot be written.
     """
-    folder = next((path for path in models if path.is_dir()), None)
-    if folder is not None:
-        raise OptionError(
-            "it is a folder, not a model", where=folder, remedy=f"name a model: {folder}/*.onnx"
-        )
+    from amp_rewrite.graph.io.model_files import check_writable, refuse_same  # help needs neither
+
+    inputs = [*models]
+    for model in inputs:
+        if model.is_dir():
+            remedy = f"name a model: {model}/*.onnx"
+            raise OptionError("it is a folder, not a model", where=model, remedy=remedy)
+    read = _files_of(data) if data else []
+    outputs = {name: path for name, path in written.items() if path is not None}
+    for name, path in outputs.items():
+        try:
+            refuse_same(str(path), map(str, inputs), "the output is the input")
+        except SaveError as error:
+            if name == "output":
+                raise
+            raise OptionError(f"the {name} would overwrite a model", where=path) from error
+        refuse_same(str(path), read, "the output is a file of the data")
+    if len({path.resolve() for path in outputs.values()}) < len(outputs):
+        found = ", ".join(map(str, outputs.values()))
+        raise OptionError("two outputs are one file", found=found, remedy="name different files")
+    for path in outputs.values():
+        make_folder(path.parent)
+        check_writable(path)
 
 
-def refuse_data(data: Iterable[Path] | None, *written: Path | None) -> None:
-    """Refuse to write over data that are read: a file, or an .npz file of a folder.
+def _files_of(data: Iterable[Path]) -> list[str]:
+    """Return the files of data, having read the first ones."""
+    from amp_rewrite.numerics.inputs.batches import check_data  # most conversions have none
+
+    return [str(file) for source in data for file in check_data(source)]
+
+
+def in_folder(output: Path, name: str) -> Path:
+    """Return the file that an output means: in a folder, one that is called `name`."""
+    is_folder = output.is_dir() or isinstance(output, NewFolder)
+    return Path(output) / name if is_folder else output
+
+
+def wrote(output: Path, note: str = "") -> str:
+    """Return that a model was written, with the file of its weights if it has one."""
+    from amp_rewrite.graph.io.model_files import data_files
+
+    beside = " and ".join(data_files(output))
+    with_data = f" with its weights in {beside} (keep both together)" if beside else ""
+    return f"wrote {output}{with_data}{note}"
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that something is to be written into, if it is missing.
 
     Raises:
-        SaveError: Something would be written over them.
+        SaveError: It cannot be made.
     """
-    from amp_rewrite.graph.io.model_files import refuse_same
+    from amp_rewrite.graph.io.atomic import writing
 
-    for path in [path for path in written if path is not None]:
-        for source in data or ():
-            read = sorted(source.glob("*.npz")) if source.is_dir() else [source]
-            refuse_same(str(path), map(str, read), "the output is a file of the data")
+    with writing("folder", folder):
+        folder.mkdir(parents=True, exist_ok=True)
 
-
-NOT_OF_GIVEN = (
-    *("keep_io_types", "preserve", "weights", "store", "infer_after_allow", "inline_functions"),
-    *("move_casts", "variables", "strict"),
-)
-"""Options that say how to make a model low, and nothing of one that is: for check and repair."""
 
 AUTO = "auto"
 Opset = Annotated[
     str,
     Option(
-        help="Convert the model to this ai.onnx opset first; the float32 outputs must stay the "
-        "same. auto: only for bfloat16, where that converts more. keep: never."
+        group=TYPES,
+        help="Opset to convert to first, if float32 outputs stay the same. auto: only if "
+        "bfloat16 gains; keep: never.",
     ),
 ]
 
@@ -238,30 +295,9 @@ class Format(StrEnum):
 Formatted = Annotated[Format, Option("--format", help="text, json, or github (annotations).")]
 
 
-class Findings(Protocol):
-    """What a CI check found, in each format."""
-
-    def to_text(self) -> str:
-        """Return lines to read."""
-        ...
-
-    def to_json(self) -> str:
-        """Return JSON."""
-        ...
-
-    def to_github(self) -> str:
-        """Return annotations of a GitHub workflow."""
-        ...
-
-
-def print_findings(findings: Findings, format_: Format) -> None:
-    """Print what a CI check found, if there is anything to print."""
-    forms = {
-        Format.TEXT: findings.to_text,
-        Format.JSON: findings.to_json,
-        Format.GITHUB: findings.to_github,
-    }
-    text = forms[format_]()
+def print_findings(findings: Any, format_: Format) -> None:
+    """Print what a CI check found in a format: its `to_text()`, `to_json()` or `to_github()`."""
+    text: str = getattr(findings, f"to_{format_}")()
     if text:
         click.echo(text)
 

@@ -13,10 +13,9 @@ from click.exceptions import Exit
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.folder import finish_folder, refuse_for_folder
-from amp_rewrite.cli.parameters import Option
+from amp_rewrite.cli.parameters import CHECKING, OUTPUT, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.errors import AmpError, OptionError
-from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.convert.file import Asked, FileConversion, convert_file
 from amp_rewrite.rewriting.plan.option_words import option_words
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
@@ -37,11 +36,12 @@ if TYPE_CHECKING:
     from amp_rewrite.numerics.convert.conversion import Conversion
 
 _TAKEN = ("--precision", "--keep-io", "--no-keep-io-types", "--lists", "--allow-op")
+_SHORT = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 _STEPS = 3
 """How many next steps are printed; the page has all of them."""
 
 
-@with_rewrite_options()
+@with_rewrite_options
 def convert(
     model: common.FileOrFolder,
     output: Annotated[
@@ -55,14 +55,13 @@ def convert(
     rtol: common.Rtol = None,
     *,
     options: RewriteOptions,
-    budget: Annotated[
-        str, Option(help="Time for calibration, verification and tuning: 90s, 10m, 1h.")
-    ] = "10m",
+    budget: common.Budget = None,
     verify: common.Verify = False,
     stress: Annotated[
         bool | None,
         Option(
             "--stress/--no-stress",
+            group=CHECKING,
             help="Also verify on stress inputs. Default: with --strict.",
         ),
     ] = None,
@@ -74,6 +73,7 @@ def convert(
         bool,
         Option(
             "--annotate",
+            group=OUTPUT,
             help="Add type and reason to every node of the result, for viewers such as Netron.",
         ),
     ] = False,
@@ -82,29 +82,30 @@ def convert(
         bool,
         Option(
             "--replace",
+            group=OUTPUT,
             help="For a folder: overwrite existing variants such as onnx/model_fp16.onnx.",
         ),
     ] = False,
     dry_run: Annotated[
-        bool, Option("--dry-run", help="Print what would change; write no model.")
+        bool, Option("--dry-run", group=OUTPUT, help="Print what would change; write no model.")
     ] = False,
     verbose: common.Verbose = False,
     quiet: common.Quiet = False,
 ) -> None:
     """Convert MODEL to mixed precision.
 
-    If MODEL is a folder, every model in it is converted and other files are copied; OUTPUT is a new
-    folder.
+    OUTPUT of a folder is a new folder: every model is converted, other files are copied.
     With --data, --verify, --stress, --provider or --strict, the result is verified, and written
-    only if it passes. (--strict alone does not verify a training step.)
+    only if it passes.
     Exit status: 0 written; 1 verification failed; 3 nothing is left in 16 bits; 4 in doubt, or
     nothing was compared.
     """
-    output = _output(model, output, options, dry_run=dry_run)
+    output = _output(model, output, options, dry_run=dry_run, replaces=replace)
     of_one_model = {
         "--data": data,
         "--provider": provider,
         "--html": html,
+        "--budget": budget,
     }
     of_verdict = {
         "--rtol": rtol,
@@ -139,9 +140,8 @@ def convert(
         common.say_cpu(options.target, common.console(quiet=quiet))
         finish_folder(of_folder, report, quiet=quiet, strict=options.strict)
         return
-    _check_one(model, output, replaces=replace)
-    common.check_reports((model, output), report, html)
-    common.refuse_data(data, output, report, html)
+    to_write = None if dry_run else output
+    common.check_files([model], data, output=to_write, report=report, page=html)
     if not options.makes_low:
         beside = {**of_one_model, **of_verdict, "--report": report}
         _widen_file(model, options, output, beside, dry_run=dry_run, quiet=quiet)
@@ -152,7 +152,7 @@ def convert(
         verify=verify,
         stress=stress,
         rtol=rtol,
-        budget=common.seconds(budget),
+        seconds=None if budget is None else common.seconds(budget),
         write_failed=write_failed,
         opset=opset,
         estimate=common.rounding_errors,
@@ -195,31 +195,25 @@ def _status(done: FileConversion, *, strict: bool) -> int:
     return common.FAILED if done.made is None else done.made.verdict.exit_status
 
 
-def _output(model: Path, output: Path | None, options: RewriteOptions, *, dry_run: bool) -> Path:
-    """Return where the result goes, or would go.
+def _output(
+    model: Path, output: Path | None, options: RewriteOptions, *, dry_run: bool, replaces: bool
+) -> Path:
+    """Return where the result goes, or would go: in a folder `MODEL.fp16.onnx`.
 
     Raises:
-        OptionError: Nothing is said of it, and it is to be written.
+        OptionError: Nothing is said of it, and it is to be written; or `--replace` was given, which
+            is about a folder of models.
     """
     if output is None and not dry_run:
-        raise OptionError(
-            "missing -o OUTPUT", remedy="name the file or the new folder to write, or use --dry-run"
-        )
-    return model.with_suffix(f".{options.precision}.onnx") if output is None else output
-
-
-def _check_one(model: Path, output: Path, *, replaces: bool) -> None:
-    """Refuse what one model cannot have.
-
-    Raises:
-        OptionError: `--replace` was given, which is about a folder.
-        SaveError: The output would be written over the model.
-    """
+        remedy = "name the file or the new folder to write, or use --dry-run"
+        raise OptionError("missing -o OUTPUT", remedy=remedy)
+    if model.is_dir():
+        return output or model
     if replaces:
-        raise OptionError(
-            "--replace is only for a folder", remedy="omit it, or name a folder as MODEL"
-        )
-    check_output_path(model, output)
+        remedy = "omit it, or name a folder as MODEL"
+        raise OptionError("--replace is only for a folder", remedy=remedy)
+    name = f"{model.stem}.{_SHORT[options.precision]}.onnx"
+    return model.with_name(name) if output is None else common.in_folder(output, name)
 
 
 @contextmanager
@@ -229,7 +223,7 @@ def _tell_written(output: Path, *, written: bool) -> Generator[None]:
         yield
     except AmpError:
         if written:
-            common.error_console().print(f"wrote {output}")
+            common.error_console().print(common.wrote(output))
         raise
 
 
@@ -294,7 +288,7 @@ def _print_outcome(done: FileConversion, report: Report, output: Path, *, writte
             out.print(line)
     if written:
         though = _as_it_came(done, report) if conversion is None else _contradiction(conversion)
-        out.print(f"wrote {output}{though}")
+        out.print(common.wrote(output, though))
     else:
         note = "; --write-failed writes it anyway" if fails else ""
         out.print(f"nothing was written{note}")
@@ -374,4 +368,4 @@ def _widen_file(
             widened.save(output, progress=progress)
     out = common.console(quiet=quiet)
     out.print(widened.in_short())
-    out.print("nothing was written" if dry_run else f"wrote {output}")
+    out.print("nothing was written" if dry_run else common.wrote(output))

@@ -44,7 +44,7 @@ _OPSET = 17
 _IR_VERSION = 8
 
 
-@with_rewrite_options()
+@with_rewrite_options
 def demo(
     folder: Annotated[
         Path | None,

@@ -10,8 +10,7 @@ from click.exceptions import Exit
 
 from amp_rewrite import targets
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
-from amp_rewrite.errors import OptionError
+from amp_rewrite.cli.parameters import ADVANCED, CHECKING, TRAINING, Argument, Option
 from amp_rewrite.loop.doctor import doctor as examine
 from amp_rewrite.rewriting.report.write_text import write_text
 from amp_rewrite.targets import CPU
@@ -26,20 +25,26 @@ def doctor(
         int, Option(help="Steps to run; the last one is examined if all values are finite.")
     ] = 20,
     skips: Annotated[int, Option(help="Stop after N skipped updates in a row.")] = 5,
-    checkpoint: Annotated[Path | None, Option(help="Start from this checkpoint.")] = None,
-    seed: Annotated[int, Option(help="Seed of the order of examples, as in train.")] = 0,
-    shuffle: Annotated[bool, Option("--shuffle/--no-shuffle", help="Shuffle the examples.")] = True,
+    checkpoint: Annotated[
+        Path | None, Option(group=TRAINING, help="Start from this checkpoint.")
+    ] = None,
+    seed: Annotated[
+        int, Option(group=CHECKING, help="Seed of the order of examples, as in train.")
+    ] = 0,
+    shuffle: Annotated[
+        bool, Option("--shuffle/--no-shuffle", group=ADVANCED, help="Shuffle the examples.")
+    ] = True,
     provider: Annotated[
         list[str] | None,
         Option(
-            "--provider",
-            help="Execution provider, or a target's name; repeatable.",
+            help="Execution provider, or a target's name.",
         ),
     ] = None,
     emulate: Annotated[
         bool | None,
         Option(
             "--emulate/--no-emulate",
+            group=ADVANCED,
             help="Emulate 16-bit rounding during training. Default: without --provider.",
         ),
     ] = None,
@@ -51,8 +56,7 @@ def doctor(
 
     Exit status 1: a value is not finite, or too many updates were skipped.
     """
-    if report is not None and report.resolve() in (step.resolve(), data.resolve()):
-        raise OptionError("the report would overwrite an input", where=report)
+    common.check_files([step], [data], report=report)
     diagnosis = examine(
         step,
         data,
@@ -92,7 +96,7 @@ def _print(diagnosis: Diagnosis, top: int) -> None:
     if len(losing) > top:
         out.print(f"... and {len(losing) - top} more layers")
     if diagnosis.layers and not losing:
-        out.print(f"underflow takes no gradient at loss scale {diagnosis.loss_scale:g}")
+        out.print(f"no gradient underflows at loss scale {diagnosis.loss_scale:g}")
     if diagnosis.scales is not None:
         lives, most = diagnosis.scales
         out.print(f"all layers live at loss scale {lives:g}; none overflows up to {most:g}")

@@ -17,7 +17,7 @@ from amp_rewrite.rewriting.report.explain import explain as explain_node
 from amp_rewrite.rewriting.report.explain_after import explain_after
 
 
-@with_rewrite_options()
+@with_rewrite_options
 def explain(
     model: Annotated[Path, Argument(help="The ONNX model, before rewriting.")],
     nodes: Annotated[

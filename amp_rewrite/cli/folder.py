@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,10 @@ from amp_rewrite.rewriting.report.write_text import write_text
 
 if TYPE_CHECKING:
     from amp_rewrite.numerics.folder_report import FolderReport
+
+
+_SHOWN = 4
+"""How many models a suggested command names."""
 
 
 def refuse_for_folder(
@@ -34,6 +39,21 @@ def refuse_for_folder(
         raise OptionError("the report would lie in the folder that is read", where=report)
 
 
+def _next(done: FolderReport) -> Iterator[str]:
+    """Yield what to do next, and the command for it."""
+    made = [model.output for model in done.models if model.output and model.state == "changed"]
+    if done.written and made and done.output is not None:
+        files = [str(Path(done.output, name)) for name in made[:_SHOWN]]
+        yield "next: Check the converted models." + ("" if len(made) <= _SHOWN else " The first:")
+        yield f"  {shlex.join(['amp-rewrite', 'check', *files])}"
+    elif done.bad:
+        model = Path(done.folder, done.bad[0].file)
+        yield f"next: Convert {model} alone, with your inputs (--data) if you have some."
+        output = f"{model.stem}.converted.onnx"
+        words = ["amp-rewrite", "convert", str(model), "-o", output, "--verify"]
+        yield f"  {shlex.join(words)}"
+
+
 def finish_folder(
     folder_report: FolderReport, report: Path | None, *, quiet: bool, strict: bool
 ) -> None:
@@ -48,6 +68,8 @@ def finish_folder(
         write_text(report, folder_report.to_json())
     out = common.console(quiet=quiet)
     for line in folder_report.lines():
+        out.print(line)
+    for line in _next(folder_report):
         out.print(line)
     if quiet:
         for model in folder_report.failed:

@@ -9,13 +9,12 @@ from typing import Annotated
 
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import TRAINING, Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.checker import refuse_invalid
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.loop.recipe import loss_scale_of
 from amp_rewrite.rewriting.plan.options import RewriteOptions
@@ -24,7 +23,7 @@ from amp_rewrite.training.step.read_info import read_info
 from amp_rewrite.training.step.step_info import StepInfo
 
 
-@with_rewrite_options("precision", "keep_io_types", "variables", "overflow", "only")
+@with_rewrite_options
 def inject(
     graph: Annotated[
         Path,
@@ -39,14 +38,14 @@ def inject(
     ] = None,
     gradient: Annotated[
         list[str] | None,
-        Option("--gradient", help="VARIABLE=NAME of its gradient; repeatable."),
+        Option(help="VARIABLE=NAME of its gradient."),
     ] = None,
     update: Annotated[
         list[str] | None,
-        Option("--update", help="STATE=NAME of its value after the step; repeatable."),
+        Option(help="STATE=NAME of its value after the step."),
     ] = None,
     loss_scale: Annotated[
-        str, Option(help="dynamic, or a number for a fixed loss scale.")
+        str, Option(group=TRAINING, help="dynamic, or a number for a fixed loss scale.")
     ] = "dynamic",
     conditional: common.Conditional = "if",
     max_skips: common.MaxSkips = 20,
@@ -58,7 +57,7 @@ def inject(
     quiet: common.Quiet = False,
 ) -> None:
     """Add loss scaling to a training graph: scaled gradients, conditional updates."""
-    check_output_path(graph, output)
+    common.check_files([graph], output=output)
     with progress_bar("injecting", quiet=quiet) as progress:
         step = inject_loss_scaling(
             graph,
@@ -87,7 +86,7 @@ def _pairs(option: str, texts: Iterable[str] | None) -> dict[str, str] | None:
     for text in texts or ():
         name, _, value = text.partition("=")
         if not name or not value:
-            raise OptionError(f"{option} takes two names", found=repr(text), expected="NAME=VALUE")
+            raise OptionError(f"{option} needs two names", found=repr(text), expected="NAME=VALUE")
         if name in values:
             raise OptionError(f"{option} is given twice for one name", where=name)
         values[name] = value
@@ -101,4 +100,4 @@ def _print(info: StepInfo, conditional: str, output: Path) -> None:
     checked = "" if "grads_finite" not in info.fetches else f", {updates} updates by {conditional}"
     out.print(f"seed {info.seed}: {gradients} gradients unscaled{checked}")
     out.print(f"feeds: {', '.join(info.inputs)}")
-    out.print(f"wrote {output}")
+    out.print(common.wrote(output))

@@ -41,7 +41,7 @@ def inputs(
     seed: Annotated[int, Option(min=0, help="Seed of the random numbers.")] = 0,
     input_range: Annotated[
         list[str] | None,
-        Option("--input-range", help="NAME=LOW:HIGH: the range of an input's values; repeatable."),
+        Option(help="NAME=LOW:HIGH: the range of an input's values."),
     ] = None,
     quiet: common.Quiet = False,
 ) -> None:

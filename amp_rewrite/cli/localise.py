@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,7 @@ from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.report.write_text import write_text
 
 
-@with_rewrite_options("overflow", "only")
+@with_rewrite_options
 def localise(
     original: Annotated[Path, Argument(help="The float32 ONNX model.")],
     data: Annotated[
@@ -50,8 +51,7 @@ def localise(
     """
     limit = common.seconds(budget)
     models = [original] if rewritten is None else [original, rewritten]
-    common.check_reports(models, report, None)
-    common.refuse_data(data, report)
+    common.check_files(models, data, report=report)
     made_up = () if data else make_inputs(original, ranges=options.ranges).batches
     with progress_bar("trying nodes alone", quiet=quiet) as progress:
         localisation = run(
@@ -98,7 +98,10 @@ def _print(localisation: Localisation, top: int, *, made_up: bool) -> None:
 
 
 def _line(error: NodeError) -> str:
-    return (
-        f"{error.node} ({error.op}): error {percent(error.distance)} of its size; alone it changes "
-        f"the outputs by {percent(error.contribution)}"
-    )
+    alone = f"alone it changes the outputs by {percent(error.contribution)} of their size"
+    if math.isnan(error.contribution):
+        alone = "not tried alone: the budget ended first"
+    own = f"error {percent(error.distance)} of its size"
+    if math.isnan(error.distance):
+        own = "its own error was not measured"
+    return f"{error.node} ({error.op}): {own}; {alone}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from pathlib import Path
@@ -11,6 +12,12 @@ from typing import Any, get_args, get_origin
 import click
 
 Function = Callable[..., None]
+
+
+MAIN, TYPES, RULES, CHECKING, OUTPUT = "Options", "Types", "Rules", "Checking", "Output"
+TRAINING, ADVANCED = "Training", "Advanced"
+GROUPS = (MAIN, TYPES, RULES, CHECKING, OUTPUT, TRAINING, ADVANCED)
+"""The parts of a help, in their order. The first is what most users need."""
 
 
 class Argument:
@@ -31,6 +38,7 @@ class Option:
         self,
         *names: str,
         help: str,  # noqa: A002 as click calls it
+        group: str = MAIN,
         min: int | None = None,  # noqa: A002
         choices: Iterable[str] = (),
         callback: Callable[..., Any] | None = None,
@@ -41,12 +49,13 @@ class Option:
         Args:
             names: The flags; "--a/--no-a" is a switch with two.
             help: The sentence that the help shows.
+            group: The part of the help where it stands, if that has parts.
             min: The smallest number.
             choices: What a shell is offered as the value.
             callback: Called with click's context, the parameter and the value.
             is_eager: Whether it counts before other options.
         """
-        self.names, self.help, self.min = names, help, min
+        self.names, self.help, self.group, self.min = names, help, group, min
         self.choices, self.callback, self.is_eager = tuple(choices), callback, is_eager
 
 
@@ -60,6 +69,24 @@ class _ShownArgument(click.Argument):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return its name and its sentence."""
         return self.make_metavar(ctx), self._sentence
+
+
+class GroupedOption(click.Option):
+    """An option that stands in a group of the help, a switch as `--[no-]its-name`."""
+
+    def __init__(self, *words: Any, group: str, **settings: Any) -> None:
+        """Take the settings of an option, and its group."""
+        super().__init__(*words, **settings)
+        self.group = group
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return its flags, and its sentence with what it is by default."""
+        self.show_default = self.default != "default"
+        record = super().get_help_record(ctx)
+        if record is None or not self.secondary_opts:
+            return record
+        flag = f"--[no-]{self.opts[0].removeprefix('--')}"
+        return flag, f"{self.help}  [default: on]" if self.default else f"{self.help}"
 
 
 def parameters_of(function: Function) -> list[click.Parameter]:
@@ -84,12 +111,16 @@ def _parameter(own: inspect.Parameter) -> click.Parameter:
     if isinstance(declared, Argument):
         settings |= {"nargs": -1} if several else {}
         return _ShownArgument([own.name], sentence=declared.help, **settings)
-    settings |= {"multiple": True} if several else {}
+    sentence = declared.help
+    if several:
+        settings["multiple"] = True
+        sentence = f"{sentence.removesuffix('.')}; repeatable."
     if declared.callback is not None:
         settings["callback"] = declared.callback
-    return click.Option(
+    return GroupedOption(
         [own.name, *(declared.names or _flags(own.name, type_))],
-        help=declared.help,
+        help=sentence,
+        group=declared.group,
         show_default=True,
         is_flag=True if type_ is bool else None,
         is_eager=declared.is_eager,
@@ -105,12 +136,25 @@ def _type_of(annotation: Any) -> tuple[type, bool]:
     return (get_args(inner)[0], True) if get_origin(inner) is list else (inner, False)
 
 
+class NewFolder(type(Path())):
+    """A path that was given with a slash at its end."""
+
+
+class _PathType(click.Path):
+    """A path, a NewFolder where it ends with a slash."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the path."""
+        found: Any = super().convert(value, param, ctx)
+        return NewFolder(found) if str(value).endswith(("/", os.sep)) else found
+
+
 def _checked_type(type_: type, declared: Argument | Option) -> click.ParamType | type:
     least = getattr(declared, "min", None)
     if least is not None:
         return click.IntRange(min=least)
     if issubclass(type_, Path):
-        return click.Path(path_type=Path)
+        return _PathType(path_type=Path)
     if issubclass(type_, Enum):
         return click.Choice([str(member.value) for member in type_])
     return type_

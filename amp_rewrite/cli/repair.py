@@ -12,9 +12,8 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.errors import OptionError, VerdictError
+from amp_rewrite.errors import VerdictError
 from amp_rewrite.graph.io.model_files import Progress as Writing
-from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.repair import KeepIO
 from amp_rewrite.numerics.repair import repair as run_repair
 from amp_rewrite.numerics.repair_report import Repair
@@ -22,7 +21,7 @@ from amp_rewrite.rewriting.plan.options import RewriteOptions, Weights
 from amp_rewrite.rewriting.report.write_text import write_text
 
 
-@with_rewrite_options(*common.NOT_OF_GIVEN, "precision")
+@with_rewrite_options
 def repair(
     model: Annotated[Path, Argument(help="ONNX model in 16 bits.")],
     options: RewriteOptions,
@@ -55,7 +54,7 @@ def repair(
         ),
     ] = "cast",
     rtol: common.Rtol = None,
-    budget: Annotated[str, Option(help="Time for tuning: 90s, 10m, 1h.")] = "10m",
+    budget: common.Budget = None,
     verify: common.Verify = False,
     write_failed: common.WriteFailed = False,
     report: common.ReportFile = None,
@@ -68,11 +67,11 @@ def repair(
     ONNX Runtime cannot load is not written.
     Exit status: 0 written; 1 failed; 3 a danger stays; 4 in doubt.
     """
-    _check_verdict(data, rtol, original, verify=verify)
-    common.refuse_folder([model])
-    check_output_path(model, output)
-    common.check_reports((model, output), report, None)
-    common.refuse_data(data, output, report)
+    unused = {"--rtol": rtol, "--budget": budget, "--original": original}
+    is_verified = data or verify
+    common.refuse_unused(unused, "verification", "--data or --verify", is_there=is_verified)
+    output = common.in_folder(output, model.name)
+    common.check_files([model], data, output=output, report=report)
     with progress_bar("repairing", quiet=quiet) as progress:
         repaired = run_repair(
             model,
@@ -83,7 +82,7 @@ def repair(
             weights=cast("Weights", weights),
             verify=verify,
             rtol=rtol,
-            budget=common.seconds(budget),
+            budget=common.seconds(budget or "10m"),
             progress=progress,
         )
         refused = _save_if_passing(repaired, output, progress, write_failed=write_failed)
@@ -120,18 +119,6 @@ def _status(repaired: Repair, refused: VerdictError | None) -> int:
     return verdict.exit_status
 
 
-def _check_verdict(
-    data: list[Path] | None, rtol: float | None, original: Path | None, *, verify: bool
-) -> None:
-    """Refuse what is said about a verdict where there is none."""
-    for flag, value in {"--rtol": rtol, "--original": original}.items():
-        if value is not None and not (data or verify):
-            raise OptionError(
-                f"{flag} has no effect without verification",
-                remedy="add --data or --verify",
-            )
-
-
 def _print(repaired: Repair, output: Path, refused: VerdictError | None, *, written: bool) -> None:
     out = common.console()
     if refused is not None:
@@ -140,7 +127,7 @@ def _print(repaired: Repair, output: Path, refused: VerdictError | None, *, writ
         out.print(line)
     if written:
         note = "" if repaired.changed or repaired.raised.flat.mended.words() else ", a copy"
-        out.print(f"wrote {output}{note}")
+        out.print(common.wrote(output, note))
         if repaired.verification is None:
             target = f" --target {repaired.target}" if repaired.target else ""
             out.print("next: Check the result on your own inputs.")

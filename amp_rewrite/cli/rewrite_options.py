@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import Field
 from typing import Annotated, Any
 
 from amp_rewrite import targets
 from amp_rewrite.cli.parameters import Option
-from amp_rewrite.rewriting.plan.options import COMMAND_LINE, RewriteOptions
+from amp_rewrite.rewriting.plan.options import COMMAND_LINE, Declared, RewriteOptions
 
 _PARAMETER = "options"
 _KIND = inspect.Parameter.KEYWORD_ONLY
@@ -18,28 +17,26 @@ _KIND = inspect.Parameter.KEYWORD_ONLY
 Command = Callable[..., None]
 
 
-def with_rewrite_options(*without: str) -> Callable[[Command], Command]:
-    """Return a decorator that gives a command the options of a rewrite.
+def with_rewrite_options(command: Command) -> Command:
+    """Give a command the options of a rewrite: those that are not declared to be without it.
 
     The command has a parameter `options`, where it gets RewriteOptions; on the command line the
-    fields stand in its place, all but those in `without`.
+    options stand in its place.
     """
-    chosen = [option for option in COMMAND_LINE if option.name not in without]
+    name = command.__name__.replace("_", "-")
+    chosen = [option for option in COMMAND_LINE if name not in option.shown.without]
 
-    def decorate(command: Command) -> Command:
-        def run(**arguments: Any) -> None:
-            values = {option.name: _value(option, arguments) for option in chosen}
-            if "precision" in arguments:  # a step's own, which may be float32
-                from amp_rewrite.training.step.precision import low_of
+    def run(**arguments: Any) -> None:
+        values = {option.name: _value(option, arguments) for option in chosen}
+        if "precision" in arguments:  # a step's own, which may be float32
+            from amp_rewrite.training.step.precision import low_of
 
-                values |= low_of(
-                    arguments["precision"], targets.find(values["target"] or targets.DEFAULT)
-                )
-            command(**arguments, options=RewriteOptions(**values))
+            values |= low_of(
+                arguments["precision"], targets.find(values["target"] or targets.DEFAULT)
+            )
+        command(**arguments, options=RewriteOptions(**values))
 
-        return with_parameters(run, command, [p for option in chosen for p in _parameters(option)])
-
-    return decorate
+    return with_parameters(run, command, [p for option in chosen for p in _parameters(option)])
 
 
 def with_parameters(
@@ -57,26 +54,29 @@ def with_parameters(
     return run
 
 
-def _parameters(option: Field[Any]) -> Iterator[inspect.Parameter]:
-    """Yield what a field is on the command line: a value, a switch, names one by one, or both."""
-    help_, flag, names = (option.metadata[key] for key in ("help", "flag", "names"))
-    if flag is None or names is not None:
+def _parameters(option: Declared) -> Iterator[inspect.Parameter]:
+    """Yield what an option is on the command line: a value, a switch, names, or the last two."""
+    shown, names = option.shown, option.shown.names
+    if names is not None or not option.is_repeated:
         type_ = str | None if option.default is None else type(option.default)
-        kind = Annotated[type_, Option(help=help_, choices=option.metadata["choices"])]
-        yield inspect.Parameter(option.name, _KIND, default=option.default, annotation=kind)
-    if flag is not None:
-        several = Annotated[list[str] | None, Option(flag, help=names or help_)]
+        own = Option(help=shown.help, group=shown.group, choices=option.choices)
+        yield inspect.Parameter(
+            option.name, _KIND, default=option.default, annotation=Annotated[type_, own]
+        )
+    if option.is_repeated:
+        own = Option(option.flag, help=names or shown.help, group=shown.group)
+        several = Annotated[list[str] | None, own]
         yield inspect.Parameter(_names_parameter(option), _KIND, default=None, annotation=several)
 
 
-def _names_parameter(option: Field[Any]) -> str:
-    """Return the parameter that gets the names of a field, which may be a switch as well."""
-    return f"{option.name}_names" if option.metadata["names"] else option.name
+def _names_parameter(option: Declared) -> str:
+    """Return the parameter that gets the names of an option, which may be a switch as well."""
+    return f"{option.name}_names" if option.shown.names else option.name
 
 
-def _value(option: Field[Any], arguments: dict[str, Any]) -> Any:
-    """Take a field's value out of what click gives a command."""
+def _value(option: Declared, arguments: dict[str, Any]) -> Any:
+    """Take an option's value out of what click gives a command."""
     value = arguments.pop(option.name)
-    if option.metadata["names"] is not None:
+    if option.shown.names is not None:
         return arguments.pop(_names_parameter(option)) or value
-    return value if option.metadata["flag"] is None else value or option.default
+    return value or option.default if option.is_repeated else value

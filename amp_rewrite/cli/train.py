@@ -14,10 +14,8 @@ from click.exceptions import Exit
 from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import ADVANCED, CHECKING, OUTPUT, TRAINING, Argument, Option
 from amp_rewrite.distributed import Shards, started
-from amp_rewrite.errors import OptionError
-from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.loop.evaluation import summary
 from amp_rewrite.loop.plan_and_progress import Progress
 from amp_rewrite.loop.ready_callbacks import CSVLogger
@@ -35,7 +33,7 @@ def train(
         Path,
         Option(
             help="Training data: .npz (one array per input, examples along the first axis) or CSV "
-            "(one column per input); - reads standard input."
+            "(one column per input)."
         ),
     ],
     epochs: Annotated[int, Option(help="Epochs in all.")] = 1,
@@ -45,31 +43,39 @@ def train(
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        Option(help="Save the training state here (safetensors) after every epoch."),
+        Option(
+            group=TRAINING, help="Save the training state here (safetensors) after every epoch."
+        ),
     ] = None,
-    checkpoint_every: Annotated[int, Option(help="Also save every N steps (0 = off).")] = 0,
+    checkpoint_every: Annotated[
+        int, Option(group=TRAINING, help="Also save every N steps (0 = off).")
+    ] = 0,
     resume: Annotated[
-        bool, Option("--resume", help="Continue from --checkpoint, bit for bit.")
+        bool, Option("--resume", group=TRAINING, help="Continue from --checkpoint, bit for bit.")
     ] = False,
     held_out: Annotated[
-        Path | None, Option("--eval", help="Held-out data, evaluated after every epoch.")
+        Path | None,
+        Option("--eval", group=CHECKING, help="Held-out data, evaluated after every epoch."),
     ] = None,
     metrics: Annotated[
-        Path | None, Option(help="Write one row per step and evaluation here (.csv).")
+        Path | None, Option(group=OUTPUT, help="Write one row per step and evaluation here (.csv).")
     ] = None,
     tensorboard: Annotated[
-        Path | None, Option(help="Folder for TensorBoard: the scalars of steps.")
+        Path | None, Option(group=OUTPUT, help="Folder for TensorBoard: the scalars of steps.")
     ] = None,
     learning_rate: Annotated[
         float | None, Option(help="Learning rate. Default: the step's own.")
     ] = None,
     seed: Annotated[int, Option(help="Seed of the order of examples.")] = 0,
     shuffle: Annotated[
-        bool, Option("--shuffle/--no-shuffle", help="Shuffle the examples in every epoch.")
+        bool,
+        Option(
+            "--shuffle/--no-shuffle", group=ADVANCED, help="Shuffle the examples in every epoch."
+        ),
     ] = True,
     provider: Annotated[
         list[str] | None,
-        Option("--provider", help="Execution provider, or a target's name; repeatable."),
+        Option(help="Execution provider, or a target's name."),
     ] = None,
     target: Annotated[
         str | None,
@@ -77,17 +83,21 @@ def train(
     ] = None,
     threads: Annotated[
         int,
-        Option(min=0, help="Threads per operator (0 = all cores, or a shard's share)."),
+        Option(
+            group=ADVANCED, min=0, help="Threads per operator (0 = all cores, or a shard's share)."
+        ),
     ] = 0,
     shards: Annotated[
         str | None,
         Option(
+            group=ADVANCED,
             help="mpi or torch: train in the processes started by mpiexec or torchrun; each takes "
-            "its part of every batch."
+            "its part of every batch.",
         ),
     ] = None,
     emulate: Annotated[
-        bool, Option(help="Emulate 16-bit rounding, which the CPU provider does not do.")
+        bool,
+        Option(group=ADVANCED, help="Emulate 16-bit rounding, which the CPU provider does not do."),
     ] = False,
     quiet: common.Quiet = False,
 ) -> None:
@@ -95,7 +105,10 @@ def train(
 
     Ctrl-C stops training after the current update; with --checkpoint, --resume continues there.
     """
-    _check_files([step, data, held_out], [output, checkpoint, metrics])
+    unused = {"--checkpoint-every": checkpoint_every or None}
+    common.refuse_unused(unused, "--checkpoint", "--checkpoint", is_there=checkpoint)
+    read = [data] if held_out is None else [data, held_out]
+    common.check_files([step], read, output=output, checkpoint=checkpoint, metrics=metrics)
     resumes = resume and (checkpoint is None or checkpoint.exists())
     with ExitStack() as stack:
         group = None if shards is None else stack.enter_context(started(shards))
@@ -207,27 +220,6 @@ def _values(at: Progress) -> str:
     if at.evaluation is not None:
         note += f"; held out {summary(at.evaluation)}"
     return note
-
-
-def _check_files(read: Sequence[Path | None], written: Sequence[Path | None]) -> None:
-    """Refuse to overwrite what is read, or one output by another.
-
-    Raises:
-        SaveError: An output is an input, or cannot be written.
-        OptionError: Two outputs are one file.
-    """
-    outputs = [path for path in written if path is not None]
-    for output in outputs:
-        for path in read:
-            if path is not None:
-                check_output_path(path, output)
-        check_writable(output)
-    if len({path.resolve() for path in outputs}) < len(outputs):
-        raise OptionError(
-            "two outputs are one file",
-            found=", ".join(map(str, outputs)),
-            remedy="name different files",
-        )
 
 
 def _of_shard(

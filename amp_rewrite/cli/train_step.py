@@ -10,14 +10,13 @@ from typing import Annotated
 from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
+from amp_rewrite.cli.parameters import ADVANCED, CHECKING, TRAINING, Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
 from amp_rewrite.distributed import CrossShardOptimizer, shard_context
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import StepError
 from amp_rewrite.graph.io.checker import refuse_invalid
 from amp_rewrite.graph.io.load import load
-from amp_rewrite.graph.io.model_files import check_output_path, check_writable
 from amp_rewrite.graph.io.save import save
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.loop.recipe import KINDS, loss_of, optimizer_of, scaled
@@ -35,7 +34,7 @@ from amp_rewrite.training.step.step import whole_step
 from amp_rewrite.training.step.step_info import StepInfo
 
 
-@with_rewrite_options("precision", "keep_io_types", "variables", "overflow", "only")
+@with_rewrite_options
 def train_step(
     forward: Annotated[Path, Argument(help="The ONNX model to train.")],
     output: Annotated[Path, Option("--output", "-o", help="The step to write.")],
@@ -49,8 +48,8 @@ def train_step(
     loss_option: Annotated[
         list[str] | None,
         Option(
-            "--loss-option",
-            help="An argument of the loss, for example label-smoothing=0.1; repeatable.",
+            group=ADVANCED,
+            help="An argument of the loss, for example label-smoothing=0.1.",
         ),
     ] = None,
     optimizer: Annotated[
@@ -62,27 +61,28 @@ def train_step(
     ] = None,
     option: Annotated[
         list[str] | None,
-        Option("--option", help="KEY=VALUE: an argument of the optimizer; repeatable."),
+        Option(group=TRAINING, help="KEY=VALUE: an argument of the optimizer."),
     ] = None,
     accumulate: Annotated[
-        int, Option(min=1, help="Accumulate the gradients of N batches for one update.")
+        int,
+        Option(group=TRAINING, min=1, help="Accumulate the gradients of N batches for one update."),
     ] = 1,
     freeze: Annotated[
         list[str] | None,
-        Option("--freeze", help="Do not train weights of this pattern; repeatable."),
+        Option(group=TRAINING, help="Do not train weights of this pattern."),
     ] = None,
     unfreeze: Annotated[
         list[str] | None,
         Option(
-            "--unfreeze",
+            group=TRAINING,
             help="Train weights of this pattern although they look like constants (an attention "
-            "scale); repeatable.",
+            "scale).",
         ),
     ] = None,
     fetch: Annotated[
-        list[str] | None, Option("--fetch", help="Also output this value; repeatable.")
+        list[str] | None, Option(group=ADVANCED, help="Also output this value.")
     ] = None,
-    seed: Annotated[int, Option(min=0, help="Seed of Dropout.")] = 0,
+    seed: Annotated[int, Option(group=CHECKING, min=0, help="Seed of Dropout.")] = 0,
     precision: Annotated[
         str,
         Option(help="Type of the forward and backward pass: float32, float16 or bfloat16."),
@@ -91,14 +91,16 @@ def train_step(
     options: RewriteOptions,
     loss_scale: Annotated[
         str | None,
-        Option(help="dynamic, a number (fixed), or none. Default: dynamic for float16, else none."),
+        Option(
+            group=TRAINING,
+            help="dynamic, a number (fixed), or none. Default: dynamic for float16, else none.",
+        ),
     ] = None,
     loss_scale_option: Annotated[
         list[str] | None,
         Option(
-            "--loss-scale-option",
-            help="An argument of the dynamic loss scale, for example increment-period=500; "
-            "repeatable.",
+            group=TRAINING,
+            help="An argument of the dynamic loss scale, for example increment-period=500.",
         ),
     ] = None,
     conditional: common.Conditional = "if",
@@ -106,15 +108,15 @@ def train_step(
     cross_shard: Annotated[
         str | None,
         Option(
+            group=ADVANCED,
             help="mean or sum: reduce gradients over shards, for train --shards. mean divides the "
-            "loss by the number of shards."
+            "loss by the number of shards.",
         ),
     ] = None,
     quiet: common.Quiet = False,
 ) -> None:
     """Build a training step for FORWARD: an ONNX model that any runtime can run."""
-    check_output_path(forward, output)
-    check_writable(output)
+    common.check_files([forward], output=output)
     model = load(forward)
     if STEP_KEY in model.metadata_props:
         raise StepError(
@@ -155,7 +157,7 @@ def train_step(
         _print(read_info(step), nodes, len(step.graph))
         if summary is not None:
             _print_rewriting(whole.info.precision, summary)
-        common.console().print(f"wrote {output}")
+        common.console().print(common.wrote(output))
         _note_constants(minimized)
         if not freeze:
             _note_numbers(minimized)

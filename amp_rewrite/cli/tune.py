@@ -14,7 +14,6 @@ from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
 from amp_rewrite.cli.parameters import Argument, Option
 from amp_rewrite.cli.rewrite_options import with_rewrite_options
-from amp_rewrite.graph.io.model_files import check_output_path
 from amp_rewrite.numerics.search.tolerance import METRICS, Tolerance
 from amp_rewrite.numerics.search.tune import tune as run
 from amp_rewrite.numerics.search.tuning import Tuning
@@ -26,7 +25,7 @@ _SHOWN = 10
 """How many nodes are printed; the op list has all of them."""
 
 
-@with_rewrite_options("overflow", "only")
+@with_rewrite_options
 def tune(
     model: Annotated[Path, Argument(help="The float32 ONNX model.")],
     data: common.Data,
@@ -52,8 +51,7 @@ def tune(
     OUTPUT always holds the best set so far. Exit status 1: the budget ended first.
     """
     limit = common.seconds(budget)
-    check_output_path(model, output)
-    common.refuse_data(data, output)
+    common.check_files([model], data, output=output)
     default = Tolerance.default(metric, options.low.rtol)
     tolerance = default if rtol is None else Tolerance(metric, rtol)
     with progress_bar("tuning", quiet=quiet) as progress:

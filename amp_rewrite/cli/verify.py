@@ -10,8 +10,7 @@ from click.exceptions import Exit
 from amp_rewrite import targets
 from amp_rewrite.base.progress import progress_bar
 from amp_rewrite.cli import common
-from amp_rewrite.cli.parameters import Argument, Option
-from amp_rewrite.errors import OptionError
+from amp_rewrite.cli.parameters import CHECKING, Argument, Option
 from amp_rewrite.numerics.compare.verify import verify as verify_models
 from amp_rewrite.numerics.compare.verify_report import print_verify
 from amp_rewrite.rewriting.report.write_text import write_text
@@ -23,7 +22,6 @@ def verify(
     data: Annotated[
         list[Path] | None,
         Option(
-            "--data",
             help=f"{common.DATA_KINDS.capitalize()} Default: made-up inputs and stress inputs.",
         ),
     ] = None,
@@ -31,6 +29,7 @@ def verify(
         bool | None,
         Option(
             "--stress/--no-stress",
+            group=CHECKING,
             help="Also run stress inputs: late positions, masked rows, zeros, "
             "images in bytes. Default: without --data.",
         ),
@@ -38,8 +37,9 @@ def verify(
     stress_budget: Annotated[
         str | None,
         Option(
+            group=CHECKING,
             help="Time for stress inputs: 90s, 10m, 1h. Default: twice the time of the rest, from "
-            "5 s to 60 s."
+            "5 s to 60 s.",
         ),
     ] = None,
     rtol: Annotated[
@@ -51,20 +51,21 @@ def verify(
     ] = None,
     atol: Annotated[
         float | None,
-        Option(help="Absolute tolerance of every element, added to --rtol."),
+        Option(group=CHECKING, help="Absolute tolerance of every element, added to --rtol."),
     ] = None,
-    seed: Annotated[int, Option(help="Seed of made-up inputs.")] = 0,
+    seed: Annotated[int, Option(group=CHECKING, help="Seed of made-up inputs.")] = 0,
     provider: Annotated[
         str | None,
         Option(
+            group=CHECKING,
             help="Also run REWRITTEN on this execution provider (or the provider of this target), "
-            "and compare it with the emulation."
+            "and compare it with the emulation.",
         ),
     ] = None,
     input_range: Annotated[
         list[str] | None,
         Option(
-            "--input-range",
+            group=CHECKING,
             help="NAME=LOW:HIGH: the range of an input's values; made-up inputs stay inside.",
         ),
     ] = None,
@@ -82,9 +83,10 @@ def verify(
 
     Exit status: 0 passed, 1 failed, 4 in doubt or nothing compared.
     """
-    if report is not None and report.resolve() in (original.resolve(), rewritten.resolve()):
-        raise OptionError("the report would overwrite a model", where=report)
-    common.refuse_data(data, report)
+    stresses = stress is True or (stress is None and not data)
+    unused = {"--stress-budget": stress_budget}
+    common.refuse_unused(unused, "stress inputs", "--stress", is_there=stresses)
+    common.check_files([original, rewritten], data, report=report)
     paths = data[0] if data and len(data) == 1 else data
     budget = None if stress_budget is None else common.seconds(stress_budget)
     with progress_bar("verifying", quiet=quiet) as progress:

@@ -282,6 +282,16 @@ class FlatGraph:
         dims = (d for i in inputs if i is not None for d in i.type.tensor_type.shape.dim)
         return frozenset(dim.dim_param for dim in dims if dim.dim_param)
 
+    @property
+    def unknown_lengths(self) -> tuple[str, ...]:
+        """The free dimensions whose length nobody said; first axes, the batch, if no other is."""
+        first, rest = dict[str, None](), dict[str, None]()
+        for entry in (self.declared[v].input for v in self.main.inputs if v in self.declared):
+            for axis, dim in enumerate(entry.type.tensor_type.shape.dim if entry else ()):
+                if dim.dim_param and dim.dim_param not in self.lengths:
+                    (rest if axis else first)[dim.dim_param] = None
+        return tuple(rest or first)
+
     def recorded_shape(self, value: int) -> Sequence[int | None] | None:
         """Return the recorded shape of a value, None for a free dimension; None if unknown."""
         entry = self.declared.get(value)

@@ -30,8 +30,6 @@ from amp_rewrite.rewriting.report.gains import headline
 if TYPE_CHECKING:
     from amp_rewrite.graph.io.model_files import Path as PathLike
 
-_BUDGET = 600.0  # seconds for tuning, which takes data, and a folder takes none
-
 
 @with_option_names
 def convert_folder(
@@ -87,7 +85,6 @@ def convert_folder(
         verify=arguments.switch("verify", verify),
         stress=None if stress is None else arguments.switch("stress", stress),
         rtol=_rtol(rtol),
-        budget=_BUDGET,
         write_failed=arguments.switch("write_failed", write_failed),
         opset=str(opset),
     )

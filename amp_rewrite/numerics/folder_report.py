@@ -132,8 +132,8 @@ class FolderReport:
         return f"{done}; nothing was written" + (f", because of {names}" if bad else "")
 
     def lines(self) -> tuple[str, ...]:
-        """Return the report line by line."""
-        rows: list[str] = []
+        """Return the report line by line: the verdict, then each model."""
+        rows: list[str] = [self.verdict]
         if self.target is not None:
             rows.append(
                 f"target {self.target}: the folder is laid out for transformers.js (or name "
@@ -150,7 +150,7 @@ class FolderReport:
             rows.append(f"{count} with the same type on both sides")
         if self.written:
             rows.append(f"{counted(self.copied, 'other file')} copied")
-        return tuple(printable(line) for line in (*rows, self.verdict))
+        return tuple(printable(line) for line in rows)
 
     def to_text(self) -> str:
         """Return the report as lines."""

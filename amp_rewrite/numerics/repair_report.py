@@ -109,10 +109,12 @@ class Repair:
 
     @cached_property
     def nodes_raised(self) -> int:
-        """How many nodes compute in float32 that did not."""
+        """How many nodes compute in float32 that did not; Casts and constants do not count."""
         graph = self.raised.context.type_graph
         raised = {graph.nodes[vertex] for vertex in self.raised.plan.vertices}
-        return sum(1 for node in raised if not graph.flat.node_names[node].endswith(SUFFIX))
+        own = (node for node in raised if not graph.flat.node_names[node].endswith(SUFFIX))
+        # operators: what `low_nodes` counts computes something
+        return sum(graph.flat.called(node).op_type not in ("Cast", "Constant") for node in own)
 
     @property
     def casts(self) -> int:
@@ -139,7 +141,7 @@ class Repair:
         scales = sum(1 for odd_type in odd if odd_type.scales)
         repeated = sum(1 for o in odd if not (o.value or o.types or o.scales))
         count = len(odd) - repeated - scales
-        mended = f"; {counted(count, 'wrong type')} mended" if count else ""
+        mended = f"; {counted(count, 'wrong type')} corrected" if count else ""
         mended += f"; {counted(repeated, 'repeated node')} removed" if repeated else ""
         mended += f"; scales of {counted(scales, 'Resize')} restored" if scales else ""
         stored = f", {self.bytes_of_weights:,} bytes of weights" if self.bytes_of_weights else ""
@@ -214,7 +216,7 @@ class Repair:
         """Return what was raised and why, a line for each kind of danger, and what stays."""
         odd = [danger for danger in self.dangers if danger.reason in OF_THE_FILE]
         others = [danger for danger in self.dangers if danger.reason not in OF_THE_FILE]
-        rows = [f"mended: {line}" for line in danger_lines(odd, self.precision)]
+        rows = [f"corrected: {line}" for line in danger_lines(odd, self.precision)]
         scaled = scaling_record(self.scaling, self.refused)
         rows += () if scaled is None else scaled.lines()
         rows += [f"raised: {line}" for line in danger_lines(others, self.precision)]

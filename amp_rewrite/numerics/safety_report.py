@@ -125,7 +125,7 @@ class SafetyReport:
     def _flagged(self, where: str) -> str:
         """Return what the rules flag, in one line."""
         follow = len(self.dangers) - len(self.roots)
-        more = f", and {counted(follow, 'node')} behind them" if follow else ""
+        more = f", and {counted(follow, 'node')} after them" if follow else ""
         verb = "is" if len(self.roots) == 1 else "are"
         return f"{counted(len(self.roots), 'node')} {verb} unsafe {where} by the rules{more}"
 
@@ -199,7 +199,7 @@ def danger_lines(dangers: Sequence[Danger], precision: str) -> Iterator[str]:
         nodes = list(dict.fromkeys(d.node for d in members))
         names = ", ".join(nodes[:_NAMED])
         more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
-        then = f"; {counted(follow, 'node')} behind it in {precision}" if follow else ""
+        then = f"; {counted(follow, 'node')} after it in {precision}" if follow else ""
         detail = f" ({members[0].detail})" if members[0].detail else ""
         yield f"{op} {names}{more} {words}{detail}; {reason}{then}"
 

@@ -86,7 +86,7 @@ class Reason(StrEnum):
     )
     CONVERTED = PassReason(
         "converted-constant",
-        phrase="every consumer is low, so it is stored in {precision}",
+        phrase="every consumer is in {precision}, and so it is stored in that",
         plain="is a constant stored in {precision}",
         row="a Constant all of whose consumers are low",
         low=True,
@@ -100,7 +100,7 @@ class Reason(StrEnum):
     )
     STORED = PassReason(
         "stored-constant",
-        phrase="it computes as float32 and is stored in 16 bits, behind a Cast",
+        phrase="it computes as float32 and is stored in 16 bits, with a Cast after it",
         plain="is a constant stored in 16 bits and read as float32",
         row=(
             "a Constant that computes as float32 and is stored in 16 bits ([section "
@@ -195,13 +195,13 @@ class Reason(StrEnum):
     FIXED_TYPE = PassReason(
         "fixed-type",
         phrase="the operator's schema fixes this type",
-        plain="takes only float32 here",
+        plain="accepts only float32 here",
         row="the schema fixes this type",
     )
     TYPE_UNSUPPORTED = PassReason(
         "type-unsupported",
         phrase="the operator's schema does not admit {precision} here",
-        plain="does not take {precision} at this opset",
+        plain="does not accept {precision} at this opset",
         row="the schema does not admit the low type here",
     )
     OPSET_TOO_OLD = PassReason(
@@ -256,7 +256,7 @@ class Reason(StrEnum):
     )
     NOT_BETWEEN = PassReason(
         "not-between-allow",
-        phrase="an infer operator that is neither between nor right behind allow ones",
+        phrase="an infer operator that is neither between allow operators nor directly after one",
         plain="is safe, but not worth a cast",
     )
     NOT_NEXT = PassReason(

@@ -37,6 +37,16 @@ def test_a_dangerous_model_is_in_doubt_by_the_rules_alone(
     assert "risk: Pow" in out
     assert out.startswith("In doubt: 10 nodes are unsafe in float16 for cuda by the rules")
     assert json.loads(report.read_text())["ok"] is False
+    fixed = f"{model.stem}.repaired.onnx"
+    assert out.endswith(f"  amp-rewrite repair {model} -o {fixed} --verify\n")
+
+
+def test_the_repair_has_the_options_of_the_check(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("check", model, "--no-run", "--target", "webgpu", "--deny-op", "Pow")
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.endswith(" --target webgpu --deny-op Pow --verify")
 
 
 def test_a_model_in_float32_is_safe(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,7 +54,9 @@ def test_a_model_in_float32_is_safe(model: Path, capsys: pytest.CaptureFixture[s
     words = ("--precision", "float32", "--no-keep-io-types", "--quiet")
     assert run("convert", model, "-o", wide, *words) == DONE
     assert run("check", wide) == DONE
-    assert "Passed: the model computes in float32" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "Passed: the model computes in float32" in out
+    assert "amp-rewrite repair" not in out
 
 
 def test_data_and_no_run_exclude_each_other(
@@ -58,7 +70,7 @@ def test_data_and_no_run_exclude_each_other(
 def test_a_float32_form_takes_no_options_of_a_rewrite(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--precision", "float32", "--deny-op", "Exp")
+    words = ("--precision", "float32", "--deny-op", "Pow")
     assert run("convert", model, "-o", model.with_name("w.onnx"), *words) == WRONG_USAGE
     assert "--deny-op has no effect with --precision float32" in capsys.readouterr().err
     assert not model.with_name("w.onnx").exists()

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import click
 import onnx
 import pytest
 from click.testing import CliRunner
@@ -18,8 +19,9 @@ from handmade import FORWARD, model_of
 import amp_rewrite
 import amp_rewrite as amp
 from amp_rewrite.base import removed
-from amp_rewrite.cli.command_table import COMMANDS, GROUPS, MAIN, command, understood
+from amp_rewrite.cli.command_table import COMMANDS, command, understood
 from amp_rewrite.cli.main import app
+from amp_rewrite.cli.parameters import GROUPS, MAIN
 from amp_rewrite.errors import OptionError
 from amp_rewrite.graph.io.save import save
 
@@ -78,7 +80,7 @@ def test_convert_begins_with_what_most_users_need() -> None:
     shown = re.findall(r"^ +(?:-\w, )?(--[\w-]+)", sections[MAIN], re.M)
     assert sorted(shown) == sorted(FIRST)
     assert [name for name in sections if name in GROUPS] == [
-        *("Types", "Rules", "Checking", "Output", "Advanced")
+        *("Options", "Types", "Rules", "Checking", "Output", "Advanced")
     ]
 
 
@@ -87,15 +89,28 @@ def test_every_option_is_shown_once(name: str) -> None:
     text = "".join(sections_of(help_of(name, 140)).values())
     for option in options_of(name):
         flag = re.escape(max(option.opts, key=len))
+        flag = rf"--\[no-\]{flag[4:]}" if option.secondary_opts else flag
         shown = re.findall(
             rf"^  (?:-\w, )?{flag}(?![\w-])|^  --[\w-]+, {flag}(?![\w-])", text, re.M
         )
         assert len(shown) == 1, option.opts
 
 
-def test_a_group_has_no_option_that_no_command_has() -> None:
-    known = {option.name for name in COMMANDS for option in options_of(name)}
-    assert {name for names in GROUPS.values() for name in names} <= known
+SCREENS = 80
+"""Lines of two screens."""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_is_two_screens_at_most(name: str) -> None:
+    found = click.Context(command_of(name), terminal_width=100, max_content_width=100)
+    assert len(found.get_help().splitlines()) <= SCREENS
+
+
+def test_a_switch_that_is_on_says_so_and_a_default_that_says_nothing_is_left_out() -> None:
+    text = " ".join(help_of("convert").split())
+    assert re.search(r"--\[no-\]keep-io-types .*?\[default: on\]", text)
+    assert "[default: default]" not in text
+    assert "[default: float16]" in text
 
 
 VALUES = ("x", "1", "0.5", "text")

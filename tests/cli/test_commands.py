@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 import onnx.parser
 import pytest
 
@@ -82,6 +83,81 @@ def test_dry_run_writes_no_model_but_the_report(
     assert "nothing was written" in out
     assert not (folder / "out.onnx").exists()
     assert json.loads(report.read_text("utf-8"))["version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("output", "options", "written"),
+    [
+        ("new/", [], "new/plain.fp16.onnx"),
+        ("deep/er/", ["--precision", "bfloat16"], "deep/er/plain.bf16.onnx"),
+        ("deep/er/low.onnx", [], "deep/er/low.onnx"),
+        ("there", [], "there/plain.fp16.onnx"),
+        ("plain", [], "plain"),
+    ],
+)
+def test_a_folder_is_made_and_an_output_in_it_is_named_after_the_model(
+    capsys: pytest.CaptureFixture[str],
+    folder: Path,
+    output: str,
+    options: list[str],
+    written: str,
+) -> None:
+    (folder / "there").mkdir()
+    status, out, err = run(
+        capsys, "convert", folder / "plain.onnx", "-o", f"{folder}/{output}", *options
+    )
+    assert (status, err) == (0, "")
+    assert f"wrote {folder / written}" in out
+    onnx.checker.check_model(folder / written)
+
+
+def test_a_dry_run_makes_no_folder(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    assert run(capsys, "convert", folder / "plain.onnx", "--dry-run", "-o", f"{folder}/a/")[0] == 0
+    assert not (folder / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "message"),
+    [
+        (["--data", "{f}/none.npz"], 1, "no such data"),
+        (["--data", "{f}/text.npz"], 1, "the data cannot be read"),
+        (["--data", "{f}/empty"], 1, "the folder holds no data"),
+        (["--report", "{f}/plain.onnx/r.json"], 1, "the folder cannot be written"),
+        (["--html", "{f}/empty"], 1, "the output is a folder"),
+        (["--budget", "5s"], 2, "--budget has no effect without verification"),
+        (["--rtol", "0.1"], 2, "--rtol has no effect without verification"),
+    ],
+)
+def test_what_cannot_end_well_does_not_begin(
+    capsys: pytest.CaptureFixture[str],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: list[str],
+    status: int,
+    message: str,
+) -> None:
+    (folder / "empty").mkdir()
+    (folder / "text.npz").write_text("no archive")
+    monkeypatch.setattr("amp_rewrite.numerics.convert.file.read_source", None)
+    found = convert(capsys, folder, *(word.replace("{f}", str(folder)) for word in given))
+    assert (found[0], found[1]) == (status, "")
+    assert message in found[2]
+    assert found[2].count("\n") == 1
+    assert not (folder / "out.onnx").exists()
+
+
+def test_the_file_of_the_weights_is_named_beside_the_model(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    text = "g (float[2,512] x) => (float[2,512] y) { [dot] y = MatMul(x, w) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+    weights = np.ones((512, 512), np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    settings: dict[str, Any] = {"save_as_external_data": True, "size_threshold": 0}
+    onnx.save(model, folder / "large.onnx", location="large.data", **settings)
+    out = convert(capsys, folder, model="large")[1]
+    [data] = folder.glob("out.onnx.*.data")
+    assert f"wrote {folder / 'out.onnx'} with its weights in {data.name} (keep both" in out
 
 
 OPTIONS: dict[str, tuple[list[str], dict[str, Any]]] = {
@@ -171,7 +247,7 @@ def test_the_output_may_not_be_the_input(capsys: pytest.CaptureFixture[str], fol
         assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("report", ["absent/report.json", "."])
+@pytest.mark.parametrize("report", ["plain.onnx/report.json", "."])
 def test_an_unwritable_report_leaves_no_model_either(
     report: str, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
@@ -181,14 +257,20 @@ def test_an_unwritable_report_leaves_no_model_either(
     assert not (folder / "out.onnx").exists()
 
 
-@pytest.mark.parametrize("report", ["plain.onnx", "out.onnx"])
+@pytest.mark.parametrize(
+    ("report", "message"),
+    [
+        ("plain.onnx", "the report would overwrite a model"),
+        ("out.onnx", "two outputs are one file"),
+    ],
+)
 def test_the_report_may_not_overwrite_a_model(
-    report: str, capsys: pytest.CaptureFixture[str], folder: Path
+    report: str, message: str, capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     before = (folder / "plain.onnx").read_bytes()
     status, _, err = convert(capsys, folder, "--report", folder / report)
     assert status == 2
-    assert "the report would overwrite a model" in err
+    assert message in err
     assert (folder / "plain.onnx").read_bytes() == before
 
 
@@ -316,10 +398,8 @@ def test_a_model_is_moved_to_a_newer_opset_first(
     given = ("--precision", "bfloat16", "--opset", "22", "--report", report)
     status, out, err = convert(capsys, folder, *given, model="old")
     assert (status, err) == (0, "")
-    assert (
-        "opset 11 raised to 22 (float32 outputs are the same); converts 100.0% of the arithmetic "
-        in out
-    )
+    line = "converted the model from opset 11 to 22: the float32 outputs stayed the same"
+    assert f"{line}; 16-bit arithmetic: 100.0%, before 0.0%\n" in out
     assert onnx.load(folder / "out.onnx").opset_import[0].version == 22
     record = json.loads(report.read_text())["opset_raised"]
     assert record == {
@@ -421,9 +501,7 @@ def test_a_model_is_moved_by_itself_where_more_of_it_can_be_bfloat16(
     assert (status, err) == (0, "")
     written = onnx.load(folder / "out.onnx")
     assert written.opset_import[0].version == opset
-    said = (
-        "opset 17 raised to 22 (float32 outputs are the same); converts 100.0% of the arithmetic "
-    )
+    said = "converted the model from opset 17 to 22: the float32 outputs stayed the same; 16-bit"
     assert (said in out) == (opset == 22)
     if opset == 22:
         assert amp.verify(folder / "old.onnx", written).ok

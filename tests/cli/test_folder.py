@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import model_folders as folders
@@ -28,7 +29,10 @@ def test_convert_writes_a_folder_and_one_report(
     assert run("convert", source, "-o", target, "--report", report) == DONE
     out = capsys.readouterr().out
     assert "2 connections with the same type on both sides" in out
-    assert f"2 of 2 models changed; wrote {target}" in out
+    assert out.startswith(f"2 of 2 models changed; wrote {target}\n")
+    models = [target / "decoder_model_merged.onnx", target / "encoder_model.onnx"]
+    command = shlex.join(["amp-rewrite", "check", *map(str, models)])
+    assert out.endswith(f"next: Check the converted models.\n  {command}\n")
     assert len(json.loads(report.read_text())["models"]) == 2
     assert (target / "tokenizer" / "tokenizer.json").exists()
 
@@ -50,6 +54,16 @@ def test_the_second_model_fails_and_nothing_is_written(
     assert captured.out == ""
     assert "amp-rewrite: encoder_model.onnx: failed:" in captured.err
     assert os.listdir(tmp_path) == ["in"]
+
+
+def test_a_model_that_fails_is_suggested_to_be_converted_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = folders.optimum(tmp_path / "in"), tmp_path / "out"
+    (source / "encoder_model.onnx").write_bytes(b"\x08\x07")
+    assert run("convert", source, "-o", target) == FAILED
+    command = f"amp-rewrite convert {shlex.quote(str(source / 'encoder_model.onnx'))} -o "
+    assert command in capsys.readouterr().out.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

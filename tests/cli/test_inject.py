@@ -76,7 +76,7 @@ def test_a_foreign_graph_is_described_by_options(tmp_path: Path, capsys: Any):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--update", "w1"], "--update takes two names; found 'w1'; expected NAME=VALUE"),
+        (["--update", "w1"], "--update needs two names; found 'w1'; expected NAME=VALUE"),
         (["--gradient", "w1=a", "--gradient", "w1=b"], "w1: --gradient is given twice"),
         (["--loss-scale", "dynamo"], "impossible loss scale; found 'dynamo'"),
         (["--loss-scale", "0.5"], "must be at least 1"),

@@ -54,6 +54,13 @@ def test_localise_fails_and_names_the_node_and_calibrate_repairs_it(files, capsy
     assert "the error starts at: hot (MatMul)" in capsys.readouterr().out
     assert json.loads(report.read_text())["first"]["node"] == "hot"
 
+    assert run(*arguments, "--budget", "0.0001s") == 1
+    ranking = [
+        line for line in capsys.readouterr().out.splitlines() if line[:5].strip()[:-1].isdigit()
+    ]
+    assert "alone it changes the outputs by" in ranking[0]
+    assert all("not tried alone: the budget ended first" in line for line in ranking[1:])
+
     assert run("localise", files / "m.onnx", low) == 0
     out = capsys.readouterr().out
     assert "These inputs are made up" in out, "plain ones, which are small"
@@ -99,7 +106,7 @@ def test_verify_names_the_stress_input_that_broke(late, capsys):
     report = late / "report.json"
     assert run("verify", *models, "--report", report) == 1
     out = capsys.readouterr().out
-    assert "of at most 5 s): late positions" in out
+    assert "; budget 5 s): late positions" in out
     assert ": on late positions (position_ids [1, 16] 99984..99999): output y" in out
     content = json.loads(report.read_text())
     assert content["stress"]["results"][0]["outcome"] == "failed"
@@ -113,8 +120,10 @@ def test_verify_stresses_data_if_asked_to(late, capsys):
     assert "stress inputs" not in capsys.readouterr().out
     assert run(*arguments, "--stress", "--stress-budget", "30s") == 1
     out = capsys.readouterr().out
-    assert "of at most 30 s): late positions" in out
+    assert "; budget 30 s): late positions" in out
     assert "position_ids [1, 8] 99992..99999" in out
+    assert run(*arguments, "--stress-budget", "30s") == 2
+    assert "--stress-budget has no effect without stress inputs" in capsys.readouterr().err
     assert run(*arguments, "--stress", "--stress-budget", "never") == 2
     assert "not a duration" in capsys.readouterr().err
 

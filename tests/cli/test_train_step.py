@@ -275,7 +275,7 @@ WRONG = {
     "no pattern": (["--freeze", "re:["], "not a regular expression"),
     "no fetch": (["--fetch", "nope"], "computes no value 'nope'"),
     "input": (["-o", "forward.onnx"], "the output is the input"),
-    "no folder": (["-o", "no/step.onnx"], "the folder of the output does not exist"),
+    "no folder": (["-o", "forward.onnx/step.onnx"], "the folder cannot be written"),
 }
 
 

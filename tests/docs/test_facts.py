@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 from house import FLOORS, PACKAGE
@@ -23,7 +24,7 @@ from amp_rewrite.rewriting.paint.pass_table import PASSES
 from amp_rewrite.training.grad.rules import RULES
 
 DOCS = ROOT / "docs"
-TABLE_TOOL = ROOT / "tools" / "make_pass_table.py"
+TOOLS = ROOT / "tools"
 
 
 def first_cells(page: Path, heading: str) -> Iterator[str]:
@@ -41,12 +42,27 @@ def test_every_reason_is_explained() -> None:
     assert listed == {reason.value for reason in Reason} | own
 
 
-def test_the_passes_are_in_their_table_and_described_in_their_order() -> None:
-    spec = importlib.util.spec_from_file_location("make_pass_table", TABLE_TOOL)
+def loaded(name: str) -> Any:
+    """Return a program of the folder of tools as a module."""
+    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
+    return tool
+
+
+def test_keyword_arguments_and_the_page_follow_the_options() -> None:
+    tool = loaded("make_option_table")
+    assert tool.stale(write=False) == [], "run python tools/make_option_table.py"
+    text = tool.PROGRAM.read_text("utf-8")
+    assert tool.keywords(text.replace("    store: Store\n", "")) == text
+    page = tool.PAGE.read_text("utf-8")
+    assert tool.page(page.replace("Leave this node untouched.", "")) == page
+
+
+def test_the_passes_are_in_their_table_and_described_in_their_order() -> None:
+    tool = loaded("make_pass_table")
     hint = "run python tools/make_pass_table.py"
     assert tool.TABLE.read_text("utf-8") == tool.table(), hint
     page = tool.PAGE.read_text("utf-8")

@@ -133,6 +133,23 @@ def test_what_made_up_inputs_show_is_raised_as_what_data_show_is() -> None:
     assert seen.nodes_raised > unseen.nodes_raised
 
 
+@pytest.mark.parametrize(
+    ("body", "n_casts"),
+    [
+        ("a = Exp(x) b = Cast<to=1>(a) c = Cast<to=10>(b) d = Pow(c, two) y = Add(d, x)", 1),
+        ("d = Pow(x, two) y = Add(d, x)", 0),
+    ],
+)
+def test_casts_and_constants_are_no_nodes_that_are_raised(body: str, n_casts: int) -> None:
+    text = f"g (float16[4,4] x) => (float16[4,4] y) <float16 two = {{2}}> {{ {body} }}"
+    made = amp.repair(parse(text))
+    flat, nodes = made.raised.context.type_graph.flat, made.raised.context.type_graph.nodes
+    numbers = {nodes[vertex] for vertex in made.raised.plan.vertices}
+    raised = [flat.called(number).op_type for number in numbers]
+    assert raised.count("Cast") == n_casts
+    assert made.nodes_raised == len(raised) - n_casts <= made.nodes
+
+
 def test_a_file_that_does_not_load_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

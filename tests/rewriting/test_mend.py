@@ -59,7 +59,7 @@ def test_a_node_that_reads_float16_and_float32_computes_in_float32() -> None:
     assert "is given float16 and float32 where its operator takes one type" in danger.words
     made = amp.repair(model)
     assert made.casts == 2
-    assert "1 wrong type mended" in made.headline
+    assert "1 wrong type corrected" in made.headline
     fixed = amp.to_proto(made.model)
     assert [node.op_type for node in fixed.graph.node] == ["Cast", "Add", "Cast", "Relu"]
     onnx.checker.check_model(fixed, full_check=True)
@@ -215,7 +215,7 @@ def test_an_operator_that_takes_no_float16_is_given_float32(text: str) -> None:
     assert "is given float16, which its operator does not take" in danger.words
     made = amp.repair(model)
     assert loads(amp.to_proto(made.model))
-    assert "mended: " in made.to_text()
+    assert "corrected: " in made.to_text()
     assert not amp.repair(made.model).changed
 
 

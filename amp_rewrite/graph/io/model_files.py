@@ -328,6 +328,11 @@ def _pad_streams(external: Sequence[Stream], offsets: Sequence[int]) -> Iterator
         end = offset + stream.nbytes
 
 
+def data_files(path: Path) -> list[str]:
+    """Return the names of the data files that belong to a model file that was written here."""
+    return [os.path.basename(p) for p in _old_files(*os.path.split(os.path.abspath(path)))]
+
+
 def _old_files(folder: str, name: str) -> list[str]:
     """Return the data files that earlier saves of the model file `name` left in `folder`."""
     pattern = re.compile(re.escape(name) + rf"\.[0-9a-f]{{{_HASH_DIGITS}}}\.data")

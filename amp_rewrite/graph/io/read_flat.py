@@ -129,7 +129,7 @@ def _number_sorted(
         flat = number_model(proto, files)
     flat.mended = mended
     if mended.words():
-        warnings.warn(f"{where}: mended: {mended.words()}", AmpWarning, stacklevel=5)
+        warnings.warn(f"{where}: corrected: {mended.words()}", AmpWarning, stacklevel=5)
     return flat
 
 

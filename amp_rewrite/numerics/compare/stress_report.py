@@ -128,12 +128,18 @@ class StressReport:
     def _doubtful(self) -> list[StressResult]:
         return [r for r in self.results if r.outcome == "doubtful"]
 
+    def _limit(self) -> str:
+        """Return the budget; the input that runs when it ends is finished."""
+        if self.seconds <= self.budget:
+            return f"budget {self.budget:.0f} s"
+        return f"the last one ended after the budget of {self.budget:.0f} s"
+
     def lines(self) -> list[str]:
         """Return the text: what was tried, what was left out and why, what is doubtful."""
         tried = ", ".join(r.name for r in self.results if r.outcome != "left out")
         left_out = (r for r in self.results if r.outcome == "left out")
         return [
-            f"stress inputs ({self.seconds:.1f} s of at most {self.budget:.0f} s): "
+            f"stress inputs ({self.seconds:.1f} s; {self._limit()}): "
             + (tried or "none fit this model"),
             *(f"left out: {r.name}: {r.why}" for r in left_out),
             *(line for r in self.results for line in r.apart_lines),

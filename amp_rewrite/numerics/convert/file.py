@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 Progress = Callable[..., None]
 
+BUDGET = 600.0
+"""Seconds for calibration, verification and tuning, if nothing is said."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
@@ -38,7 +41,7 @@ class Asked:
         verify: Whether the result is verified, without data on made-up inputs.
         stress: Whether stress inputs are tried; None is so with `strict`.
         rtol: The largest error; None for what `verify` asks for.
-        budget: Seconds for tuning.
+        seconds: Time for calibration, verification and tuning; None for BUDGET.
         write_failed: Whether the model is written even if it does not hold.
         opset: The opset that the model is upgraded to first: a number, "auto" or "keep".
         estimate: What ranks nodes for tuning, as for `tune`.
@@ -50,7 +53,7 @@ class Asked:
     verify: bool = False
     stress: bool | None = None
     rtol: float | None = None
-    budget: float
+    seconds: float | None = None
     write_failed: bool = False
     opset: str = AUTO
     estimate: Estimate | None = None
@@ -62,13 +65,22 @@ class Asked:
         """Whether there is more to do than to rewrite and look."""
         return bool(self.data or self.verify or self.stress or self.provider)
 
+    @property
+    def budget(self) -> float:
+        """The seconds that there are."""
+        return self.seconds or BUDGET
+
     def check(self, *, verifies: bool) -> None:
         """Refuse what is said about a verdict where there is none.
 
         Raises:
             OptionError: Something is.
         """
-        options_given = {"--rtol": self.rtol is not None, "--write-failed": self.write_failed}
+        options_given = {
+            "--rtol": self.rtol is not None,
+            "--budget": self.seconds is not None,
+            "--write-failed": self.write_failed,
+        }
         for name, is_given in options_given.items():
             if is_given and not verifies:
                 raise OptionError(

@@ -124,6 +124,18 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
     return files
 
 
+def check_data(path: str | os.PathLike[str]) -> list[Path]:
+    """Return the files of data, of which the first can be read as far as that is soon known.
+
+    Raises:
+        DataError: There is no such file, the folder holds none, or the first is unreadable.
+    """
+    files = files_of(path)
+    if files[0].suffix.lower() not in CSV:
+        read_batch(files[0])
+    return files
+
+
 _OTHER_FILES = {
     **dict.fromkeys((".csv", ".tsv", ".parquet", ".arrow"), "a table"),
     **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth"), "a pickle"),

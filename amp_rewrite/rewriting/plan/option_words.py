@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import Field
 from typing import Any
 
 from amp_rewrite.oplists import OpLists
 from amp_rewrite.oplists.files import builtin_names
-from amp_rewrite.rewriting.plan.options import COMMAND_LINE, RewriteOptions
+from amp_rewrite.rewriting.plan.options import COMMAND_LINE, Declared, RewriteOptions
 
 _SILENT = frozenset({"strict"})
 """Options that check a rewrite and change nothing in it."""
@@ -33,14 +32,14 @@ def option_words(options: RewriteOptions) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _words(option: Field[Any], value: Any) -> Iterator[tuple[str, ...]]:
+def _words(option: Declared, value: Any) -> Iterator[tuple[str, ...]]:
     name = option.name.replace("_", "-")
     if isinstance(value, bool):
         yield (f"--{name}" if value else f"--no-{name}",)
-    elif option.metadata["flag"] is None:
-        yield f"--{name}", str(value)
+    elif option.is_repeated:
+        yield from ((option.flag, text) for text in _texts(value))
     else:
-        yield from ((option.metadata["flag"], text) for text in _texts(value))
+        yield option.flag, str(value)
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -5,10 +5,21 @@ from __future__ import annotations
 import inspect
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from amp_rewrite import targets
 from amp_rewrite.base import arguments, removed
@@ -44,82 +55,82 @@ Stored = Literal["float32", "tables", "half"]
 Overflow = Literal["keep", "scale", "auto"]
 OnlyPrecision = Literal["float16", "bfloat16"]
 
-_PATTERNS = ("deny_nodes", "allow_nodes")
 _MOST, _LONG = 4, 120
 """Names, and characters of one, that `repr` shows of an option."""
 
+MAIN, TYPES, RULES, ADVANCED = "Options", "Types", "Rules", "Advanced"
+"""Groups in which helps and docs/mixed_precision.md show options."""
 
-def _shown(
-    help_: str,
-    *,
-    flag: str | None = None,
-    names: str | None = None,
-    choices: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Return what the command line needs to make an option of a field.
+_MEASURING = ("calibrate", "tune", "localise")
+_STEPS = ("train-step", "inject")
+_GIVEN = ("check", "repair")
+"""Commands that lack some options: they measure a model as it is, know the types and variables of
+a step, or read a model that is in 16 bits already."""
 
-    Args:
-        help_: The text of `--help`.
-        flag: What is repeated, once for each name, if the field holds names.
-        names: The help of `flag` where the field is a switch as well; `help_` is the switch's then.
-        choices: What a shell completes the value with.
+
+@dataclass(frozen=True)
+class Shown:
+    """What annotates an option: all that is known of it beside name, type and default value.
+
+    Attributes:
+        group: Where helps and the page show it.
+        help: The text of `--help`.
+        more: What docs/mixed_precision.md says in addition.
+        flag: How the command line calls it, if not by its name (in the singular, if repeatable).
+        names: The help of `flag` where the option is a switch as well, which `help` is about then.
+        default: The default value in words, where the value does not say it.
+        without: Commands that do not have it.
+        check: (name, value) -> the value as options hold it. The type says it, if None.
     """
-    return {"help": help_, "flag": flag, "names": names, "choices": choices}
+
+    group: str
+    help: str
+    more: str = ""
+    flag: str | None = None
+    names: str | None = None
+    default: str | None = None
+    without: Collection[str] = ()
+    check: Callable[[str, Any], Any] | None = None
+
+
+def _switch_or_names(name: str, value: Any) -> Any:
+    return value if isinstance(value, bool) else arguments.texts(name, value)
+
+
+def _precision(_: str, given: object) -> str:
+    return FLOAT32.name if type_name(given) == FLOAT32.name else low_dtype(given).name
+
+
+def _target(_: str, given: Any) -> str | None:
+    return None if given is None else targets.spelled(given)
+
+
+def _only(_: str, given: Any) -> str | None:
+    return None if given is None else low_dtype(given).name
+
+
+def _ranges(_: str, given: Any) -> InputRanges:
+    return input_ranges(given)
+
+
+def _lengths(_: str, given: Any) -> FreeLengths:
+    return free_lengths(given)
+
+
+def _rules(_: str, given: Any) -> tuple[Rule, ...]:
+    return checked_rules(given)
+
+
+def _as_it_is(_: str, value: Any) -> Any:
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
 class RewriteOptions:
-    """What a rewrite is asked to do.
+    """The options of a rewrite, checked.
 
-    Attributes:
-        precision: "float16" or "bfloat16". "float32" asks `convert` on the command line for the
-            float32 form of a model in other types, as `widen` gives it; nothing else takes it.
-        target: What the result is for: a target with an execution provider makes low only what
-            that has kernels for; "schema" whatever the ONNX schemas admit. The path of a kernel
-            table (.json), or several targets with commas between: what all of them support.
-            None is what the model says that it was made for, else "cuda".
-        lists: Op lists: None for the built-in ones of precision and target, a YAML file, several
-            files of which later ones overlay earlier ones, or an OpLists.
-        level: Its letter case does not matter; the environment variable AMP_REWRITE_LEVEL applies
-            to "default".
-        keep_io_types: True keeps the types of all graph inputs and outputs, with casts inside;
-            False gives every one in another float type the low type; a list of names, or patterns
-            of them, keeps those; "float32" makes 16-bit ones float32 and keeps the others.
-        preserve: Names of nodes that must not be touched.
-        deny_nodes: Patterns of node names, with * for any text, or `re:` and a regular expression;
-            these nodes stay float32.
-        allow_nodes: Such patterns; these nodes are treated as if on the allow list.
-        deny_ops: Operators, as "Op" or "domain::Op", that are treated as if on the deny list.
-        allow_ops: Operators, so named, that are treated as if on the allow list; one that no schema
-            knows gives results like its first input.
-        weights: "convert" stores low-precision weights; "cast" keeps float32 ones and adds Casts.
-        store: Which constants are stored in 16 bits though they compute as float32, behind a Cast
-            that the runtime folds when it loads the model: "tables", those that Gather reads and
-            whose rows end in converted parts; "half", all large ones; "float32", none; "default",
-            tables, but none on a target that converts their rows at each look-up. What does not
-            survive that stays as it is.
-        overflow: What becomes of numbers beyond the range of float16: "keep" computes them in
-            float32; "auto" multiplies them by powers of two, which go into constants of the file,
-            where data show them, that keeps more of the model low and adds no node; "scale" does
-            so without data, too, where bounds or constants show them.
-        only: "float16" or "bfloat16", where a device computes in nothing else: that is the
-            precision, no op list keeps anything float32, and a model of which something cannot be
-            low is refused. A Mul is added where `overflow="auto"` needs one.
-        infer_after_allow: Whether an infer operator right behind an allow one becomes low.
-        inline_functions: Inline model-local functions first; otherwise a call is a boundary.
-        move_casts: Whether casts move across operators that change no value, where that saves some.
-        variables: Names of graph inputs that are training variables, as the states of a step are
-            without being named: an Identity that reads one stays float32.
-        input_ranges: Graph input -> (the least, the greatest) number that it ever holds; or texts
-            such as "x=0:255". What follows from it is proved rather than estimated.
-        dims: Name of a free dimension, as inputs give it -> its length; or texts such as "N=8".
-            Rules about sizes count with it, and reports of casts. The rewritten model keeps it
-            free, and is meant for that length.
-        rules: Rules of your own, in Python only: objects with a method `keep(node)` that returns
-            why a node stays float32, or None (`KeepRule`), or functions under
-            `amp_rewrite.rules.keep`, as the built-in rules are.
-        strict: Refuse a rewrite that converts nothing useful, meets an operator on no list,
-            or lacks a kernel.
+    docs/mixed_precision.md says what each means, as do `amp-rewrite convert --help` and
+    `help(amp_rewrite.RewriteOptions)`.
 
     Examples:
         >>> options = amp.RewriteOptions(precision="bfloat16", deny_nodes=["fc2"])
@@ -127,161 +138,213 @@ class RewriteOptions:
         <RewriteResult: 2 of 4 float32 nodes in bfloat16 for cuda, 2 casts added>
     """
 
-    precision: AnyPrecision = field(
-        default="float16",
-        metadata=_shown(
-            "float16 or bfloat16; float32 converts a 16-bit model back.",
-            choices=get_args(AnyPrecision),
+    precision: Annotated[
+        AnyPrecision,
+        Shown(
+            MAIN,
+            "float16 or bfloat16; float32 converts back.",
+            "In Python, [`widen`](repair.md#how-a-16-bit-model-is-read) makes a model float32.",
+            without=("repair", *_STEPS),
+            check=_precision,
         ),
-    )
-    target: targets.TargetChoice | None = field(
-        default=None,
-        metadata=_shown(targets.in_words(), choices=get_args(targets.TargetName)),
-    )
-    lists: Lists = field(
-        default=None,
-        metadata=_shown(
-            "Op list: a file or a built-in name; with several, later ones override earlier ones.",
+    ] = "float16"
+    target: Annotated[
+        targets.TargetChoice | None,
+        Shown(
+            MAIN,
+            targets.in_words(),
+            "See [targets.md](targets.md). `a,b` is what both support, `table.json` what a kernel "
+            "table has.",
+            default="what the model was made for, else `cuda`",
+            check=_target,
+        ),
+    ] = None
+    lists: Annotated[
+        Lists,
+        Shown(
+            TYPES,
+            "Op list, a file or a built-in name; later ones override.",
             flag="--lists",
+            default="the built-in list of precision and target",
+            check=_as_it_is,
         ),
-    )
-    level: Level = field(
-        default="default",
-        metadata=_shown(
+    ] = None
+    level: Annotated[
+        Level,
+        Shown(
+            TYPES,
             "How much to convert: default, TENSOR_CORES_ONLY, TREAT_INFER_AS_DENY or "
-            "UNSAFE_FORCE_ALL (in any case).",
-            choices=get_args(Level),
+            "UNSAFE_FORCE_ALL.",
+            "See [op_lists.md](op_lists.md#levels). In upper or lower case. The environment "
+            "variable `AMP_REWRITE_LEVEL` replaces `default`.",
+            check=_as_it_is,
         ),
-    )
-    keep_io_types: bool | Names = field(
-        default=True,
-        metadata=_shown(
+    ] = "default"
+    keep_io_types: Annotated[
+        bool | Names,
+        Shown(
+            TYPES,
             "Keep the types of all graph inputs and outputs.",
+            "Casts are inside the graph then. Off: all float ones become 16-bit, but for "
+            "[those of which the digits count](what_stays_float32.md). Names (`--keep-io "
+            "NAME`, in Python a list; a regular expression fits whole names): those alone keep "
+            "their types. For a decoder with a cache, `--keep-io logits` makes the cache 16-bit, "
+            "which saves a cast at every step. `float32` makes 16-bit inputs and outputs float32.",
             flag="--keep-io",
-            names="Keep only the types of these inputs and outputs: a name, or a regular "
-            "expression for whole names; repeatable.",
+            names="Keep only the types of inputs and outputs of this name (or regular expression).",
+            without=(*_STEPS, *_GIVEN),
+            check=_switch_or_names,
         ),
-    )
-    preserve: Names = field(
-        default=(), metadata=_shown("Node to leave untouched; repeatable.", flag="--preserve")
-    )
-    deny_nodes: Names = field(
-        default=(),
-        metadata=_shown(
-            "Keep nodes of this name or pattern float32; repeatable.", flag="--deny-node"
+    ] = True
+    preserve: Annotated[Names, Shown(RULES, "Leave this node untouched.", without=_GIVEN)] = ()
+    deny_nodes: Annotated[
+        Names,
+        Shown(
+            RULES,
+            "Keep nodes of this name or pattern float32.",
+            "`*` is any text, `re:` begins a regular expression; both match whole names.",
         ),
-    )
-    allow_nodes: Names = field(
-        default=(),
-        metadata=_shown(
-            "Treat nodes of this name or pattern as allowed; repeatable.", flag="--allow-node"
+    ] = ()
+    allow_nodes: Annotated[
+        Names, Shown(RULES, "Treat nodes of this name or pattern as allowed.")
+    ] = ()
+    deny_ops: Annotated[
+        Names, Shown(RULES, "Keep this operator float32, for example Softmax.")
+    ] = ()
+    allow_ops: Annotated[
+        Names,
+        Shown(
+            RULES,
+            "Treat this operator as allowed, for example my.domain::Attn.",
+            "[Custom operators](op_lists.md#custom-operators) too; the results of one have the "
+            "type of its first input.",
         ),
-    )
-    deny_ops: Names = field(
-        default=(),
-        metadata=_shown(
-            "Keep this operator float32, for example Softmax; repeatable.", flag="--deny-op"
-        ),
-    )
-    allow_ops: Names = field(
-        default=(),
-        metadata=_shown(
-            "Treat this operator as allowed, for example my.domain::Attn; repeatable.",
-            flag="--allow-op",
-        ),
-    )
-    weights: Weights = field(
-        default="convert",
-        metadata=_shown(
+    ] = ()
+    weights: Annotated[
+        Weights,
+        Shown(
+            TYPES,
             "convert: store weights in 16 bits; cast: store float32 weights and add Casts.",
-            choices=get_args(Weights),
+            without=_GIVEN,
         ),
-    )
-    store: Store = field(
-        default="default",
-        metadata=_shown(
-            "Constants to store in 16 bits but compute in float32. tables: tables that Gather "
-            "reads, the default on most targets; half: all large constants that lose little; "
-            "float32: none.",
-            choices=get_args(Store),
+    ] = "convert"
+    store: Annotated[
+        Store,
+        Shown(
+            TYPES,
+            "Constants stored in 16 bits, computed in float32. tables: those that Gather reads; "
+            "half: all large ones that lose little; float32: none.",
+            "[Smaller files](#small-files). The default is `tables`, but `float32` with `--target "
+            "openvino`, which would convert the rows at each look-up.",
+            without=_GIVEN,
         ),
-    )
-    overflow: Overflow = field(
-        default="auto",
-        metadata=_shown(
-            "Values that overflow float16. keep: compute them in float32; auto: scale them by "
-            "powers of two where --data shows an overflow and no node is added; scale: also where "
-            "bounds or constants show one.",
-            choices=get_args(Overflow),
+    ] = "default"
+    overflow: Annotated[
+        Overflow,
+        Shown(
+            TYPES,
+            "Values that overflow float16. keep: compute in float32; auto: scale by powers of two "
+            "if --data shows an overflow; scale: also if bounds or constants show one.",
+            "[Scaling](#numbers-beyond-the-range) changes constants of the file, if more is "
+            "converted then. `scale` may add Mul nodes.",
+            without=(*_MEASURING, *_STEPS, "check"),
         ),
-    )
-    only: OnlyPrecision | None = field(
-        default=None,
-        metadata=_shown(
-            "float16 or bfloat16: for devices without float32. Every float node must be in this "
-            "type; otherwise nothing is written (exit 3).",
-            choices=get_args(OnlyPrecision),
+    ] = "auto"
+    only: Annotated[
+        OnlyPrecision | None,
+        Shown(
+            TYPES,
+            "float16 or bfloat16: give every float node this type, else exit 3.",
+            "No op list keeps a node float32 then: [devices without "
+            "float32](#devices-without-float32).",
+            default="none",
+            without=(*_MEASURING, *_STEPS, "check"),
+            check=_only,
         ),
-    )
-    infer_after_allow: bool = field(
-        default=True,
-        metadata=_shown("Convert an infer operator that directly follows an allow operator."),
-    )
-    inline_functions: bool = field(
-        default=False,
-        metadata=_shown("Inline model-local functions first; otherwise calls stay float32."),
-    )
-    move_casts: bool = field(
-        default=True,
-        metadata=_shown("Move casts across operators such as Reshape where that saves casts."),
-    )
-    variables: Names = field(
-        default=(),
-        metadata=_shown("Graph input that is a training variable; repeatable.", flag="--variable"),
-    )
-    input_ranges: Ranges = field(
-        default=(),
-        metadata=_shown(
-            "NAME=LOW:HIGH: the range of an input's values; repeatable.",
-            flag="--input-range",
+    ] = None
+    infer_after_allow: Annotated[
+        bool,
+        Shown(
+            ADVANCED,
+            "Convert infer operators that follow an allow operator.",
+            without=_GIVEN,
         ),
-    )
-    dims: Dims = field(
-        default=(),
-        metadata=_shown(
-            "NAME=LENGTH: the length of a free dimension of the inputs; repeatable.",
-            flag="--dim",
+    ] = True
+    inline_functions: Annotated[
+        bool,
+        Shown(
+            TYPES, "Inline model-local functions; else their calls stay float32.", without=_GIVEN
         ),
-    )
-    rules: Sequence[Rule] = ()
-    strict: bool = field(
-        default=False,
-        metadata=_shown(
+    ] = False
+    move_casts: Annotated[
+        bool,
+        Shown(
+            ADVANCED,
+            "Move casts past Reshape and similar if that saves any.",
+            without=_GIVEN,
+        ),
+    ] = True
+    variables: Annotated[
+        Names,
+        Shown(
+            RULES,
+            "Graph input that is a training variable.",
+            "The states of a step are known. An Identity that reads one stays float32.",
+            without=(*_STEPS, *_GIVEN),
+        ),
+    ] = ()
+    input_ranges: Annotated[
+        Ranges,
+        Shown(
+            RULES,
+            "NAME=LOW:HIGH: the range of an input's values.",
+            "[What follows](#ranges-without-data) is proved, not estimated. In Python also `{name: "
+            "(low, high)}`.",
+            check=_ranges,
+        ),
+    ] = ()
+    dims: Annotated[
+        Dims,
+        Shown(
+            TYPES,
+            "NAME=LENGTH: the length of a free dimension of the inputs.",
+            "Rules about sizes (long sums, shapes that differ) and the bytes of casts use it; it "
+            "stays free in the result. In Python also `{name: length}`.",
+            check=_lengths,
+        ),
+    ] = ()
+    rules: Annotated[
+        Sequence[Rule],
+        Shown(
+            RULES,
+            "[Rules of your own](#rules-of-your-own): objects with a method `keep(node)` that "
+            "returns why a node stays float32, or None; or functions under "
+            "`amp_rewrite.rules.keep`.",
+            check=_rules,
+        ),
+    ] = ()
+    strict: Annotated[
+        bool,
+        Shown(
+            RULES,
             "Exit 3 if nothing useful was converted, an operator is on no list, or the target "
-            "lacks a kernel."
+            "lacks a kernel.",
+            "`convert` then verifies on stress inputs, too, but no training step.",
+            without=_GIVEN,
         ),
-    )
+    ] = False
 
     def __post_init__(self) -> None:
-        """Reject impossible values, and keep names as tuples.
+        """Check the values, one by one and together.
 
         Raises:
             OptionError: A value is unknown, or a pattern is not a regular expression.
         """
-        for name in ("keep_io_types", "preserve", *_PATTERNS, "deny_ops", "allow_ops", "variables"):
-            given = getattr(self, name)
-            if name != "keep_io_types" or not isinstance(given, bool):
-                object.__setattr__(self, name, arguments.texts(name, given))
-        for name in ("infer_after_allow", "inline_functions", "move_casts", "strict"):
-            object.__setattr__(self, name, arguments.switch(name, getattr(self, name)))
-        object.__setattr__(self, "rules", checked_rules(self.rules))
-        object.__setattr__(self, "input_ranges", input_ranges(self.input_ranges))
-        object.__setattr__(self, "dims", free_lengths(self.dims))
-        object.__setattr__(self, "precision", _spelled(self.precision))
+        for option in OPTIONS:
+            value = option.checked(getattr(self, option.name))
+            object.__setattr__(self, option.name, value)
         if self.only is not None:
             self._take_only(self.only)
-        if self.target is not None:
-            object.__setattr__(self, "target", targets.spelled(self.target))
         if self.makes_low:
             targets.find(self.chosen_target).check_precision(self.precision)
         both = {*map(split_name, self.allow_ops)} & {*map(split_name, self.deny_ops)}
@@ -291,9 +354,6 @@ class RewriteOptions:
                 found=", ".join("::".join(filter(None, key)) for key in sorted(both)),
                 expected="one of allow_ops and deny_ops",
             )
-        arguments.one_of("weights", self.weights, get_args(Weights))
-        arguments.one_of("store", self.store, get_args(Store))
-        arguments.one_of("overflow", self.overflow, get_args(Overflow))
         if self.store == "half" and self.weights == "cast":
             raise OptionError(
                 "weights that stay float32 in the file cannot be stored in 16 bits",
@@ -303,20 +363,18 @@ class RewriteOptions:
         _ = self.node_rules
 
     def _take_only(self, only: str) -> None:
-        """Let the precision be the only type that there is to be.
+        """Make the precision that of `only`.
 
         Raises:
-            OptionError: It is none of 16 bits, or another precision was asked for.
+            OptionError: Another precision was asked for.
         """
-        spelled = low_dtype(only).name
-        if self.precision not in (spelled, FLOAT16.name):
+        if self.precision not in (only, FLOAT16.name):
             raise OptionError(
                 "two precisions are asked for",
-                found=f"only={spelled!r} with precision={self.precision!r}",
+                found=f"only={only!r} with precision={self.precision!r}",
                 remedy="omit the precision, or name one type twice",
             )
-        object.__setattr__(self, "only", spelled)
-        object.__setattr__(self, "precision", spelled)
+        object.__setattr__(self, "precision", only)
 
     @property
     def adds_nodes(self) -> bool:
@@ -372,7 +430,7 @@ class RewriteOptions:
         short.maxstring = short.maxother = _LONG
         named = (
             f"{option.name}={short.repr(value)}"
-            for option in fields(self)
+            for option in OPTIONS
             if (value := getattr(self, option.name)) != option.default
             and (value or option.default)  # no ranges are an empty mapping, by default ()
         )
@@ -433,8 +491,71 @@ class RewriteOptions:
             _require_known("keep_io_types", unknown, ends, "a graph input or output")
 
 
+@dataclass(frozen=True)
+class Declared:
+    """An option: its name, type, default value, and what annotates it."""
+
+    name: str
+    type: Any
+    default: Any
+    shown: Shown
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that are its values, if it has such; `None` aside."""
+        words = (
+            self.type if get_origin(self.type) is Literal else next(iter(get_args(self.type)), 0)
+        )
+        return get_args(words) if get_origin(words) is Literal else ()
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether the command line repeats its flag, once for each name."""
+        return self.shown.flag is not None or self.type in (Names, Ranges, Dims)
+
+    @property
+    def flag(self) -> str:
+        """Its flag, or that of its names: `--deny-node` of `deny_nodes`."""
+        name = self.name.removesuffix("s") if self.is_repeated else self.name
+        return self.shown.flag or f"--{name.replace('_', '-')}"
+
+    def checked(self, value: Any) -> Any:
+        """Return a value as options hold it.
+
+        Raises:
+            OptionError: It is impossible.
+        """
+        if self.shown.check is not None:
+            return self.shown.check(self.name, value)
+        if self.type is bool:
+            return arguments.switch(self.name, value)
+        if self.choices:
+            return arguments.one_of(self.name, value, self.choices)
+        return arguments.texts(self.name, value)
+
+
+_HINTS = get_type_hints(RewriteOptions, include_extras=True)
+
+OPTIONS = tuple(
+    Declared(
+        each.name, _HINTS[each.name].__origin__, each.default, _HINTS[each.name].__metadata__[0]
+    )
+    for each in fields(RewriteOptions)
+)
+"""All options of a rewrite, in their order."""
+
+COMMAND_LINE = tuple(option for option in OPTIONS if option.name != "rules")
+"""The options that the command line has, too."""
+
+RewriteOptions.__doc__ = f"{RewriteOptions.__doc__}\n    Attributes:\n" + "\n".join(
+    f"        {option.name}: {option.shown.help} {option.shown.more}".rstrip() for option in OPTIONS
+)
+
+# made by tools/make_option_table.py: keywords
+
+
 class StepChanges(TypedDict, total=False):
-    """The options of RewriteOptions as keyword arguments, but for the precision."""
+    """The options of a rewrite as keyword arguments, without the precision."""
 
     target: targets.TargetChoice | None
     lists: Lists
@@ -459,14 +580,14 @@ class StepChanges(TypedDict, total=False):
 
 
 class Changes(StepChanges, total=False):
-    """The options of RewriteOptions as keyword arguments; a test holds the two together."""
+    """The options of a rewrite as keyword arguments."""
 
     precision: PrecisionLike
     only: OnlyPrecision | None
 
 
-COMMAND_LINE = tuple(option for option in fields(RewriteOptions) if option.metadata)
-"""The options that the command line has, too."""
+# end
+
 
 _SYNONYMS = {"op_block_list": "deny_ops", "node_block_list": "deny_nodes"}
 """What onnxconverter-common calls an option that means the same."""
@@ -490,7 +611,7 @@ def changed(options: RewriteOptions | None, **changes: Unpack[Changes]) -> Rewri
     if not _SYNONYMS.keys().isdisjoint(changes):
         renamed: Any = {_SYNONYMS.get(name, name): v for name, v in changes.items()}
         return changed(options, **renamed)
-    names = [option.name for option in fields(RewriteOptions)]
+    names = [option.name for option in OPTIONS]
     for name in changes:
         if name in removed.ARGUMENTS:
             raise OptionError(f"{name} was removed in 0.1.0", remedy=removed.ARGUMENTS[name])
@@ -500,11 +621,6 @@ def changed(options: RewriteOptions | None, **changes: Unpack[Changes]) -> Rewri
             raise OptionError("unknown option", found=name, expected=expected)
     # Editors complete the names of options where they can follow them to the class.
     return RewriteOptions(**changes) if options is None else replace(options, **changes)  # pyright: ignore[reportArgumentType] it is spelled there
-
-
-def _spelled(precision: object) -> str:
-    """Return a precision as options hold it."""
-    return FLOAT32.name if type_name(precision) == FLOAT32.name else low_dtype(precision).name
 
 
 def _kept(given: Names) -> list[NamePattern]:
@@ -519,14 +635,10 @@ def with_option_names(function: Function) -> Function:
     """Give a function of `**changes` a signature that names them all, for notebooks and `help`."""
     signature = inspect.signature(function)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    kind = inspect.Parameter.KEYWORD_ONLY
     named = [
-        inspect.Parameter(
-            option.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=option.default,
-            annotation=option.type,
-        )
-        for option in fields(RewriteOptions)
+        inspect.Parameter(option.name, kind, default=option.default, annotation=option.type)
+        for option in OPTIONS
         if option.name not in signature.parameters
     ]
     function.__signature__ = signature.replace(parameters=[*own, *named])  # pyright: ignore[reportFunctionMemberAccess] PEP 362

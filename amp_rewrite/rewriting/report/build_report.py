@@ -26,6 +26,7 @@ from amp_rewrite.rewriting.report.rewrite_report import Report
 from amp_rewrite.rewriting.report.shortcomings import (
     first_likely_overflow,
     near_end,
+    unknown_lengths,
     unmatched_rules,
 )
 from amp_rewrite.values.weight_stats import WeightStats
@@ -57,6 +58,7 @@ def build_report(
         if options.inline_functions
         else ("boundaries" if flat.functions else "none"),
         input_ranges=options.ranges,
+        unknown_lengths=unknown_lengths(context, painting),
         wide_ends={flat.value_names[v]: why for v, why in context.wide_ends.items()},
         likely_overflow=first_likely_overflow(context),
         near_end=near_end(context, painting),

@@ -62,7 +62,7 @@ def explain_after(
     paint(replace(context, watch=watch))
     if not times:
         given = stages.get(name, set()) <= {Stage.HARMED, Stage.JUDGING}
-        why = "it looks at models that came in 16 bits" if given else "nothing became low"
+        why = "it looks at models that came in 16 bits" if given else "nothing became 16-bit"
         return [f"{name} was not asked: {why}"]
     return [
         line

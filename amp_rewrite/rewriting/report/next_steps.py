@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from amp_rewrite.base.printable import counted
 from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.passes.keep_long_sums import lengths_to_name
 from amp_rewrite.rewriting.report.rewrite_report import Report
 
 MORE = 4
@@ -165,6 +166,13 @@ def _about_coverage(report: Report, names: Names) -> Iterator[NextStep]:
             f"Raise the opset to {advice.opset}: up to {advice.compute_converted:.1%} of the "
             f"arithmetic in {report.precision}, now {report.summary.compute_converted:.1%}.",
             f"{convert} --opset {advice.opset}",
+        )
+    if report.unknown_lengths:
+        lengths = lengths_to_name(report.unknown_lengths)
+        free = " and ".join(report.unknown_lengths)
+        yield NextStep(
+            f"Sums of unknown length stay float32. Name the largest length of {free}.",
+            f"{convert}{_opset(report)} {lengths}",
         )
     if Reason.LIKELY_OVERFLOW in reasons and names.data:
         yield NextStep(

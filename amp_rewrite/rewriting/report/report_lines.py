@@ -34,21 +34,20 @@ _MOST_RULES = 3
 
 
 def raised_line(raised: RaisedOpset, opset: int, compute_converted: float) -> str:
-    """Return how the model came to its opset, and how much more became 16-bit with it."""
-    checked = "float32 outputs are the same"
+    """Return how the model came to its opset, and how much more became 16-bit with it, if any."""
+    checked = "the float32 outputs stayed the same"
     if raised.unverified is not None:
         checked = f"outputs were not compared: {raised.unverified}"
-    return (
-        f"opset {raised.before} raised to {opset} ({checked}); converts {compute_converted:.1%} of "
-        f"the arithmetic instead of {raised.compute_before:.1%}"
-    )
+    before, after = f"{raised.compute_before:.1%}", f"{compute_converted:.1%}"
+    gain = "" if before == after else f"; 16-bit arithmetic: {after}, before {before}"
+    return f"converted the model from opset {raised.before} to {opset}: {checked}{gain}"
 
 
 def mended_shapes_line(names: Sequence[str]) -> str:
     """Return which declared shapes were wrong; there is at least one."""
     first = "" if len(names) == 1 else ", the first"
     return (
-        f"mended: {counted(len(names), 'declared shape')} contradicted shape inference and "
+        f"corrected: {counted(len(names), 'declared shape')} contradicted shape inference and "
         f"{'was' if len(names) == 1 else 'were'} replaced{first}: {names[0]}"
     )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from amp_rewrite.base import arguments
 from amp_rewrite.base.printable import one_line
+from amp_rewrite.rewriting.paint.passes.keep_long_sums import lengths_to_name
 from amp_rewrite.rewriting.report import report_lines
 from amp_rewrite.rewriting.report.gains import Sizes, headline
 from amp_rewrite.rewriting.report.records import (
@@ -53,6 +54,7 @@ class Report:
         near_end: The 16-bit value that an estimate says to come within a quarter of the end of the
             type, in words; None if none does.
         unmatched_rules: Rules of the op lists about single nodes that match nothing in the model.
+        unknown_lengths: Free dimensions of which a length would let sums become 16-bit.
         asked: The options that are not the default ones, each as words of a command.
         scaling: What was multiplied by powers of two, or None.
     """
@@ -75,6 +77,7 @@ class Report:
     unmatched_rules: tuple[UnmatchedRule, ...] = ()
     opset_advice: OpsetAdvice | None = None
     opset_raised: RaisedOpset | None = None
+    unknown_lengths: tuple[str, ...] = ()
     asked: tuple[tuple[str, ...], ...] = ()
     scaling: ScalingRecord | None = None
 
@@ -185,13 +188,7 @@ def remarks(report: Report) -> Iterator[str]:
     """Yield what there is to say of some rewrites only."""
     if report.summary.operands_with_axes:
         yield report_lines.axes_line(report.summary.operands_with_axes)
-    if report.opset_raised is not None:
-        compute = report.summary.compute_converted
-        yield report_lines.raised_line(report.opset_raised, report.opset, compute)
-        if report.opset_raised.mended:
-            yield report_lines.mended_shapes_line(report.opset_raised.mended)
-    if report.opset_advice is not None:
-        yield report_lines.opset_line(report.opset_advice, report.precision)
+    yield from _of_opset(report)
     if report.unmatched_rules:
         yield report_lines.unmatched_line(report.unmatched_rules)
     large = [record for record in report.weights.overflow if record.action == "kept"]
@@ -201,8 +198,22 @@ def remarks(report: Report) -> Iterator[str]:
         yield from report.scaling.lines()
     for name, why in report.wide_ends.items():
         yield f"{name} stays float32: {why}"
+    if report.unknown_lengths:
+        lengths = lengths_to_name(report.unknown_lengths)
+        yield f"sums of unknown length stay float32; name the largest length: {lengths}"
     if report.likely_overflow:
         yield f"estimate: {report.likely_overflow}"
+
+
+def _of_opset(report: Report) -> Iterator[str]:
+    """Yield how the model came to its opset, and which other one is better."""
+    if report.opset_raised is not None:
+        compute = report.summary.compute_converted
+        yield report_lines.raised_line(report.opset_raised, report.opset, compute)
+        if report.opset_raised.mended:
+            yield report_lines.mended_shapes_line(report.opset_raised.mended)
+    if report.opset_advice is not None:
+        yield report_lines.opset_line(report.opset_advice, report.precision)
 
 
 def _details(report: Report) -> Iterator[str]:

@@ -60,7 +60,7 @@ class ScalingRecord(Record):
         casts = counted(abs(self.casts_saved), "cast")
         variables = counted(self.variables_saved, "float32 type variable")
         if self.sets and self.casts_saved < 0:
-            yield f"scaling saves {variables} and takes {casts} more"
+            yield f"scaling saves {variables} and adds {casts}"
         elif self.sets:
             yield f"scaling saves {casts} and {variables}"
         if self.nodes_added:

@@ -9,6 +9,7 @@ from amp_rewrite.graph.constants import default_tensor
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.doubts import Doubts
 from amp_rewrite.rewriting.paint.painting import Painting, Reason
+from amp_rewrite.rewriting.paint.passes.keep_long_sums import is_to_name, keep_long_sums
 from amp_rewrite.rewriting.report.records import UnmatchedRule
 from amp_rewrite.rewriting.report.report_lines import unmatched_line
 
@@ -59,6 +60,14 @@ def _variables(context: PaintContext) -> dict[str, tuple[str, ...]]:
                 *(v for kind in kinds for v in kind.variables),
             )
     return variables_of
+
+
+def unknown_lengths(context: PaintContext, painting: Painting) -> tuple[str, ...]:
+    """Return the free dimensions that keep sums float32, for nobody said how long they are."""
+    graph, flat = context.type_graph, context.type_graph.flat
+    kept = [v for v, mark in painting.marks.items() if mark.reason in keep_long_sums.reasons]
+    is_unknown = any(is_to_name(flat, int(graph.node[v])) for v in kept)
+    return flat.unknown_lengths if is_unknown else ()
 
 
 def first_likely_overflow(context: PaintContext) -> str | None:

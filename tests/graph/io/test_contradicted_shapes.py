@@ -66,7 +66,7 @@ def test_the_report_has_one_line_of_it() -> None:
     options = RewriteOptions(precision="bfloat16")
     report = with_gain(raised, amp.rewrite(raised.model, options).report, model("[]"), options)
     text = report.to_text()
-    assert text.count("mended: ") == 1
+    assert text.count("corrected: ") == 1
     assert "1 declared shape contradicted shape inference and was replaced: y" in text
 
 
@@ -84,7 +84,7 @@ def test_an_old_model_becomes_low_in_bfloat16(target: str, tmp_path: Path) -> No
     made.graph.initializer.append(numpy_helper.from_array(np.array([1, 512]), "s"))
     onnx.save(made, tmp_path / "old.onnx")
     options = RewriteOptions(precision="bfloat16", target=target)
-    done = convert_file(tmp_path / "old.onnx", options, Asked(budget=1.0), lambda *_: None)
+    done = convert_file(tmp_path / "old.onnx", options, Asked(), lambda *_: None)
     assert done.raised is not None
     assert done.raised.mended == ("y",)
     summary = done.report({}).summary

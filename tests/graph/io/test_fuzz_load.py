@@ -29,7 +29,7 @@ def survives(source: bytes | onnx.ModelProto, folder: str) -> bool:
     """Load; what loads must also copy and write. Anything but AmpError is a failure."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", ".* mended: ", AmpWarning)
+        warnings.filterwarnings("ignore", ".* corrected: ", AmpWarning)
         try:
             model = load(source, base_dir=folder)
         except AmpError:

@@ -16,7 +16,7 @@ def mended(body: str, expected: str) -> list[str]:
     """Read a model with a warning; return its operators in order."""
     proto = parse(f"{ENDS} {body}")
     before = proto.SerializeToString(deterministic=True)
-    with pytest.warns(AmpWarning, match=f"^model: mended: {expected}$"):
+    with pytest.warns(AmpWarning, match=f"^model: corrected: {expected}$"):
         flat = read_flat(proto)
     assert proto.SerializeToString(deterministic=True) == before, "it is the caller's"
     assert flat.mended.words() == expected

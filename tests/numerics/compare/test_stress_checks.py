@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from amp_rewrite.numerics.compare.stress_report import StressResult
+from amp_rewrite.numerics.compare.stress_report import StressReport, StressResult
 from amp_rewrite.numerics.compare.verify import verify
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 
@@ -229,3 +229,12 @@ def test_data_are_stressed_if_asked_for_and_their_shapes_kept() -> None:
     assert verify(model, model, data).stress is None
     report = verify(model, model, data, stress=True)
     assert result(report, "zeros").inputs == ("x [3, 5] 0..0",)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(3.1, "3.1 s; budget 5 s"), (12.1, "12.1 s; the last one ended after the budget of 5 s")],
+)
+def test_a_budget_that_was_passed_is_said_to_be(seconds: float, said: str) -> None:
+    line = f"stress inputs ({said}): none fit this model"
+    assert StressReport((), seconds, 5.0).lines() == [line]

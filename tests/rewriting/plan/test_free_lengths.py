@@ -10,7 +10,9 @@ from rewrite_text import parse
 
 import amp_rewrite as amp
 from amp_rewrite.errors import OptionError
+from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.rewriting.plan.free_lengths import free_lengths
+from amp_rewrite.rewriting.report.next_steps import Names, next_steps
 
 PRODUCT = """g (float[2,N,8] x) => (float[2,8,8] y) <float[8,8] w = {WEIGHTS}>
     { a = MatMul(x, w) t = Transpose<perm = [0,2,1]>(a) [product] y = MatMul(t, a) }"""
@@ -31,6 +33,48 @@ def test_a_length_tells_how_long_a_sum_is() -> None:
     assert reason(()) == "long-sum"
     assert reason({"N": 16}) == "allow-list"
     assert reason(["N=5000"]) == "long-sum"
+
+
+def test_a_sum_of_unknown_length_says_how_to_name_the_length() -> None:
+    result = amp.rewrite(model(), target="webgpu")
+    assert "an unknown number of terms" in amp.explain(result, "product")
+    assert "name the length: --dim N=512" in amp.explain(result, "product")
+    line = "sums of unknown length stay float32; name the largest length: --dim N=512"
+    assert line in result.report.to_text().splitlines()
+    steps = next_steps(result.report, Names("a.onnx", "b.onnx"), None)
+    assert "amp-rewrite convert a.onnx -o b.onnx --target webgpu --dim N=512" in [
+        step.command for step in steps
+    ]
+
+
+def test_no_length_is_asked_for_where_a_usual_one_would_be_too_long() -> None:
+    body = "{ [product] y = ReduceSum<keepdims = 0>(x, axes) }"
+    text = f"g (float[2,N,8] x) => (float[2,8] y) <int64[1] axes = {{1}}> {body}"
+    report = amp.rewrite(parse(text), target="webgpu", allow_ops=["ReduceSum"]).report
+    assert report.unknown_lengths == ()
+    assert "--dim" not in amp.explain(report, "product")
+
+
+@pytest.mark.parametrize(("target", "dims"), [("webgpu", {"N": 16}), ("cuda", ())])
+def test_a_known_length_is_not_asked_for(target: str, dims: Any) -> None:
+    result = amp.rewrite(model(), target=target, dims=dims)
+    assert "--dim" not in amp.explain(result, "product")
+    assert result.report.unknown_lengths == ()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "names"),
+    [
+        ("float[B,T] x", ("T",)),
+        ("float[B,T,3] x, int64[B,U] i", ("T", "U")),
+        ("float[B,4] x", ("B",)),
+        ("float[2,4] x", ()),
+        ("float x", ()),
+    ],
+)
+def test_the_batch_is_named_where_nothing_else_is_free(shapes: str, names: tuple[str, ...]) -> None:
+    text = f"g ({shapes}) => (float y) {{ y = ReduceSum<keepdims = 0>(x) }}"
+    assert read_flat(parse(text)).unknown_lengths == names
 
 
 def test_a_dimension_stays_free_in_the_result() -> None:

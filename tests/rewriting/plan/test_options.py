@@ -20,7 +20,7 @@ from amp_rewrite.errors import OptionError, StrictError
 from amp_rewrite.numerics.search.localise import localise
 from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.numerics.search.tune import tune
-from amp_rewrite.rewriting.plan.options import COMMAND_LINE, Changes, RewriteOptions
+from amp_rewrite.rewriting.plan.options import COMMAND_LINE, OPTIONS, Changes, RewriteOptions
 
 EYE = ",".join("1" if i % 5 == 0 else "0" for i in range(16))
 MODEL = onnx.parser.parse_model(
@@ -50,6 +50,46 @@ def test_the_keyword_arguments_are_those_of_the_options() -> None:
     assert get_type_hints(Changes) == {**get_type_hints(RewriteOptions), **named}
 
 
+def test_an_option_is_described_where_python_shows_the_class() -> None:
+    assert all(
+        f"\n        {option.name}: {option.shown.help}" in str(RewriteOptions.__doc__)
+        for option in OPTIONS
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("precision", "--precision"),
+        ("deny_nodes", "--deny-node"),
+        ("preserve", "--preserve"),
+        ("lists", "--lists"),
+        ("input_ranges", "--input-range"),
+        ("keep_io_types", "--keep-io"),
+    ],
+)
+def test_the_flag_of_an_option_follows_from_its_name(name: str, flag: str) -> None:
+    assert [option.flag for option in OPTIONS if option.name == name] == [flag]
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"strict": "yes"},
+        {"store": "all"},
+        {"only": "float8"},
+        {"deny_ops": 3},
+        {"input_ranges": ["x"]},
+        {"dims": {"N": "many"}},
+        {"weights": None},
+    ],
+)
+def test_each_option_is_checked(impossible: Any) -> None:
+    [name] = impossible
+    with pytest.raises(OptionError):
+        RewriteOptions(**{name: impossible[name]})
+
+
 def test_the_precisions_that_a_type_checker_knows_are_those_that_there_are() -> None:
     assert get_args(Precision) == tuple(LOW)
 
@@ -61,7 +101,7 @@ _AS_IT_IS = ("calibrate", "tune", "localise", "train-step")
 def test_every_command_that_rewrites_has_every_option(name: str) -> None:
     flags = {flag for parameter in command(name).params for flag in parameter.opts}
     for option in COMMAND_LINE:
-        flag = option.metadata["flag"] or f"--{option.name.replace('_', '-')}"
+        flag = option.flag if option.type is not bool else f"--{option.name.replace('_', '-')}"
         if name == "train-step" and option.name == "keep_io_types":
             assert flag not in flags  # the types of a step's states are not a choice
         elif name == "train-step" and option.name == "variables":

@@ -97,7 +97,7 @@ def test_convert_moves_no_model_to_where_a_kernel_is_lost(tmp_path: Path) -> Non
         path = tmp_path / "m.onnx"
         onnx.save(model(18, text), path)
         options = RewriteOptions(precision="bfloat16", target="cuda")
-        done = convert_file(path, options, Asked(budget=1.0), lambda *_: None)
+        done = convert_file(path, options, Asked(), lambda *_: None)
         assert amp.load(done.result.model).graph.opset_imports[""] == opset
-        told = convert_file(path, options, Asked(budget=1.0, opset="22"), lambda *_: None)
+        told = convert_file(path, options, Asked(opset="22"), lambda *_: None)
         assert amp.load(told.result.model).graph.opset_imports[""] == 22

@@ -64,7 +64,7 @@ def test_a_result_is_told_as_its_model_is(model: onnx.ModelProto) -> None:
     ("name", "why"),
     [
         ("keep-vanished", "it looks at models that came in 16 bits"),
-        ("fill-between", "nothing became low"),
+        ("fill-between", "nothing became 16-bit"),
     ],
 )
 def test_a_pass_that_was_not_asked_is_told_so(name: str, why: str) -> None:

@@ -8,6 +8,8 @@ import pytest
 from onnx import parser
 
 import amp_rewrite as amp
+from amp_rewrite.rewriting.report.records import RaisedOpset
+from amp_rewrite.rewriting.report.report_lines import raised_line
 
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -29,3 +31,24 @@ def test_what_has_a_model_becomes_a_proto(result: Any) -> None:
     assert amp.to_proto(result) == amp.to_proto(result.model)
     with pytest.raises(amp.AmpError, match="not a model"):
         amp.to_proto(result.report)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (0.25, 1.0, "; 16-bit arithmetic: 100.0%, before 25.0%"),
+        (0.998, 0.99801, ""),
+        (1.0, 1.0, ""),
+    ],
+)
+def test_a_raised_opset_says_what_it_gains_if_it_does(
+    before: float, after: float, said: str
+) -> None:
+    line = raised_line(RaisedOpset(17, before, None), 22, after)
+    start = "converted the model from opset 17 to 22: the float32 outputs stayed the same"
+    assert line == f"{start}{said}"
+
+
+def test_outputs_that_were_not_compared_are_not_said_to_be_the_same() -> None:
+    line = raised_line(RaisedOpset(17, 1.0, "no runtime"), 22, 1.0)
+    assert line == "converted the model from opset 17 to 22: outputs were not compared: no runtime"

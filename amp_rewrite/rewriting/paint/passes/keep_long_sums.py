@@ -20,13 +20,14 @@ Evidence: minilm_l3 in float16 for webgpu: error 0.54 % of the output's peak wit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from amp_rewrite.graph.constants import stored_tensor
-from amp_rewrite.graph.flat import Array
-from amp_rewrite.graph.traits import Trait
+from amp_rewrite.graph.flat import Array, FlatGraph
+from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
 from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import PassReason
@@ -41,6 +42,9 @@ channels of a 3 x 3 window."""
 
 LONGEST_MEAN = 64
 """At most this number of elements is added in the low type, to be divided by their number."""
+
+_SUGGESTED = 512
+"""The length that is suggested for a free dimension."""
 
 # operators: a Cast that was taken out is an Identity
 _SAME = frozenset({"Cast", "Identity"})
@@ -72,7 +76,19 @@ def keep_long_sums(m: Match, ask: Ask) -> Kept:
         if terms is None or (terms > limit and not _is_balanced(m, ask, node, terms)):
             counted = "an unknown number of" if terms is None else f"{terms:,}"
             held = f"which holds {limit:,} of them safely"
-            yield Keep(f"{counted} terms, added in {m.low.name}, {held}", [node])
+            names = flat.unknown_lengths if is_to_name(flat, node) else ()
+            named = f"; name the length: {lengths_to_name(names)}" if names else ""
+            yield Keep(f"{counted} terms, added in {m.low.name}, {held}{named}", [node])
+
+
+def is_to_name(flat: FlatGraph, node: int) -> bool:
+    """Tell whether a length that is not known may be short enough: that of a product."""
+    return has(flat.called(node), Trait.CONTRACTS) and count_terms(flat, node) is None
+
+
+def lengths_to_name(names: Sequence[str]) -> str:
+    """Return the options that give free dimensions a length, to be changed by the user."""
+    return " ".join(f"--dim {shlex.quote(f'{name}={_SUGGESTED}')}" for name in names)
 
 
 def _limit(m: Match, ask: Ask, node: int, terms: int | None) -> int:
