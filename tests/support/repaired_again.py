@@ -8,6 +8,7 @@ import onnx
 from wild_laws import BrokenLawError
 
 import amp_rewrite as amp
+from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.rewriting.raise_dangers import low_of
 from amp_rewrite.rewriting.read_source import read_source
 
@@ -16,6 +17,7 @@ def repaired_twice(model: Any, target: str, *, run: bool = False, **options: Any
     """Repair a model for a target, check the result, and repair it again.
 
     Dangers of inputs and outputs that keep their type are no fault: `repair` names them as well.
+    Of a result without 16-bit types there is nothing to repair; `check` tells of its conversion.
 
     Raises:
         BrokenLawError: `check` finds a danger, or the second repair changes something.
@@ -25,10 +27,12 @@ def repaired_twice(model: Any, target: str, *, run: bool = False, **options: Any
         options["precision"] = low.name
     made = amp.repair(model, target=target, **options)
     found = amp.check(made.model, target=target, run=run, precision=made.precision)
+    if found.computes == FLOAT32.name:
+        return made
     stay = {danger.node for danger in made.stay}
     left = [f"{d.reason} of {d.node}" for d in found.dangers if d.node not in stay]
     if left or (run and not found.ok):
-        raise BrokenLawError(f"check finds {left}: {found.verdict.to_text()}")
+        raise BrokenLawError(f"check finds {left}: {found.verdict}")
     again = amp.repair(made.model, target=target, **options)
     if again.changed:
         raise BrokenLawError(f"a second repair raises {[d.node for d in again.dangers]}")
