@@ -215,14 +215,17 @@ def wide_form(
     """Return a model as the float32 model that it stands for; None if nothing can be float32.
 
     `ends` are graph inputs and outputs that become float32, too; `noted` tells whether the nodes
-    say in their metadata which of their variables were low.
+    say in their metadata which of their variables were low. Casts to float32, which change nothing
+    then, are left out of such a form: nothing that the rules look for has them in between.
     """
     context = raising_context(flat, bases, ends=ends)
     vertices = raisable(context)
     if not vertices:
         return None
     plan = plan_casts(context, raised(context, vertices))
-    rewritten = rewritten_flat(flat, context.type_graph, plan, (), {})
+    changed = {context.type_graph.nodes[vertex] for vertex in vertices}
+    idle = [n for n in noop_casts(context.type_graph, plan) if noted and n not in changed]
+    rewritten = rewritten_flat(flat, context.type_graph, plan, idle, {})
     form = WideForm(flat, context, rewritten.flat, rewritten.origins)
     if noted:
         _note(form, vertices)

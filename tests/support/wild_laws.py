@@ -305,7 +305,7 @@ def _repair(source: Source, rng: random.Random) -> None:
     precision, keeps = rng.choice(PRECISIONS), rng.random() < 0.5
     if rng.random() < 0.8:
         path = source.path.with_name("low.onnx")
-        forced: dict[str, Any] = {"lists": _all_allowed(source.proto, precision)}
+        forced: dict[str, Any] = {"lists": all_allowed(source.proto, precision)}
         result = amp.rewrite(
             source.path, precision=precision, target="schema", keep_io_types=keeps, **forced
         )
@@ -331,7 +331,7 @@ def _repair(source: Source, rng: random.Random) -> None:
     check_again(first, again)
 
 
-def _all_allowed(proto: onnx.ModelProto, precision: str) -> OpLists:
+def all_allowed(proto: onnx.ModelProto, precision: str) -> OpLists:
     operators = {node.op_type for nodes in _graphs(proto) for node in nodes if not node.domain}
     return OpLists.from_names(allow=sorted(operators), precision=precision)
 

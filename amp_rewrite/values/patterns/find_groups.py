@@ -13,7 +13,6 @@ from itertools import permutations
 from typing import NamedTuple
 
 from amp_rewrite.dtypes import DType
-from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has
@@ -158,7 +157,7 @@ def _matches_of_all(
 
 
 def _is_number(view: PlainView, source: int, term: Number) -> bool:
-    tensor = constant_tensor(view.type_graph, source)
+    tensor = view.constant(source)
     if tensor is None or tensor.size != 1:
         return False
     number, low = float(tensor.numpy().reshape(())), view.low

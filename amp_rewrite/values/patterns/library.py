@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.values.patterns.pattern import Number, Op, Pattern, Term, Value
@@ -37,7 +36,7 @@ def is_vector(view: PlainView, value: int) -> bool:
 
 def is_constant_vector(view: PlainView, value: int) -> bool:
     """Tell whether a value is a constant with one axis."""
-    return constant_tensor(view.type_graph, value) is not None and is_vector(view, value)
+    return view.constant(value) is not None and is_vector(view, value)
 
 
 def stays_an_add(view: PlainView, node: int) -> bool:
@@ -55,7 +54,7 @@ def stays_an_add(view: PlainView, node: int) -> bool:
 
 def is_single(view: PlainView, value: int) -> bool:
     """Tell whether a value is a constant of one element."""
-    tensor = constant_tensor(view.type_graph, value)
+    tensor = view.constant(value)
     return tensor is not None and tensor.size == 1
 
 

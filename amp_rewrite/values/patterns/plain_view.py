@@ -9,9 +9,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple
 
-from amp_rewrite.dtypes import DType
+from amp_rewrite.dtypes import FLOAT32, OTHERS, DType
+from amp_rewrite.graph.constants import constant_tensor, stored_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.proto.stored import StoredTensor
+
+_FLOATS = frozenset(dtype.number for dtype in (FLOAT32, *OTHERS))
 
 
 class Reader(NamedTuple):
@@ -56,6 +60,21 @@ class PlainView:
     def leaves(self, value: int) -> bool:
         """Tell whether a source is an output of its graph, under any of its names."""
         return any(self._flat.is_output(name) for name in self.names_of(value))
+
+    def constant(self, value: int) -> StoredTensor | None:
+        """Return the float tensor behind a value, or None; runtimes compute a Cast of one first.
+
+        A model that was repaired reads its 16-bit weights through such Casts.
+        """
+        source = self.source(value)
+        tensor = constant_tensor(self.type_graph, source)
+        maker = self._flat.producer[source]
+        if tensor is not None or maker == ABSENT or not self.type_graph.is_retyped(source):
+            return tensor
+        if self._flat.called(maker)[:2] != ("", "Cast"):
+            return None
+        tensor = stored_tensor(self._flat, self.source(self._flat.inputs_of(maker)[0]))
+        return tensor if tensor is not None and tensor.dtype in _FLOATS else None
 
     @cached_property
     def dropped(self) -> frozenset[int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from amp_rewrite.graph.constants import constant_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.elements import bits, element
 from amp_rewrite.graph.flat import ABSENT
@@ -93,7 +92,7 @@ def _quantized_operands(view: PlainView, node: int) -> Iterator[int]:
     for value in graph.flat.inputs_of(node):
         if value == ABSENT or not graph.is_float32(value):
             continue
-        if constant_tensor(graph, view.source(value)) is not None:
+        if view.constant(value) is not None:
             continue
         maker = view.maker(value)
         is_quantized = maker != ABSENT and _is(graph.flat.called(maker), "DequantizeLinear")

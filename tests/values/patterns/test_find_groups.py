@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from group_models import FORMS, Form, members, model_around
+from onnx import helper, numpy_helper
 
-from amp_rewrite.dtypes import BFLOAT16, FLOAT16, DType
+from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.patterns.find_groups import Group, find_groups
@@ -27,6 +29,19 @@ def changed(name: str, old: str, new: str) -> Form:
     return form._replace(
         body=form.body.replace(old, new), constants=form.constants.replace(old, new)
     )
+
+
+def groups_behind_cast(
+    name: str, constant: str, stored: DType, number: float | None = None, op: str = "Cast<to = 1>"
+) -> list[Group]:
+    """Return the groups of a form that reads one of its constants, stored in another type."""
+    form = changed(name, f"float {constant} =", "float held =")
+    body = f"i = Identity(held)\n{constant} = {op}(i)\n{form.body.strip()}"
+    model = model_around(form._replace(body=body))
+    (tensor,) = [t for t in model.graph.initializer if t.name == "held"]
+    array = numpy_helper.to_array(tensor) if number is None else np.float32(number)
+    tensor.CopyFrom(numpy_helper.from_array(array.astype(stored.numpy), "held"))
+    return find_groups(build_type_graph(read_flat(model)), PATTERNS)
 
 
 @pytest.mark.parametrize("opset", [13, 17, 18, 21])
@@ -51,6 +66,31 @@ def test_a_group_goes_on_through_what_changes_nothing() -> None:
     body = "i = Identity(h)\nb = Sigmoid(i)\na = Cast<to = 1>(b)\no = Mul(h, a)"
     (group,) = groups_of(FORMS["silu"]._replace(body=body))
     assert len(group.nodes) == 2
+
+
+@pytest.mark.parametrize("stored", [FLOAT16, BFLOAT16, FLOAT64], ids=lambda d: d.name)
+@pytest.mark.parametrize(
+    ("name", "constant"),
+    [("layer-normalization", "two"), ("rms-normalization", "two"), ("gelu", "half")],
+)
+def test_a_number_may_be_stored_in_another_type_behind_a_cast(
+    name: str, constant: str, stored: DType
+) -> None:
+    """Runtimes compute such a Cast before they look for groups."""
+    assert len(groups_behind_cast(name, constant, stored)) == 1
+
+
+def test_a_cast_of_another_number_makes_no_group() -> None:
+    assert groups_behind_cast("layer-normalization", "two", FLOAT16, number=3) == []
+    assert groups_behind_cast("layer-normalization", "two", FLOAT32, op="Neg") == []
+
+
+def test_a_cast_of_what_the_caller_gives_makes_no_group() -> None:
+    form = changed("layer-normalization", "float two = {2.0}", "float unused = {2.0}")
+    body = f"two = Cast<to = 1>(l)\n{form.body.strip()}"
+    model = model_around(form._replace(body=body))
+    model.graph.input.append(helper.make_tensor_value_info("l", FLOAT16.number, []))
+    assert find_groups(build_type_graph(read_flat(model)), PATTERNS) == []
 
 
 @pytest.mark.parametrize(
