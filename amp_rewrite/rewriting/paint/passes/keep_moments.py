@@ -49,6 +49,9 @@ _BOTH = Part.MEAN_OF_PRODUCTS | Part.PRODUCT_OF_MEANS
 def keep_moments(m: Match, _: Ask) -> Kept:
     """Mark differences of second moments, with what follows up to the quotient."""
     parts = Parts(m)
+    for node in m.nodes("Det"):
+        nodes = [node, *m.formula(m.read(node)[0]).nodes]
+        yield Keep(f"a difference of products, {m.name(node)}", nodes)
     found = {n: sides for n in m.nodes(*ADDED) if len(sides := _sides(m, parts, n)) > 1}
     stops = {v for sides in found.values() for v in parts.common(sides)}
     for node, sides in found.items():
