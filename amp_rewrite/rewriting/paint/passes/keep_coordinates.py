@@ -97,18 +97,18 @@ def _behind(m: Match, starts: list[int], scaled: bool) -> dict[int, list[int]]:
         if m.op(node) in PRODUCTS:
             maps = _maps(m, node)
             if maps or multiplied or len(m.flat.shape(m.made(node)) or ()) == 2:
-                found[node] = m.graph.vertices_of(node)
+                found[node] = [*m.graph.vertices_of(node)]
             todo.add((v, True) for v in m.data(node) if maps)
         elif m.has(node, Trait.SUBGRAPHS):
             found.setdefault(node, []).append(m.graph.source[value])
             todo.add((v, multiplied) for v in m.handed(value))
         elif multiplied and m.is_a(node, "Sigmoid", "Tanh"):
-            found[node] = m.graph.vertices_of(node)
+            found[node] = [*m.graph.vertices_of(node)]
             todo.add((v, True) for v in m.data(node))
         elif m.flat.is_call(node) and _computes(m, node):
             todo.add((v, True) for v in m.data(node))
         elif m.op(node) in _ARITHMETIC:
-            found[node] = m.graph.vertices_of(node)
+            found[node] = [*m.graph.vertices_of(node)]
             meets = multiplied or (m.is_a(node, "Mul", "Div") and not _scales(m, node))
             todo.add((v, meets) for v in m.data(node))
     return found
