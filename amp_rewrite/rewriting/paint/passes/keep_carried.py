@@ -111,18 +111,13 @@ def _enters(m: Match, node: int) -> bool | None:
 def _ahead(m: Match, value: int, among: Iterable[int]) -> list[int]:
     """Return the nodes, of some, that compute with a value."""
     within, found = {*among}, list[int]()
-    handing = [n for n in within if m.is_a(n, "If")]
     todo = Worklist(value)
     for v in todo:
-        reading = dict.fromkeys(n for n in handing if _hands_on(m, n, v)) | m.readers(v)
+        reading = m.readers(v) | {m.maker(w): None for w in m.handing(v)}
         new = [n for n in reading if n in within and n not in found and not _holds(m, n, v)]
         found += new
         todo.add(w for n in new for w in m.flat.outputs_of(n))
     return found
-
-
-def _hands_on(m: Match, node: int, value: int) -> bool:
-    return any(value in m.handed(made) for made in m.flat.outputs_of(node))
 
 
 def _scores(m: Match, nodes: list[int]) -> bool:

@@ -142,7 +142,12 @@ def _maps(m: Match, node: int) -> bool:
     if not any(fixed) or all(fixed) or len(factors) < 2:
         return not any(fixed)
     shape = m.flat.shape(factors[fixed.index(False)])
-    if m.has(node, Trait.NOT_BROADCAST) or m.is_a(node, "Gemm") or not shape or len(shape) < 2:
+    if (
+        m.has(node, Trait.NOT_BROADCAST)
+        or (m.is_a(node, "Gemm") and fixed[1])
+        or not shape
+        or len(shape) < 2
+    ):
         return False
     if fixed[0]:
         return shape[-1] is not None and shape[-1] <= _AXES
