@@ -17,6 +17,7 @@ CONSTANTS: dict[str, Any] = {
     "w6": RNG.normal(0, 0.02, (16, 6)),
     "w20": RNG.normal(0, 0.02, (16, 20)),
     "theta": np.array([1.0, 0, 0, 1, 0, 0]),
+    "p23": np.array([2, 3]),
     "p32": np.array([3, 2]),
     "p123": np.array([1, 2, 3]),
     "p102": np.array([10, 2]),
@@ -49,6 +50,10 @@ SAMPLE = "g = Reshape(c, shape) y = GridSample(x, g)"
 
 KEPT = {
     "places first": (f"{HEAD} t = Reshape(b, p32) c = MatMul(places, t) {SAMPLE}", "hbtcg"),
+    "places in a Gemm": (
+        f"{HEAD} t = Reshape(b, p23) c = Gemm<transB = 1>(places, t) {SAMPLE}",
+        "hbtcg",
+    ),
     "places second": (
         f"{HEAD} t = Reshape(b, p123) e = MatMul(t, turned) "
         f"c = Transpose<perm = [0, 2, 1]>(e) {SAMPLE}",
