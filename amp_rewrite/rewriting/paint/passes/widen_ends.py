@@ -64,7 +64,7 @@ def widen_ends(context: PaintContext, painting: Painting) -> Marks:
             continue
         run, cheapest = list[int](), 0
         for vertex in _behind(context, search, source, run):
-            is_arithmetic = m.op(graph.nodes[vertex]) in _ARITHMETIC | {"If"}
+            is_arithmetic = m.op(graph.nodes[vertex]) in _ARITHMETIC
             cost = search.cost_of(run) if is_arithmetic else None
             cheapest = len(run) if cost is not None and cost <= Cost(0, 0) else cheapest
         search.change(run[:cheapest])
@@ -84,7 +84,7 @@ def _behind(
     waiting, seen = [-source], {source}
     while waiting and len(seen) <= FARTHEST:
         vertex = -heappop(waiting)
-        if m.op(graph.nodes[vertex]) not in CHEAP | {"If"}:
+        if m.op(graph.nodes[vertex]) not in CHEAP:
             continue
         if vertex in search.low:
             read_by = search.low.intersection(graph.successors(vertex))

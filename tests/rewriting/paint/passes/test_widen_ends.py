@@ -103,14 +103,3 @@ def test_a_year_keeps_its_digits() -> None:
     want = np.asarray(amp.evaluate(source, feeds)["y"])
     got = np.asarray(amp.evaluate(amp.rewrite(source, target="cuda"), feeds)["y"])
     assert np.abs(got - want).max() < 0.01 * want.std()
-
-
-def test_a_branch_that_ends_in_float32_makes_a_float32_output() -> None:
-    text = (
-        "g (bool c, float[B,8] x) => (float[A,C] y) { h = MatMul(x, w) y = If(c) <then_branch = "
-        "t () => (float[A,C] o) { a = Abs(h) o = Log(a) }, else_branch = e () => (float[A,C] p) "
-        "{ p = MatMul(x, w) }> }"
-    )
-    made, _ = low(text)
-    assert "h" in made
-    assert "y" not in made
