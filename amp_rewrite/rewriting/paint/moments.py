@@ -121,6 +121,7 @@ class Parts(Demanded[Part]):
         """Return what computes values, back to the numbers of which all is made.
 
         Behind a derivative that is the last layer, for the numbers are nearly equal there, too.
+        The shares of a mean are included: rounded ones do not add up to one.
         """
         m, region = self._m, self._region(values, stops)
         derived = [v for v in region.ends if self._is_derivative(m.source(v))]
@@ -128,7 +129,8 @@ class Parts(Demanded[Part]):
         def enters(node: int) -> bool:
             return self._is_derivative(m.made(node)) or not self._is_layer(node)
 
-        return [*region.nodes, *m.behind(*derived, enters=enters, most=_MOST).nodes]
+        shares = [n for v in region.ends if m.is_a(n := m.maker(m.source(v)), "Softmax")]
+        return [*region.nodes, *shares, *m.behind(*derived, enters=enters, most=_MOST).nodes]
 
     def _region(self, values: Sequence[int], stops: Iterable[int] = ()) -> Region:
         def enters(node: int) -> bool | None:

@@ -71,7 +71,7 @@ def _normalizing(m: Match, value: int, grouped: set[int]) -> Iterator[int]:
     least, todo = 0.05 / m.low.epsilon, Worklist(value, most=FARTHEST)
     for v in todo:
         for node in m.readers(v):
-            if _takes_mean(m, node, v) and node not in grouped:
+            if _takes_own(m, node, v) and node not in grouped:
                 yield node
             elif m.is_a(node, "BatchNormalization"):
                 mean, variance = (m.numbers(w) for w in m.read(node)[3:5])
@@ -86,9 +86,19 @@ def _normalizing(m: Match, value: int, grouped: set[int]) -> Iterator[int]:
                 todo.add(m.flat.outputs_of(node))
 
 
-def _takes_mean(m: Match, node: int, value: int) -> bool:
-    """Tell whether a node takes from a value a mean or an end of its own elements."""
-    others = [w for w in m.read(node) if w != value] if m.is_a(node, "Sub") else []
+def _takes_own(m: Match, node: int, value: int) -> bool:
+    """Tell whether a node takes from a value others of its elements, or a mean or end of them.
+
+    So does a quotient of elements whose logarithm is taken, or from which one is taken.
+    """
+    if not m.is_a(node, "Sub", "Div"):
+        return False
+    others, ahead = [w for w in m.read(node) if w != value], m.readers(m.made(node))
+    is_met = all(
+        m.source(w, MOVED, first=True) == m.source(value, MOVED, first=True) for w in others
+    )
+    if others and is_met:
+        return m.is_a(node, "Sub") or any(m.op(n) in ADDED | {"Log"} for n in ahead)
     makers = [m.maker(m.source(w)) for w in others]
     return any(
         m.has(n, Trait.SUMS_UP, Trait.AVERAGES) or m.is_a(n, "ReduceMin", "ReduceMax")

@@ -24,6 +24,8 @@ NUMBERS = {
     "three": 3.0,
     "last": np.array([1]),
     "keep": 0.999,
+    "none_": np.array([0]),
+    "one_": np.array([1]),
     "means": np.array([123.675, 116.28, 103.53])[:, None, None],
     "deviations": np.array([58.395, 57.12, 57.375])[:, None, None],
     "byte": 255.0,
@@ -80,6 +82,16 @@ def ends_of(text: str, opset: int = 17, **options: Any) -> tuple[set[str], dict[
             "y = Add(c, h) }",
             "takes from it",
         ),
+        (
+            f"{TWO} {{ l = Slice(t, none_, one_, none_) a = Sub(t, l) c = MatMul(a, row) {LAYER} "
+            "y = Add(c, h) }",
+            "takes from it",
+        ),
+        (
+            f"{TWO} {{ l = Slice(t, none_, one_, none_) a = Div(t, l) b = Log(a) "
+            f"c = MatMul(b, row) {LAYER} y = Add(c, h) }}",
+            "takes from it",
+        ),
     ],
 )
 @pytest.mark.parametrize("opset", [13, 17])
@@ -103,6 +115,8 @@ def test_a_column_that_is_normalised_by_statistics_stays_float32() -> None:
         "g (float[N,3,H,W] x) => (float[N,8,I,J] y) { a = Div(x, byte) y = Conv(a, k) }",
         "g (float[N,3,H,W] x) => (float[N,8,I,J] y) { a = Sub(x, means) b = Div(a, deviations) "
         "y = Conv(b, k) }",
+        "g (float[B,16] x) => (float[B,32] y) { l = Slice(x, none_, one_, none_) a = Div(x, l) "
+        "y = MatMul(a, w) }",
         "g (float[B,16] x) => (float[B,32] y) { h = MatMul(x, w) s = Sin(h) y = Mul(s, h) }",
         "g (float[B,16] x) => (float[B,32] y) { n = LayerNormalization(x, ones) y = MatMul(n, w) }",
     ],

@@ -1,7 +1,8 @@
 """States that go out of one call of a model and into the next stay float32, input to output.
 
 A running mean, a filter, a counter, the phase of an oscillator: an output that arithmetic alone
-makes of an input of the same shape. Each call rounds it again, and small increments are lost.
+makes of an input of the same shape, or a matrix whose diagonal is near 1. Each call rounds it
+again, and small increments are lost.
 Where layers of data or functions lead from the one to the other as well, only names tell that they
 are one state: h_in and h_out. What a gate multiplies is bounded, as in keep-states.
 
@@ -15,6 +16,9 @@ from collections.abc import Iterable, Iterator
 from re import findall
 from typing import NamedTuple
 
+import numpy as np
+
+from amp_rewrite.graph.constants import MOST_READ
 from amp_rewrite.graph.elements import FLOAT_TYPES
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
@@ -94,7 +98,8 @@ def carried_states(m: Match, *, named: bool = False) -> Iterator[Carried]:
             is_state = _named_alike(m, value, output) or (
                 has_others and _alone(m, output, value, ahead)
             )
-            if is_state and any(m.op(n) in _COUNTS for n in ahead) and not _scores(m, ahead):
+            counts = any(m.op(n) in _COUNTS or len(m.data(n)) > 2 for n in ahead)
+            if is_state and counts and not _scores(m, ahead):
                 yield Carried(value, output, ahead)
 
 
@@ -108,7 +113,8 @@ def _ahead(m: Match, value: int, among: Iterable[int]) -> list[int]:
     within, found = {*among}, list[int]()
     todo = Worklist(value)
     for v in todo:
-        new = [n for n in m.readers(v) if n in within and n not in found and not _holds(m, n, v)]
+        reading = m.readers(v) | {m.maker(w): None for w in m.handing(v)}
+        new = [n for n in reading if n in within and n not in found and not _holds(m, n, v)]
         found += new
         todo.add(w for n in new for w in m.flat.outputs_of(n))
     return found
@@ -133,11 +139,20 @@ def _holds(m: Match, node: int, value: int) -> bool:
 
 def _alone(m: Match, output: int, value: int, ahead: list[int]) -> bool:
     """Tell whether no other way leads from an input to an output, and no layer is on this one."""
-    if any(m.op(n) in PRODUCTS for n in ahead):
+    if any(m.op(n) in PRODUCTS and not _remembers(m, n) for n in ahead):
         return False
     inside = {value, *(w for n in ahead for w in m.flat.outputs_of(n))}
     region = m.behind(output, enters=lambda _: True)
     return not any(inside.intersection(m.read(n)) for n in region.nodes if n not in ahead)
+
+
+def _remembers(m: Match, node: int) -> bool:
+    """Tell whether a layer hands on what it reads about as it was: x' = A x, A = I + dt F."""
+    held = [t for v in m.factors(node) if (t := m.stored(v)) is not None and t.size <= MOST_READ]
+    if len(held) != 1 or len(matrix := held[0].numpy()) ** 2 != matrix.size:
+        return False
+    diagonal = np.abs(matrix.reshape(len(matrix), -1).diagonal())
+    return bool(0.5 < diagonal.mean() <= 1)  # that of a layer of data is around 0
 
 
 def _named_alike(m: Match, value: int, output: int) -> bool:

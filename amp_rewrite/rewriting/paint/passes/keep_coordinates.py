@@ -15,6 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
+from amp_rewrite.graph.build_type_graph import called_body
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import TABLE, Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
@@ -24,6 +27,9 @@ from amp_rewrite.rewriting.paint.painting import Reason
 
 _AXES = 4
 """The most coordinates of a point: x, y, z and 1."""
+
+_PIXEL = 0.1
+"""How far rounding may move a point."""
 
 _PLACES = {name: row.coordinates for name, row in TABLE.items() if row.coordinates} | {
     "Resize": (1,),
@@ -62,8 +68,9 @@ def keep_coordinates(m: Match, _: Ask) -> Kept:
             starts = _floats(m, value) if m.op(node) in _INDEXED else [value]
             scaled = m.is_a(node, *_SCALING)
             behind = _behind(m, starts, scaled)
-            if any(m.factors(n) for n in behind):
-                yield Keep(f"coordinates of {m.name(node)}", behind)
+            if any(m.factors(n) or m.has(n, Trait.SUBGRAPHS) for n in behind):
+                vertices = [v for own in behind.values() for v in own]
+                yield Keep(f"coordinates of {m.name(node)}", (), vertices)
 
 
 def _floats(m: Match, indices: int) -> list[int]:
@@ -76,32 +83,53 @@ def _floats(m: Match, indices: int) -> list[int]:
     return floats
 
 
-def _behind(m: Match, starts: list[int], scaled: bool) -> list[int]:
-    """Return what computes coordinates, layers included that give a few numbers for an example.
+def _behind(m: Match, starts: list[int], scaled: bool) -> dict[int, list[int]]:
+    """Return the nodes that compute coordinates, with their vertices, by whatever graphs inside.
+
+    Layers are included that give a few numbers for an example.
 
     So are layers whose result is multiplied with places, which `scaled` says of the first values.
     """
-    nodes: list[int] = []
+    found: dict[int, list[int]] = {}
     todo = Worklist(*((value, scaled) for value in starts), most=FARTHEST)
     for value, multiplied in todo:
         node = ABSENT if m.is_fixed(value) else m.maker(value)
         if m.op(node) in PRODUCTS:
             maps = _maps(m, node)
             if maps or multiplied or len(m.flat.shape(m.made(node)) or ()) == 2:
-                nodes.append(node)
+                found[node] = [*m.graph.vertices_of(node)]
             todo.add((v, True) for v in m.data(node) if maps)
+        elif m.has(node, Trait.SUBGRAPHS):
+            found.setdefault(node, []).append(m.graph.source[value])
+            todo.add((v, multiplied) for v in m.handed(value))
+        elif multiplied and m.is_a(node, "Sigmoid", "Tanh"):
+            found[node] = [*m.graph.vertices_of(node)]
+            todo.add((v, True) for v in m.data(node))
+        elif m.flat.is_call(node) and _computes(m, node):
+            todo.add((v, True) for v in m.data(node))
         elif m.op(node) in _ARITHMETIC:
-            nodes.append(node)
+            found[node] = [*m.graph.vertices_of(node)]
             meets = multiplied or (m.is_a(node, "Mul", "Div") and not _scales(m, node))
             todo.add((v, meets) for v in m.data(node))
-    return nodes
+    return found
+
+
+def _computes(m: Match, call: int) -> bool:
+    """Tell whether a local function is arithmetic of coordinates, and no network."""
+    operators = called_body(m.graph, call).flat.operators
+    return all(o.op_type in _ARITHMETIC | PRODUCTS | {"AffineGrid", "Constant"} for o in operators)
 
 
 def _scales(m: Match, node: int) -> bool:
-    """Tell whether a node only scales each coordinate by a constant."""
+    """Tell whether a node only scales each coordinate by a constant, which is not large.
+
+    What a large one scales is off by more than a tenth of a pixel if it is rounded.
+    """
     factor = m.factor(node)
     numbers = None if factor is None else m.numbers(factor[1])
-    return numbers is not None and numbers.size <= _AXES
+    if numbers is None or numbers.size > _AXES:
+        return False
+    return m.is_a(node, "Div") or bool(np.abs(numbers).max() * m.low.epsilon / 2 <= _PIXEL)
 
 
 def _maps(m: Match, node: int) -> bool:
@@ -114,7 +142,12 @@ def _maps(m: Match, node: int) -> bool:
     if not any(fixed) or all(fixed) or len(factors) < 2:
         return not any(fixed)
     shape = m.flat.shape(factors[fixed.index(False)])
-    if m.has(node, Trait.NOT_BROADCAST) or m.is_a(node, "Gemm") or not shape or len(shape) < 2:
+    if (
+        m.has(node, Trait.NOT_BROADCAST)
+        or (m.is_a(node, "Gemm") and fixed[1])
+        or not shape
+        or len(shape) < 2
+    ):
         return False
     if fixed[0]:
         return shape[-1] is not None and shape[-1] <= _AXES

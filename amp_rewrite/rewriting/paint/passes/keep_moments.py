@@ -49,6 +49,9 @@ _BOTH = Part.MEAN_OF_PRODUCTS | Part.PRODUCT_OF_MEANS
 def keep_moments(m: Match, ask: Ask) -> Kept:
     """Mark differences of second moments, with what follows up to the quotient."""
     parts = Parts(m, ask.context.variables)
+    for node in m.nodes("Det"):
+        nodes = [node, *m.formula(m.read(node)[0]).nodes]
+        yield Keep(f"a difference of products, {m.name(node)}", nodes)
     sums = [n for n in m.nodes(*ADDED) if not m.is_part(n)]
     found = {n: sides for n in sums if len(sides := _sides(m, parts, n)) > 1}
     stops = {v for sides in found.values() for v in parts.common(sides)}

@@ -104,6 +104,8 @@ def _behind(m: Match, value: int, *, multiplies: bool = False) -> Iterator[int]:
     for current in todo:
         if current != value and not _is_wide(m, current):
             continue
+        around = todo.add(m.handing(current))
+        yield from (m.graph.source[v] for v in around)
         for slot in m.flat.uses(current):
             node, vertex = m.flat.reader(slot), m.graph.reads[slot]
             if vertex == ABSENT or m.has(node, Trait.COMPARES) or m.is_part(node):

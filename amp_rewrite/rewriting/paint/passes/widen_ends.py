@@ -32,7 +32,7 @@ OUTPUT = PassReason(
 )
 
 # operators: arithmetic on elements, of which digits are lost.
-_ARITHMETIC = ADDED | {"BatchNormalization", "Div", "Mean", "Mul", "Pow", "Exp", "Sqrt"}
+_ARITHMETIC = ADDED | {"BatchNormalization", "Div", "Mean", "Mul", "Pow", "Exp", "Sinh", "Sqrt"}
 _ON_ELEMENTS = SIGNED | having(Trait.EXACT) - having(Trait.JUMPS)
 # operators: what may stand beside that.
 CHEAP = _ARITHMETIC | _ON_ELEMENTS | {"Clip", "LeakyRelu", "Log", "Sigmoid", "Softplus", "Tanh"}

@@ -10,7 +10,13 @@ from pass_marks import context_of, marks_of, model_of
 
 from amp_rewrite.rewriting.paint.passes.keep_carried import keep_carried
 
-NUMBERS = {"k": 0.999, "j": 0.001, "one": 1.0, "w": np.arange(64.0).reshape(8, 8) - 30}
+NUMBERS: dict[str, Any] = {
+    "k": 0.999,
+    "j": 0.001,
+    "one": 1.0,
+    "w": np.arange(64.0).reshape(8, 8) - 30,
+}
+NUMBERS["near"] = np.eye(8) * 0.99 + np.eye(8, k=1) * 0.01
 
 
 def kept(text: str, **constants: Any) -> set[str]:
@@ -45,6 +51,15 @@ LAYER = "h = MatMul(x, w) y = MatMul(h, w)"
             f"{signature('s_in', 's_out')} {{ {LAYER} a = MatMul(s_in, w) s_out = Add(a, h) }}",
             {"a", "s_out"},
         ),
+        # a state-space model
+        (f"{signature()} {{ {LAYER} a = MatMul(m, near) n = Add(a, h) }}", {"a", "n"}),
+        (f"{signature()} {{ {LAYER} n = Gemm<transB = 1>(m, near, h) }}", {"n"}),
+        (
+            f"{signature()} {{ {LAYER} c = Cast<to = 9>(x) d = ReduceSum(x) q = Cast<to = 9>(d) "
+            "n = If(q) <then_branch = t () => (float[1,8] o) { a = Mul(m, k) o = Add(a, h) }, "
+            "else_branch = e () => (float[1,8] p) { p = Identity(m) }> }",
+            {"a", "o", "p", "n"},
+        ),
         (
             f'<ir_version: 7, opset_import: ["" : 11]> {signature(shape="1,8,1")} {{ {LAYER} '
             "r = Unsqueeze<axes=[2]>(h) a = Mul(m, k) n = Add(a, r) }",
@@ -67,6 +82,8 @@ def test_a_state_is_float32_from_input_to_output(text: str, expected: set[str]) 
         "h = MatMul(x, w) z = Sigmoid(h) a = Mul(z, m) n = Add(a, h) y = Identity(x)",
         # a mask that is added to scores, which are an output
         "h = MatMul(x, w) n = Add(h, m) i = Identity(n) y = Softmax(i)",
+        # a layer of an input, and one more
+        "a = MatMul(m, w) b = MatMul(x, w) n = Add(a, b) y = Identity(x)",
         # one layer
         "n = MatMul(m, w) y = Identity(x)",
         # a cache

@@ -17,6 +17,7 @@ CONSTANTS: dict[str, Any] = {
     "w6": RNG.normal(0, 0.02, (16, 6)),
     "w20": RNG.normal(0, 0.02, (16, 20)),
     "theta": np.array([1.0, 0, 0, 1, 0, 0]),
+    "p23": np.array([2, 3]),
     "p32": np.array([3, 2]),
     "p123": np.array([1, 2, 3]),
     "p102": np.array([10, 2]),
@@ -33,6 +34,8 @@ CONSTANTS: dict[str, Any] = {
     "half": np.array([4.0, 4.0]),
     "kernel": RNG.normal(0, 1, (2, 1, 3, 3)),
     "deep": RNG.normal(0, 1, (1, 1, 3, 3)),
+    "wide": np.array(16382.0),
+    "half_": np.array(8.0),
     "roi": np.array([0.0, 0, 0, 0, 1, 1, 1, 1]),
     "w8": RNG.normal(0, 0.1, (16, 8)),
     "flat": np.array([-1]),
@@ -47,6 +50,10 @@ SAMPLE = "g = Reshape(c, shape) y = GridSample(x, g)"
 
 KEPT = {
     "places first": (f"{HEAD} t = Reshape(b, p32) c = MatMul(places, t) {SAMPLE}", "hbtcg"),
+    "places in a Gemm": (
+        f"{HEAD} t = Reshape(b, p23) c = Gemm<transB = 1>(places, t) {SAMPLE}",
+        "hbtcg",
+    ),
     "places second": (
         f"{HEAD} t = Reshape(b, p123) e = MatMul(t, turned) "
         f"c = Transpose<perm = [0, 2, 1]>(e) {SAMPLE}",
@@ -85,6 +92,11 @@ KEPT = {
         "h = Gemm(f, w8) r = Reshape(h, flat) y = Resize<coordinate_transformation_mode = "
         '"tf_crop_and_resize">(x, r, , sizes)',
         "hr",
+    ),
+    "a wide row": (
+        "h = MatMul(f, w6) s = Sigmoid(h) m = Mul(s, wide) e = Floor(m) i = Cast<to = 7>(e) "
+        "y = GatherElements<axis = 1>(f, i)",
+        "hsme",
     ),
     "indices": (
         f"{HEAD} t = Reshape(b, p32) c = MatMul(places, t) m = Mul(c, half) e = Floor(m) "
@@ -128,6 +140,29 @@ def test_branches_and_loops_are_the_same() -> None:
     assert kept(turn, graph) == {*expected}
 
 
+def test_results_of_branches_loops_and_functions_are_followed() -> None:
+    graph = GRAPH.replace("float[1,16] f", "float[1,16] f, bool c0, int64 n")
+    tail = f"t = Reshape(u, p32) c = MatMul(places, t) {SAMPLE}"
+    branch = (
+        "h = MatMul(f, w6) u = If(c0) <then_branch = t0 () => (float[1,6] o) { o = Add(h, theta) }"
+        f", else_branch = e0 () => (float[1,6] o2) {{ o2 = Sub(h, theta) }}> {tail}"
+    )
+    assert kept(branch, graph) == {"h", "u", "o", "o2", *"tcg"}
+    turn = (
+        "h = MatMul(f, w6) u = Loop(n, c0, h) <body = b0 (int64 i0, bool c1, float[1,6] s) => "
+        f"(bool c2, float[1,6] o) {{ c2 = Identity(c1) o = Add(s, theta) }}> {tail}"
+    )
+    assert kept(turn, graph) == {"u", "o", *"tcg"}
+    function = (
+        '<domain: "d", opset_import: ["" : 20]> map (h, sh, p) => (c) '
+        "{ t = Reshape(h, sh) c = MatMul(p, t) }"
+    )
+    text = GRAPH.replace("20]", "20, 'd' : 1]").replace(chr(39), chr(34))
+    body = f"h = Gemm(f, w6, theta) c = d.map(h, p32, places) {SAMPLE}"
+    model = model_of(f"{text} {{ {body} }} {function}", **CONSTANTS)
+    assert {*marks_of(keep_coordinates, context_of(model))} == {*"hg"}
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -135,6 +170,8 @@ def test_branches_and_loops_are_the_same() -> None:
         "g = Add(t, base) y = GridSample(x, g)",
         "h = Conv<pads = [1,1,1,1]>(x, deep) y = GridSample(h, base)",
         "h = MatMul(f, w6) s = Softmax(h) y = MatMul(s, s)",
+        "h = MatMul(f, w6) s = Sigmoid(h) m = Mul(s, half_) e = Floor(m) i = Cast<to = 7>(e) "
+        "y = GatherElements<axis = 1>(f, i)",
         "y = Resize(x, , , sizes)",
         "y = Gather(x, pick)",
     ],

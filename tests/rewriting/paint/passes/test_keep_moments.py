@@ -168,6 +168,25 @@ def test_determinants_of_derivatives_are_float32(text: str, expected: set[str]) 
     assert kept(f"{PLANES} {{ {text} }}", **filters) == expected
 
 
+def test_the_shares_of_a_mean_are_float32() -> None:
+    text = (
+        f"{ROWS} {{ r = MatMul(x, w) g = MatMul(z, w) p = Softmax(g) a = Mul(p, r) "
+        "m = ReduceSum(a, rows) rr = Mul(r, r) b = Mul(p, rr) e = ReduceSum(b, rows) "
+        "mm = Mul(m, m) v = Sub(e, mm) y = Sqrt(v) }"
+    )
+    assert kept(text) == {"p", "a", "m", "rr", "b", "e", "mm", "v", "y"}
+
+
+@pytest.mark.parametrize(
+    "text", ["y = Div(t, d)", "y = Mul(t, d)", "i = Reciprocal(d) y = Add(t, i)"]
+)
+@pytest.mark.parametrize("opset", [11, 17])
+def test_the_matrix_of_a_determinant_is_float32(text: str, opset: int) -> None:
+    head = f'<ir_version: 7, opset_import: ["" : {opset}]> g (float[B,4,4] x, float[B] t) => '
+    body = "r = Relu(x) a = Transpose<perm=[0,2,1]>(r) s = MatMul(r, a) d = Det(s)"
+    assert kept(f"{head} (float[B] y) {{ {body} {text} }}") == {"a", "s", "d"}
+
+
 @pytest.mark.parametrize(
     "text",
     [

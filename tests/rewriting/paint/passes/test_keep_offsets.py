@@ -21,6 +21,10 @@ NUMBERS = {
     "one": 2024.0,
     "half": 0.5,
     "small": 0.01,
+    "top": np.array([1]),
+    "years": np.arange(2020.0, 2028),
+    "ages": np.arange(8.0),
+    "rows": np.array([1]),
 }
 ROWS = "g (float[B,8] x, float[B,8] z) => (float[A,C] y)"
 PLANES = "g (float[B,8,H,W] x) => (float[B,8,I,J] y)"
@@ -52,6 +56,59 @@ def test_a_large_offset_is_float32(text: str, expected: set[str], dtype: DType, 
     assert kept(text, dtype, opset) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("h = Gemm(x, w, year) r = Relu(h) y = ReduceMax<keepdims=0>(r)", {"h", "r", "y"}),
+        ("h = MatMul(x, w) a = Add(h, year) y = ReduceMean<keepdims=0>(a)", {"a", "y"}),
+        ("h = Gemm(x, w, year) y, i = TopK<axis=1>(h, top)", {"h", "y"}),
+        ("h = Gemm(x, w, year) y = Sinh(h)", {"h", "y"}),
+    ],
+)
+def test_it_is_met_in_front_of_a_mean_or_an_end(text: str, expected: set[str]) -> None:
+    assert kept(f"{ROWS} {{ f = Relu(x) {text.replace('(x, w', '(f, w')} }}") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("c = Unsqueeze(years, rows) y = MatMul(p, c)", {"p", "y"}),
+        ("a = Mul(p, years) y = ReduceSum(a, rows)", {"p", "a", "y"}),
+        ("g = Gemm(r, w, year) a = Mul(p, g) y = ReduceSum(a, rows)", {"p", "g", "a", "y"}),
+        ("a = Mul(p, ages) y = ReduceSum(a, rows)", set()),
+    ],
+)
+def test_shares_of_far_numbers_are_float32(text: str, expected: set[str]) -> None:
+    assert kept(f"{ROWS} {{ r = Relu(x) h = MatMul(r, w) p = Softmax(h) {text} }}") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"{ROWS} {{ h = Gemm(x, w, year) r = Relu(h) y = MatMul(r, w) }}", {"h"}),
+        (f"{ROWS} {{ h = MatMul(x, w) a = Sub(h, year) r = Relu(a) y = Gemm(r, w) }}", {"h", "a"}),
+        (f"{ROWS} {{ i = Identity(x) h = Gemm<transB=1>(i, w, year) y = Elu(h) }}", {"i", "h"}),
+    ],
+)
+def test_a_scale_that_is_folded_into_the_first_layer_is_met(text: str, expected: set[str]) -> None:
+    assert kept(text) == expected
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "last, y = Loop(n, , x) <body = b (int64 i, bool c, float[B,8] s) => (bool d, float[B,8] t"
+        ", float[B,8] o) {{ d = Identity(c) {step} o = Add(h, year) }}>",
+        "last, y = Scan<num_scan_inputs = 1, body = b (float[B,8] s, float[8] e) => (float[B,8] t"
+        ", float[B,8] o) {{ {step} o = Add(h, year) }}>(x, x)",
+    ],
+)
+def test_it_is_met_in_a_loop_whose_state_is_not(body: str) -> None:
+    text = body.format(step="r = MatMul(s, w) t = Tanh(r) h = MatMul(t, w)")
+    signature = "g (float[B,8] x, int64 n) => (float[A,C,D] y)"
+    assert kept(f"{signature} {{ {text} }}") == {"o", "last"}  # the loop, by its first result
+
+
 def test_it_is_met_in_a_branch() -> None:
     text = (
         "g (bool b, float[B,8] x) => (float[A,C] y) { y = If(b) <"
@@ -65,8 +122,10 @@ def test_it_is_met_in_a_branch() -> None:
     "text",
     [
         f"{ROWS} {{ y = Gemm(x, w, bias) }}",  # an ordinary bias
-        f"{ROWS} {{ h = Gemm(x, w, year) y = MatMul(h, w) }}",  # not in front of an output
-        f"{ROWS} {{ h = Gemm(x, w, year) y = Softmax(h) }}",
+        # not in front of an output, nor behind an input
+        f"{ROWS} {{ r = Relu(x) h = Gemm(r, w, year) y = MatMul(h, w) }}",
+        f"{ROWS} {{ r = Relu(x) h = Gemm(r, w, year) y = Softmax(h) }}",
+        f"{PLANES} {{ h = Conv(x, k, year) r = Relu(h) y = Conv(r, k) }}",
         f"{ROWS} {{ h = MatMul(x, w) s = Mul(h, year) y = Add(s, year) }}",  # as large as it
         f"{ROWS} {{ y = Add(x, year) }}",  # nothing is known of the numbers
     ],

@@ -178,6 +178,17 @@ def kept_of(body: str, **options: Any) -> set[str]:
     return {*marks_of(keep_sums, context, painting_of(context, words - {"e"}))}
 
 
+def test_a_branch_hands_an_exponential_on() -> None:
+    text = (
+        "g (float[4,4] x, bool c) => (float[4,4] y) { e = Exp(x) u = If(c) <then_branch = t () => "
+        "(float[4,4] s) { s = MatMul(e, w) }, else_branch = f () => (float[4,4] v) "
+        "{ v = MatMul(w, e) }> y = Log(u) }"
+    )
+    context = context_of(model_of(text, w=np.ones((4, 4))))
+    painting = painting_of(context, {*"suvy"})
+    assert {*marks_of(keep_sums, context, painting)} == {*"suvy"}
+
+
 @pytest.mark.parametrize("name", EXPONENTIALS)
 def test_exponentials_of_any_number_are_float32_up_to_a_quotient(name: str) -> None:
     body, expected = EXPONENTIALS[name]
