@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from itertools import product
 
 import low_models
@@ -130,9 +131,8 @@ def test_a_group_however_it_is_spelled_is_repaired_once(
 @pytest.mark.parametrize("way", WAYS[:3], ids=lambda way: "-".join(map(str, way)))
 @pytest.mark.parametrize("name", ["layer-normalization", "rms-normalization", "softmax-reciprocal"])
 def test_where_its_constants_and_nodes_stand_does_not_matter(
-    name: str, way: tuple[str, str, int], placed: object
+    name: str, way: tuple[str, str, int], placed: Callable[[onnx.ModelProto], onnx.ModelProto]
 ) -> None:
-    assert callable(placed)
     precision, target, opset = way
     model = around({**FORMS, **SOFTMAXES}[name], opset)
     assert repaired_twice(cast_whole(placed(model), precision), target).changed

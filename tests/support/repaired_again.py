@@ -26,7 +26,8 @@ def repaired_twice(model: Any, target: str, *, run: bool = False, **options: Any
     if low is not None:
         options["precision"] = low.name
     made = amp.repair(model, target=target, **options)
-    found = amp.check(made.model, target=target, run=run, precision=made.precision)
+    asked: dict[str, Any] = {"target": target, "run": run, "precision": made.precision}
+    found = amp.check(made.model, **asked)
     if found.computes == FLOAT32.name:
         return made
     stay = {danger.node for danger in made.stay}

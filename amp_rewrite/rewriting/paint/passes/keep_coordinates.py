@@ -116,8 +116,9 @@ def _behind(m: Match, starts: list[int], scaled: bool) -> dict[int, list[int]]:
 
 def _computes(m: Match, call: int) -> bool:
     """Tell whether a local function is arithmetic of coordinates, and no network."""
-    operators = called_body(m.graph, call).flat.operators
-    return all(o.op_type in _ARITHMETIC | PRODUCTS | {"AffineGrid", "Constant"} for o in operators)
+    called = called_body(m.graph, call).flat.operators
+    # operators: what computes coordinates.
+    return all(o.op_type in _ARITHMETIC | PRODUCTS | {"AffineGrid", "Constant"} for o in called)
 
 
 def _scales(m: Match, node: int) -> bool:
