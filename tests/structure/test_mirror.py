@@ -45,6 +45,7 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/grad/test_torch_attention": "rules and walk against PyTorch",
     "training/grad/test_torch_networks": "rules and walk against PyTorch",
     "training/grad/test_unknown_shapes": "every rule without recorded shapes",
+    "rewriting/paint/test_formulas_in_graphs": "formulas of all kinds in branches, loops and calls",
     "rewriting/test_low_sources": "api, widen and the report, on models in 16 bits",
     "rewriting/apply/test_rewritten_weights": "constants of a rewritten model, saved or as objects",
     "rewriting/test_kernel_first": "functions that have the name of an operator, in every room",
