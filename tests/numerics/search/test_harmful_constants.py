@@ -30,8 +30,8 @@ def parsed(text: str, **constants: Any) -> Model:
 def offset(constant: str = "", **given: Any) -> Model:
     """Return a large offset that is taken off again, 1.5 too little."""
     return parsed(
-        f"""(float[4,16] x) => (float[4,16] y) {{ {constant} a = MatMul(x, w) b = Add(a, o)
-        c = Sub(b, p) y = MatMul(c, w2) }}""",
+        f"""(float[4,16] x) => (float[4,16] y) {{ {constant} r = Relu(x)
+        a = MatMul(r, w) b = Add(a, o) c = Sub(b, p) y = MatMul(c, w2) }}""",
         **({} if constant else {"o": np.float32(3000.7)}),
         p=np.float32(2999.2),
         w=weight(16, 16),
@@ -48,7 +48,7 @@ def offset_in_a_branch() -> Model:
     return parsed(
         """(bool k, float[4,16] x) => (float[4,16] y) {
         y = If(k) <then_branch = t () => (float[4,16] r) <float o = {3000.7}, float p = {2999.2}> {
-          a = MatMul(x, w) b = Add(a, o) c = Sub(b, p) r = MatMul(c, w2) },
+          z = Relu(x) a = MatMul(z, w) b = Add(a, o) c = Sub(b, p) r = MatMul(c, w2) },
         else_branch = e () => (float[4,16] q) { q = MatMul(x, w) }> }""",
         w=weight(16, 16),
         w2=weight(16, 16, seed=1),

@@ -192,7 +192,8 @@ def test_fills_of_masks_and_rows_masked_whole_do_not_depart(first):
 
 def test_the_first_to_depart_was_tried_alone():
     magnified = model(
-        "[a] h = MatMul(x, w) [far] i = Add(h, big) [back] k = Sub(i, big) [d] y = MatMul(k, w)",
+        "r = Relu(x) [a] h = MatMul(r, w) [far] i = Add(h, big) [back] k = Sub(i, big) "
+        "[d] y = MatMul(k, w)",
         f"{square(0.3)}, float big = {{2000}}",
     )
     low = mixed(magnified, deny_nodes=["back", "d"])

@@ -58,9 +58,10 @@ _MASKS = {name: row.masks for name, row in TABLE.items() if row.masks}
 def keep_biases(m: Match, ask: Ask) -> Kept:
     """Unpaint sums of scores and large constants, with what lies between them and the Softmax."""
     sums = [
-        (node, [v for v in m.data(node) if m.op(node) in ADDED], [*_parts(m, softmax), *way])
+        (node, m.data(node), [*_parts(m, softmax), *way])
         for softmax, scores in softmaxes(m)
         for node, way in m.ways(scores, _PASSED)
+        if m.op(node) in ADDED
     ]
     for node in m.nodes(*_MASKS):  # these contain the sum and the Softmax
         read, masks = m.read(node), _MASKS[m.op(node)]

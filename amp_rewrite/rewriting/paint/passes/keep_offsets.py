@@ -36,6 +36,9 @@ _TAKEN = 0.05
 _FEWEST = 16
 """Which part of a deviation rounding may take, and how many deviations are usual for a bias."""
 
+_MOST = 0.5
+"""Which share of the columns behind an input has to be far."""
+
 
 @keep(
     "keep-offsets",
@@ -59,8 +62,9 @@ def keep_offsets(m: Match, ask: Ask) -> Kept:
     for node in m.nodes("Gemm", "MatMul"):  # columns that their own scales are folded into
         source, moved = m.through(m.read(node)[0])
         if source in m.flat.main.inputs:
-            adding = [n for n in (node, *m.readers(m.made(node))) if _far(m, n)]
-            yield from (Keep(_far(m, n), [*moved, node, n]) for n in adding)
+            # An outlier channel is none: most columns have their means in their bias then.
+            told = {n: _far(m, n, _MOST) for n in (node, *m.readers(m.made(node)))}
+            yield from (Keep(why, [*moved, node, n]) for n, why in told.items() if why)
     for output in m.flat.main.outputs:
         way_to, todo = {output: list[int]()}, Worklist(output, most=FARTHEST)
         for value in todo:
@@ -81,12 +85,12 @@ def _shares(m: Match, node: int) -> list[int]:
     return [n for n in makers if m.is_a(n, "Softmax")]
 
 
-def _far(m: Match, node: int) -> str:
-    """Tell how a node adds a number far larger than what varies, "" if it does not."""
+def _far(m: Match, node: int, share: float = 0.0) -> str:
+    """Tell how a node adds numbers far larger than what varies, "" if not more than a share are."""
     least = max(_TAKEN / m.low.epsilon, _FEWEST)
     for offset, spread in _added(m, node):
         fits = np.abs(offset) < m.low.overflow  # what does not is kept or scaled elsewhere
-        if ((np.abs(offset) > least * spread) & fits).any():
+        if ((np.abs(offset) > least * spread) & fits).mean() > share:
             return f"{m.name(node)} adds {np.abs(offset).max():.4g} to numbers far smaller"
     return ""
 
