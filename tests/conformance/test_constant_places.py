@@ -228,8 +228,8 @@ READERS = {
 @pytest.mark.parametrize("reader", READERS)
 def test_what_reads_places_stays_float32(reader: str, way: str) -> None:
     source = model(
-        f"""g (float[1,64] x) => (float[1,64] y) {{ [layer] h = MatMul(x, w) {READERS[reader]}
-        [behind] t = Mul(h, s) y = MatMul(t, w) }}""",
+        f"""g (float[1,64] x) => (float[1,64] y) {{ r = Relu(x)
+        [layer] h = MatMul(r, w) {READERS[reader]} [behind] t = Mul(h, s) y = MatMul(t, w) }}""",
         w=np.eye(64),
         ramp=np.arange(64.0)[None] * 47 + 0.25,
         turns=GRID[0, :, ::2, ::8].reshape(2, -1).T.reshape(1, -1) * 1000,

@@ -62,7 +62,7 @@ _ARITHMETIC = (
 )
 def keep_coordinates(m: Match, _: Ask) -> Kept:
     """Mark what computes coordinates, through both operands of products, up to a layer."""
-    for node in m.nodes(*_PLACES, *_INDEXED):
+    for node in (n for n in m.nodes(*_PLACES, *_INDEXED) if not m.is_part(n)):
         ports = _PLACES.get(m.op(node), ()) or _INDEXED[m.op(node)]
         for value in (v for k, v in enumerate(m.read(node)) if k in ports and v != ABSENT):
             starts = _floats(m, value) if m.op(node) in _INDEXED else [value]

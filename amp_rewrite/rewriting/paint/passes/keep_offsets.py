@@ -63,7 +63,8 @@ def keep_offsets(m: Match, ask: Ask) -> Kept:
         source, moved = m.through(m.read(node)[0])
         if source in m.flat.main.inputs:
             # An outlier channel is none: most columns have their means in their bias then.
-            told = {n: _far(m, n, _MOST) for n in (node, *m.readers(m.made(node)))}
+            sums = [n for n in m.readers(m.made(node)) if m.op(n) in ADDED]
+            told = {n: _far(m, n, _MOST) for n in (node, *sums)}
             yield from (Keep(why, [*moved, node, n]) for n, why in told.items() if why)
     for output in m.flat.main.outputs:
         way_to, todo = {output: list[int]()}, Worklist(output, most=FARTHEST)
