@@ -15,16 +15,17 @@ pytestmark = pytest.mark.webgpu
 Reports = Callable[[str], VerifyReport]
 
 EXACT = (
-    *("basic_pitch", "oww_embedding", "oww_hey_jarvis", "oww_hey_mycroft"),
+    *("basic_pitch", "oww_embedding", "oww_hey_jarvis"),
     *("light_inception_v2", "light_shufflenet"),
 )
 """Models that are predicted bit for bit."""
 
 CLOSE = (
-    *("magika", "minilm_l3_ortfused"),
+    *("magika", "minilm_l3_ortfused", "oww_hey_mycroft"),
     *("ppocrv4_rec", "silero_v4", "silero_v6_16k_op15"),
 )
-"""Models with operators that the device fuses, or that the emulation takes for one step."""
+"""Models with operators that the device fuses, that the emulation takes for one step, or that end
+in float32, as oww_hey_mycroft does: its device's Sigmoid differs by 2e-7."""
 
 COSINE = 0.999
 
