@@ -32,6 +32,10 @@ GROUPS = {"some": SOME, "others": [name for name in REAL if name not in SOME]}
 """Models that are placed together; the fast suite has small ones of each kind."""
 
 
+ENDS = {"magika": Counter(Gemm=1)}
+"""What is fused no more: a last bias that stays float32 in front of the output (widen-ends)."""
+
+
 @pytest.fixture(scope="module", params=thinned(GROUPS, lambda group: group == "others"))
 def found(
     request: pytest.FixtureRequest, corpus: Any, tmp_path_factory: pytest.TempPathFactory
@@ -65,7 +69,7 @@ def test_rewritten_models_are_placed_as_their_originals(
     faults: dict[str, Any] = {}
     for name in names:
         before, after = found[name, "float32"], found[name, precision]
-        lost = fusions(corpus.path(name), before) - after.operators
+        lost = fusions(corpus.path(name), before) - after.operators - ENDS.get(name, Counter())
         if before.error or after.error or after.cpu - before.cpu or lost:
             left = after.cpu - before.cpu
             faults[name] = {"errors": (before.error, after.error), "left": left, "lost": lost}
