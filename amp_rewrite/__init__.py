@@ -14,6 +14,7 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.distributed import CrossShardOptimizer as CrossShardOptimizer
     from amp_rewrite.errors import AmpError as AmpError
     from amp_rewrite.errors import AmpWarning as AmpWarning
+    from amp_rewrite.grad.rule import IndexedSlices as IndexedSlices
     from amp_rewrite.graph.io.load import load as load
     from amp_rewrite.graph.io.save import save as save
     from amp_rewrite.graph.io.save import to_proto as to_proto
@@ -84,7 +85,6 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
         register_loss_scale_wrapper as register_loss_scale_wrapper,
     )
     from amp_rewrite.training.global_state import set_global_policy as set_global_policy
-    from amp_rewrite.training.grad.rule import IndexedSlices as IndexedSlices
     from amp_rewrite.training.graph.freeze import freeze as freeze
     from amp_rewrite.training.graph.freeze import frozen as frozen
     from amp_rewrite.training.graph.freeze import store_weights as store_weights
@@ -113,7 +113,7 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
             " enable_mixed_precision_graph_rewrite enable_mixed_precision_graph_rewrite_v1"
             " global_policy register_loss_scale_wrapper set_global_policy"
         ),
-        "training.grad.rule": "IndexedSlices",
+        "grad.rule": "IndexedSlices",
         "graph.io.load": "load",
         "graph.io.save": "save to_proto",
         "training.inject": "inject_loss_scaling",

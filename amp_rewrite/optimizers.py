@@ -1,7 +1,7 @@
 """Optimizers: gradients of a loss, and the updates that minimize it, as nodes of the model."""
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
-from amp_rewrite.training.grad.rule import IndexedSlices
+from amp_rewrite.grad.rule import IndexedSlices
 from amp_rewrite.training.optimizers.clipping import (
     clip_by_global_norm,
     clip_by_norm,

@@ -16,12 +16,12 @@ from pages import PAGES, README, ROOT, blocks_of
 import amp_rewrite as amp
 from amp_rewrite.cli import common
 from amp_rewrite.cli.command_table import COMMANDS, command
+from amp_rewrite.grad.rules import RULES
 from amp_rewrite.oplists.lists import LEVELS
 from amp_rewrite.optimizers import NAMES
 from amp_rewrite.rewriting.paint import pipeline
 from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.rewriting.paint.pass_table import PASSES
-from amp_rewrite.training.grad.rules import RULES
 
 DOCS = ROOT / "docs"
 TOOLS = ROOT / "tools"

@@ -17,11 +17,11 @@ from backend_cases import all_cases
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import RuntimeImplementationError
 
+from amp_rewrite.grad.rules import RULES
 from amp_rewrite.graph import traits
 from amp_rewrite.graph.flat import Operator
 from amp_rewrite.graph.schemas import LATER
 from amp_rewrite.graph.traits import TABLE, Row, Trait, has, having, operator, row_of
-from amp_rewrite.training.grad.rules import RULES
 from amp_rewrite.values.counts.count_rules import rule_of
 
 Arrays = list[np.ndarray]

@@ -10,8 +10,8 @@ import pytest
 from house import FLOORS, HEIGHT, MODULES, PACKAGE, PARTS, WALL, arrows, imports, part_of, trees
 
 CIRCLE = {
-    "amp_rewrite.training.grad.walk",
-    "amp_rewrite.training.grad.loop_gradient",
+    "amp_rewrite.grad.walk",
+    "amp_rewrite.grad.loop_gradient",
 }
 """The one circle: a graph inside Loop is differentiated by the walk, which meets it."""
 
@@ -41,7 +41,7 @@ def test_a_room_imports_from_lower_floors_and_its_parts_from_lower_parts(room: s
 
 
 def test_a_house_that_one_person_can_hold():
-    assert len(FLOORS) <= 13
+    assert len(FLOORS) <= 14
     assert len(arrows()) <= 65
 
 

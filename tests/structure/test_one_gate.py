@@ -65,7 +65,7 @@ MAY_INFER = {
     "graph/proto/shape_inference.py": "the gate",
     "graph/proto/infer_in_place.py": "the gate for models of onnx_ir",
     "graph/io/checker.py": "asks whether types agree, and passes over what ends inference",
-    "training/builder/annotate.py": "one node",
+    "grad/builder/annotate.py": "one node",
 }
 
 

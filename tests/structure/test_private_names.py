@@ -66,7 +66,7 @@ def test_a_file_uses_no_private_name_of_another() -> None:
     ("text", "found"),
     [
         ("other._hook()", ["_hook"]),
-        ("from amp_rewrite.training.grad.walk import _sum", ["_sum"]),
+        ("from amp_rewrite.grad.walk import _sum", ["_sum"]),
         ("class A(B):\n    def f(self): return super()._f()", ["_f"]),
         ("class A:\n    def _f(self): pass\n    def g(self, other): other._f()", []),
         ("class A:\n    def __init__(self): self._n = 0\n    def g(self, a): return a._n", []),

@@ -27,9 +27,10 @@ FIRST = {
     "kernels": 840,
     "oplists": 2_180,
     "rewriting": 15_900,
+    "grad": 5_670,
     "numerics": 16_260,
     "page": 760,
-    "training": 26_570,
+    "training": 20_910,
     "loop": 2_040,
     "cli": 3_340,
 }

@@ -29,8 +29,8 @@ from releases import needs, needs_opset
 
 from amp_rewrite import to_proto
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.training.grad import Builder, IndexedSlices, gradients
-from amp_rewrite.training.graph.prepare import prepare as prepare_gradients
+from amp_rewrite.grad import Builder, IndexedSlices, gradients
+from amp_rewrite.grad.prepare import prepare as prepare_gradients
 
 Array = np.ndarray[Any, Any]
 Generator = Callable[[np.random.Generator, tuple[int, ...]], npt.ArrayLike]
@@ -263,7 +263,7 @@ def dense(b: Builder, gradient: ir.Value | IndexedSlices) -> ir.Value:
     """Return the dense form of a gradient."""
     if isinstance(gradient, ir.Value):
         return gradient
-    from amp_rewrite.training.grad.scatter import scatter_rows
+    from amp_rewrite.grad.scatter import scatter_rows
 
     zero = np.zeros(1, b.type_of(gradient.values).numpy())
     zeros = b.op("ConstantOfShape", gradient.dense_shape, value=zero)

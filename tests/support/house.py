@@ -40,13 +40,14 @@ FLOORS: dict[str, tuple[str, ...]] = {
             "rules",
         ),
     ),
+    "grad": ("grad.builder", "grad"),
     "numerics": (
         *("numerics.emulate", "numerics.inputs", "numerics.repaint", "numerics.compare"),
         *("numerics.ranges", "numerics.search", "numerics.convert", "numerics"),
     ),
     "page": ("page",),
     "training": (
-        *("training.builder", "training.grad", "training.graph", "training.optimizers"),
+        *("training.graph", "training.optimizers"),
         *("training.losses", "training.loss_scaling", "training", "training.step"),
         *("training.diagnosis", "training.data", "training.session", "training.distributed"),
         *("training.wrappers", "training.inject", "training.training_operators"),

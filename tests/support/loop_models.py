@@ -12,8 +12,8 @@ from gradient_table import STEP, dense
 
 from amp_rewrite import to_proto
 from amp_rewrite.dtypes import FLOAT32
-from amp_rewrite.training.grad import Builder, gradients
-from amp_rewrite.training.graph.prepare import prepare
+from amp_rewrite.grad import Builder, gradients
+from amp_rewrite.grad.prepare import prepare
 
 Array = np.ndarray[Any, Any]
 

@@ -41,7 +41,7 @@ from trials import (  # noqa: E402 from the folder above
 PARTS = (
     "amp_rewrite/rewriting/paint/passes",
     "amp_rewrite/values",
-    "amp_rewrite/training/grad/rules",
+    "amp_rewrite/grad/rules",
     "amp_rewrite/training/optimizers/clipping.py",
     "amp_rewrite/numerics/compare/verify_report.py",
 )

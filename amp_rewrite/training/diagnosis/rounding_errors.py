@@ -17,16 +17,16 @@ import onnx_ir as ir
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32, LOW, DType
 from amp_rewrite.errors import DataError, GradientError
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.oldest_opset import modernise
+from amp_rewrite.grad.prepare import prepare
+from amp_rewrite.grad.rule import IndexedSlices
+from amp_rewrite.grad.walk import gradients
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.numerics.inputs.batches import Array, Data, batches
 from amp_rewrite.numerics.repaint.float32_session import Float32Session
 from amp_rewrite.runtimes.ort.time_limit import check_time
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.grad.rule import IndexedSlices
-from amp_rewrite.training.grad.walk import gradients
-from amp_rewrite.training.graph.prepare import prepare
-from amp_rewrite.training.graph.weights import modernise
 
 DRAWS = 8
 """How many random directions are tried with each batch."""

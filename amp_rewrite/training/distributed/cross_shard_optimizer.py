@@ -9,9 +9,9 @@ from typing import Any, Unpack, cast
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError, warn
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.rule import IndexedSlices
 from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.grad.rule import IndexedSlices
 from amp_rewrite.training.graph.replicas import (
     Groups,
     cross_replica_gather,

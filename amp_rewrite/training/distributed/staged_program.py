@@ -8,10 +8,10 @@ from typing import Any
 import onnx_ir as ir
 
 from amp_rewrite.errors import ShardError
+from amp_rewrite.grad.builder.known import copy_of, input_of, maker
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.traverse import ancestors, inputs_of
 from amp_rewrite.runtimes.ort.device import Device
-from amp_rewrite.training.builder.known import copy_of, input_of, maker
 from amp_rewrite.training.distributed.collective import Collective
 from amp_rewrite.training.distributed.memory import Bucket, HostMemory, SingleMemory, buckets_of
 from amp_rewrite.training.graph.replicas import Groups, is_collective

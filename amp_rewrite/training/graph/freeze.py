@@ -8,9 +8,9 @@ import onnx_ir as ir
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import DType, low_dtype
 from amp_rewrite.errors import OptionError
+from amp_rewrite.grad.builder.known import maker
 from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.builder.known import maker
 from amp_rewrite.training.graph.selection import Selection, selected
 from amp_rewrite.training.graph.training_graph import State, TrainingGraph, training_graph
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptionError
-from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.grad.builder.builder import Builder
 
 _LAST = int(np.iinfo(np.int64).max)
 _FIRST = int(np.iinfo(np.int64).min)

@@ -12,9 +12,9 @@ import onnx_ir as ir
 from amp_rewrite.base import arguments
 from amp_rewrite.base.name_patterns import suggestion
 from amp_rewrite.errors import OptionError
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.graph.step_part import Part, part_of
-from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.adapter import Adapter
 from amp_rewrite.training.graph.freeze import changeable
 from amp_rewrite.training.graph.selection import Selection, entries, matches

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import copy_of, hold, input_of, maker, take_place
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.builder.known import copy_of, hold, input_of, maker, take_place
 
 DOMAIN = "amp_rewrite"
 SUM, GATHER, COUNT = "CrossReplicaSum", "CrossReplicaGather", "ReplicaCount"

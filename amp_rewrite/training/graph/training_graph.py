@@ -12,21 +12,21 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerTypeError, OptionError, UnknownValueError
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.builder.known import dims, forget_unknown, hold, is_float, type_of
+from amp_rewrite.grad.oldest_opset import modernise
+from amp_rewrite.grad.prepare import prepare
 from amp_rewrite.graph.metadata_keys import TRAINING_KEY
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import dims, forget_unknown, hold, is_float, type_of
 from amp_rewrite.training.graph.adapter import Adapter
 from amp_rewrite.training.graph.assigned import assigned
 from amp_rewrite.training.graph.formula_constants import formula_constants
-from amp_rewrite.training.graph.prepare import prepare
 from amp_rewrite.training.graph.replicas import Groups
 from amp_rewrite.training.graph.value_arithmetic import Arithmetic, numbers_of
 from amp_rewrite.training.graph.weights import (
     constant_nodes,
     lifted,
-    modernise,
     nodes_before,
     read_small,
     weights_before,

@@ -8,10 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerValueError
-from amp_rewrite.graph.names import place
-from amp_rewrite.graph.step_part import source_key, source_of
-from amp_rewrite.graph.traverse import graphs_in
-from amp_rewrite.training.builder.known import (
+from amp_rewrite.grad.builder.known import (
     constant_tensor,
     copied,
     copy_of,
@@ -19,7 +16,10 @@ from amp_rewrite.training.builder.known import (
     maker,
     take_place,
 )
-from amp_rewrite.training.grad.walk import depending_on
+from amp_rewrite.grad.walk import depending_on
+from amp_rewrite.graph.names import place
+from amp_rewrite.graph.step_part import source_key, source_of
+from amp_rewrite.graph.traverse import graphs_in
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 
 # operators: those that compute something else in training than in inference.

@@ -12,8 +12,8 @@ import onnx_ir as ir
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptionError
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import dims
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.builder.known import dims
 from amp_rewrite.training.graph.indexing import indexed
 
 Axis = int | Sequence[int] | None

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from amp_rewrite.grad.builder.known import rank
 from amp_rewrite.graph.step_part import part_of
 from amp_rewrite.graph.traits import Trait, has, operator
 from amp_rewrite.graph.traverse import graphs_in
-from amp_rewrite.training.builder.known import rank
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 
 # operators: the products of two matrices.

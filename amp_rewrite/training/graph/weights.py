@@ -7,23 +7,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.errors import GradientError
+from amp_rewrite.grad.builder.known import constant_tensor, hold, is_float
 from amp_rewrite.graph.clone import clone
-from amp_rewrite.graph.io.convert_opset import CANNOT_CONVERT, converted_proto
-from amp_rewrite.graph.io.load import load
-from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.graph.names import FreeNames
 from amp_rewrite.graph.traits import row_of
 from amp_rewrite.graph.traverse import ancestors, graphs_in, subgraphs
-from amp_rewrite.training.builder.known import constant_tensor, hold, is_float
 
-OLDEST = 16
-"""Gradient rules hold from this opset on, from which a scatter can add."""
-_TARGET = 17
-"""What older models are converted to: 18 moves the axes of every reduction."""
-
-_INITIALIZERS_ALONE = 4
-"""The IR version from which an initializer need not be a graph input; ONNX Runtime never minds."""
 _SMALL = 1024  # bytes; axes, shapes and the like, which inference reads
 
 
@@ -82,32 +71,6 @@ def read_small(model: ir.Model) -> None:
         if isinstance(tensor, ir.ExternalTensor) and tensor.nbytes <= _SMALL:
             array = np.array(tensor.numpy())
             value.const_value = ir.tensor(array, dtype=tensor.dtype, name=value.name)
-
-
-def modernise(model: ir.Model) -> None:
-    """Bring a model of an opset that the gradient rules do not know up to one that they do."""
-    opset = model.graph.opset_imports.get("", OLDEST)
-    if opset >= OLDEST:
-        return
-    external = [
-        v.const_value
-        for v in model.graph.initializers.values()
-        if isinstance(v.const_value, ir.ExternalTensor)
-    ]
-    try:
-        old = to_proto(model)
-        old.ir_version = max(old.ir_version, _INITIALIZERS_ALONE)
-        proto = converted_proto(old, _TARGET)
-        new = load(proto, base_dir=external[0].base_dir if external else None)
-    except CANNOT_CONVERT as error:
-        reason = str(error).rsplit(" failed: ", 1)[-1]  # without the place in the C++ source
-        raise GradientError(
-            "a model of this opset has no gradients",
-            found=f"opset {opset}, which the converter of onnx cannot raise to {_TARGET}: {reason}",
-            expected=f"opset {OLDEST} or later",
-            remedy="export the model with a later opset",
-        ) from error
-    model.graph, model.ir_version = new.graph, new.ir_version
 
 
 def weights_before(model: ir.Model, value: ir.Value | None) -> list[ir.Value]:

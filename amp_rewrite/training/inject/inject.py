@@ -12,12 +12,12 @@ from amp_rewrite import targets
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import InjectError
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.prepare import record_types
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.rewriting.plan.options import RewriteOptions, changed
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.graph.replicas import is_collective
 from amp_rewrite.training.inject.insert_scaling import (
     Injected,

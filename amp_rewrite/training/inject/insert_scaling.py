@@ -12,10 +12,10 @@ import onnx_ir as ir
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import DataError, InjectError
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.builder.known import may_have
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.traverse import ancestors
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import may_have
 from amp_rewrite.training.inject.regions import Regions
 from amp_rewrite.training.inject.resolve_names import NamedValues
 from amp_rewrite.training.loss_scaling.gradients import finite_and_norm, unscaled

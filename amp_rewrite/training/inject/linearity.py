@@ -22,10 +22,10 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import InjectError
+from amp_rewrite.grad.builder.known import constant_tensor, is_float
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import Trait, has, operator, row_of
 from amp_rewrite.graph.traverse import captured
-from amp_rewrite.training.builder.known import constant_tensor, is_float
 
 
 def _multiplies_nothing(node: ir.Node) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
-from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.training.loss_scaling.loss_scale import (
     AnyState,
     HysteresisState,

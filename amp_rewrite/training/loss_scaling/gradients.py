@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.metadata_keys import CHECK_KEY, UNSCALED_KEY
 from amp_rewrite.graph.step_part import Part, part_of
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.replicas import Groups, cross_replica_sum, groups_of, is_collective
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.optimizers.clipping import (

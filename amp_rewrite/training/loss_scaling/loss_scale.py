@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
-from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import SCALE_ROLES, State, TrainingGraph
 from amp_rewrite.training.optimizers.config import arguments
 

@@ -8,8 +8,8 @@ from typing import Any, Unpack
 import onnx_ir as ir
 
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.grad.walk import accumulate
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.walk import accumulate
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.loss_scaling.get import get, restored, serialize
 from amp_rewrite.training.loss_scaling.loss_scale import LossScale

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 import onnx_ir as ir
 
 from amp_rewrite.errors import LossScaleTypeError, LossScaleValueError
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 from amp_rewrite.training.loss_scaling.gradients import (
     finite_and_norm,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.metadata_keys import SCALED_KEY
 from amp_rewrite.graph.step_part import Part, part_of
-from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import TrainingGraph
 from amp_rewrite.training.loss_scaling.get import serialize
 from amp_rewrite.training.loss_scaling.loss_scale import AnyState, LossScale, fetches_of

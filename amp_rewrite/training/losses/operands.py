@@ -14,10 +14,10 @@ import onnx_ir as ir
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import LossError
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.builder.known import differ
 from amp_rewrite.graph.names import is_utf8
 from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import differ
 from amp_rewrite.training.graph.compared import Compared, note_compared
 from amp_rewrite.training.graph.training_graph import GraphValue, TrainingGraph, training_graph
 

@@ -10,9 +10,9 @@ import onnx_ir as ir
 
 from amp_rewrite.base import arguments
 from amp_rewrite.errors import LossError
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.builder.known import differ
 from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import differ
 from amp_rewrite.training.graph.compared import Compared
 from amp_rewrite.training.graph.training_graph import GraphValue
 from amp_rewrite.training.losses.operands import (

@@ -16,9 +16,9 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError, UnsupportedError
+from amp_rewrite.grad.builder.known import constant_tensor, differ, dims, type_of
+from amp_rewrite.grad.rule import IndexedSlices
 from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.builder.known import constant_tensor, differ, dims, type_of
-from amp_rewrite.training.grad.rule import IndexedSlices
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import clipping

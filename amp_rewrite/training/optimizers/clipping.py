@@ -14,10 +14,10 @@ from typing import Any, TypedDict, cast
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.rule import IndexedSlices
 from amp_rewrite.graph.metadata_keys import NORM_KEY, NORM_OF_KEY
 from amp_rewrite.graph.step_part import Part, part_of
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.grad.rule import IndexedSlices
 from amp_rewrite.training.graph.training_graph import GraphValue, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.config import ELSEWHERE

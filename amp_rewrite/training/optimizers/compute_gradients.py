@@ -15,10 +15,10 @@ import onnx_ir as ir
 
 from amp_rewrite.dtypes import dtype_name
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.grad.builder.known import differ
+from amp_rewrite.grad.rule import IndexedSlices
+from amp_rewrite.grad.walk import gradients
 from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.builder.known import differ
-from amp_rewrite.training.grad.rule import IndexedSlices
-from amp_rewrite.training.grad.walk import gradients
 from amp_rewrite.training.graph.training_graph import GraphValue, State, TrainingGraph
 from amp_rewrite.training.graph.training_mode import turn_on_training_mode
 from amp_rewrite.training.optimizers.gradient import Raw, values_of

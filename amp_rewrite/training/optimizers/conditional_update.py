@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import onnx_ir as ir
 
 from amp_rewrite.base import arguments
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.traverse import nodes_in
-from amp_rewrite.training.builder.builder import Builder
 
 MODES = ("if", "select")
 

@@ -7,9 +7,9 @@ from typing import cast
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError, UnsupportedError
+from amp_rewrite.grad.rule import IndexedSlices
 from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.grad.rule import IndexedSlices
 from amp_rewrite.training.graph.training_graph import GraphValue, State
 from amp_rewrite.training.optimizers.gradient import Raw
 

@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.rule import IndexedSlices
+from amp_rewrite.grad.scatter import scatter_rows
 from amp_rewrite.graph.metadata_keys import BY_LOSS_KEY
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.grad.rule import IndexedSlices
-from amp_rewrite.training.grad.scatter import scatter_rows
 from amp_rewrite.training.graph.training_graph import GraphValue, TrainingGraph
 
 Gradient: TypeAlias = GraphValue | IndexedSlices | None

@@ -10,8 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.step_part import Part, part_of
-from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.compared import compared_by
 from amp_rewrite.training.graph.training_graph import State, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check

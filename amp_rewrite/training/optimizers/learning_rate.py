@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerValueError
-from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import State, TrainingGraph
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers import schedules

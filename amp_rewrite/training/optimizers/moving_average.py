@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import TRAINED_ROLES, State, TrainingGraph
 from amp_rewrite.training.optimizers.train_op import TrainOp
 

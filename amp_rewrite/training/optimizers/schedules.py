@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptimizerTypeError, OptimizerValueError
-from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.training.optimizers import argument_checks as check
 from amp_rewrite.training.optimizers.config import (
     arguments,

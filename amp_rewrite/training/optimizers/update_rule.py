@@ -10,8 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import UnsupportedError
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.names import FreeNames
-from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import State
 from amp_rewrite.training.optimizers.argument_checks import Checked
 

@@ -10,6 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import OptionError, RunError
+from amp_rewrite.grad.builder.known import dims, hold
+from amp_rewrite.grad.prepare import record_types
+from amp_rewrite.grad.rules.window import static
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.metadata_keys import PREPARED_KEY
@@ -21,9 +24,6 @@ from amp_rewrite.runtimes.ort.providers import check_form
 from amp_rewrite.runtimes.ort.sessions import session_options
 from amp_rewrite.runtimes.session import Provider, name_and_options
 from amp_rewrite.targets import CPU, OPENVINO, provider_named
-from amp_rewrite.training.builder.known import dims, hold
-from amp_rewrite.training.grad.rules.window import static
-from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.session.compiled_program import (
     WHAT,
     CompiledProgram,

@@ -10,9 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import FeedError
+from amp_rewrite.grad.builder.known import may_have, symbolic_dims
 from amp_rewrite.graph import elements
 from amp_rewrite.runtimes.ort.ort_values import from_dlpack, is_ort_value
-from amp_rewrite.training.builder.known import may_have, symbolic_dims
 from amp_rewrite.training.session.input_checks import (
     ALLOW,
     batches_normalized,

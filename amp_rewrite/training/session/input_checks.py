@@ -13,11 +13,11 @@ import onnx_ir as ir
 from amp_rewrite.base import arguments
 from amp_rewrite.dtypes import BFLOAT16
 from amp_rewrite.errors import FeedError, OptionError
+from amp_rewrite.grad.builder.known import dims, symbolic_dims
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.runtimes.ort.device import HOST
 from amp_rewrite.runtimes.ort.ort_values import copy_of, from_dlpack, is_ort_value
-from amp_rewrite.training.builder.known import dims, symbolic_dims
 
 _TRAINS = "training_mode"
 

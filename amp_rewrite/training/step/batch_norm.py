@@ -13,12 +13,12 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from amp_rewrite.errors import StepError
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.builder.known import input_of, maker, take_place
+from amp_rewrite.grad.prepare import record_types
 from amp_rewrite.graph.metadata_keys import BATCH_NORM_KEY
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import remove_unused_nodes
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import input_of, maker, take_place
-from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.step.cut_step import remove_unused, values_by_name
 
 _SCOPE = "batch_norm"

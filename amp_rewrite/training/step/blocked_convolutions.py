@@ -29,13 +29,13 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import RunError
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.builder.known import constant_tensor, dims, take_place
+from amp_rewrite.grad.prepare import record_types
+from amp_rewrite.grad.rules.window import Lengths, Window, static
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import remove_unused_nodes
 from amp_rewrite.runtimes.ort.sessions import Session, session_options
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import constant_tensor, dims, take_place
-from amp_rewrite.training.grad.rules.window import Lengths, Window, static
-from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.step.convolved_gradients import convolve_gradients, cropped
 
 _BACK = -(2**31)

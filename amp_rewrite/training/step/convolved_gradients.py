@@ -36,11 +36,11 @@ from math import prod
 
 import onnx_ir as ir
 
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.builder.known import constant_tensor, dims, take_place
+from amp_rewrite.grad.rules.window import Window, read_window, static
 from amp_rewrite.graph.step_part import Part, source_key, source_of
 from amp_rewrite.graph.traverse import ancestors, remove_unused_nodes
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import constant_tensor, dims, take_place
-from amp_rewrite.training.grad.rules.window import Window, read_window, static
 
 Form = Callable[[Builder, ir.Value, ir.Value, Sequence[int | None], Window], ir.Value | None]
 

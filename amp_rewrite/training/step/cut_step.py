@@ -13,14 +13,14 @@ from onnx_ir.passes.common import CommonSubexpressionEliminationPass
 
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.errors import FetchError, StepError
+from amp_rewrite.grad.backward_loop import drop_unused_history
+from amp_rewrite.grad.builder.known import copy_of, input_of, maker, take_place
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.read_object import infer_types
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.graph.traverse import nodes_in, remove_unused_nodes, subgraphs
 from amp_rewrite.numerics.emulate.type_attributes import LOW_MEMBERS
-from amp_rewrite.training.builder.known import copy_of, input_of, maker, take_place
-from amp_rewrite.training.grad.backward_loop import drop_unused_history
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo
 
 _THEN, _ELSE = "then_branch", "else_branch"

@@ -11,10 +11,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.graph.metadata_keys import DROPOUT_KEY
-from amp_rewrite.graph.step_part import Part
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import (
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.builder.known import (
     constant_tensor,
     copy_of,
     hold,
@@ -22,7 +20,7 @@ from amp_rewrite.training.builder.known import (
     maker,
     take_place,
 )
-from amp_rewrite.training.builder.random_numbers import (
+from amp_rewrite.grad.builder.random_numbers import (
     COUNTS,
     MODULUS,
     POSITION,
@@ -30,6 +28,8 @@ from amp_rewrite.training.builder.random_numbers import (
     RandomNumbers,
     first,
 )
+from amp_rewrite.graph.metadata_keys import DROPOUT_KEY
+from amp_rewrite.graph.step_part import Part
 from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step_info import StateInfo
 

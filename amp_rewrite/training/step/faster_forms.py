@@ -23,18 +23,18 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from amp_rewrite.graph.step_part import Part, part_of
-from amp_rewrite.graph.traits import operator
-from amp_rewrite.graph.traverse import ancestors, graphs_in, remove_unused_nodes
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import constant_tensor, dims, input_of, take_place
-from amp_rewrite.training.builder.random_numbers import (
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.builder.known import constant_tensor, dims, input_of, take_place
+from amp_rewrite.grad.builder.random_numbers import (
     DIVISORS,
     FACTORS,
     LAST_DIVISOR,
     MODULUS,
     POSITION,
 )
+from amp_rewrite.graph.step_part import Part, part_of
+from amp_rewrite.graph.traits import operator
+from amp_rewrite.graph.traverse import ancestors, graphs_in, remove_unused_nodes
 from amp_rewrite.training.optimizers.update_rule import DOMAIN
 
 _APART = 6

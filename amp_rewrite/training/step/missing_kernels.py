@@ -12,6 +12,9 @@ from functools import reduce
 import onnx_ir as ir
 
 from amp_rewrite.errors import UnloadableError
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.builder.known import input_of, take_place
+from amp_rewrite.grad.prepare import record_types
 from amp_rewrite.graph.elements import tensor
 from amp_rewrite.graph.infer import Types
 from amp_rewrite.graph.io.read_object import infer_types
@@ -20,9 +23,6 @@ from amp_rewrite.graph.ports import is_fixed, opset_of, ports_at, schema_variabl
 from amp_rewrite.kernels.kernel_table import KernelTable, table_of
 from amp_rewrite.kernels.runnable import lacks_kernel
 from amp_rewrite.targets import Target
-from amp_rewrite.training.builder.builder import Builder
-from amp_rewrite.training.builder.known import input_of, take_place
-from amp_rewrite.training.graph.prepare import record_types
 
 _SCOPE = "missing_kernels"
 

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable
 
 import onnx_ir as ir
 
+from amp_rewrite.grad.builder.known import constant_tensor, copy_of, dims, maker, take_place
 from amp_rewrite.graph.names import FreeNames, names_in
 from amp_rewrite.graph.traverse import ancestors, inputs_of, remove_unused_nodes, subgraphs
-from amp_rewrite.training.builder.known import constant_tensor, copy_of, dims, maker, take_place
 from amp_rewrite.training.step.cut_step import Stage, declare_types, stage_of
 
 _TABLE = 4096

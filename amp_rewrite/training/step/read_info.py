@@ -11,11 +11,11 @@ import onnx_ir as ir
 
 from amp_rewrite.base.fields import Misfit
 from amp_rewrite.errors import StepError
+from amp_rewrite.grad.builder.known import may_have
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.added import origin
 from amp_rewrite.graph.metadata_keys import STEP_KEY
 from amp_rewrite.graph.step_metadata import check_description, step_description
-from amp_rewrite.training.builder.known import may_have
 from amp_rewrite.training.graph.adapter import Adapter
 from amp_rewrite.training.step.cut_step import values_by_name
 from amp_rewrite.training.step.step_info import StateInfo, StepInfo

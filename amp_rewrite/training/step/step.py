@@ -12,13 +12,13 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.errors import StepError
+from amp_rewrite.grad.builder.known import copy_of, maker
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.metadata_keys import PART_KEY, STEP_KEY
 from amp_rewrite.graph.step_part import Part
 from amp_rewrite.graph.traverse import ancestors, inputs_of
-from amp_rewrite.training.builder.known import copy_of, maker
 from amp_rewrite.training.graph.compared import compared_by
 from amp_rewrite.training.graph.replicas import undefine
 from amp_rewrite.training.graph.training_graph import State, TrainingGraph

@@ -11,9 +11,9 @@ from typing import Any
 import onnx_ir as ir
 
 from amp_rewrite.errors import TrainingInfoError
+from amp_rewrite.grad import Builder, gradients
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traverse import inputs_of, subgraphs
-from amp_rewrite.training.grad import Builder, gradients
 from amp_rewrite.training.graph.weights import nodes_before
 
 Scope = Sequence[ir.Graph]

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from amp_rewrite.errors import GraphError, TrainingInfoError
+from amp_rewrite.grad import Builder
+from amp_rewrite.grad.builder.annotate import annotate
+from amp_rewrite.grad.builder.known import take_place
+from amp_rewrite.grad.oldest_opset import modernise
+from amp_rewrite.grad.prepare import prepare
 from amp_rewrite.graph import origin as origins
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.graph.io.load import Source, load
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traverse import subgraphs
-from amp_rewrite.training.builder.annotate import annotate
-from amp_rewrite.training.builder.known import take_place
-from amp_rewrite.training.grad import Builder
-from amp_rewrite.training.graph.prepare import prepare
-from amp_rewrite.training.graph.weights import modernise
 from amp_rewrite.training.training_operators.gradient_operator import Scope, lower_gradient, resolve
 from amp_rewrite.training.training_operators.optimizers import OPTIMIZERS
 

@@ -16,8 +16,8 @@ from typing import TypeAlias
 import onnx_ir as ir
 
 from amp_rewrite.errors import TrainingInfoError
+from amp_rewrite.grad import Builder
 from amp_rewrite.graph.names import place
-from amp_rewrite.training.grad import Builder
 
 Lowering: TypeAlias = Callable[[ir.Node, Builder], list[ir.Value]]
 """(node, builder) -> what takes the place of its outputs, in order."""

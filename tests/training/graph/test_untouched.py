@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import amp_rewrite as amp
 from amp_rewrite.errors import GradientError
-from amp_rewrite.training.builder.builder import Builder
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.training.graph.training_graph import training_graph
 from amp_rewrite.training.step.build_step import build_step
 

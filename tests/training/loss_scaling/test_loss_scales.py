@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 
 import amp_rewrite as amp
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.loss_scaling import (
     DynamicLossScale,
     FixedLossScale,
@@ -15,7 +16,6 @@ from amp_rewrite.loss_scaling import (
     LossScaleState,
     UncheckedLossScale,
 )
-from amp_rewrite.training.builder.builder import Builder
 
 MAX = np.finfo(np.float32).max
 

@@ -12,8 +12,8 @@ import onnxruntime
 import pytest
 
 import amp_rewrite as amp
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.optimizers import GradientDescent
-from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.loss_scaling.get import get, serialize
 
 Trajectory = list[float]

@@ -11,8 +11,8 @@ import pytest
 import train_models
 
 import amp_rewrite as amp
+from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.loss_scaling import LossScaleOptimizer
-from amp_rewrite.training.builder.builder import Builder
 from amp_rewrite.training.loss_scaling.gradients import finite_and_norm
 from amp_rewrite.training.optimizers.conditional_update import conditional
 

@@ -9,12 +9,12 @@ import pytest
 from onnx import numpy_helper, parser
 
 import amp_rewrite as amp
+from amp_rewrite.grad.prepare import record_types
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.step_part import source_of
 from amp_rewrite.optimizers import GradientDescent
 from amp_rewrite.rewriting.plan.options import changed
 from amp_rewrite.runtimes.ort.sessions import Session, session_options
-from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.step.convolved_gradients import convolve_gradients
 from amp_rewrite.training.step.precision import in_precision
 from amp_rewrite.training.step.step import whole_step

@@ -15,6 +15,7 @@ import pytest
 from onnx import parser
 
 import amp_rewrite as amp
+from amp_rewrite.grad.prepare import record_types
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.load import load
 from amp_rewrite.graph.io.save import to_proto
@@ -22,7 +23,6 @@ from amp_rewrite.graph.traverse import graphs_in, remove_unused_nodes
 from amp_rewrite.loss_scaling import LossScaleOptimizer
 from amp_rewrite.optimizers import GradientDescent
 from amp_rewrite.runtimes.ort.sessions import Session
-from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.optimizers.update_rule import DOMAIN
 from amp_rewrite.training.step.dropout import COUNTER, replace_dropouts
 from amp_rewrite.training.step.faster_forms import (

@@ -9,10 +9,10 @@ from low_steps import NETWORKS, batch
 
 import amp_rewrite as amp
 from amp_rewrite import optimizers
+from amp_rewrite.grad.prepare import record_types
 from amp_rewrite.graph.clone import clone
 from amp_rewrite.graph.io.functions import inline
 from amp_rewrite.runtimes.ort.sessions import Session
-from amp_rewrite.training.graph.prepare import record_types
 from amp_rewrite.training.step.cut_step import Stage
 from amp_rewrite.training.step.faster_forms import compute_random_in_32_bits
 from amp_rewrite.training.step.number_stages import WIDE, number_stages

@@ -13,9 +13,9 @@ from onnx import parser
 from releases import needs
 
 from amp_rewrite.errors import GraphError
+from amp_rewrite.grad import GradientError
 from amp_rewrite.graph.io.save import to_proto
 from amp_rewrite.runtimes.ort.sessions import Session
-from amp_rewrite.training.grad import GradientError
 from amp_rewrite.training.training_operators import TrainingInfoError, lower_training_operators
 
 DOMAIN = "ai.onnx.preview.training"

@@ -1,0 +1,141 @@
+"""Gradients of convolutions; g is the gradient of the output y."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from amp_rewrite.errors import GradientError
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.rule import Gradients, Rules
+from amp_rewrite.grad.rules.arithmetic import Received, known, operands
+from amp_rewrite.grad.rules.convolution_weight import weight_gradient
+from amp_rewrite.grad.rules.window import (
+    Lengths,
+    Window,
+    ranked,
+    read_window,
+    scatter_windows,
+    spatial,
+    static,
+    tail,
+)
+from amp_rewrite.graph.names import place
+
+
+def conv(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = x * w + bias: g convolved back with w; x convolved with g; g summed over N and space.
+
+    Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016,
+    https://arxiv.org/abs/1603.07285, section 4.
+    """
+    x, w = operands(node)[:2]
+    g = ranked(known(gs[0]), ranked(x, w))
+    window = read_window(node, b, x, static(spatial(b, w)))
+    group = node.attributes.get_int("group", 1)
+    by_x = _by_data(b, x, w, g, window, group)
+    by_w = weight_gradient(b, x, g, w, window, group)
+    return [by_x, by_w, *_by_bias(node, b, g)]
+
+
+def conv_transpose(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = x convolved back with w, + bias: g * w; g convolved with x; g summed over N, space."""
+    x, w = operands(node)[:2]
+    g = ranked(known(gs[0]), ranked(x, w))
+    window = _transposed_window(node, b, x, w)
+    group = node.attributes.get_int("group", 1)
+    by_x = b.op(
+        "Conv",
+        g,
+        w,
+        strides=window.strides,
+        dilations=window.dilations,
+        pads=window.pads,
+        group=group,
+    )
+    if any(p for p in node.attributes.get_ints("output_padding", ())) or window.ceil:
+        # What was added behind y may be enough for one more position of the window.
+        rank = len(window.strides)
+        by_x = b.slice(by_x, [0] * rank, tail(b, x), list(range(2, 2 + rank)))
+    by_w = weight_gradient(b, g, x, w, window, group)
+    return [b.shaped_like(by_x, x), by_w, *_by_bias(node, b, g)]
+
+
+def _by_data(
+    b: Builder, x: ir.Value, w: ir.Value, g: ir.Value, window: Window, group: int
+) -> ir.Value:
+    """Return g convolved back with w.
+
+    For single taps that is a convolution with w transposed, of which ONNX Runtime 1.31.1 makes a
+    product right away: 0.32 in place of 0.75 ms for g (32, 128, 16, 16), 64 channels, CPU, 2
+    threads. For larger kernels a convolution with the flipped w takes as long as ConvTranspose.
+    """
+    single = set(window.kernel or ()) == set(window.strides) == {1} and not any(window.pads)
+    if not single or group > 1:
+        return scatter_windows(b, g, w, x, window, group)
+    back = b.transpose(w, [1, 0, *range(2, 2 + len(window.strides))])
+    return b.shaped_like(b.op("Conv", g, back), x)
+
+
+def _by_bias(node: ir.Node, b: Builder, g: ir.Value) -> Gradients:
+    if len(node.inputs) < 3:
+        return []
+    axes = [0, *range(2, len(b.dims(g) or ()))]
+    return [b.reduce_sum(g, axes, keepdims=False)]
+
+
+def _transposed_window(node: ir.Node, b: Builder, x: ir.Value, w: ir.Value) -> Window:
+    """Return the window of the convolution that this one transposes.
+
+    Its `ceil` says that y may have room for more positions of the window than x has elements.
+    """
+    auto_pad = node.attributes.get_string("auto_pad", "NOTSET")
+    kernel = static(spatial(b, w))
+    output_shape = node.attributes.get_ints("output_shape", ())
+    if not output_shape and auto_pad in ("NOTSET", "VALID"):
+        return read_window(node, b, x, kernel)
+    # Read the rest; auto_pad of a transposed convolution pads by another formula.
+    plain = read_window(_without_auto_pad(node), b, x, kernel)
+    if plain.kernel is None:
+        raise _unknown(node, "the kernel's lengths")
+    rank = len(plain.strides)
+    extra = tuple(node.attributes.get_ints("output_padding", ())) or (0,) * rank
+    wanted = _wanted(node, b, x, plain, output_shape)
+    totals = [e + p - n for e, p, n in zip(plain.extent, extra, wanted, strict=True)]
+    small = tuple(max(t, 0) // 2 for t in totals)
+    large = tuple(max(t, 0) - max(t, 0) // 2 for t in totals)
+    begin, end = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
+    return replace(plain, begin=begin, end=end, ceil=any(t < 0 for t in totals))
+
+
+def _wanted(
+    node: ir.Node, b: Builder, x: ir.Value, window: Window, output_shape: object
+) -> Lengths:
+    """Return the output lengths, less what the positions but the first add to them."""
+    if not output_shape:
+        return window.strides  # auto_pad: length * stride
+    lengths = static(spatial(b, x))
+    if lengths is None:
+        raise _unknown(node, "spatial lengths")
+    shape = node.attributes.get_ints("output_shape", ())[-len(lengths) :]
+    return tuple(
+        n - (length - 1) * s for n, length, s in zip(shape, lengths, window.strides, strict=True)
+    )
+
+
+def _without_auto_pad(node: ir.Node) -> ir.Node:
+    kept = [a for key, a in node.attributes.items() if key not in ("auto_pad", "pads")]
+    return ir.Node(node.domain, node.op_type, [], kept, name=node.name)
+
+
+def _unknown(node: ir.Node, what: str) -> GradientError:
+    return GradientError(
+        f"the padding needs {what}, which the model leaves open",
+        where=place(node),
+        found="output_shape or auto_pad",
+        remedy="fix them in the model's inputs, or give pads and output_padding",
+    )
+
+
+RULES: Rules = {"Conv": conv, "ConvTranspose": conv_transpose}

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from gradient_nodes import differentiated
+from gradient_table import NEWEST, Row, check_difference, check_float32, second_views
+
+from amp_rewrite.grad import GradientError
+
+CONV = [
+    (16, (2, 3, 6), (4, 3, 3), {}),
+    (16, (2, 3, 5, 6), (4, 3, 3, 2), {}),
+    (18, (2, 3, 5, 6), (4, 3, 1, 1), {}),
+    (18, (2, 3, 5, 6), (4, 3, 1, 1), {"strides": [2, 2]}),
+    (18, (2, 3, 6, 7), (4, 3, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    (18, (2, 3, 7, 6), (4, 3, 3, 3), {"strides": [2, 3], "pads": [1, 0, 2, 1]}),
+    (18, (2, 3, 7, 7), (4, 3, 3, 2), {"dilations": [2, 3], "pads": [1, 1, 1, 1]}),
+    (18, (2, 3, 8, 8), (4, 3, 2, 2), {"dilations": [2, 2], "strides": [3, 2]}),
+    (18, (2, 4, 5, 5), (6, 2, 3, 3), {"group": 2, "pads": [1, 1, 1, 1]}),
+    (18, (2, 4, 6, 5), (4, 1, 3, 3), {"group": 4, "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    (18, (2, 2, 5, 5), (4, 1, 2, 3), {"group": 2, "dilations": [2, 1]}),
+    (18, (2, 3, 5, 5), (4, 3, 3, 3), {"auto_pad": "VALID"}),
+    (18, (2, 3, 5, 5), (4, 3, 2, 2), {"auto_pad": "SAME_UPPER", "kernel_shape": [2, 2]}),
+    (18, (2, 3, 5, 5), (4, 3, 2, 3), {"auto_pad": "SAME_LOWER", "kernel_shape": [2, 3]}),
+    (18, (2, 2, 4, 5, 4), (3, 2, 2, 3, 2), {"strides": [1, 2, 1], "pads": [1, 1, 0, 0, 1, 1]}),
+    (18, (1, 32, 4, 5), (2, 32, 3, 3), {"pads": [1, 1, 1, 1]}),
+    (18, (1, 32, 5, 5), (2, 32, 3, 3), {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
+    (18, (1, 32, 6), (2, 32, 2), {"dilations": [2]}),
+    (18, (2, 16, 4, 5), (3, 16, 3, 3), {"pads": [1, 1, 1, 1]}),
+    (18, (1, 16, 5, 5), (2, 16, 3, 2), {"pads": [1, 0, 2, 1], "strides": [2, 2]}),
+    (18, (1, 16, 7), (2, 16, 3), {"dilations": [2], "pads": [1, 0]}),
+    (18, (1, 16, 5, 6), (2, 16, 2, 3), {"dilations": [3, 2], "pads": [0, 1, 2, 0]}),
+    (18, (1, 16, 3, 4, 4), (2, 16, 2, 1, 3), {"pads": [1, 0, 1, 0, 1, 0]}),
+    (18, (1, 16, 4, 4), (40, 16, 2, 2), {}),
+    (18, (1, 16, 4, 5), (2, 16, 1, 3), {"pads": [0, 1, 0, 1]}),
+    (18, (1, 2, 9, 9), (3, 2, 7, 7), {"pads": [3, 3, 3, 3], "strides": [2, 2]}),
+    (18, (1, 4, 8, 7), (4, 2, 6, 6), {"pads": [2, 2, 2, 2], "group": 2}),
+    (NEWEST, (2, 3, 5, 5), (4, 3, 3, 3), {"kernel_shape": [3, 3]}),
+    (21, (2, 3, 5, 5), (4, 3, 3, 3), {"pads": [2, 2, 2, 2]}),
+]
+CONV_STATIC = [
+    (18, (2, 3, 5, 6), (4, 3, 3, 3), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    (18, (2, 3, 6, 7), (4, 3, 2, 2), {"auto_pad": "SAME_LOWER", "strides": [2, 3]}),
+]
+TRANSPOSE = [
+    (16, (2, 3, 4), (3, 2, 3), {}),
+    (16, (2, 3, 3, 4), (3, 2, 3, 2), {}),
+    (18, (2, 3, 3, 4), (3, 2, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    (18, (2, 3, 3, 4), (3, 2, 3, 3), {"strides": [2, 2], "output_padding": [1, 1]}),
+    (18, (2, 3, 3, 4), (3, 2, 2, 3), {"dilations": [2, 1], "pads": [1, 0, 0, 1]}),
+    (18, (2, 4, 3, 3), (4, 2, 3, 3), {"group": 2, "pads": [1, 1, 1, 1]}),
+    (18, (2, 4, 3, 3), (4, 1, 2, 2), {"group": 4, "strides": [2, 2]}),
+    (18, (2, 2, 3, 3), (2, 2, 3, 3), {"auto_pad": "VALID", "strides": [2, 2]}),
+    (18, (2, 2, 2, 3, 2), (2, 2, 2, 2, 3), {"strides": [2, 1, 2]}),
+    (NEWEST, (2, 3, 3, 4), (3, 2, 3, 3), {"kernel_shape": [3, 3], "pads": [2, 1, 1, 2]}),
+]
+TRANSPOSE_STATIC = [
+    (18, (2, 2, 3, 3), (2, 2, 3, 3), {"strides": [2, 2], "output_shape": [7, 8]}),
+    (18, (2, 2, 3, 3), (2, 2, 3, 3), {"strides": [2, 2], "output_shape": [5, 6]}),
+    (18, (2, 2, 3, 3), (2, 2, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+    (18, (2, 2, 3, 3), (2, 2, 4, 3), {"strides": [3, 2], "auto_pad": "SAME_LOWER"}),
+]
+
+
+def _rows(op: str, table: list[tuple[int, tuple[int, ...], tuple[int, ...], dict]]) -> list[Row]:
+    outputs = 0 if op == "Conv" else 1
+    rows: list[Row] = []
+    for number, (opset, x, w, attributes) in enumerate(table):
+        count = w[outputs] * (attributes.get("group", 1) if outputs else 1)
+        bias = ((count,),) if number % 2 else ()
+        rows.append(Row(op, (x, w, *bias), attributes, opset=opset))
+    return rows
+
+
+ROWS = [*_rows("Conv", CONV), *_rows("ConvTranspose", TRANSPOSE)]
+STATIC = [*_rows("Conv", CONV_STATIC), *_rows("ConvTranspose", TRANSPOSE_STATIC)]
+
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize("row", [*ROWS, *STATIC], ids=str)
+def test_the_gradient_of_a_convolution_equals_the_difference_quotient(row: Row) -> None:
+    check_difference(row, static=True)
+
+
+@pytest.mark.share(4, each="row.op")
+@pytest.mark.parametrize("row", second_views(ROWS), ids=str)
+def test_the_gradient_of_a_convolution_needs_no_static_lengths(row: Row) -> None:
+    check_difference(row, static=False)
+
+
+@pytest.mark.share(3, each="row.op")
+@pytest.mark.parametrize("row", second_views(ROWS), ids=str)
+def test_the_gradient_of_a_convolution_runs_in_float32(row: Row) -> None:
+    check_float32(row)
+
+
+def _transposed(x: tuple[int, ...], w: tuple[int, ...], **attributes: Any) -> Row:
+    return Row("ConvTranspose", (x, w), attributes)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "opened", "message"),
+    [
+        ({"auto_pad": "SAME_UPPER"}, "x1", "needs the kernel's lengths"),
+        ({"output_shape": [7]}, "x1", "needs the kernel's lengths"),
+        ({"output_shape": [7]}, "x0", "needs spatial lengths"),
+    ],
+)
+def test_a_transposed_convolution_says_which_lengths_it_needs(
+    attributes: dict[str, Any], opened: str, message: str
+) -> None:
+    row = _transposed((2, 2, 3), (2, 3, 4), strides=[2], **attributes)
+    with pytest.raises(GradientError, match=rf"'node'.*{message}, which the model leaves open"):
+        differentiated(row, opened=[opened])
