@@ -25,6 +25,8 @@ def repeated(b: Builder, graph: ir.Graph) -> ir.Graph:
     """
     _check_repeatable(b, graph)
     copied = graph.clone(allow_outer_scope_values=True)
+    pairs = zip(copied.all_nodes(), graph.all_nodes(), strict=True)
+    b.originals.update((copy, b.originals.get(node, node)) for copy, node in pairs)
     _rename(b, copied)
     return copied
 

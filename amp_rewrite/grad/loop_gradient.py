@@ -71,7 +71,7 @@ class _LoopGradient:
         states = [self._loop.carry(self._first(received, k), f"state{k}") for k in self._varying]
         seeds = self._seeds(received, states)
         wrt = [*(self._before[k] for k in self._varying), *self._wanted]
-        arriving = gradients(self._loop.inner, seeds, wrt)
+        arriving = gradients(self._loop.inner, seeds, wrt, stops=self._b.stops)
         for state, before, gradient in zip(states, wrt, arriving, strict=False):
             dense = gradient if isinstance(gradient, ir.Value) else None
             state.after = self._loop.inner.zeros_like(before) if dense is None else dense

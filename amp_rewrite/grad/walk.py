@@ -26,7 +26,7 @@ def gradients(
     wrt: Sequence[ir.Value],
     *,
     sparse: bool = True,
-    stops: set[ir.Node] | None = None,
+    stops: dict[ir.Node, str] | None = None,
 ) -> list[Gradient | None]:
     """Return the gradient of each value of `wrt`.
 
@@ -39,7 +39,7 @@ def gradients(
         wrt: Floating-point values to differentiate with respect to.
         sparse: Whether a gradient may be IndexedSlices.
         stops: Where given, an operator that has no rule for its use lets no gradient through, and
-            is put in.
+            is put in with the reason, in one line, also one inside a branch or a loop.
 
     Returns:
         One gradient per value of `wrt`: None where no seed depends on it, IndexedSlices where it
@@ -47,33 +47,31 @@ def gradients(
         does not compute.
 
     Raises:
-        GradientError: An operator in between has no rule, or its rule cannot handle this use.
+        GradientError: An operator in between has no rule, or its rule cannot handle this use, and
+            there are no `stops`.
     """
     start, kept = b.mark(), set[ir.Value]()
     nodes = list(b.graph)
-    b.varying = depending_on(nodes, wrt)
+    b.varying, b.stops = depending_on(nodes, wrt), stops
     arrived: dict[ir.Value, list[Gradient]] = {v: [g] for v, g in seeds.items()}
     try:
         for node in reversed(nodes):
             if not _passes(b, node, arrived):
                 continue
             b.source = node
-            received = [_total(b, arrived, v) for v in node.outputs]
             try:
-                passed = _apply(b, node, received)
-            except GradientError:
+                _pass_on(b, node, arrived)
+            except GradientError as error:
                 if stops is None:
                     raise
-                stops.add(node)
-                continue
-            for value, gradient in passed:
-                arrived.setdefault(value, []).append(gradient)
+                found = "" if error.found is None else f": {error.found}"
+                stops[b.originals.get(node, node)] = f"{error.what}{found}"
         b.source = None
         totals = [_total(b, arrived, v, sparse=sparse and not _is_computed(b, v)) for v in wrt]
         kept.update(v for g in totals if g is not None for v in _parts(g))
         return totals
     finally:  # a failed walk leaves nothing behind
-        b.source, b.varying = None, set()
+        b.source, b.varying, b.stops = None, set(), None
         b.remove_unused(kept, start)
 
 
@@ -112,6 +110,13 @@ def _total(
     total = accumulate(b, parts, value, sparse=sparse)
     arrived[value] = [total]
     return total
+
+
+def _pass_on(b: Builder, node: ir.Node, arrived: dict[ir.Value, list[Gradient]]) -> None:
+    """Add what a node makes of the gradients of its outputs to what has arrived."""
+    received = [_total(b, arrived, v) for v in node.outputs]
+    for value, gradient in _apply(b, node, received):
+        arrived.setdefault(value, []).append(gradient)
 
 
 def _apply(
@@ -191,7 +196,7 @@ def _branch(
         if gradient is not None:
             seeds[value] = inner.add(seeds[value], gradient) if value in seeds else gradient
     outputs: list[ir.Value] = []
-    inner_gradients = gradients(inner, seeds, wanted, sparse=False)
+    inner_gradients = gradients(inner, seeds, wanted, sparse=False, stops=b.stops)
     for value, gradient in zip(wanted, inner_gradients, strict=True):
         if not isinstance(gradient, ir.Value):
             gradient = inner.zeros_like(value)

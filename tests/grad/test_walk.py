@@ -424,6 +424,32 @@ def test_a_failed_walk_leaves_no_nodes_behind():
     assert SOURCE_KEY not in b.neg(y).producer().metadata_props
 
 
+def test_an_operator_that_stops_a_gradient_is_named_with_the_reason_and_others_go_on():
+    model = model_of(
+        """(float[3, 3] x, bool c) => (float y) {
+        [det] d = Det(x)
+        e = If (c) <
+            then_branch = t () => (float a) { [inner] i = Det(x)  s = ReduceSum <keepdims = 0> (x)
+                a = Add(i, s) },
+            else_branch = o () => (float z) { z = ReduceMax <keepdims = 0> (x) }
+        >
+        y = Mul(d, e)
+        }"""
+    )
+    b = prepared(model)
+    y = model.graph.outputs[0]
+    stops: dict[ir.Node, str] = {}
+    [found] = gradients(b, {y: b.ones_like(y)}, [named(model, "x")], stops=stops)
+    assert isinstance(found, ir.Value)
+    found.name = "g_x"
+    model.graph.outputs.append(found)
+    assert {node.name for node in stops} == {"det", "inner"}
+    assert {*stops.values()} == {"an operator has no gradient rule"}
+    assert {node.graph for node in stops} >= {model.graph}
+    x = 2 * np.eye(3, dtype="f")
+    close(run(model, {"x": x, "c": np.array(True)})["g_x"], np.full((3, 3), 8))
+
+
 def test_no_operator_has_two_rules():
     with pytest.raises(ValueError, match="two gradient rules for Add"):
         merge([{"Add": RULES["Add"]}, {"Add": RULES["Add"]}])

@@ -33,6 +33,8 @@ class NodeBuilder:
         added: Every node added so far, in order.
         varying: The values that depend on what is being differentiated with respect to; the walk
             sets it.
+        stops: Where the walk puts operators that it cannot pass, with the reason; None: it raises.
+        originals: Node of a copied branch or body -> the node of the model that it is a copy of.
         shapes: Value -> what computes its shape, as far as that was asked for.
         source: The node that is being differentiated, which nodes added then name; the walk sets
             it.
@@ -59,6 +61,8 @@ class NodeBuilder:
         self.opset: int = model.graph.opset_imports.get("", 1)
         self.added: list[ir.Node] = []
         self.varying: set[ir.Value] = set()
+        self.stops: dict[ir.Node, str] | None = None
+        self.originals: dict[ir.Node, ir.Node] = {}
         self.source: ir.Node | None = None
         self._scope, self._part = scope, part
         self._names = FreeNames(names_in(model.graph))

@@ -118,7 +118,7 @@ def _asked(model: ir.Model, low: DType) -> _Asked:
             name = asked.draws[value.name] = b.free_name("rounding/direction")
             seeds[value] = ir.Value(name=name, type=value.type, shape=value.shape)
             graph.inputs.append(seeds[value])
-    derivatives = gradients(b, seeds, values, sparse=False, stops=set[ir.Node]())
+    derivatives = gradients(b, seeds, values, sparse=False, stops={})
     graph.outputs.clear()
     for value, gradient in zip(values, derivatives, strict=True):
         if gradient is None or isinstance(gradient, IndexedSlices):
