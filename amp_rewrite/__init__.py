@@ -31,6 +31,8 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     )
     from amp_rewrite.loss_scaling import MultiLossScaleOptimizer as MultiLossScaleOptimizer
     from amp_rewrite.loss_scaling import UncheckedLossScale as UncheckedLossScale
+    from amp_rewrite.numerics.budget.error_budget import error_budget as error_budget
+    from amp_rewrite.numerics.budget.tune import tune as tune
     from amp_rewrite.numerics.compare.verdict import Verdict as Verdict
     from amp_rewrite.numerics.compare.verify import verify as verify
     from amp_rewrite.numerics.compare.verify_report import VerifyReport as VerifyReport
@@ -48,8 +50,6 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.numerics.repair_report import Repair as Repair
     from amp_rewrite.numerics.safety_check import check as check
     from amp_rewrite.numerics.safety_report import SafetyReport as SafetyReport
-    from amp_rewrite.numerics.search.localise import localise as localise
-    from amp_rewrite.numerics.search.tune import tune as tune
     from amp_rewrite.oplists import OpLists as OpLists
     from amp_rewrite.oplists import load_lists as load_lists
     from amp_rewrite.oplists.list_check import CheckReport as CheckReport
@@ -67,7 +67,6 @@ if _typing.TYPE_CHECKING:  # what type checkers read; a test compares it with wh
     from amp_rewrite.rewriting.widen import WideResult as WideResult
     from amp_rewrite.rewriting.widen import widen as widen
     from amp_rewrite.training.diagnosis.diagnosis import Diagnosis as Diagnosis
-    from amp_rewrite.training.diagnosis.rounding_errors import rounding_errors as rounding_errors
     from amp_rewrite.training.global_state import (
         disable_mixed_precision_graph_rewrite as disable_mixed_precision_graph_rewrite,
     )
@@ -135,8 +134,8 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "numerics.ranges.calibrate": "Calibration calibrate",
         "numerics.repair": "Repair repair",
         "numerics.safety_report": "SafetyReport",
-        "numerics.search.localise": "localise",
-        "numerics.search.tune": "tune",
+        "numerics.budget.error_budget": "error_budget",
+        "numerics.budget.tune": "tune",
         "oplists": "OpLists load_lists",
         "policy": "Policy",
         "base.progress": "progress_bar",
@@ -147,7 +146,6 @@ else:  # a name is imported when it is first asked for: what rewrites loads noth
         "training.session.training_session": "TrainingSession",
         "training.step.build_step": "build_step",
         "training.diagnosis.diagnosis": "Diagnosis",
-        "training.diagnosis.rounding_errors": "rounding_errors",
         "loop.doctor": "doctor",
         "loop.trainer": "Trainer train",
         "training.graph.freeze": "freeze frozen store_weights unfreeze",

@@ -27,9 +27,9 @@ import onnx
 import amp_rewrite as amp
 from amp_rewrite.dtypes import Precision
 from amp_rewrite.graph.io.load import Source
+from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.emulate import Evaluator
 from amp_rewrite.numerics.ranges.calibrate import calibrate
-from amp_rewrite.numerics.search.tolerance import Tolerance
 
 ROOT = Path(__file__).resolve().parent.parent
 SEEDS = 3

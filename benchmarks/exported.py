@@ -18,9 +18,9 @@ from amp_rewrite import dtypes, targets
 from amp_rewrite.dtypes import DType
 from amp_rewrite.graph import elements
 from amp_rewrite.graph.io.read_object import infer_types
+from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.emulate import Evaluator
 from amp_rewrite.numerics.emulate.low_sums import kept_low
-from amp_rewrite.numerics.search.tolerance import Tolerance
 
 ROOT = Path(__file__).resolve().parent.parent
 SHORT = "short"

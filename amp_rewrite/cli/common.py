@@ -82,13 +82,6 @@ def say_cpu_provider(name: str | None, out: PlainConsole, *, target: str | None 
         out.print(note)
 
 
-def rounding_errors(model: Any, data: Any, precision: str) -> Mapping[str, float]:
-    """Estimate what rounding brings, by gradients: the training wing is imported when asked."""
-    from amp_rewrite.training.diagnosis.rounding_errors import rounding_errors
-
-    return rounding_errors(model, data, precision)
-
-
 def in_flags(text: str) -> str:
     """Return an error in which options have the names that they have on the command line."""
     from amp_rewrite.rewriting.plan.options import COMMAND_LINE
@@ -132,7 +125,7 @@ Rtol = Annotated[
 ]
 Budget = Annotated[
     str | None,
-    Option(group=CHECKING, help="Time for all checks and tuning: 90s, 10m, 1h. Default: 10m."),
+    Option(group=CHECKING, help="Time for all checks: 90s, 10m, 1h. Default: 10m."),
 ]
 Verify = Annotated[
     bool,

@@ -155,9 +155,7 @@ def convert(
         seconds=None if budget is None else common.seconds(budget),
         write_failed=write_failed,
         opset=opset,
-        estimate=common.rounding_errors,
         provider=None if provider is None else provider_named(provider),
-        warn=common.console(quiet=quiet).print,
     )
     with progress_bar("rewriting", quiet=quiet) as progress:
         done = convert_file(model, options, asked, progress)
@@ -267,9 +265,9 @@ def _print_verdict(done: FileConversion, report: Report, output: Path, *, writte
 
 
 def _print_unmet(done: FileConversion, report: Report, output: Path) -> None:
-    """Print first that a search, or verifying, ended early, if it did, and what goes on."""
+    """Print first that verifying ended early, if it did, and the command that goes on."""
     conversion, asked = done.made, done.asked
-    ended = None if conversion is None else conversion.unmet or conversion.verification.unfinished
+    ended = None if conversion is None else conversion.verification.unfinished
     if ended is None:
         return
     out, names = common.console(), _names(done, output, written=False)

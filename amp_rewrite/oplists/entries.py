@@ -132,7 +132,7 @@ class NodeRule:
     Attributes:
         node: The exact node name.
         variable: One type variable of it, or None for all.
-        list: The list; only `deny` is a node rule today.
+        list: `deny` keeps it float32; `allow` makes it 16-bit against lists and estimates.
         why: The reason, for example a measured error.
         where: "file:line".
     """

@@ -291,12 +291,12 @@ class _Parser:
         node = self.required(item, "node", line, exact=True)
         why = self.required(item, "why", line)
         name = self.required(item, "list", line)
-        if name and name != ListName.DENY:
-            self.problem(item["list"].line, "a node rule's list", name, ListName.DENY)
+        if name and name not in (ListName.ALLOW, ListName.DENY):
+            self.problem(item["list"].line, "a node rule's list", name, "allow or deny")
             return
         variable = self.text(item, "variable", line)
         where = f"{self.file.name}:{line}"
-        self.file.node_rules.append(NodeRule(node, variable, ListName.DENY, why, where))
+        self.file.node_rules.append(NodeRule(node, variable, ListName(name), why, where))
 
     def repeated(self) -> None:
         by_operator: dict[tuple[str, str], list[Entry]] = {}

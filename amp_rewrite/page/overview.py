@@ -176,6 +176,5 @@ def evidence_of(conversion: FileConversion, output: Path, *, written: bool) -> E
         names=Names(model.name, output.name, tuple(path.name for path in data), written),
         sizes=sizes_of(model, result.flat, result.plan, output if written else None),
         verification=None if outcome is None else outcome.verification,
-        remarks=() if outcome is None or outcome.unmet is None else (outcome.unmet,),
         against=None if outcome is None else outcome.nothing_left,
     )

@@ -62,7 +62,6 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/loss_scaling/test_skipped_steps": "finite checks, in a session",
     "training/loss_scaling/test_trajectories": "against the rules of other frameworks",
     "training/losses/test_losses": "every loss, against one table",
-    "numerics/search/test_planted_faults": "localise and tune on models with a known fault",
     "oplists/test_oplists": "the lists, their environment and levels",
     "training/optimizers/test_rules": "every rule of rules/, against one table",
     "training/optimizers/test_torch": "every rule of rules/, against PyTorch",

@@ -52,7 +52,7 @@ COMPLETED = {
     'amp.convert("m.onnx", prec': "precision=",
     'amp.calibrate("m.onnx", data, deny_n': "deny_nodes=",
     'amp.tune("m.onnx", data, targ': "target=",
-    'amp.localise("m.onnx", None, data, stri': "strict=",
+    'amp.error_budget("m.onnx", data, stri': "strict=",
     "amp.build_step(op, loss_s": "",
     "amp.build_step(op, deny_n": "deny_nodes=",
 }

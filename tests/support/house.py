@@ -43,7 +43,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "grad": ("grad.builder", "grad"),
     "numerics": (
         *("numerics.emulate", "numerics.inputs", "numerics.repaint", "numerics.compare"),
-        *("numerics.ranges", "numerics.search", "numerics.convert", "numerics"),
+        *("numerics.ranges", "numerics.budget", "numerics.convert", "numerics"),
     ),
     "page": ("page",),
     "training": (

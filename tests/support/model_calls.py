@@ -14,7 +14,7 @@ import onnx
 import training_models
 
 import amp_rewrite as amp
-from amp_rewrite.numerics.search.tolerance import Tolerance
+from amp_rewrite.numerics.budget.tolerance import Tolerance
 
 Call = tuple[Callable[..., Any], dict[str, Any]]
 Table = dict[str, Callable[[], Call]]
@@ -157,10 +157,10 @@ NUMERICS: Table = {
     "widen": lambda: (amp.widen, {"model": low()}),
     "widened.save": lambda: (widened().save, {"path": "own.onnx"}),
     "progress_bar": lambda: (amp.progress_bar, {"work": "measuring"}),
-    "localise": lambda: (amp.localise, {"original": model(), "rewritten": other(), "data": DATA}),
-    "localise one feed": lambda: of_one(amp.localise, "data", original=model(), rewritten=other()),
+    "error_budget": lambda: (amp.error_budget, {"model": model(), "data": DATA, "draws": 1}),
+    "error_budget of a rewritten model": lambda: (amp.error_budget, {"model": model(), "rewritten": other(), "data": DATA}),
+    "error_budget of one feed": lambda: of_one(amp.error_budget, "data", model=model()),
     "tune": lambda: (amp.tune, {"model": model(), "data": DATA, "tolerance": Tolerance("cosine", 0.1), "precision": "float16"}),
-    "rounding_errors": lambda: (amp.rounding_errors, {"model": model(), "data": DATA, "precision": "float16", "draws": 1}),
     "tune one feed": lambda: of_one(amp.tune, "data", model=model(), tolerance=Tolerance("cosine", 0.1)),
 }  # fmt: skip
 

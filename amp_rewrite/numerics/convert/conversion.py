@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
@@ -17,15 +17,31 @@ from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.graph.io.judged_file import judged_by
 from amp_rewrite.graph.io.model_files import Path, Progress
 from amp_rewrite.graph.sizes import Shape
+from amp_rewrite.numerics.budget.budget import Budget
 from amp_rewrite.numerics.compare.verdict import Verdict
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
 from amp_rewrite.numerics.convert.load_judge import LoadJudge
 from amp_rewrite.numerics.convert.upgrade import RaisedModel, with_gain
 from amp_rewrite.numerics.ranges.calibrate import Calibration
-from amp_rewrite.numerics.search.tuning import Tuning
 from amp_rewrite.oplists import NodeRule
 from amp_rewrite.rewriting.api import RewriteResult
 from amp_rewrite.rewriting.report.rewrite_report import Report
+
+
+class Kept(NamedTuple):
+    """What the error budget keeps float32.
+
+    Attributes:
+        rules: The nodes as node rules, with reasons.
+        predicted: The predicted error by the one that is allowed.
+        runs: How many choices were run.
+        budget: What each rounding adds to the error of the outputs.
+    """
+
+    rules: tuple[NodeRule, ...]
+    predicted: float
+    runs: int
+    budget: Budget
 
 
 @dataclass(frozen=True)
@@ -36,12 +52,10 @@ class Conversion:
         result: The rewrite, under the rules that were found.
         verification: How far it is from the original.
         calibration: What the data's ranges forbid; None without data.
-        tuning: What else had to stay float32; None if the model holds without, or if nothing could
-            be looked for: without data, unless the rounded weights are to blame.
+        kept: What else the error budget keeps float32; None if the model holds without, or if
+            nothing could be measured: without data, unless the rounded weights are to blame.
         shapes: The shapes of the first verified batch, by the names of values.
-        constants: What stays float32 because it reads a constant whose rounding alone does harm.
         vain: Whether it is in doubt and what would mend it leaves nothing low.
-        vain_search: The search that left nothing low, if one did.
         raised: The model at a newer opset, if it was upgraded.
         given: The model as it was read, if it was upgraded.
         wide_inputs: The inputs that stay float32 because nothing passes with 16-bit ones.
@@ -50,11 +64,9 @@ class Conversion:
     result: RewriteResult
     verification: VerifyReport
     calibration: Calibration | None
-    tuning: Tuning | None
+    kept: Kept | None
     shapes: Mapping[str, Shape]
-    constants: tuple[NodeRule, ...] = ()
     vain: bool = False
-    vain_search: Tuning | None = None
     raised: RaisedModel | None = None
     given: FlatGraph | None = None
     wide_inputs: tuple[str, ...] = ()
@@ -89,22 +101,13 @@ class Conversion:
     @property
     def nothing_left(self) -> str | None:
         """Why there is nothing to write: no part is low, nor was one; None if one is."""
-        searched = self.tuning is not None or self.constants
-        measured = searched or (self.calibration is not None and self.calibration.rules)
+        measured = self.kept or (self.calibration is not None and self.calibration.rules)
         if self.is_low or not (measured or _is_in_vain(self.result)):
             return None
         precision = self.result.options.precision
-        if self.unmet is not None:
-            return f"the best mix so far has nothing in {precision}"
         limits = self.verification.tolerances
         within = f" rtol {max(limits.rtol, limits.atol):g}" if limits.strict else ""
         return f"nothing left in {precision}: no mix passes{within}"
-
-    @property
-    def unmet(self) -> str | None:
-        """What the search for nodes did not reach before its budget ended; None if it did."""
-        searched = self.tuning or self.vain_search
-        return None if searched is None else searched.unmet
 
     @property
     def writable(self) -> bool:
@@ -114,7 +117,7 @@ class Conversion:
     @property
     def verdict(self) -> Verdict:
         """What `verify` finds of it, and what it took."""
-        notes = [line for line in (self.unmet, self.nothing_left) if line is not None]
+        notes = [] if self.nothing_left is None else [self.nothing_left]
         left_out = self.verification.left_out
         notes += [f"{counted(len(left_out), 'feed')} left out"] if left_out else []
         return replace(self.verification.verdict, notes=(*notes, *self._steps()))
@@ -136,9 +139,8 @@ class Conversion:
             **self.verdict.to_dict(),
             "text": str(self.verdict),
             "nothing_left": self.nothing_left,
-            "constants": [rule.node for rule in self.constants],
             "calibrated": None if self.calibration is None else list(self.calibration.nodes),
-            "tuned": None if self.tuning is None else list(self.tuning.keep),
+            "kept": None if self.kept is None else [rule.node for rule in self.kept.rules],
             "verification": self.verification.to_dict(),
         }
         return {**(report or self.report).to_dict(), "verdict": verdict}
@@ -187,11 +189,8 @@ class Conversion:
             if part or self.calibration.nodes:
                 kept = _nodes(len(self.calibration.nodes))
                 steps.append(f"calibration{part} keeps {kept} float32")
-        if self.constants:
-            steps.append(f"{_nodes(len(self.constants))} float32 for their constants")
-        if self.tuning is not None:
-            kind = "" if self.tuning.minimal else " (the best set so far)"
-            steps.append(f"tuning keeps {_nodes(len(self.tuning.keep), 'more ')} float32{kind}")
+        if self.kept is not None:
+            steps.append(f"the error budget keeps {_nodes(len(self.kept.rules), 'more ')} float32")
         if self.vain:
             steps.append(f"the mix that passes has nothing in {self.result.options.precision}")
         if not self.result.changed and self.nothing_left is None:

@@ -1,4 +1,4 @@
-"""`convert`: from a float32 model and data to a low-precision model with a verdict, in one step."""
+"""`convert`: from a float32 model and data to a 16-bit model with a verdict, in one step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from amp_rewrite.numerics.convert.opset import upgraded
 from amp_rewrite.numerics.convert.scale import proved_rewrite
 from amp_rewrite.numerics.convert.work import BUDGET, Progress, Terms, Trial, Work
 from amp_rewrite.numerics.inputs.batches import Data
-from amp_rewrite.numerics.search.rounding_estimates import Estimate
 from amp_rewrite.rewriting.api import (
     RewriteResult,
     rewrite_as_found,
@@ -50,20 +49,17 @@ def convert(
     stress: bool | None = None,
     output: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-    estimate: Estimate | None = None,
     providers: Sequence[str] | None = None,
-    warn: Progress | None = None,
     opset: int | str = AUTO,
     **changes: Unpack[Changes],
 ) -> Conversion:
-    """Rewrite a model so that it holds on data: calibrate, rewrite, verify and, if needed, tune.
+    """Rewrite a model so that it holds on data: calibrate, rewrite, verify, keep more if needed.
 
     Values that overflow on the data stay float32. If the outputs are not within the tolerance
-    then, and the rounded weights alone, computed in float32, are not either, what reads a constant
-    whose rounding alone does harm stays float32. If that is not enough, or a value inside
-    overflows, the smallest set of nodes is looked for that has to stay float32 as well. Without
-    data the model is rewritten and verified with made-up inputs, which take their place only where
-    the rounded weights are to blame or a value inside overflows on them.
+    then, or a value inside overflows, the error budget chooses what has to stay float32 as well
+    (docs/error_budget.md). Without data the model is rewritten and verified with made-up inputs,
+    which take their place only where the rounded weights are to blame or a value inside overflows
+    on them.
 
     Args:
         model: A path, an onnx_ir model or a ModelProto; never modified.
@@ -72,18 +68,15 @@ def convert(
         options: How to rewrite; None for the default options.
         rtol: The largest error of an output, relative to its largest magnitude; None for what
             `verify` asks for, a cosine of 0.999 and the same classes.
-        budget: Seconds for all of it; the searches for harmful constants and for nodes get what
-            calibrating and verifying leave, and verifying takes once more. Calibrating takes at
-            most half of it. A model that was not verified on everything by then is in doubt.
+        budget: Seconds for all of it, of which calibrating takes at most half. A model that was
+            not verified on everything by then is in doubt.
         stress: Verify with stress inputs as well; None does so without data, and if `strict` is
             set.
         output: Where to write the rewritten model if it holds; a file of data that ends in .onnx is
             taken for it.
         progress: Called at the beginning of each step and of its parts.
-        estimate: Ranks nodes for tuning in one pass over the data, as for `tune`.
         providers: Run the rewritten model itself on these execution providers as well, as for
             `verify`: what they compute must hold. None runs it on none.
-        warn: Called before a search, if at all: the rounded weights alone exceed the tolerance.
         opset: The opset of ai.onnx that the model is upgraded to first, or "keep". "auto" upgrades
             it where a newer one lets more of it be low, and its outputs stay the same.
         **changes: Single options by name, as for `rewrite`.
@@ -117,9 +110,7 @@ def convert(
         ),
         data is None or chosen.strict if stress is None else stress,
         arguments.function("progress", progress) or silent,
-        arguments.function("estimate", estimate),
         () if providers is None else device_providers(arguments.texts("providers", providers)),
-        arguments.function("warn", warn) or silent,
     )
     given = read_source(model, inline_functions=chosen.inline_functions)
     flat, raised = upgraded(given, opset, chosen)
@@ -140,7 +131,7 @@ def judge(
 ) -> Conversion:
     """Return a rewrite with its verdict on made-up and stress inputs.
 
-    It is another rewrite than the one given if constants do harm, as for `convert`.
+    It is another rewrite than the one given if rounded weights do harm, as for `convert`.
 
     Raises:
         AmpError: `rtol` is wrong, or ONNX Runtime is not installed.

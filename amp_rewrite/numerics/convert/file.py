@@ -23,13 +23,12 @@ from amp_rewrite.rewriting.read_source import read_source
 if TYPE_CHECKING:
     from amp_rewrite.numerics.convert.conversion import Conversion
     from amp_rewrite.numerics.convert.upgrade import RaisedModel
-    from amp_rewrite.numerics.search.rounding_estimates import Estimate
     from amp_rewrite.rewriting.report.rewrite_report import Report
 
 Progress = Callable[..., None]
 
 BUDGET = 600.0
-"""Seconds for calibration, verification and tuning, if nothing is said."""
+"""Seconds for calibration, verification and the error budget, if nothing is said."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,16 +36,14 @@ class Asked:
     """What is asked of a conversion besides the rewrite.
 
     Attributes:
-        data: Files to calibrate on, verify with and, if needed, tune on.
+        data: Files to calibrate on, to verify with and to measure roundings on.
         verify: Whether the result is verified, without data on made-up inputs.
         stress: Whether stress inputs are tried; None is so with `strict`.
         rtol: The largest error; None for what `verify` asks for.
-        seconds: Time for calibration, verification and tuning; None for BUDGET.
+        seconds: Time for calibration, verification and the error budget; None for BUDGET.
         write_failed: Whether the model is written even if it does not hold.
         opset: The opset that the model is upgraded to first: a number, "auto" or "keep".
-        estimate: What ranks nodes for tuning, as for `tune`.
         provider: The execution provider that the result is run on as well, if any.
-        warn: Called before a search for what has to stay float32, as for `convert`.
     """
 
     data: Sequence[Path] = ()
@@ -56,9 +53,7 @@ class Asked:
     seconds: float | None = None
     write_failed: bool = False
     opset: str = AUTO
-    estimate: Estimate | None = None
     provider: str | None = None
-    warn: Callable[[str], None] | None = None
 
     @property
     def converts(self) -> bool:
@@ -197,9 +192,7 @@ def _convert(
         budget=asked.budget,
         stress=asked.stress,
         progress=progress,
-        estimate=asked.estimate,
         providers=None if asked.provider is None else [asked.provider],
-        warn=asked.warn,
         opset=KEEP,
     )
 

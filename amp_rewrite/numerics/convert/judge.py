@@ -50,9 +50,7 @@ def judged(work: Work, result: RewriteResult, terms: Terms) -> Trial:
             shapes = run.shapes
     except OutOfTimeError:  # no model was loaded
         report, run = _unverified(work, tolerances, terms), None
-    made = Conversion(
-        result, report, work.calibration, work.tuning, shapes, constants=work.constants
-    )
+    made = Conversion(result, report, work.calibration, work.kept, shapes)
     return Trial(work, made, run, time.monotonic() - begins)
 
 
@@ -70,7 +68,7 @@ def _unverified(work: Work, tolerances: Tolerances, terms: Terms) -> VerifyRepor
 
 
 def fails_on_data(report: VerifyReport) -> bool:
-    """Tell whether more in float32 could help: tuning looks at the data, not at stress inputs."""
+    """Tell whether more in float32 could help, which is chosen on data and not on stress inputs."""
     return bool(report.infinities) or not all(output.ok for output in compared_outputs(report))
 
 

@@ -1,7 +1,6 @@
 """Last step of a conversion: keep in float32 what a model that fails needs, and no more.
 
-First what made-up inputs show of a model that overflows on them, then what reads constants whose
-rounding alone does harm, then the smallest set of nodes that a search finds.
+First what made-up inputs show of a model that overflows on them, then what the error budget says.
 """
 
 from __future__ import annotations
@@ -9,25 +8,25 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from amp_rewrite.numerics.compare.distance import ERROR, OutputComparison
+from amp_rewrite.base.progress import silent
+from amp_rewrite.errors import GradientError, OutOfTimeError
+from amp_rewrite.numerics.budget.budget import Budget
+from amp_rewrite.numerics.budget.fit import Fit, limits_of
+from amp_rewrite.numerics.budget.measure import measure
+from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.compare.made_up_inputs import make_inputs
 from amp_rewrite.numerics.compare.verify_report import VerifyReport
-from amp_rewrite.numerics.compare.verify_texts import weights_beyond
 from amp_rewrite.numerics.convert.judge import compared_outputs, fails_on_data, tried
 from amp_rewrite.numerics.convert.measure import measured
 from amp_rewrite.numerics.convert.scale import has_outliers
-from amp_rewrite.numerics.convert.work import Terms, Trial
-from amp_rewrite.numerics.inputs.batches import Data
+from amp_rewrite.numerics.convert.work import Kept, Terms, Trial
+from amp_rewrite.numerics.inputs.batches import batches
 from amp_rewrite.numerics.repaint.repaint import Repainter
-from amp_rewrite.numerics.search.harmful_constants import harmful_constants, rules_for
-from amp_rewrite.numerics.search.tolerance import Tolerance
-from amp_rewrite.numerics.search.tune import tune_painting
+from amp_rewrite.oplists import NodeRule
+from amp_rewrite.runtimes.ort.time_limit import time_limit
 
-_CONSTANTS_SHARE = 0.3
-"""The share of the budget that the search for harmful constants may take."""
-
-_MORE_SEARCHES = 2
-"""How often the search runs again at most, told by how much its trial was better than the file."""
+_TINY = 1e-30
+"""Stands for a tolerance of 0."""
 
 
 def fit_to_made_up(first: Trial, terms: Terms) -> Trial | None:
@@ -64,105 +63,67 @@ def mend(first: Trial, terms: Terms) -> Trial:
     is_beyond = any(not output.ok for output in verification.control)
     blames = is_beyond or any(output.fault == "slice" for output in verification.outputs)
     if (
-        verification.unfinished is not None  # nor is there time for a search
+        verification.unfinished is not None  # nor is there time for more
         or _is_unsteady(verification)
         or first.work.options.only is not None  # nothing may become float32
         or not fails_on_data(verification)
         or not (blames or terms.data is not None)
     ):
         return first
-    if is_beyond:
-        precision, limits = verification.precision, verification.tolerances
-        terms.warn(weights_beyond(verification.control, limits, precision))
-    spared = spare_constants(first, terms) if blames else first
-    if not fails_on_data(spared.made.verification):
-        return _in_vain(first) if not spared.made.is_low and _doubts(first, terms) else spared
-    found = search(spared, terms)
-    doubtful = spared if spared.made.is_low and _doubts(spared, terms) else first
+    found = _by_budget(first, terms)
+    if found is None:
+        return first
     is_better = found.made.is_low and (found.made.ok or _doubts(found, terms))
-    if is_better or not _doubts(doubtful, terms):
+    if is_better or not _doubts(first, terms):
         return found
-    made = replace(doubtful.made, vain=True, vain_search=found.made.tuning)
-    return doubtful._replace(made=made)
+    return first._replace(made=replace(first.made, vain=True))
 
 
 def _doubts(trial: Trial, terms: Terms) -> bool:
-    """Tell whether a trial is in doubt; a tolerance that was asked for is met by a search."""
+    """Tell whether a trial is in doubt; a tolerance that was asked for is met by a choice."""
     return terms.rtol is None and trial.made.verdict.status == "in doubt"
 
 
 def _is_unsteady(verification: VerifyReport) -> bool:
-    """Tell whether the original is as unsteady where outputs fail: no search mends that."""
+    """Tell whether the original is as unsteady where outputs fail: nothing in float32 mends it."""
     failed = [output for output in verification.outputs if not output.ok]
     return bool(failed) and all(output.excuse == "original" for output in failed)
 
 
-def _in_vain(trial: Trial) -> Trial:
-    return trial._replace(made=replace(trial.made, vain=True))
+def _by_budget(before: Trial, terms: Terms) -> Trial | None:
+    """Keep what the error budget chooses, and verify it.
 
-
-def spare_constants(first: Trial, terms: Terms) -> Trial:
-    """Keep float32 what reads constants whose rounding alone does harm, and verify again."""
-    if first.run is None or first.run.worst_feeds is None:
-        return first
-    terms.progress("looking for constants that rounding spoils")
-    seconds = min(terms.budget * _CONSTANTS_SHARE, terms.seconds_left(first.seconds))
-    if seconds <= 0:
-        return first
-    constants = harmful_constants(first.run, first.run.worst_feeds, seconds)
-    if not constants:
-        return first
-    work = first.work
-    rules = rules_for(Repainter.of(work.flat, work.options, work.found), constants)
-    return tried(work.with_constants(rules), terms)
-
-
-def search(before: Trial, terms: Terms) -> Trial:
-    """Tune and verify; a trial rounds value by value, the written file by fused groups.
-
-    A device rounds in its own way. What the file is further off than its trial is asked of the next
-    search.
+    None if nothing can be measured, or the time is over before anything was chosen.
     """
-    if terms.rtol is None:
-        tolerance = Tolerance.default("error", before.work.options.low.rtol)
-    else:
-        tolerance = Tolerance("max-relative", terms.rtol)
-    limit = tolerance.limit
-    trial = _tuned(before, tolerance, terms)
-    for _ in range(_MORE_SEARCHES):
-        loss = 0.0 if trial.made.tuning is None else trial.made.tuning.loss
-        error = _error(compared_outputs(trial.made.verification), terms.rtol)
-        is_over = terms.seconds_left(trial.seconds) <= 0
-        if is_over or not 0 < loss <= limit < error < math.inf:
-            break
-        tolerance = replace(tolerance, limit=limit * loss / error)
-        trial = _tuned(before, tolerance, terms, trial.seconds)
-    return trial
-
-
-def _error(outputs: tuple[OutputComparison, ...], rtol: float | None) -> float:
-    """Return how far outputs are off, in the measure of the search."""
-    if rtol is None:
-        return ERROR * max((output.share for output in outputs), default=0.0)
-    return max((output.scaled_error for output in outputs), default=0.0)
-
-
-def _tuned(
-    before: Trial, tolerance: Tolerance, terms: Terms, verifying: float | None = None
-) -> Trial:
-    """Search once, and verify what was found."""
-    terms.progress("tuning")
     assert before.run is not None, "it was verified"
-    work, run = before.work, before.run
-    data: Data = [run.worst_feeds or {}] if terms.data is None else terms.data
-    tuning = tune_painting(
-        Repainter.of(work.flat, replace(work.options, strict=False), work.found),
-        data,
-        tolerance,
-        budget=terms.seconds_left(before.seconds if verifying is None else verifying),
-        progress=lambda step: terms.progress(f"tuning: {step.trials} trials"),
-        warn=terms.progress,
-        estimate=terms.estimate,
-    )
-    tuning = replace(tuning, seconds=terms.budget)  # of which a part was left
-    return tried(work.with_tuning(tuning), terms)
+    terms.progress("measuring what rounding adds")
+    work = before.work
+    data = [before.run.worst_feeds or {}] if terms.data is None else terms.data
+    painter = Repainter.of(work.flat, replace(work.options, strict=False), work.found)
+    feeds = list(batches(data, painter.model))
+    tolerance = Tolerance.default("error", 0.0)
+    if terms.rtol is not None:
+        tolerance = Tolerance("max-relative", terms.rtol)
+    trials: dict[tuple[NodeRule, ...], Trial] = {}
+
+    def loss_of(rules: tuple[NodeRule, ...]) -> float:
+        if rules not in trials:
+            told = replace(work, found=work.found.with_rules(rules))
+            trials[rules] = tried(told, replace(terms, stress=False, progress=silent))
+        report = trials[rules].made.verification
+        if report.infinities or report.unfinished is not None:
+            return math.inf
+        return tolerance.loss(compared_outputs(report)) / max(tolerance.limit, _TINY)
+
+    try:
+        with time_limit(terms.ends()):
+            measured = measure(painter, feeds)
+            choice = Fit(painter, measured, limits_of(measured, tolerance), loss_of).run()
+    except (OutOfTimeError, GradientError):
+        return None
+    if choice is None:
+        return None
+    chosen = trials[choice.rules]
+    low = chosen.made.result.painting.allow
+    kept = Kept(choice.rules, choice.predicted, len(trials), Budget.of(painter, measured, low))
+    return tried(work.with_kept(kept), terms)

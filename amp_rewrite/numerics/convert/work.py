@@ -10,12 +10,9 @@ from typing import NamedTuple
 from amp_rewrite.base.progress import silent
 from amp_rewrite.graph.flat import FlatGraph
 from amp_rewrite.numerics.compare.verification import Verification
-from amp_rewrite.numerics.convert.conversion import Conversion
+from amp_rewrite.numerics.convert.conversion import Conversion, Kept
 from amp_rewrite.numerics.inputs.batches import Data
 from amp_rewrite.numerics.ranges.calibrate import Calibration
-from amp_rewrite.numerics.search.rounding_estimates import Estimate
-from amp_rewrite.numerics.search.tuning import Tuning
-from amp_rewrite.oplists import NodeRule
 from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 from amp_rewrite.rewriting.scaling.scaling import Scaling, Unscaled
@@ -37,9 +34,7 @@ class Terms:
         budget: Seconds for everything.
         stress: Whether stress inputs are tried.
         progress: Called at the beginning of each step and of its parts.
-        estimate: Ranks nodes for tuning, or None.
         providers: The execution providers that the result is run on as well.
-        warn: Called before a search for what has to stay float32.
         started: When it began, in seconds of `time.monotonic`.
     """
 
@@ -48,9 +43,7 @@ class Terms:
     budget: float = BUDGET
     stress: bool = True
     progress: Progress = silent
-    estimate: Estimate | None = None
     providers: tuple[str, ...] = ()
-    warn: Progress = silent
     started: float = field(default_factory=time.monotonic)
 
     def ends(self, share: float = 1.0) -> float:
@@ -77,8 +70,7 @@ class Work:
         calibration: What the data's ranges forbid; None if nobody measured.
         scaling: What was scaled in `flat`, if anything.
         refused: What leaves the range and was not scaled.
-        constants: What stays float32 for the sake of a constant.
-        tuning: What a search found, if there was one.
+        kept: What the error budget keeps float32, if it was asked.
     """
 
     flat: FlatGraph
@@ -88,16 +80,11 @@ class Work:
     calibration: Calibration | None = None
     scaling: Scaling | None = None
     refused: tuple[Unscaled, ...] = ()
-    constants: tuple[NodeRule, ...] = ()
-    tuning: Tuning | None = None
+    kept: Kept | None = None
 
-    def with_constants(self, rules: tuple[NodeRule, ...]) -> Work:
-        """Return the work under more rules, which constants ask for."""
-        return replace(self, found=self.found.with_rules(rules), constants=rules)
-
-    def with_tuning(self, tuning: Tuning) -> Work:
-        """Return the work under the rules of a search."""
-        return replace(self, found=self.found.with_rules(tuning.rules), tuning=tuning)
+    def with_kept(self, kept: Kept) -> Work:
+        """Return the work under the rules of the error budget."""
+        return replace(self, found=self.found.with_rules(kept.rules), kept=kept)
 
 
 class Trial(NamedTuple):

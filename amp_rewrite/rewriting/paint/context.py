@@ -154,7 +154,7 @@ class PaintContext:
     def entry(self, node: int) -> Entry | None:
         """Return the list entry that covers a node, or None if no list knows its operator."""
         operator = self.type_graph.flat.operator[node]
-        if self.rules.allow or operator in self._conditional:
+        if self._allows or operator in self._conditional:
             return self._classify(node)
         if operator not in self._entries:
             self._entries[operator] = self._classify(node)
@@ -274,6 +274,13 @@ class PaintContext:
             self._masks[name] = make()
         return self._masks[name]
 
+    def with_findings(self, found: Findings) -> PaintContext:
+        """Return the context of a painting that knows what data or a search have shown."""
+        context = replace(self, found=found)
+        if not context._allows or self.rules.allow:
+            return context
+        return replace(context, _entries={}, _masks={})  # which know no allowed nodes
+
     @property
     def _listed(self) -> Array:
         """By vertex, the code of its list."""
@@ -281,7 +288,7 @@ class PaintContext:
 
     def _list_codes(self) -> Array:
         graph, flat = self.type_graph, self.type_graph.flat
-        if self.rules.allow or self._conditional.intersection(flat.operator):
+        if self._allows or self._conditional.intersection(flat.operator):
             codes = [_code(self.entry(node)) for node in range(flat.n_nodes)]
             return np.array(codes, np.int8)[graph.node]
         first = {operator: node for node, operator in reversed(list(enumerate(flat.operator)))}
@@ -304,28 +311,41 @@ class PaintContext:
 
     def is_allowed(self, vertex: int) -> bool:
         """Tell whether the user allows the node of a vertex."""
-        return self.rules.allowed_by(self.type_graph.node_name(vertex)) is not None
+        return bool(self._allows) and self._allowing(self.type_graph.node_name(vertex)) is not None
 
     def unless_allowed(self, marks: Mapping[int, Mark]) -> Mapping[int, Mark]:
         """Return the marks of vertices whose nodes the user does not allow."""
-        if not self.rules.allow:
+        if not self._allows:
             return marks
         return {vertex: mark for vertex, mark in marks.items() if not self.is_allowed(vertex)}
 
     def _classify(self, node: int) -> Entry | None:
         flat = self.type_graph.flat
         called, name = flat.called(node), flat.node_names[node]
-        pattern = self.rules.allowed_by(name) if self.rules.allow else None
+        allowed = self._allowing(name) if self._allows else None
         # A Cast follows its neighbours (retarget-casts), the ones of an earlier rewrite among them.
-        if pattern is not None and called[:2] != ("", "Cast"):
-            why = f"--allow-node {pattern}"
-            where = "option allow_nodes"
+        if allowed is not None and called[:2] != ("", "Cast"):
+            why, where = allowed
             return Entry(called.op_type, called.domain, ListName.ALLOW, why, where=where)
         if flat.is_call(node):
             return None
         asks = flat.operator[node] in self._conditional
         values = {n: a.value for n, a in flat.attributes(node).items()} if asks else {}
         return self.lists.classify(called.domain, called.op_type, flat.opset_of(node), values)
+
+    @cached_property
+    def _allows(self) -> bool:
+        """Whether the user, a list or a search allows any single node."""
+        found = any(rule.list is ListName.ALLOW for rule in self.node_rules)
+        return found or bool(self.rules.allow)
+
+    def _allowing(self, name: str) -> tuple[str, str] | None:
+        """Return why a node is allowed, and where that is said; None if it is not."""
+        pattern = self.rules.allowed_by(name)
+        if pattern is not None:
+            return f"--allow-node {pattern}", "option allow_nodes"
+        rules = self._node_rules.get(name, ())
+        return next(((r.why, r.where) for r in rules if r.list is ListName.ALLOW), None)
 
     @cached_property
     def _too_old(self) -> bool:

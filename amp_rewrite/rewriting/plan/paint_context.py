@@ -73,7 +73,7 @@ def paint_context(
     context = known.context
     if not context.only_low:
         found = replace(found, measured=False)
-    return context if found == NOTHING_FOUND else replace(context, found=found)
+    return context if found == NOTHING_FOUND else context.with_findings(found)
 
 
 def painted(context: PaintContext) -> PaintResult:

@@ -8,8 +8,8 @@ import onnx_ir as ir
 import pytest
 
 import amp_rewrite as amp
+from amp_rewrite.numerics.budget.tolerance import Tolerance
 from amp_rewrite.numerics.repaint.repaint import Repainter
-from amp_rewrite.numerics.search.tolerance import Tolerance
 from amp_rewrite.rewriting.plan.options import RewriteOptions
 
 HEADER = '<ir_version: 9, opset_import: ["" : 18, "own" : 1]>'

@@ -17,9 +17,9 @@ from amp_rewrite.cli.command_table import command
 from amp_rewrite.cli.main import app
 from amp_rewrite.dtypes import LOW, Precision, PrecisionLike
 from amp_rewrite.errors import OptionError, StrictError
-from amp_rewrite.numerics.search.localise import localise
-from amp_rewrite.numerics.search.tolerance import Tolerance
-from amp_rewrite.numerics.search.tune import tune
+from amp_rewrite.numerics.budget.error_budget import error_budget
+from amp_rewrite.numerics.budget.tolerance import Tolerance
+from amp_rewrite.numerics.budget.tune import tune
 from amp_rewrite.rewriting.plan.options import COMMAND_LINE, OPTIONS, Changes, RewriteOptions
 
 EYE = ",".join("1" if i % 5 == 0 else "0" for i in range(16))
@@ -41,8 +41,9 @@ def tuned(**given: Any) -> tuple[str, ...]:
     return tune(MODEL, QUIET, EXACT, **given).keep
 
 
-def localised(**given: Any) -> list[str]:
-    return [error.node for error in localise(MODEL, None, QUIET, **given).ranking]
+def budgeted(**given: Any) -> list[str]:
+    found = error_budget(MODEL, QUIET, **given).contributions
+    return [each.node for each in found if each.rounded and each.node]
 
 
 def test_the_keyword_arguments_are_those_of_the_options() -> None:
@@ -126,7 +127,7 @@ def test_changes_come_on_top_of_the_options_given() -> None:
     assert options == RewriteOptions(precision="bfloat16", deny_nodes=("first",))
 
 
-@pytest.mark.parametrize("take", [calibrated, tuned, localised])
+@pytest.mark.parametrize("take", [calibrated, tuned, budgeted])
 def test_an_unknown_option_is_named_with_the_nearest_one(take: Any) -> None:
     with pytest.raises(OptionError, match="unknown option; found deny_node; expected deny_nodes"):
         take(deny_node=["first"])
@@ -135,7 +136,7 @@ def test_an_unknown_option_is_named_with_the_nearest_one(take: Any) -> None:
 
 
 @pytest.mark.share(4)
-@pytest.mark.parametrize("take", [calibrated, tuned, localised])
+@pytest.mark.parametrize("take", [calibrated, tuned, budgeted])
 @pytest.mark.parametrize(
     "given", [{"deny_nodes": ["first"]}, {"preserve": ["first"]}, {"level": "TREAT_INFER_AS_DENY"}]
 )
@@ -169,16 +170,16 @@ def test_inputs_and_outputs_that_become_low_are_rounded(
     data = [{"x": np.full((1, 4), x, np.float32)}]
     others = [name for name in ("x", "y") if name != end]
     options = RewriteOptions(deny_nodes=[denied], target="schema")
-    assert localise(model, None, data, options).outputs["y"] < 0.01
-    assert localise(model, None, data, options, keep_io_types=others).outputs["y"] == np.inf
+    assert tune(model, data, EXACT, options).before < 0.01
     assert tune(model, data, EXACT, options, keep_io_types=others).before == np.inf
 
 
 def test_options_are_for_a_model_that_is_not_rewritten_yet() -> None:
     rewritten = amp.rewrite(MODEL).model
-    assert localise(MODEL, rewritten, QUIET).outputs == localise(MODEL, None, QUIET).outputs
+    found = error_budget(MODEL, QUIET, rewritten=rewritten)
+    assert found.predicted == error_budget(MODEL, QUIET).predicted
     with pytest.raises(OptionError, match="a rewritten model is given"):
-        localise(MODEL, rewritten, QUIET, precision="bfloat16")
+        error_budget(MODEL, QUIET, rewritten=rewritten, precision="bfloat16")
 
 
 FUNCTION = onnx.parser.parse_model(

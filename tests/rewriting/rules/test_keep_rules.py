@@ -13,7 +13,7 @@ from rewrite_text import parse
 import amp_rewrite as amp
 from amp_rewrite import RuleNode
 from amp_rewrite.errors import OptionError
-from amp_rewrite.numerics.search.tolerance import Tolerance
+from amp_rewrite.numerics.budget.tolerance import Tolerance
 
 MODEL = """g (float[N,8] x) => (float[N,4] y) <float[8,4] w, float[4,4] k> {
   [first] a = MatMul(x, w) [act] h = LeakyRelu<alpha = 0.5>(a) [clip] c = Clip(h, , m)
@@ -132,7 +132,8 @@ def test_whatever_rewrites_takes_rules(model: onnx.ModelProto) -> None:
     assert kept(amp.rewrite(model, amp.calibrate(model, DATA, rules=rules).options).report)
     tuning = amp.tune(model, DATA, Tolerance("max-relative", 0.01), rules=rules)
     assert kept(amp.rewrite(model, tuning.options).report)
-    assert "first" not in {r.node for r in amp.localise(model, None, DATA, rules=rules).ranking}
+    budget = amp.error_budget(model, DATA, rules=rules)
+    assert "first" not in {each.node for each in budget.contributions if each.rounded}
     assert f"raised: MatMul first eight rows ({WHY})" in amp.repair(low, rules=rules).to_text()
     assert not amp.check(low, run=False, rules=rules).ok
 

@@ -1,0 +1,164 @@
+"""The least float32 with which the predicted error is within a limit.
+
+Every type variable is 16-bit or float32. A 16-bit node rounds its result, and a float32 value is
+rounded where 16-bit nodes read it: each of these has a price, the share of the error that it is
+predicted to make. What stays float32 costs one for each type variable, and each cast a little. For
+a given exchange rate between the two the best choice is a minimum cut (rewriting/scaling/min_cut),
+and the smallest rate at which the painting that follows from the choice is within the limit is
+found by bisection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.numerics.budget.roundings import COMPUTED, Rounding
+from amp_rewrite.numerics.inputs.batches import Array
+from amp_rewrite.numerics.repaint.repaint import Repainter
+from amp_rewrite.rewriting.scaling.min_cut import Arcs, cheapest_set
+
+_UNIT = 1 << 20
+"""What a float32 type variable costs, in the whole numbers of the cut."""
+
+_CAST = _UNIT // 8
+"""What a cast costs."""
+
+_NEVER = 1 << 52
+"""A cost that no choice has."""
+
+_MOST = 1 << 44
+"""What a rounding costs at most."""
+
+_STEPS = 24
+"""How often the exchange rate is halved or doubled, and then bisected."""
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What each rounding adds to the predicted error.
+
+    Attributes:
+        painter: The model.
+        roundings: The roundings.
+        shares: (constraints, roundings): the squared error by the squared limit, for each batch and
+            each end; a choice holds if the sum over what it rounds is at most 1 in each row.
+    """
+
+    painter: Repainter
+    roundings: tuple[Rounding, ...]
+    shares: Array
+
+    @cached_property
+    def _writers(self) -> Array:
+        graph = self.painter.type_graph
+        return np.array([graph.source[r.value] for r in self.roundings], np.int64)
+
+    @cached_property
+    def _is_computed(self) -> Array:
+        return np.array([r.kind == COMPUTED for r in self.roundings], np.bool_)
+
+    @cached_property
+    def _readers(self) -> list[list[int]]:
+        graph = self.painter.type_graph
+        return [[v for v in graph.readers(r.value) if v != ABSENT] for r in self.roundings]
+
+    def rounded(self, low: Array) -> Array:
+        """Return which roundings a painting makes: a mask, from one of its 16-bit vertices."""
+        padded = np.append(low, False)  # what nobody computes is float32
+        by_writer = padded[self._writers]
+        read = np.array([bool(low[r].any()) if r else False for r in self._readers], np.bool_)
+        return np.where(self._is_computed, by_writer, ~by_writer & read)
+
+    def predicted(self, low: Array) -> float:
+        """Return the predicted error of a painting by the limit; at most 1 holds."""
+        rounded = self.rounded(low)
+        return float(np.sqrt(self.shares[:, rounded].sum(axis=1).max(initial=0.0)))
+
+    @cached_property
+    def worst(self) -> Array:
+        """The largest share of each rounding over the constraints."""
+        return self.shares.max(axis=0, initial=0.0)
+
+    def float32(self, rate: float, fixed: Array) -> Array:
+        """Return the type variables that are best float32 at an exchange rate, as a mask.
+
+        Args:
+            rate: How many float32 type variables the whole error that is allowed is worth.
+            fixed: The type variables that are float32 in any case.
+        """
+        count = len(self.painter.type_graph)
+        prices = np.minimum(self.worst * rate * _UNIT, _MOST).astype(np.int64)
+        costs = np.full(count, _UNIT, np.int64)
+        computed = self._is_computed & (self._writers != ABSENT)
+        np.subtract.at(costs, self._writers[computed], prices[computed])
+        costs[fixed] = -_NEVER
+        arcs: list[tuple[int, int, int]] = []
+        extra: list[int] = []  # costs of vertices of the cut that are no type variables
+        for k in np.flatnonzero(~self._is_computed):
+            readers, writer = self._readers[k], int(self._writers[k])
+            if not readers:
+                continue
+            if writer == ABSENT:  # an input is float32
+                writer = count + len(extra)
+                extra.append(-_NEVER)
+            down, up = count + len(extra), count + len(extra) + 1
+            extra += [0, 0]
+            arcs += [(writer, down, int(prices[k]) + _CAST), (up, writer, _CAST)]
+            for reader in readers:
+                if reader != writer:
+                    arcs += [(down, reader, _NEVER), (reader, up, _NEVER)]
+        columns = np.array(arcs, np.int64).reshape(-1, 3).T
+        return cheapest_set(np.append(costs, np.array(extra, np.int64)), Arcs(*columns))[:count]
+
+
+def choose(
+    prices: Prices,
+    fixed: Array,
+    paint: Callable[[Iterable[int]], Array],
+) -> tuple[tuple[int, ...], float]:
+    """Return the nodes to keep float32 so that the prediction holds, and what it is.
+
+    Args:
+        prices: The prices.
+        fixed: The type variables that are float32 whatever is chosen, as a mask.
+        paint: Returns the 16-bit type variables of the painting that keeps some nodes float32.
+    """
+    low = paint(())
+    predicted = prices.predicted(low)
+    if predicted <= 1:
+        return (), predicted
+    best: tuple[tuple[int, ...], float] | None = None
+    holds, fails, rate = None, 0.0, 1.0
+    tried: dict[tuple[int, ...], float] = {}
+    for _ in range(_STEPS):
+        nodes = _nodes(prices, prices.float32(rate, fixed) & low)
+        if nodes not in tried:
+            tried[nodes] = prices.predicted(paint(nodes))
+        if tried[nodes] <= 1:
+            holds = rate
+            if best is None or len(nodes) <= len(best[0]):
+                best = nodes, tried[nodes]
+        else:
+            fails = rate
+        if holds is None:
+            rate *= 8
+        elif not fails:
+            rate /= 8
+        elif holds / fails < 1.05:
+            break
+        else:
+            rate = (holds * fails) ** 0.5
+    if best is None:
+        nodes = _nodes(prices, low)
+        best = nodes, prices.predicted(paint(nodes))
+    return best
+
+
+def _nodes(prices: Prices, vertices: Array) -> tuple[int, ...]:
+    graph = prices.painter.type_graph
+    return tuple(sorted({int(graph.nodes[v]) for v in np.flatnonzero(vertices)}))

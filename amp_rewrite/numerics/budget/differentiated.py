@@ -1,0 +1,289 @@
+"""A float32 model that also says how far rounding each of its values moves its outputs.
+
+With y a value, r(y) its 16-bit form and J the Jacobian of the outputs, rounding y changes the
+outputs by J (r(y) - y) to first order. Its squared length is the mean of (u . J (r(y) - y))^2 over
+random directions u of independent normal numbers (Hutchinson, 1989), and u . J is a gradient: one
+backward pass gives that number for every value at once.
+
+The forward pass is computed once. What depends on a direction stands in a Loop, each turn of which
+is the backward pass for one of them, so that 8 directions cost about 9 passes and no more memory
+than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from amp_rewrite.dtypes import FLOAT32
+from amp_rewrite.errors import GradientError
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.oldest_opset import modernise
+from amp_rewrite.grad.prepare import prepare
+from amp_rewrite.grad.walk import gradients
+from amp_rewrite.graph.clone import clone
+from amp_rewrite.graph.constants import constant_tensor
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.traverse import inputs_of, remove_unused_nodes
+from amp_rewrite.numerics.budget.roundings import Errors, Rounding
+from amp_rewrite.numerics.inputs.batches import Array, Feeds
+from amp_rewrite.numerics.repaint.float32_session import Float32Session
+from amp_rewrite.numerics.repaint.repaint import Repainter
+from amp_rewrite.runtimes.ort.time_limit import check_time
+
+_SUMS, _PEAKS = "amp-rewrite.budget.sums", "amp-rewrite.budget.peaks"
+
+_DECISIONS = ("ArgMax", "ArgMin", "TopK", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+"""Operators whose results are choices and no numbers."""
+
+
+class End(NamedTuple):
+    """Where errors are measured: an output, or the operand of a node that decides.
+
+    Attributes:
+        name: The name of the value.
+        node: The index of the node that decides by it; ABSENT for an output.
+    """
+
+    name: str
+    node: int = ABSENT
+
+    @property
+    def decides(self) -> bool:
+        """Whether it is the operand of a node that decides."""
+        return self.node != ABSENT
+
+
+@dataclass(frozen=True)
+class Differentiated:
+    """A loaded model.
+
+    Attributes:
+        roundings: The roundings that are measured.
+        ends: Where their errors are measured.
+        unreached: Number of a float32 value -> why its rounding is not measured.
+    """
+
+    roundings: tuple[Rounding, ...]
+    ends: tuple[End, ...]
+    unreached: Mapping[int, str]
+    _session: Float32Session
+    _values: Float32Session
+    _directions: Mapping[str, str]
+    _probes: tuple[str, int]
+    _probed: int
+    _peaks: Mapping[int, int]
+
+    @staticmethod
+    def of(painter: Repainter) -> Differentiated:
+        """Build and load it.
+
+        Raises:
+            GradientError: The opset is too old and cannot be raised, or no output is float32.
+        """
+        return _Build(painter).run()
+
+    def at_ends(self, feeds: Feeds) -> dict[str, Array]:
+        """Return the values at the ends, for one batch."""
+        return self._values.run(feeds, [end.name for end in self.ends])
+
+    def run(self, feeds: Feeds, directions: Mapping[str, Array]) -> tuple[Array, dict[int, float]]:
+        """Return what each rounding changes along directions, for one batch.
+
+        Args:
+            feeds: The batch.
+            directions: Name of an end -> D directions, float32 of shape (D, *that of its value).
+
+        Returns:
+            By direction and rounding, (D, roundings) float64, the squared change: the larger of
+            that of all elements' errors together and of each by itself, as of independent ones.
+            Number of a value -> its largest magnitude.
+        """
+        given = {self._directions[name]: array for name, array in directions.items()}
+        name, probes = self._probes
+        if name:
+            given[name] = np.zeros(probes, np.float32)
+        found = self._session.run({**feeds, **given}, [_SUMS, _PEAKS])
+        sums = np.asarray(found[_SUMS], np.float64)
+        outer = (len(self.roundings) - self._probed) * 2
+        together, apart = sums[:, 0:outer:2] ** 2, sums[:, 1:outer:2]
+        squares = np.concatenate((np.maximum(together, apart), sums[:, outer:] ** 2), axis=1)
+        peaks = np.asarray(found[_PEAKS], np.float64)
+        return squares, {value: float(peaks[k]) for value, k in self._peaks.items()}
+
+
+class _Build:
+    """Builds the model from a copy of the painter's."""
+
+    def __init__(self, painter: Repainter) -> None:
+        self.painter = painter
+        self.model = clone(painter.model)
+        check_time()
+        modernise(self.model)
+        prepare(self.model)
+        check_time()
+        self.b = Builder(self.model, scope="budget")
+        self.errors = Errors(painter, self.model, self.b)
+
+    def run(self) -> Differentiated:
+        ends, b, errors = self._ends(), self.b, self.errors
+        if not ends:
+            raise GradientError(
+                "no output has gradients",
+                where="main graph",
+                expected="a float32 output",
+                remedy="make what the outputs are computed of an output",
+            )
+        outer, inner = errors.measured()
+        errors.probe(inner)
+        turn = _value(b.free_name("budget/turn"), ir.DataType.INT64, [])
+        seeds, directions = self._seeds(ends, turn)
+        names = self.painter.flat.value_names
+        wrt = [errors.values[names[number]] for number in outer]
+        probes = [] if errors.probes is None else [errors.probes]
+        stops = dict[ir.Node, str]()
+        found = gradients(b, seeds, [*wrt, *probes], sparse=False, stops=stops)
+        check_time()
+        reached = {
+            number: gradient
+            for number, gradient in zip(outer, found, strict=False)
+            if isinstance(gradient, ir.Value)
+        }
+        whys = {v: why for node, why in stops.items() for v in node.inputs if v is not None}
+        unreached = {
+            number: whys.get(errors.values[names[number]], "no gradient reaches it")
+            for number in outer
+            if number not in reached
+        }
+        for number in reached:
+            errors.add(number)
+        products: dict[ir.Value, list[ir.Value]] = {}
+        for rounding, error in errors.roundings.items():
+            if error not in products:
+                products[error] = self._products(reached[rounding.value], error)
+        parts = [part for error in errors.roundings.values() for part in products[error]]
+        probed = found[-1] if probes and isinstance(found[-1], ir.Value) else None
+        unreached |= {} if probed is not None else dict.fromkeys(inner, "no gradient reaches it")
+        parts += [] if probed is None else [probed]
+        if not parts:
+            raise GradientError(
+                "no gradient reaches any value",
+                where="main graph",
+                remedy="keep the rules of the op lists: nothing can be measured here",
+            )
+        peaks = self._peaks(reached)
+        sums = self._loop(turn, b.concat(parts, 0), next(iter(directions.values())))
+        plain = self._at_ends(ends)
+        outputs = self.model.graph.outputs
+        outputs.clear()
+        for value, name in ((sums, _SUMS), (peaks, _PEAKS)):
+            value.name = name
+            outputs.append(value)
+        known = list(errors.roundings) + ([] if probed is None else errors.probed)
+        return Differentiated(
+            tuple(known),
+            ends,
+            unreached | self._unknown({*outer, *inner}),
+            Float32Session(self.model, "the model with its gradients"),
+            plain,
+            {name: value.name or "" for name, value in directions.items()},
+            ("" if errors.probes is None else errors.probes.name or "", len(errors.probed)),
+            0 if probed is None else len(errors.probed),
+            {value: k for k, value in enumerate(reached)},
+        )
+
+    def _unknown(self, known: set[int]) -> dict[int, str]:
+        """Return the float32 results of nodes that are nowhere in the prepared model."""
+        flat, graph = self.painter.flat, self.painter.type_graph
+        results = (v for i in range(len(self.painter.nodes)) for v in flat.outputs_of(i))
+        return {
+            v: "it is in a body that is used twice, or in a function"
+            for v in results
+            if v != ABSENT
+            and v not in known
+            and graph.is_float32(v)
+            and constant_tensor(graph, v) is None
+        }
+
+    def _ends(self) -> tuple[End, ...]:
+        graph, flat = self.model.graph, self.painter.flat
+        ends = {
+            v.name or "": End(v.name or "")
+            for v in graph.outputs
+            if v.dtype == FLOAT32.ir and v.name
+        }
+        for i, node in enumerate(self.painter.nodes):
+            if node.op_type not in _DECISIONS or node.domain not in ("", "ai.onnx"):
+                continue
+            name = flat.value_names[flat.inputs_of(i)[0]]
+            value = self.errors.values.get(name)
+            if value is not None and value.const_value is None:
+                ends.setdefault(name, End(name, i))
+        return tuple(ends.values())
+
+    def _at_ends(self, ends: Sequence[End]) -> Float32Session:
+        """Return the model itself, with the values at the ends as its outputs."""
+        model = clone(self.painter.model)
+        values = {v.name: v for node in model.graph for v in node.outputs}
+        values |= {v.name: v for v in model.graph.inputs}
+        given = {v.name for v in model.graph.outputs}
+        model.graph.outputs.extend(values[e.name] for e in ends if e.name not in given)
+        return Float32Session(model)
+
+    def _seeds(
+        self, ends: Sequence[End], turn: ir.Value
+    ) -> tuple[dict[ir.Value, ir.Value], dict[str, ir.Value]]:
+        """Add an input for the directions at each end, and what takes one of them."""
+        seeds, inputs = dict[ir.Value, ir.Value](), dict[str, ir.Value]()
+        for end in ends:
+            value = self.errors.values[end.name]
+            dims = None if value.shape is None else [None] * (len(value.shape) + 1)
+            every = _value(self.b.free_name("budget/directions"), FLOAT32.ir, dims)
+            self.model.graph.inputs.append(every)
+            seeds[value] = self.b.gather(every, turn)
+            seeds[value].type, seeds[value].shape = value.type, value.shape
+            inputs[end.name] = every
+        return seeds, inputs
+
+    def _products(self, gradient: ir.Value, error: ir.Value) -> list[ir.Value]:
+        """Return the sum of gradient times error, and that of its square, of one element each."""
+        b = self.b
+        product = b.op("Reshape", b.mul(gradient, error), b.constant([-1]))
+        return [b.reduce_sum(product, [0]), b.reduce("ReduceSumSquare", product, [0])]
+
+    def _peaks(self, reached: Mapping[int, ir.Value]) -> ir.Value:
+        """Return the largest magnitudes of values."""
+        b, names, parts = self.b, self.painter.flat.value_names, list[ir.Value]()
+        for number in reached:
+            flat = b.op("Reshape", self.errors.values[names[number]], b.constant([-1]))
+            ends = [b.reduce(op, flat, [0]) for op in ("ReduceMax", "ReduceMin")]
+            parts.append(b.maximum(ends[0], b.neg(ends[1])))
+        return b.concat(parts, 0) if parts else b.constant(np.zeros(1, np.float32))
+
+    def _loop(self, turn: ir.Value, vector: ir.Value, directions: ir.Value) -> ir.Value:
+        """Put what depends on `turn` into a Loop over the directions; return all its vectors."""
+        graph, b = self.model.graph, self.b
+        graph.outputs.clear()
+        graph.outputs.append(vector)
+        depends, inside = {turn}, list[ir.Node]()
+        for node in graph:
+            if not depends.isdisjoint(inputs_of(node)):
+                depends.update(node.outputs)
+                inside.append(node)
+        graph.outputs.clear()
+        graph.remove(inside)
+        again, go_on = (_value(b.free_name("budget/go"), ir.DataType.BOOL, []) for _ in range(2))
+        keep = ir.Node("", "Identity", [again], outputs=[go_on])
+        body = ir.Graph([turn, again], [go_on, vector], nodes=[keep, *inside], name="budget/body")
+        remove_unused_nodes(body)
+        count = b.op("Gather", b.op("Shape", directions), b.constant(0))
+        return b.op("Loop", count, None, body=body)
+
+
+def _value(name: str, dtype: ir.DataType, dims: Sequence[int | None] | None) -> ir.Value:
+    shape = None if dims is None else ir.Shape(dims)
+    return ir.Value(name=name, type=ir.TensorType(dtype), shape=shape)

@@ -1,0 +1,226 @@
+"""Choose by the budget what stays float32, and hold the choice against a run of the model.
+
+The prediction says what to keep for a given error; a run of the rewritten model says what its error
+is. Where that is too large, as where ties turn, the choice is made for a smaller error, at most
+eight times. A choice is accepted only if both hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from amp_rewrite.base.printable import percent
+from amp_rewrite.errors import OutOfTimeError
+from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.numerics.budget.choose import Prices, choose
+from amp_rewrite.numerics.budget.measure import Measured
+from amp_rewrite.numerics.budget.tolerance import Tolerance
+from amp_rewrite.numerics.compare.distance import ERROR
+from amp_rewrite.numerics.inputs.batches import Array
+from amp_rewrite.numerics.repaint.repaint import Repainter
+from amp_rewrite.oplists import ListName, NodeRule
+from amp_rewrite.rewriting.paint.painting import OVERFLOWS, Mark, Reason
+
+RUNS = 8
+"""How many choices are run at most."""
+
+_ROUNDS = 3 * RUNS
+"""How often is chosen at most; a choice that was made before is not run again."""
+
+_VARIANT = 10.0
+"""How many times as far off as usual the outputs may be for unusual inputs."""
+
+_MARGIN = 0.7
+"""A choice that was too far off is made again for that share of what would have been right."""
+
+_CLOSE = 1.3
+"""Two errors are not told apart further that are that close."""
+
+_ROOM = 2.0
+"""How far below the largest number of the type a value stays that the rules kept float32."""
+
+_LEAST = 0.1
+"""The smallest share of the last error that a choice is made for next."""
+
+_INFINITE = 1e12
+"""The square of an error that nothing is worth."""
+
+
+LossOf = Callable[[tuple[NodeRule, ...]], float]
+"""Runs the model under node rules: its error by the limit, at most 1 if it holds."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen.
+
+    Attributes:
+        keep: The indices of the nodes that stay float32 by the budget.
+        rules: They as node rules, and the nodes that it allows against the rules, with reasons.
+        predicted: The predicted error by the limit.
+        loss: The measured error by the limit.
+        holds: Whether both are at most 1.
+    """
+
+    keep: tuple[int, ...]
+    rules: tuple[NodeRule, ...]
+    predicted: float
+    loss: float
+    holds: bool
+
+
+@dataclass
+class Fit:
+    """Chooses for one model.
+
+    Attributes:
+        painter: The model.
+        measured: Its roundings.
+        limits: By row of what was measured, the largest root mean square error, relative to the
+            spread of the output.
+        loss_of: Runs a choice.
+        lifts: Whether the budget also decides what the rules keep float32 by estimates.
+    """
+
+    painter: Repainter
+    measured: Measured
+    limits: Array
+    loss_of: LossOf
+    lifts: bool = False
+    runs: int = 0
+    _losses: dict[bytes, float] = field(default_factory=dict[bytes, float])
+
+    def run(self) -> Choice | None:
+        """Choose, run, and choose for less until both hold; then for more while there are runs.
+
+        None if the time is over before a choice was found that holds.
+        """
+        best: Choice | None = None
+        share, holds, fails, choice = 1.0, 0.0, 0.0, None
+        for _ in range(_ROUNDS):
+            try:
+                choice = self._choose(share)
+            except OutOfTimeError:
+                return best
+            if choice.holds:
+                holds = share
+                if best is None or len(choice.keep) <= len(best.keep):
+                    best = choice
+            else:
+                fails = share
+                if not self._low(choice.rules).any():
+                    return choice if best is None else best
+            is_close = bool(holds and (not fails or fails / holds < _CLOSE))
+            if is_close or self.runs >= RUNS:
+                return choice if best is None else best
+            if holds:
+                share = (holds * fails) ** 0.5
+            else:
+                share *= min(_MARGIN, max(_LEAST, _MARGIN / choice.loss if choice.loss else 1.0))
+        return choice if best is None else best
+
+    def _choose(self, share: float) -> Choice:
+        """Return the choice for a share of the limit, and run it."""
+        squares = self.measured.squares.copy()
+        unusual = np.array([row.batch < 0 for row in self.measured.rows], np.bool_)
+        squares[np.ix_(unusual, ~self._is_lifted)] = 0  # rules look after those
+        squares[unusual] /= _VARIANT**2
+        allowed = np.maximum((self.limits * share) ** 2, np.finfo(np.float64).tiny)
+        shares = np.minimum(squares / allowed[:, None], _INFINITE)
+        prices = Prices(self.painter, self.measured.roundings, shares)
+        start = self._low(self._rules(()))
+        keep, predicted = choose(prices, ~start, lambda nodes: self._low(self._rules(nodes)))
+        rules = self._rules(keep)
+        low, predicted = self._low(rules), predicted * share
+        key = low.tobytes()
+        if key not in self._losses:
+            self._losses[key] = self.loss_of(rules)
+            self.runs += 1
+        loss = self._losses[key]
+        holds = loss <= 1 and predicted <= 1
+        return Choice(keep, rules, predicted, loss, holds=holds)
+
+    def _low(self, rules: tuple[NodeRule, ...]) -> Array:
+        return self.painter.paint(rules).painting.allow
+
+    def _rules(self, keep: Iterable[int]) -> tuple[NodeRule, ...]:
+        """Return the rules that keep some nodes float32, and allow the others that may be."""
+        kept, nodes = set(keep), self.painter.nodes
+        denied = [
+            NodeRule(nodes[i].name or "", None, ListName.DENY, self._why(i), "error budget")
+            for i in sorted(kept)
+        ]
+        why = "its rounding was measured, and adds little"
+        allowed = [
+            NodeRule(nodes[i].name or "", None, ListName.ALLOW, why, "error budget")
+            for i in self._liftable
+            if i not in kept
+        ]
+        return (*denied, *allowed)
+
+    def _why(self, node: int) -> str:
+        errors = [self._worst[v] for v in self.painter.flat.outputs_of(node) if v in self._worst]
+        if not errors:
+            return "kept by the error budget"
+        return f"kept by the error budget: rounding it adds {percent(max(errors))} to an output"
+
+    @cached_property
+    def _worst(self) -> dict[int, float]:
+        """By value, the largest error that rounding it adds."""
+        worst = np.sqrt(self.measured.squares.max(axis=0, initial=0.0))
+        found: dict[int, float] = {}
+        for rounding, error in zip(self.measured.roundings, worst, strict=True):
+            found[rounding.value] = max(float(error), found.get(rounding.value, 0.0))
+        return found
+
+    @cached_property
+    def _is_lifted(self) -> Array:
+        """By rounding, whether a node makes its value that the budget alone decides about."""
+        outputs = (self.painter.flat.outputs_of(node) for node in self._liftable)
+        values = {value for each in outputs for value in each}
+        return np.array([r.value in values for r in self.measured.roundings], np.bool_)
+
+    @cached_property
+    def _liftable(self) -> tuple[int, ...]:
+        """The nodes that rules keep float32 by an estimate, and whose rounding was measured."""
+        if not self.lifts:
+            return ()
+        painter, graph = self.painter, self.painter.type_graph
+        marks = painter.paint(()).painting.marks
+        nodes = {graph.nodes[v] for v, mark in marks.items() if _is_estimate(mark)}
+        return tuple(sorted(node for node in nodes if self._is_measured(node)))
+
+    def _is_measured(self, node: int) -> bool:
+        """Tell whether the rounding of all results was measured, and none is near overflow."""
+        graph, largest = self.painter.type_graph, self.painter.low.max
+        results = [v for v in self.painter.flat.outputs_of(node) if v != ABSENT]
+        results = [v for v in results if graph.is_float32(v)]
+        peaks = self.measured.peaks
+        return bool(results) and all(
+            v in self._worst and peaks.get(v, math.inf) * _ROOM < largest for v in results
+        )
+
+
+def limits_of(measured: Measured, tolerance: Tolerance) -> Array:
+    """Return, by row, the root mean square error that keeps a tolerance, relative to the spread.
+
+    1 - cosine is half the square of the error relative to the norm. No error keeps all classes: the
+    limit of `verify` is the first to be tried.
+    """
+    limit = tolerance.limit
+    if tolerance.metric == "max-relative":
+        return np.array([measured.heights[row.end] for row in measured.rows]) * limit
+    usual = {"error": limit, "cosine": math.sqrt(2 * limit)}.get(tolerance.metric, ERROR)
+    return np.full(len(measured.rows), usual)
+
+
+def _is_estimate(mark: Mark) -> bool:
+    """Tell whether a mark is about accuracy, which was measured, and by no wish of the user."""
+    reason = mark.reason
+    is_wish = reason in (Reason.DENY_OP, Reason.DENIED) or str(reason).startswith("rule:")
+    return reason.danger and not is_wish and reason not in OVERFLOWS

@@ -1,0 +1,251 @@
+"""Measure what each rounding adds to the error of each output, over batches and unusual inputs.
+
+An error is relative to the spread of its output, its standard deviation over elements and batches:
+what an output says lies there, and not in its offset. Where slices along an axis differ widely in
+spread (boxes and scores), each counts by its own. What a node decides by (ArgMax, TopK, Greater)
+has the median gap between the first two candidates for its spread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from amp_rewrite.errors import AmpError
+from amp_rewrite.numerics.budget.differentiated import Differentiated, End
+from amp_rewrite.numerics.budget.roundings import Rounding
+from amp_rewrite.numerics.compare.masked_rows import masked_outputs
+from amp_rewrite.numerics.compare.slices import ENOUGH, QUANTITIES, Slices
+from amp_rewrite.numerics.emulate.typed_model import TypedModel
+from amp_rewrite.numerics.inputs.batches import Array, Feeds
+from amp_rewrite.numerics.repaint.repaint import Repainter
+from amp_rewrite.runtimes.ort.time_limit import check_time
+
+DRAWS = 8
+"""How many directions are tried with each batch: n of them are off by sqrt(2 / n) of a square."""
+
+BATCHES = 8
+"""How many batches are measured at most, evenly chosen."""
+
+_FLAT = 1e-5
+"""A spread smaller than that, relative to the size, is rounding: the size itself counts."""
+
+_DRAWS_OF_VARIANT = 2
+"""How many directions are tried with an unusual input: it is there for what leaves all bounds."""
+
+
+class Row(NamedTuple):
+    """Which batch and which end a row of `Measured.squares` is of.
+
+    Attributes:
+        batch: The number of the batch; -1 for an unusual input.
+        end: Where the error is measured.
+    """
+
+    batch: int
+    end: End
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured.
+
+    Attributes:
+        roundings: The roundings.
+        rows: Of which batch and end each row is.
+        squares: (rows, roundings) float64: the squared relative error; infinity where it is not
+            finite.
+        peaks: Number of a value -> its largest magnitude over the batches.
+        heights: Where an error is measured -> the largest magnitude there, relative to the spread
+            and to the largest of as many normal numbers: times the tolerance of single elements,
+            it is the root mean square error that keeps that.
+        unreached: Number of a value -> why its rounding is not measured.
+    """
+
+    roundings: tuple[Rounding, ...]
+    rows: tuple[Row, ...]
+    squares: Array
+    peaks: Mapping[int, float]
+    heights: Mapping[End, float]
+    unreached: Mapping[int, str]
+
+
+def measure(
+    painter: Repainter, feeds: Sequence[Feeds], draws: int = DRAWS, *, variants: bool = False
+) -> Measured:
+    """Measure the roundings of a painter's model.
+
+    Args:
+        painter: The model.
+        feeds: At least one batch.
+        draws: How many directions are tried with each batch, at least two for each output.
+        variants: Whether unusual forms of the first batch are measured as well.
+
+    Raises:
+        GradientError: The opset is too old and cannot be raised, or no output is float32.
+        AmpError: The model does not run on a batch.
+    """
+    model = Differentiated.of(painter)
+    chosen = [feeds[k] for k in _spaced(len(feeds), BATCHES)]
+    reached = [model.at_ends(each) for each in chosen]
+    masked = _masked(painter, model.ends, chosen, reached)
+    scales = {end: _scale(end, reached) for end in model.ends}
+    generator = np.random.default_rng(0)
+    rows, squares = list[Row](), list[Array]()
+    peaks: dict[int, float] = {}
+
+    def add(batch: int, each: Feeds, values: Mapping[str, Array], count: int) -> None:
+        apart = masked[batch] if batch >= 0 else {}
+        drawn = _drawn(model, each, values, scales, generator, count, apart)
+        for end, found, highest in drawn:
+            rows.append(Row(batch, end))
+            squares.append(found)
+            if batch >= 0:
+                peaks.update({v: max(p, peaks.get(v, 0.0)) for v, p in highest.items()})
+
+    for batch, (each, values) in enumerate(zip(chosen, reached, strict=True)):
+        check_time()
+        add(batch, each, values, draws)
+    for each in _unusual(chosen[0]) if variants else ():
+        check_time()
+        try:
+            values = model.at_ends(each)
+        except AmpError:
+            continue
+        if all(np.isfinite(v).all() for v in values.values()):
+            add(-1, each, values, _DRAWS_OF_VARIANT)
+    table = np.array(squares).reshape(len(rows), len(model.roundings))
+    table[~np.isfinite(table)] = math.inf
+    lost = _overflowing(painter, peaks)
+    table[:, [rounding.value in lost for rounding in model.roundings]] = math.inf
+    heights = {end: _height(end, reached) / float(scales[end].max()) for end in model.ends}
+    return Measured(model.roundings, tuple(rows), table, peaks, heights, model.unreached)
+
+
+def _overflowing(painter: Repainter, peaks: Mapping[int, float]) -> set[int]:
+    """Return the values that leave the range of the type, but for what masks fill in."""
+    large = [v for v, peak in peaks.items() if peak > painter.low.max]
+    absorbed = painter.absorbed(painter.objects.values[v] for v in large)
+    return {v for v in large if painter.objects.values[v] not in absorbed}
+
+
+def _height(end: End, reached: Sequence[Mapping[str, Array]]) -> float:
+    """Return the largest finite magnitude at an end by that of as many normal numbers.
+
+    The largest of N normal numbers is about the root of 2 ln N.
+    """
+    arrays = [np.abs(each[end.name]) for each in reached]
+    largest = max((float(a[np.isfinite(a)].max(initial=0.0)) for a in arrays), default=0.0)
+    count = sum(a.size for a in arrays)
+    return largest / max(1.0, math.sqrt(2 * math.log(max(count, 1))))
+
+
+def _drawn(
+    model: Differentiated,
+    feeds: Feeds,
+    values: Mapping[str, Array],
+    scales: Mapping[End, Array],
+    generator: np.random.Generator,
+    draws: int,
+    apart: Mapping[str, Array],
+) -> Iterator[tuple[End, Array, dict[int, float]]]:
+    """Yield the mean squared errors at each end for one batch."""
+    ends = [end for end in model.ends if values[end.name].size]
+    each = max(2, draws // max(1, len(ends)))
+    directions = {
+        end.name: np.zeros((each * len(ends), *values[end.name].shape), np.float32)
+        for end in model.ends
+    }
+    for k, end in enumerate(ends):
+        shape = (each, *values[end.name].shape)
+        scale = np.broadcast_to(scales[end], values[end.name].shape)
+        size = math.sqrt(values[end.name].size)
+        drawn = generator.standard_normal(shape, np.float32) / (scale * size)
+        if end.name in apart:
+            drawn[:, apart[end.name]] = 0
+        directions[end.name][k * each : (k + 1) * each] = drawn
+    if not ends:
+        return
+    squares, peaks = model.run(feeds, directions)
+    for k, end in enumerate(ends):
+        yield end, squares[k * each : (k + 1) * each].mean(axis=0), peaks
+
+
+def _masked(
+    painter: Repainter,
+    ends: Sequence[End],
+    feeds: Sequence[Feeds],
+    reached: Sequence[Mapping[str, Array]],
+) -> Sequence[Mapping[str, Array]]:
+    """Return the rows of outputs that attention masks whole, which must only stay finite."""
+    names = [end.name for end in ends if not end.decides]
+    outputs = [{name: values[name] for name in names} for values in reached]
+    return masked_outputs(TypedModel(painter.model), feeds, outputs)
+
+
+def _scale(end: End, reached: Sequence[Mapping[str, Array]]) -> Array:
+    """Return what errors at an end are relative to: a number, or one for each slice of an axis."""
+    arrays = [each[end.name].astype(np.float64) for each in reached]
+    finite = np.concatenate([a[np.isfinite(a)] for a in arrays]) if arrays else np.zeros(0)
+    if not finite.size:
+        return np.asarray(1.0)
+    if end.decides:
+        gaps = np.concatenate([_gaps(a) for a in arrays])
+        gaps = gaps[np.isfinite(gaps) & (gaps > 0)]
+        if gaps.size:
+            return np.asarray(float(np.median(gaps)))
+    spread = _spread(finite)
+    return _scale_of_slices(arrays, spread)
+
+
+def _spread(numbers: Array) -> float:
+    """Return the standard deviation of numbers, or the size of few or of equal ones."""
+    size, spread = float(np.sqrt(np.mean(numbers**2))), float(numbers.std())
+    is_clear = numbers.size >= ENOUGH and spread > _FLAT * size
+    return spread if is_clear else (size or 1.0)
+
+
+def _scale_of_slices(arrays: Sequence[Array], spread: float) -> Array:
+    """Return the spread of each slice along an axis where they differ widely, else of all."""
+    slices = Slices()
+    for array in arrays:
+        if np.isfinite(array).all():
+            slices.add(array, np.zeros_like(array), array.ndim)
+    total = sum(array.size for array in arrays)
+    counts = {key: key[1] for key in slices.axes if key[1] <= QUANTITIES}
+    enough = [key for key, count in counts.items() if total // count >= ENOUGH]
+    if not enough:
+        return np.asarray(spread)
+    axis, count = min(enough, key=lambda key: key[1])
+    parts = [[a.take(k, axis) for a in arrays if a.shape[axis] == count] for k in range(count)]
+    spreads = [_spread(np.concatenate([p.reshape(-1) for p in part])) for part in parts]
+    least = spread * np.finfo(np.float32).eps
+    return np.maximum(spreads, least).reshape(-1, *(1,) * (-1 - axis))
+
+
+def _gaps(array: Array) -> Array:
+    """Return how far the second of each row's largest numbers is from the first."""
+    if not array.ndim or array.shape[-1] < 2:
+        return np.abs(array).reshape(-1)
+    ordered = np.sort(array, axis=-1)
+    return (ordered[..., -1] - ordered[..., -2]).reshape(-1)
+
+
+def _unusual(feeds: Feeds) -> Iterator[Feeds]:
+    """Yield a batch with its float inputs large, small, and zero."""
+    for factor in (30.0, 0.03, 0.0):
+        yield {
+            name: (array * factor).astype(array.dtype) if array.dtype.kind == "f" else array
+            for name, array in feeds.items()
+        }
+
+
+def _spaced(count: int, most: int) -> list[int]:
+    """Return the numbers of `most` of some things at most, evenly spaced."""
+    if count <= most:
+        return list(range(count))
+    return [round(k * (count - 1) / (most - 1)) for k in range(most)]

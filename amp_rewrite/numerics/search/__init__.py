@@ -1,1 +1,0 @@
-"""Localise and tune: which nodes have to stay float32."""
