@@ -75,6 +75,37 @@ def gradients(
         b.remove_unused(kept, start)
 
 
+def through(
+    b: Builder,
+    nodes: Sequence[ir.Node],
+    seeds: Mapping[ir.Value, ir.Value],
+    wrt: Sequence[ir.Value | None],
+) -> list[Gradient | None]:
+    """Return the gradients of values through some nodes alone, within a walk.
+
+    Args:
+        b: The builder of the walk.
+        nodes: In order.
+        seeds: Value -> the gradient that arrives at it from outside.
+        wrt: Those that do not vary, or were there before, get None.
+
+    Raises:
+        GradientError: As of `gradients`.
+    """
+    varying = b.varying
+    wanted = [v for v in dict.fromkeys(wrt) if v is not None and v in varying]
+    b.varying = varying | depending_on(nodes, wanted)
+    arrived: dict[ir.Value, list[Gradient]] = {v: [g] for v, g in seeds.items()}
+    try:
+        for node in reversed(nodes):
+            if _passes(b, node, arrived):
+                _pass_on(b, node, arrived)
+    finally:
+        b.varying = varying
+    found = {v: _total(b, arrived, v, sparse=not _is_computed(b, v)) for v in wanted}
+    return [None if v is None else found.pop(v, None) for v in wrt]
+
+
 def depending_on(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:
     """Return the floating-point values that depend on `wrt` through differentiable operators."""
     varying = set(wrt)

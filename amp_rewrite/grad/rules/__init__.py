@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import TypeVar
 
-from amp_rewrite.grad.rule import Rule, Rules
+from amp_rewrite.grad.rule import Rule
 from amp_rewrite.grad.rules import (
     arithmetic,
     convolution,
@@ -13,19 +14,26 @@ from amp_rewrite.grad.rules import (
     matrix_products,
     normalization,
     pooling,
+    quantized,
     recurrent,
     reductions,
     resize,
+    sampling,
     shapes,
     slicing,
     softmax,
+    spectra,
     unary,
 )
+from amp_rewrite.grad.rules.formula import Formulas, by_formula
+
+_T = TypeVar("_T")
+"""A rule or a formula."""
 
 
-def merge(tables: Iterable[Rules]) -> Rules:
+def merge(tables: Iterable[Mapping[str, _T]]) -> Mapping[str, _T]:
     """Return one table out of many."""
-    merged: dict[str, Rule] = {}
+    merged: dict[str, _T] = {}
     for table in tables:
         twice = merged.keys() & table.keys()
         if twice:
@@ -33,6 +41,16 @@ def merge(tables: Iterable[Rules]) -> Rules:
         merged.update(table)
     return MappingProxyType(merged)
 
+
+FORMULAS: Formulas = merge(
+    (
+        gathering.FORMULAS,
+        quantized.FORMULAS,
+        sampling.FORMULAS,
+        spectra.FORMULAS,
+    )
+)
+"""Operator -> the formula whose gradient is its own."""
 
 RULES: Mapping[str, Rule] = merge(
     (
@@ -48,7 +66,9 @@ RULES: Mapping[str, Rule] = merge(
         resize.RULES,
         shapes.RULES,
         slicing.RULES,
+        spectra.RULES,
         unary.RULES,
+        {operator: by_formula(formula) for operator, formula in FORMULAS.items()},
     )
 )
 """Operator ("Add", or "domain::Op" outside ai.onnx) -> rule."""

@@ -1,0 +1,63 @@
+"""Rules of operators that other operators spell: their gradient is that of the spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import onnx_ir as ir
+
+from amp_rewrite.errors import GradientError
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.rule import Gradients, Rule
+from amp_rewrite.grad.rules.arithmetic import Received
+from amp_rewrite.graph.names import place
+
+Formula: TypeAlias = Callable[[ir.Node, Builder], Sequence[ir.Value | None]]
+"""(node, builder) -> the outputs of a node, computed by operators that have rules.
+
+None is an output without a gradient. What a gradient does not need of it is removed again.
+"""
+Formulas: TypeAlias = Mapping[str, Formula]
+"""Operator ("GridSample", or "domain::Op" outside ai.onnx) -> formula."""
+
+
+def by_formula(formula: Formula) -> Rule:
+    """Return the rule of an operator that a formula spells."""
+
+    def rule(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+        """y = its formula: the gradient of that, by the rules of what it is made of."""
+        # Here, since the walk asks the rules.
+        from amp_rewrite.grad.walk import through
+
+        start = len(b.added)
+        outputs = formula(node, b)
+        seeds: dict[ir.Value, ir.Value] = {}
+        for y, g, own in zip(outputs, gs, node.outputs, strict=False):
+            if y is not None and g is not None:
+                seeds[b.shaped_like(y, own)] = g
+        if len(seeds) < sum(g is not None for g in gs):
+            raise GradientError("an output has no gradient, and one arrives", where=place(node))
+        return through(b, b.added[start:], seeds, node.inputs)
+
+    return rule
+
+
+def option(node: ir.Node, index: int) -> ir.Value | None:
+    """Return an input of a node, or None where it has none there."""
+    return node.inputs[index] if len(node.inputs) > index else None
+
+
+def shape_of(b: Builder, *lengths: ir.Value | int) -> ir.Value:
+    """Return a shape of lengths: numbers, and 1-D int64 values of one or more elements."""
+    return b.concat([b.constant([n]) if isinstance(n, int) else n for n in lengths], 0)
+
+
+def count(b: Builder, length: ir.Value) -> ir.Value:
+    """Return 0, 1, .. below a length: 1-D int64 of one element."""
+    return b.range(0, b.reshape(length, []))
+
+
+def refuse(node: ir.Node, what: str, found: object = None) -> GradientError:
+    """Return the error of a use of an operator that its formula does not spell."""
+    return GradientError(f"{what} has no gradient rule", where=place(node), found=found)
