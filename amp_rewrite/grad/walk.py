@@ -249,6 +249,9 @@ def accumulate(b: Builder, parts: Sequence[Gradient], value: ir.Value, *, sparse
 
     The sum is IndexedSlices if it may be, `sparse`, and all parts are.
     """
+    if value.dtype is None:  # onnx infers nothing for operators of others
+        first = parts[0]
+        value.type = first.type if isinstance(first, ir.Value) else first.values.type
     if len(parts) == 1 and isinstance(parts[0], ir.Value):
         return b.cast_like(parts[0], value)
     slices = [p for p in parts if isinstance(p, IndexedSlices)]

@@ -9,6 +9,8 @@ from typing import TypeVar
 from amp_rewrite.grad.rule import Rule
 from amp_rewrite.grad.rules import (
     arithmetic,
+    attention,
+    contributed,
     convolution,
     gathering,
     matrix_products,
@@ -44,6 +46,8 @@ def merge(tables: Iterable[Mapping[str, _T]]) -> Mapping[str, _T]:
 
 FORMULAS: Formulas = merge(
     (
+        attention.FORMULAS,
+        contributed.FORMULAS,
         gathering.FORMULAS,
         quantized.FORMULAS,
         sampling.FORMULAS,
@@ -55,6 +59,7 @@ FORMULAS: Formulas = merge(
 RULES: Mapping[str, Rule] = merge(
     (
         arithmetic.RULES,
+        contributed.RULES,
         softmax.RULES,
         pooling.RULES,
         normalization.RULES,

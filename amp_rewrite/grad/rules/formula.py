@@ -50,7 +50,16 @@ def option(node: ir.Node, index: int) -> ir.Value | None:
 
 def shape_of(b: Builder, *lengths: ir.Value | int) -> ir.Value:
     """Return a shape of lengths: numbers, and 1-D int64 values of one or more elements."""
+    parts = [[n] if isinstance(n, int) else b.ints(n) for n in lengths]
+    if None not in parts:
+        return b.constant([n for part in parts for n in part or ()])
     return b.concat([b.constant([n]) if isinstance(n, int) else n for n in lengths], 0)
+
+
+def parted(b: Builder, length: ir.Value, parts: int) -> ir.Value:
+    """Return a length, 1-D int64, divided by a number."""
+    known = b.ints(length)
+    return b.div(length, parts) if known is None else b.constant([n // parts for n in known])
 
 
 def count(b: Builder, length: ir.Value) -> ir.Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -101,7 +102,7 @@ def col2im(node: ir.Node, gs: Received, b: Builder) -> Gradients:
         g.shape = ir.Shape([None] * (2 + len(kernel)))
     taps = np.eye(prod(kernel), dtype=b.type_of(g).numpy()).reshape(-1, 1, *kernel)
     kept = ("dilations", "pads", "strides")
-    how = {key: a.as_ints() for key, a in node.attributes.items() if key in kept}
+    how: dict[str, Any] = {key: a.as_ints() for key, a in node.attributes.items() if key in kept}
     return [b.reshape_like(b.op("Conv", _one_channel(b, g), b.constant(taps), **how), x)]
 
 

@@ -29,7 +29,8 @@ def dequantize(node: ir.Node, b: Builder) -> list[ir.Value]:
     zero_point = option(node, 2)
     y = b.cast_like(q, scale)
     y = b.mul(y if zero_point is None else b.sub(y, spread(zero_point)), spread(scale))
-    return [b.cast_like(y, node.outputs[0])]
+    dtype = node.attributes.get_int("output_dtype", 0)
+    return [b.cast(y, ir.DataType(dtype)) if dtype else y]
 
 
 def matmul_nbits(node: ir.Node, b: Builder) -> list[ir.Value]:

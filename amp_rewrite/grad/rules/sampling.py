@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.rules.arithmetic import operands, rank_of
-from amp_rewrite.grad.rules.formula import Formulas, count, option, refuse, shape_of
+from amp_rewrite.grad.rules.formula import Formulas, count, option, parted, refuse, shape_of
 from amp_rewrite.grad.rules.window import read_window, static, tail
 
 Outputs = Sequence[ir.Value | None]
@@ -121,7 +121,7 @@ def deform_conv(node: ir.Node, b: Builder) -> Outputs:
         at = b.add(positions, b.constant(start.astype(np.int64).reshape(-1, *[1] * r)))
         places.append(b.add(b.gather(moved, b.constant(axis), 2), b.cast_like(at, x)))
     channels = b.dim(x, 1)
-    apart = b.reshape_exactly(x, shape_of(b, -1, b.div(channels, groups), tail(b, x)))
+    apart = b.reshape_exactly(x, shape_of(b, -1, parted(b, channels, groups), tail(b, x)))
     read = _read(b, apart, places, "linear", "zeros")  # (N groups, taps, *positions, C / groups)
     mask = option(node, 4)
     if mask is not None:
@@ -132,7 +132,7 @@ def deform_conv(node: ir.Node, b: Builder) -> Outputs:
     rows = b.div(b.mul(channels, taps), group)
     area = b.op("ReduceProd", out, keepdims=1)
     columns = b.reshape_exactly(columns, shape_of(b, b.dim(x, 0), group, rows, area))
-    filters = b.reshape_exactly(w, shape_of(b, group, b.div(b.dim(w, 0), group), rows))
+    filters = b.reshape_exactly(w, shape_of(b, group, parted(b, b.dim(w, 0), group), rows))
     y = b.reshape_exactly(b.matmul(filters, columns), shape_of(b, b.dim(x, 0), b.dim(w, 0), out))
     bias = option(node, 3)
     return [y if bias is None else b.add(y, b.unsqueeze(bias, range(1, r + 1)))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx_ir as ir
 
 from amp_rewrite.grad.builder.builder import Builder
@@ -58,7 +60,7 @@ def _axis(node: ir.Node, b: Builder) -> int:
 def _dft(
     b: Builder, x: ir.Value, axis: int, *, inverse: int | None = None, onesided: int | None = None
 ) -> ir.Value:
-    how = {"inverse": inverse, "onesided": onesided or None}
+    how: dict[str, Any] = {"inverse": inverse, "onesided": onesided or None}
     if b.opset < _AXIS_INPUT:
         return ranked(b.op("DFT", x, axis=axis, **how), x)
     return ranked(b.op("DFT", x, None, b.constant(axis), **how), x)

@@ -79,12 +79,7 @@ ROWS = [
         BLOCKS,
         opset=16,
     ),
-    Row(
-        "MaxUnpool",
-        ((1, 1, 2), Fed([[[4, 0]]]), Constant([1, 1, 6])),
-        {"kernel_shape": [2]},
-        opset=16,
-    ),
+    Row("MaxUnpool", ((1, 1, 2), Fed([[[2, 0]]])), {"kernel_shape": [2]}, opset=22),
     *(Row("MaxPool", (x,), attrs, opset=opset, generate=spread) for opset, x, attrs in MAX),
     *(Row("AveragePool", (x,), attrs, opset=opset, generate=normal) for opset, x, attrs in AVERAGE),
     *(Row("LpPool", (x,), attrs, opset=opset, generate=normal) for opset, x, attrs in LP),
@@ -156,3 +151,9 @@ def test_the_gradient_of_a_norm_is_0_where_the_norm_is(op: str, p: int) -> None:
     window: dict[str, Any] = {} if op == "GlobalLpPool" else {"kernel_shape": [2]}
     row = Row(op, ((1, 2, 2),), {**window, "p": p}, generate=lambda r, s: [[[0, 0], [0.25, 0]]])
     check_vjp(row, [[[[3], [5]]]], [[[[0, 0], [5, 0]]]])
+
+
+def test_what_is_unpooled_into_a_shape_gets_the_gradient_of_its_place() -> None:
+    inputs = ((1, 1, 2), Fed([[[4, 0]]]), Constant([1, 1, 6]))
+    row = Row("MaxUnpool", inputs, {"kernel_shape": [2]}, opset=16)
+    check_vjp(row, [[[[1, 2, 3, 4, 5, 6]]]], [[[[5, 1]]]])
