@@ -88,14 +88,16 @@ def _later(b: Builder, q: ir.Value, k: ir.Value, window: int = 0) -> ir.Value:
 def _masked(b: Builder, node: ir.Node, mask: ir.Value | None, k: ir.Value) -> ir.Value | None:
     """Return what a mask of integers adds to scores: 0 at keys that count, else a large negative.
 
-    It is (batch, keys) or (batch, queries, keys), with 1 for what counts, or (batch,): how many do.
+    It is (batch, keys) or (batch, queries, keys), with 1 for what counts; or it begins with how many do
+    in each row of the batch.
     """
     if mask is None:
         return None
-    rank, batch = b.rank(mask), b.symbolic_dims(operands(node)[0])
+    rank, batch = b.rank(mask), b.dim(operands(node)[0], 0)
     counts = b.greater(mask, 0)
-    if rank == 1 and batch is not None and b.symbolic_dims(mask) == batch[:1]:
-        counts = b.less(count(b, b.dim(k, 2)), b.unsqueeze(b.cast(mask, ir.DataType.INT64), [1]))
+    if rank == 1 and b.dims(mask) != (2 * (b.ints(batch) or [0])[0],):
+        lengths = b.cast(b.slice(mask, [0], batch), ir.DataType.INT64)
+        counts = b.less(count(b, b.dim(k, 2)), b.unsqueeze(lengths, [1]))
     elif rank not in (2, 3):
         raise refuse(node, "a mask", f"shape {b.symbolic_dims(mask)}")
     counts = b.unsqueeze(counts, [1] if rank == 3 else [1, 2])

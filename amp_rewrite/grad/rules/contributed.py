@@ -126,7 +126,7 @@ def skip_rms_normalization(node: ir.Node, b: Builder) -> Outputs:
 def embed_layer_normalization(node: ir.Node, b: Builder) -> Outputs:
     """y = the layer normalization of s = rows of words, of places and of segments; s is the last.
 
-    The places are 0, 1, .. unless given.
+    The places are 0, 1, .. unless given. The second output is the sum of the mask, 0 without one.
     """
     ids = operands(node)[0]
     segment_ids, words, places, segments, scale, beta = node.inputs[1:7]
@@ -136,7 +136,8 @@ def embed_layer_normalization(node: ir.Node, b: Builder) -> Outputs:
     rows = [b.gather(v, i) for v, i in pairs if v is not None and i is not None]
     total = _sum(b, rows)
     epsilon = node.attributes.get_float("epsilon", 1e-12)
-    return [normalized(b, total, scale, beta, epsilon, centre=True), None, total]
+    lengths = b.reduce_sum(option(node, 7) or b.mul(ids, 0), [1], keepdims=False)
+    return [normalized(b, total, scale, beta, epsilon, centre=True), lengths, total]
 
 
 _CONTRIBUTED: dict[str, Formula] = {

@@ -95,8 +95,9 @@ NORMALIZED = [
             (2, 4),
             (4,),
             (4,),
+            ints(2, 3, below=2, dtype=np.int32),
         ],
-        outputs=2,
+        outputs=3,
     ),
     fused(
         "EmbedLayerNormalization",
@@ -146,6 +147,11 @@ CACHE, ANGLES = [(8, 2), (8, 2)], [(8, 8), (8, 8)]
 ATTENDED = [
     fused("Attention", [(2, 3, 6), (6, 24), (24,)], HEADS),
     fused("Attention", [(2, 3, 6), (6, 24), (24,), Fed(np.array([2, 3], np.int32))], HEADS),
+    fused(
+        "Attention",
+        [(2, 3, 6), (6, 24), (24,), Fed(np.array([2, 3, 0, 3, 6, 0, 2, 5], np.int32))],
+        HEADS,
+    ),
     fused(
         "Attention",
         [(2, 3, 6), (6, 24), (24,), Fed(np.array([[1, 1, 0], [1, 0, 1]], np.int32))],
