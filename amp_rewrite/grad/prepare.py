@@ -19,7 +19,7 @@ from amp_rewrite.grad.builder.known import copied, input_of, is_vague
 from amp_rewrite.grad.oldest_opset import INITIALIZERS_ALONE, OLDEST
 from amp_rewrite.grad.recurrent import function as recurrent
 from amp_rewrite.grad.recurrent.description import OPERATORS as RECURRENT
-from amp_rewrite.grad.rules import FORMULAS, RULES
+from amp_rewrite.grad.rules import DIFFERENTIABLE, FORMULAS
 from amp_rewrite.grad.scan_as_loop import scans_as_loops
 from amp_rewrite.grad.settled_shapes import settle_ceil_mode, settle_loop_shapes
 from amp_rewrite.graph import elements
@@ -139,7 +139,7 @@ def _inline(model: ir.Model) -> None:
 
     def lacks_rule(function: ir.Function) -> bool:
         key = f"{function.domain}::{function.name}" if function.domain else function.name
-        return key not in RULES and key not in having(Trait.NO_GRADIENT)
+        return key not in DIFFERENTIABLE and key not in having(Trait.NO_GRADIENT)
 
     try:
         inline(model, lacks_rule)
@@ -161,7 +161,7 @@ def _expand(model: ir.Model) -> bool:
         key = operator(node)
         if node.domain != "" or has(node, Trait.NO_GRADIENT):
             continue
-        if key in RULES and key not in RECURRENT:
+        if key in DIFFERENTIABLE and key not in RECURRENT:
             continue
         if next(subgraphs(node), None) is not None:
             continue  # the inliner cannot hand a graph over to a function

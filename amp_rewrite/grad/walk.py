@@ -13,7 +13,8 @@ from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.builder.known import is_float
 from amp_rewrite.grad.loop_gradient import loop_gradients
 from amp_rewrite.grad.rule import Gradient, Gradients, IndexedSlices
-from amp_rewrite.grad.rules import RULES
+from amp_rewrite.grad.rules import FORMULAS, RULES
+from amp_rewrite.grad.rules.formula import Formula
 from amp_rewrite.grad.scatter import scatter_rows
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import Trait, has, operator
@@ -73,37 +74,6 @@ def gradients(
     finally:  # a failed walk leaves nothing behind
         b.source, b.varying, b.stops = None, set(), None
         b.remove_unused(kept, start)
-
-
-def through(
-    b: Builder,
-    nodes: Sequence[ir.Node],
-    seeds: Mapping[ir.Value, ir.Value],
-    wrt: Sequence[ir.Value | None],
-) -> list[Gradient | None]:
-    """Return the gradients of values through some nodes alone, within a walk.
-
-    Args:
-        b: The builder of the walk.
-        nodes: In order.
-        seeds: Value -> the gradient that arrives at it from outside.
-        wrt: Those that do not vary, or were there before, get None.
-
-    Raises:
-        GradientError: As of `gradients`.
-    """
-    varying = b.varying
-    wanted = [v for v in dict.fromkeys(wrt) if v is not None and v in varying]
-    b.varying = varying | depending_on(nodes, wanted)
-    arrived: dict[ir.Value, list[Gradient]] = {v: [g] for v, g in seeds.items()}
-    try:
-        for node in reversed(nodes):
-            if _passes(b, node, arrived):
-                _pass_on(b, node, arrived)
-    finally:
-        b.varying = varying
-    found = {v: _total(b, arrived, v, sparse=not _is_computed(b, v)) for v in wanted}
-    return [None if v is None else found.pop(v, None) for v in wrt]
 
 
 def depending_on(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:
@@ -172,7 +142,9 @@ def _apply(
 
 
 def _by_rule(b: Builder, node: ir.Node, received: Sequence[ir.Value | None]) -> Gradients:
-    rule = RULES.get(operator(node))
+    formula, rule = FORMULAS.get(operator(node)), RULES.get(operator(node))
+    if formula is not None:
+        return _by_formula(b, node, received, formula)
     if rule is None:
         raise GradientError(
             "an operator has no gradient rule",
@@ -181,6 +153,31 @@ def _by_rule(b: Builder, node: ir.Node, received: Sequence[ir.Value | None]) -> 
             "leave the variables before it out of var_list",
         )
     return rule(node, received, b)
+
+
+def _by_formula(
+    b: Builder, node: ir.Node, received: Sequence[ir.Value | None], formula: Formula
+) -> Gradients:
+    """Return the gradients of a node's inputs through the nodes that its formula adds."""
+    start, varying = len(b.added), b.varying
+    arrived: dict[ir.Value, list[Gradient]] = {}
+    for own, y, gradient in zip(node.outputs, formula(node, b), received, strict=False):
+        if gradient is not None and y is None:
+            raise GradientError("an output has no gradient, and one arrives", where=place(node))
+        if gradient is not None and y is not None:
+            arrived[b.shaped_like(y, own)] = [gradient]
+    nodes = b.added[start:]
+    wanted = {v for v in node.inputs if v is not None and v in varying}
+    b.varying = varying | depending_on(nodes, wanted)
+    try:
+        for added in reversed(nodes):
+            if _passes(b, added, arrived):
+                _pass_on(b, added, arrived)
+    finally:
+        b.varying = varying
+    found = {v: _total(b, arrived, v, sparse=not _is_computed(b, v)) for v in wanted}
+    # A value that is read twice gets its gradient once.
+    return [None if v is None else found.pop(v, None) for v in node.inputs]
 
 
 def _parts(gradient: Gradient) -> Iterable[ir.Value]:

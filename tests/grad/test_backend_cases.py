@@ -16,7 +16,7 @@ from releases import before
 import amp_rewrite as amp
 from amp_rewrite.grad import Builder, GradientError, gradients
 from amp_rewrite.grad.prepare import prepare
-from amp_rewrite.grad.rules import RULES
+from amp_rewrite.grad.rules import DIFFERENTIABLE
 
 CHUNKS = 8
 FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
@@ -43,7 +43,7 @@ def cases() -> list[Any]:
 
 def _has_rules(model: onnx.ModelProto) -> bool:
     opsets = {entry.domain: entry.version for entry in model.opset_import}
-    return opsets.get("", 0) >= 16 and all(n.op_type in RULES for n in model.graph.node)
+    return opsets.get("", 0) >= 16 and all(n.op_type in DIFFERENTIABLE for n in model.graph.node)
 
 
 def is_float(value: ir.Value) -> bool:

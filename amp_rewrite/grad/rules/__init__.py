@@ -16,7 +16,6 @@ from amp_rewrite.grad.rules import (
     matrix_products,
     normalization,
     pooling,
-    quantized,
     recurrent,
     reductions,
     resize,
@@ -25,9 +24,10 @@ from amp_rewrite.grad.rules import (
     slicing,
     softmax,
     spectra,
+    stored_integers,
     unary,
 )
-from amp_rewrite.grad.rules.formula import Formulas, by_formula
+from amp_rewrite.grad.rules.formula import Formulas
 
 _T = TypeVar("_T")
 """A rule or a formula."""
@@ -49,7 +49,7 @@ FORMULAS: Formulas = merge(
         attention.FORMULAS,
         contributed.FORMULAS,
         gathering.FORMULAS,
-        quantized.FORMULAS,
+        stored_integers.FORMULAS,
         sampling.FORMULAS,
         spectra.FORMULAS,
     )
@@ -73,7 +73,9 @@ RULES: Mapping[str, Rule] = merge(
         slicing.RULES,
         spectra.RULES,
         unary.RULES,
-        {operator: by_formula(formula) for operator, formula in FORMULAS.items()},
     )
 )
 """Operator ("Add", or "domain::Op" outside ai.onnx) -> rule."""
+
+DIFFERENTIABLE = frozenset({*RULES, *FORMULAS})
+"""The operators that have a rule or a formula."""

@@ -88,8 +88,8 @@ def _later(b: Builder, q: ir.Value, k: ir.Value, window: int = 0) -> ir.Value:
 def _masked(b: Builder, node: ir.Node, mask: ir.Value | None, k: ir.Value) -> ir.Value | None:
     """Return what a mask of integers adds to scores: 0 at keys that count, else a large negative.
 
-    It is (batch, keys) or (batch, queries, keys), with 1 for what counts; or it begins with how many do
-    in each row of the batch.
+    It is (batch, keys) or (batch, queries, keys), with 1 for what counts; or it begins with how
+    many do in each row of the batch.
     """
     if mask is None:
         return None

@@ -48,6 +48,7 @@ def _activated(
     """Return an activation of x, with parameters in the order of ONNX Runtime."""
     if name == "Clip":
         return b.op(name, x, *(b.operand(number, x) for number in parameters))
+    # operators: how many parameters a fused one has.
     known = {"Elu": 1, "HardSigmoid": 2, "LeakyRelu": 1, "Relu": 0, "Sigmoid": 0, "Tanh": 0}
     if name not in known:
         raise refuse(node, "a fused activation", name)

@@ -1,4 +1,4 @@
-"""Rules of operators that other operators spell: their gradient is that of the spelling."""
+"""Formulas of operators that other operators spell, whose gradient is that of the spelling."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import onnx_ir as ir
 
 from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.builder.builder import Builder
-from amp_rewrite.grad.rule import Gradients, Rule
-from amp_rewrite.grad.rules.arithmetic import Received
 from amp_rewrite.graph.names import place
 
 Formula: TypeAlias = Callable[[ir.Node, Builder], Sequence[ir.Value | None]]
@@ -20,27 +18,6 @@ None is an output without a gradient. What a gradient does not need of it is rem
 """
 Formulas: TypeAlias = Mapping[str, Formula]
 """Operator ("GridSample", or "domain::Op" outside ai.onnx) -> formula."""
-
-
-def by_formula(formula: Formula) -> Rule:
-    """Return the rule of an operator that a formula spells."""
-
-    def rule(node: ir.Node, gs: Received, b: Builder) -> Gradients:
-        """y = its formula: the gradient of that, by the rules of what it is made of."""
-        # Here, since the walk asks the rules.
-        from amp_rewrite.grad.walk import through
-
-        start = len(b.added)
-        outputs = formula(node, b)
-        seeds: dict[ir.Value, ir.Value] = {}
-        for y, g, own in zip(outputs, gs, node.outputs, strict=False):
-            if y is not None and g is not None:
-                seeds[b.shaped_like(y, own)] = g
-        if len(seeds) < sum(g is not None for g in gs):
-            raise GradientError("an output has no gradient, and one arrives", where=place(node))
-        return through(b, b.added[start:], seeds, node.inputs)
-
-    return rule
 
 
 def option(node: ir.Node, index: int) -> ir.Value | None:
