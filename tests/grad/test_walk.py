@@ -198,6 +198,23 @@ FUNCTIONS = [
         reference=True,
         note="grouped queries, a mask",
     ),
+    Row(
+        "Attention",
+        ((2, 3, 16), (2, 5, 8), (2, 5, 8), None, (2, 2, 2, 4), (2, 2, 2, 4)),
+        {"q_num_heads": 4, "kv_num_heads": 2, "is_causal": 1},
+        opset=23,
+        outputs=3,
+        reference=True,
+        lengths="as above",
+        note="a past",
+    ),
+    Row(
+        "Attention",
+        (*[(2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 4)], None, None, None, Constant([4, 5])),
+        opset=24,
+        reference=True,
+        note="padded keys",
+    ),
     *(
         Row(
             "Attention",

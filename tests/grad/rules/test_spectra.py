@@ -44,6 +44,10 @@ TRANSFORMED = [
         ]
     ),
     Row("DFT", (REAL,), {"onesided": 1}, opset=20),
+    *(
+        Row("DFT", (COMPLEX, *length), {"inverse": 1, "onesided": 1}, opset=20)
+        for length in [(), (number(7),), (number(4),), (number(9),)]
+    ),
 ]
 WINDOW, STEP = (4,), number(2)
 FRAMED = [
