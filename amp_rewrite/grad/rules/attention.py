@@ -11,12 +11,14 @@ import numpy as np
 import onnx_ir as ir
 
 from amp_rewrite.grad.builder.builder import Builder
-from amp_rewrite.grad.rules.arithmetic import operands
+from amp_rewrite.grad.rules.arithmetic import operands, rank_of
 from amp_rewrite.grad.rules.contributed import normalized
 from amp_rewrite.grad.rules.formula import Formulas, count, option, parted, refuse, shape_of
 
 Outputs = Sequence[ir.Value | None]
 
+_NOWHERE = 1 << 40
+"""The place of a key that is none."""
 _FILTER = -10000.0
 """What masked scores are lowered by, unless an attribute says another number."""
 
@@ -76,13 +78,11 @@ def _attended(
     return b.reshape(y, shape_of(b, 0, 0, b.mul(b.dim(y, 2), b.dim(y, 3))))
 
 
-def _later(b: Builder, q: ir.Value, k: ir.Value, window: int = 0) -> ir.Value:
-    """Return which keys a query does not see: those behind it, or `window` and more before it."""
+def _later(b: Builder, q: ir.Value, k: ir.Value) -> ir.Value:
+    """Return which keys a query does not see: those behind it."""
     length, total = b.dim(q, 2), b.dim(k, 2)
     own = b.unsqueeze(b.add(count(b, length), b.sub(total, length)), [1])
-    keys = count(b, total)
-    hidden = b.greater(keys, own)
-    return b.op("Or", hidden, b.less_or_equal(keys, b.sub(own, window))) if window > 0 else hidden
+    return b.greater(count(b, total), own)
 
 
 def _masked(b: Builder, node: ir.Node, mask: ir.Value | None, k: ir.Value) -> ir.Value | None:
@@ -156,16 +156,16 @@ def multi_head_attention(node: ir.Node, b: Builder) -> Outputs:
 def group_query_attention(node: ir.Node, b: Builder) -> Outputs:
     """As of many heads, but several heads of Q share one of K and V; causal, rotated on demand.
 
-    What is past counts in full: a batch whose rows have pasts of different lengths is not told
-    apart.
+    Each row of a batch has a past of its own length, which need not fill its place; then K and V
+    for the next run are not those that come out here.
     """
     _refuse_others(node, [11, 12, 13, 16], "smooth_softmax", "sliding_window_cache", "qk_output")
     attributes = node.attributes
     heads, groups = attributes["num_heads"].as_int(), attributes["kv_num_heads"].as_int()
-    q, k, v = (option(node, n) for n in range(3))
+    q, k, v, seqlens = (option(node, n) for n in (0, 1, 2, 5))
     past = [_there(node, n) for n in (3, 4)]
-    if q is None:
-        raise refuse(node, "a GroupQueryAttention without a query")
+    if q is None or seqlens is None:
+        raise refuse(node, "a GroupQueryAttention without a query or lengths")
     if k is None or v is None:
         size = parted(b, b.dim(q, 2), heads + 2 * groups)
         widths = b.concat([b.mul(size, n) for n in (heads, groups, groups)], 0)
@@ -177,28 +177,36 @@ def group_query_attention(node: ir.Node, b: Builder) -> Outputs:
             normalized(b, x, option(node, n), None, epsilon, centre=False)
             for x, n in ((q, 14), (k, 15))
         )
+    length = b.dim(q, 2)
+    total = b.add(b.cast(seqlens, ir.DataType.INT64), 1)
+    before = b.unsqueeze(b.maximum(b.sub(b.reshape(total, [-1]), length), 0), [1])
+    own = b.add(before, count(b, length))  # places: (batch, length)
     if attributes.get_int("do_rotary", 0):
-        at, caches = option(node, 9), [option(node, n) for n in (7, 8)]
-        if at is None:
-            at = count(b, b.dim(q, 2))
-            at = b.unsqueeze(b.add(at, b.dim(past[0][0], 2)) if past[0] else at, [0])
+        at, caches = option(node, 9) or own, [option(node, n) for n in (7, 8)]
         turned = bool(attributes.get_int("rotary_interleaved", 0))
         q, k = (_rotated(b, node, x, at, caches, interleaved=turned) for x in (q, k))
     k, v = (b.concat([*p, x], 2) for p, x in zip(past, (k, v), strict=True))
     shared = b.constant(np.arange(heads) // (heads // groups))
     sides = (q, *(b.gather(x, shared, 1) for x in (k, v)))
-    causal = attributes.get_int("causal", 1)
-    hidden = _later(b, q, k, attributes.get_int("local_window_size", -1)) if causal else None
+    keys = own
+    if past[0]:
+        there = count(b, b.dim(past[0][0], 2))
+        keys = b.concat([b.where(b.less(there, before), there, _NOWHERE), own], 1)
+    keys, own = b.unsqueeze(keys, [1, 2]), b.unsqueeze(own, [1, 3])
+    causal, window = attributes.get_int("causal", 1), attributes.get_int("local_window_size", -1)
+    hidden = b.greater(keys, own) if causal else b.equal(keys, _NOWHERE)
+    if window > 0:
+        hidden = b.op("Or", hidden, b.less_or_equal(keys, b.sub(own, window)))
     return [_attended(b, node, sides, [option(node, 10)], hidden), k, v]
 
 
 def rotary_embedding(node: ir.Node, b: Builder) -> Outputs:
     """y = pairs (u, w) of x turned by an angle: (u cos - w sin, u sin + w cos), by its place."""
     _refuse_others(node, [], "is_packed_batching")
-    x, at = operands(node)[:2]
-    caches, attributes = operands(node)[2:4], node.attributes
+    x, at, *caches = operands(node)
+    attributes, rank = node.attributes, rank_of(node, b, x)
     heads = attributes.get_int("num_heads", 0)
-    if b.rank(x) != 4 and not heads:
+    if rank != 4 and not heads:
         width = 2 * ((b.dims(caches[0]) or (None, None))[1] or 0)
         heads = ((b.dims(x) or (None,))[-1] or 0) // max(width, 1)
         if not heads:
@@ -208,7 +216,7 @@ def rotary_embedding(node: ir.Node, b: Builder) -> Outputs:
         at = b.unsqueeze(b.add(count(b, b.dim(apart, 2)), at), [0])
     turned = bool(attributes.get_int("interleaved", 0))
     y = _rotated(b, node, apart, at, caches, interleaved=turned)
-    return [y if b.rank(x) == 4 else b.reshape_like(b.transpose(y, [0, 2, 1, 3]), x)]
+    return [y if rank == 4 else b.reshape_like(b.transpose(y, [0, 2, 1, 3]), x)]
 
 
 def _rotated(

@@ -143,6 +143,7 @@ STORED = [
     ),
 ]
 HEADS = {"num_heads": 2}
+PLACES = Fed(np.array([[0, 1, 2]]))
 CACHE, ANGLES = [(8, 2), (8, 2)], [(8, 8), (8, 8)]
 ATTENDED = [
     fused("Attention", [(2, 3, 6), (6, 24), (24,)], HEADS),
@@ -196,28 +197,23 @@ ATTENDED = [
                 k,
                 past,
                 past,
-                Fed(np.array([total - 1], np.int32)),
-                Constant(np.array(total, np.int32)),
+                Fed(np.array(lengths, np.int32) - 1),
+                Constant(np.array(max(lengths), np.int32)),
                 *more,
             ],
             {"num_heads": 4, "kv_num_heads": 2, **attributes},
             outputs=3,
+            differentiable=None if len(lengths) == 1 else 1,
         )
-        for q, k, past, total, more, attributes in [
-            ((1, 3, 32), (1, 3, 16), None, 3, [], {}),
-            ((1, 3, 64), None, None, 3, [], {"softcap": 2.0}),
-            ((1, 1, 64), (1, 1, 32), (1, 2, 4, 16), 5, ANGLES, {"do_rotary": 1}),
-            ((1, 3, 64), (1, 3, 32), None, 3, ANGLES, {"do_rotary": 1, "rotary_interleaved": 1}),
-            ((1, 3, 32), (1, 3, 16), None, 3, [], {"local_window_size": 2, "scale": 0.3}),
-            (
-                (1, 3, 64),
-                (1, 3, 32),
-                None,
-                3,
-                [*ANGLES, Fed(np.array([[0, 1, 2]]))],
-                {"do_rotary": 1},
-            ),
-            ((1, 3, 32), (1, 3, 16), None, 3, [None, None, None, (1, 4, 3, 3)], {}),
+        for q, k, past, lengths, more, attributes in [
+            ((1, 3, 32), (1, 3, 16), None, [3], [], {}),
+            ((1, 3, 64), None, None, [3], [], {"softcap": 2.0}),
+            ((1, 1, 64), (1, 1, 32), (1, 2, 4, 16), [5], ANGLES, {"do_rotary": 1}),
+            ((1, 3, 64), (1, 3, 32), None, [3], ANGLES, {"do_rotary": 1, "rotary_interleaved": 1}),
+            ((1, 3, 32), (1, 3, 16), None, [3], [], {"local_window_size": 2, "scale": 0.3}),
+            ((1, 3, 64), (1, 3, 32), None, [3], [*ANGLES, PLACES], {"do_rotary": 1}),
+            ((1, 3, 32), (1, 3, 16), None, [3], [None, None, None, (1, 4, 3, 3)], {}),
+            ((2, 1, 64), (2, 1, 32), (2, 2, 4, 16), [5, 3], ANGLES, {"do_rotary": 1}),
         ]
     ),
     fused("RotaryEmbedding", [(2, 3, 8), ints(2, 3, below=8), *CACHE], HEADS),
@@ -243,7 +239,7 @@ def spelled(row: Row, dtype: ir.DataType) -> tuple[ir.Model, list[str]]:
             model.graph.outputs.append(output)
             names.append(str(name))
     model.graph.remove(node, safe=True)
-    return model, names
+    return model, names[: row.differentiable]
 
 
 def fed(row: Row, dtype: ir.DataType) -> dict[str, Array]:
