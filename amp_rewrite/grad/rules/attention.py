@@ -13,9 +13,15 @@ import onnx_ir as ir
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.rules.arithmetic import operands, rank_of
 from amp_rewrite.grad.rules.contributed import normalized
-from amp_rewrite.grad.rules.formula import Formulas, count, option, parted, refuse, shape_of
-
-Outputs = Sequence[ir.Value | None]
+from amp_rewrite.grad.rules.formula import (
+    Formulas,
+    Outputs,
+    count,
+    option,
+    parted,
+    refuse,
+    shape_of,
+)
 
 _NOWHERE = 1 << 40
 """The place of a key that is none."""
@@ -78,8 +84,10 @@ def _attended(
     return b.reshape(y, shape_of(b, 0, 0, b.mul(b.dim(y, 2), b.dim(y, 3))))
 
 
-def _later(b: Builder, q: ir.Value, k: ir.Value) -> ir.Value:
-    """Return which keys a query does not see: those behind it."""
+def _later(b: Builder, node: ir.Node, q: ir.Value, k: ir.Value) -> ir.Value | None:
+    """Return which keys a query does not see: those behind it, if it is to see no later ones."""
+    if not node.attributes.get_int("unidirectional", 0):
+        return None
     length, total = b.dim(q, 2), b.dim(k, 2)
     own = b.unsqueeze(b.add(count(b, length), b.sub(total, length)), [1])
     return b.greater(count(b, total), own)
@@ -119,10 +127,7 @@ def attention(node: ir.Node, b: Builder) -> Outputs:
     q, k, v = (_heads(b, part, heads) for part in b.split(projected, lengths, 2, 3))
     if past is not None:
         k, v = (b.concat([b.gather(past, b.constant(n), 0), p], 2) for n, p in enumerate((k, v)))
-    causal = node.attributes.get_int("unidirectional", 0)
-    y = _attended(
-        b, node, (q, k, v), [_masked(b, node, mask, k), added], _later(b, q, k) if causal else None
-    )
+    y = _attended(b, node, (q, k, v), [_masked(b, node, mask, k), added], _later(b, node, q, k))
     if len(node.outputs) == 1:
         return [y]
     return [y, b.concat([b.unsqueeze(p, [0]) for p in (k, v)], 0)]
@@ -146,10 +151,7 @@ def multi_head_attention(node: ir.Node, b: Builder) -> Outputs:
     heads = node.attributes["num_heads"].as_int()
     q, k, v = (_heads(b, x, heads) for x in (q, k, v))
     k, v = (b.concat([*p, x], 2) for p, x in zip(past, (k, v), strict=True))
-    causal = node.attributes.get_int("unidirectional", 0)
-    y = _attended(
-        b, node, (q, k, v), [_masked(b, node, mask, k), added], _later(b, q, k) if causal else None
-    )
+    y = _attended(b, node, (q, k, v), [_masked(b, node, mask, k), added], _later(b, node, q, k))
     return [y, k, v]
 
 

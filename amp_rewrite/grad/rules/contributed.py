@@ -11,10 +11,8 @@ import onnx_ir as ir
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.rule import Rules
 from amp_rewrite.grad.rules.arithmetic import operands, rank_of
-from amp_rewrite.grad.rules.formula import Formula, Formulas, count, option, refuse
+from amp_rewrite.grad.rules.formula import Formula, Formulas, Outputs, count, option, refuse
 from amp_rewrite.grad.rules.normalization import rms_normalization
-
-Outputs = Sequence[ir.Value | None]
 
 
 def _sum(b: Builder, values: Sequence[ir.Value | None]) -> ir.Value:

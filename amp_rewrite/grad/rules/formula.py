@@ -11,10 +11,12 @@ from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.graph.names import place
 
-Formula: TypeAlias = Callable[[ir.Node, Builder], Sequence[ir.Value | None]]
-"""(node, builder) -> the outputs of a node, computed by operators that have rules.
+Outputs: TypeAlias = Sequence[ir.Value | None]
+"""The outputs of a node; None is one without a gradient, of whose shape nothing is told either."""
+Formula: TypeAlias = Callable[[ir.Node, Builder], Outputs]
+"""(node, builder) -> the outputs of the node, computed by operators that have rules.
 
-None is an output without a gradient. What a gradient does not need of it is removed again.
+What a gradient does not need of them is removed again.
 """
 Formulas: TypeAlias = Mapping[str, Formula]
 """Operator ("GridSample", or "domain::Op" outside ai.onnx) -> formula."""

@@ -13,10 +13,16 @@ import onnx_ir as ir
 
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.rules.arithmetic import operands, rank_of
-from amp_rewrite.grad.rules.formula import Formulas, count, option, parted, refuse, shape_of
+from amp_rewrite.grad.rules.formula import (
+    Formulas,
+    Outputs,
+    count,
+    option,
+    parted,
+    refuse,
+    shape_of,
+)
 from amp_rewrite.grad.rules.window import read_window, static, tail
-
-Outputs = Sequence[ir.Value | None]
 
 _BEND = -0.75  # of the cubic: R. Keys, "Cubic Convolution Interpolation", 1981, with PyTorch's a
 _TAPS: dict[str, tuple[list[int], list[list[float]]]] = {
