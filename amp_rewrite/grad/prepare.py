@@ -14,11 +14,12 @@ from onnx import helper
 
 from amp_rewrite.errors import GradientError, GraphError
 from amp_rewrite.grad.builder.annotate import annotate
-from amp_rewrite.grad.builder.known import is_vague
+from amp_rewrite.grad.builder.builder import Builder
+from amp_rewrite.grad.builder.known import copied, input_of, is_vague
 from amp_rewrite.grad.oldest_opset import INITIALIZERS_ALONE, OLDEST
 from amp_rewrite.grad.recurrent import function as recurrent
 from amp_rewrite.grad.recurrent.description import OPERATORS as RECURRENT
-from amp_rewrite.grad.rules import RULES
+from amp_rewrite.grad.rules import DIFFERENTIABLE, FORMULAS
 from amp_rewrite.grad.scan_as_loop import scans_as_loops
 from amp_rewrite.grad.settled_shapes import settle_ceil_mode, settle_loop_shapes
 from amp_rewrite.graph import elements
@@ -85,11 +86,30 @@ def _record(model: ir.Model) -> None:
     for value, type_ in infer_types(model).items():
         if value.type is None:
             value.type = elements.to_ir(type_)
+    b = Builder(model, scope="shape")
     for node in model.graph.all_nodes():
         if any(is_vague(value.shape) for value in node.outputs):
             # What inference over the whole model left open may follow node by node.
             with contextlib.suppress(GradientError):
                 annotate(node, model.graph.opset_imports)
+        if operator(node) in FORMULAS and node.outputs[0].shape is None:
+            _spell_shapes(b, node)
+        if node.op_type in RECURRENT and not node.domain:
+            x = input_of(node, 0)
+            x.shape = x.shape or ir.Shape([None] * 3)
+
+
+def _spell_shapes(b: Builder, node: ir.Node) -> None:
+    """Record the types and shapes of the outputs of an operator that onnx does not know."""
+    scratch = b.child(ir.Graph([], [], nodes=()))
+    start = scratch.mark()
+    with contextlib.suppress(GradientError):
+        for own, spelled in zip(
+            node.outputs, FORMULAS[operator(node)](node, scratch), strict=False
+        ):
+            if spelled is not None:
+                own.type, own.shape = own.type or spelled.type, own.shape or copied(spelled.shape)
+    scratch.remove_unused((), start)
 
 
 def _has_long_vector(model: ir.Model) -> bool:
@@ -119,7 +139,7 @@ def _inline(model: ir.Model) -> None:
 
     def lacks_rule(function: ir.Function) -> bool:
         key = f"{function.domain}::{function.name}" if function.domain else function.name
-        return key not in RULES and key not in having(Trait.NO_GRADIENT)
+        return key not in DIFFERENTIABLE and key not in having(Trait.NO_GRADIENT)
 
     try:
         inline(model, lacks_rule)
@@ -141,7 +161,7 @@ def _expand(model: ir.Model) -> bool:
         key = operator(node)
         if node.domain != "" or has(node, Trait.NO_GRADIENT):
             continue
-        if key in RULES and key not in RECURRENT:
+        if key in DIFFERENTIABLE and key not in RECURRENT:
             continue
         if next(subgraphs(node), None) is not None:
             continue  # the inliner cannot hand a graph over to a function

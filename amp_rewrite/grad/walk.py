@@ -13,7 +13,8 @@ from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.builder.known import is_float
 from amp_rewrite.grad.loop_gradient import loop_gradients
 from amp_rewrite.grad.rule import Gradient, Gradients, IndexedSlices
-from amp_rewrite.grad.rules import RULES
+from amp_rewrite.grad.rules import FORMULAS, RULES
+from amp_rewrite.grad.rules.formula import Formula
 from amp_rewrite.grad.scatter import scatter_rows
 from amp_rewrite.graph.names import place
 from amp_rewrite.graph.traits import Trait, has, operator
@@ -141,7 +142,9 @@ def _apply(
 
 
 def _by_rule(b: Builder, node: ir.Node, received: Sequence[ir.Value | None]) -> Gradients:
-    rule = RULES.get(operator(node))
+    formula, rule = FORMULAS.get(operator(node)), RULES.get(operator(node))
+    if formula is not None:
+        return _by_formula(b, node, received, formula)
     if rule is None:
         raise GradientError(
             "an operator has no gradient rule",
@@ -150,6 +153,31 @@ def _by_rule(b: Builder, node: ir.Node, received: Sequence[ir.Value | None]) -> 
             "leave the variables before it out of var_list",
         )
     return rule(node, received, b)
+
+
+def _by_formula(
+    b: Builder, node: ir.Node, received: Sequence[ir.Value | None], formula: Formula
+) -> Gradients:
+    """Return the gradients of a node's inputs through the nodes that its formula adds."""
+    start, varying = len(b.added), b.varying
+    arrived: dict[ir.Value, list[Gradient]] = {}
+    for own, y, gradient in zip(node.outputs, formula(node, b), received, strict=False):
+        if gradient is not None and y is None:
+            raise GradientError("an output has no gradient, and one arrives", where=place(node))
+        if gradient is not None and y is not None:
+            arrived[b.shaped_like(y, own)] = [gradient]
+    nodes = b.added[start:]
+    wanted = {v for v in node.inputs if v is not None and v in varying}
+    b.varying = varying | depending_on(nodes, wanted)
+    try:
+        for added in reversed(nodes):
+            if _passes(b, added, arrived):
+                _pass_on(b, added, arrived)
+    finally:
+        b.varying = varying
+    found = {v: _total(b, arrived, v, sparse=not _is_computed(b, v)) for v in wanted}
+    # A value that is read twice gets its gradient once.
+    return [None if v is None else found.pop(v, None) for v in node.inputs]
 
 
 def _parts(gradient: Gradient) -> Iterable[ir.Value]:
@@ -218,6 +246,9 @@ def accumulate(b: Builder, parts: Sequence[Gradient], value: ir.Value, *, sparse
 
     The sum is IndexedSlices if it may be, `sparse`, and all parts are.
     """
+    if value.dtype is None:  # onnx infers nothing for operators of others
+        first = parts[0]
+        value.type = first.type if isinstance(first, ir.Value) else first.values.type
     if len(parts) == 1 and isinstance(parts[0], ir.Value):
         return b.cast_like(parts[0], value)
     slices = [p for p in parts if isinstance(p, IndexedSlices)]

@@ -130,9 +130,42 @@ def test_the_gradient_of_a_matrix_is_one_product_behind_the_loop() -> None:
     check(text, {**feeds, "n": np.array(0)})
 
 
+def test_what_stops_a_gradient_inside_a_loop_lets_others_through() -> None:
+    model = model_of(
+        """(float[3] x, float[2] w, int64 n, bool c) => (float[3] y, float[T, 2] z) {
+        y, z = Loop (n, , x) <body = body (int64 i, bool go, float[3] a)
+            => (bool more, float[3] b, float[2] part) {
+                more = Identity(go)
+                [inside] stopped = OptionalGetElement(a)
+                s = ReduceSum <keepdims = 0> (stopped)
+                part = If (c) <
+                    then_branch = t () => (float[2] p) { p = Mul(w, s) },
+                    else_branch = e () => (float[2] q) { q = Neg(w) }
+                >
+                b = Add(a, a) }> }"""
+    )
+    prepare(model)
+    b, graph = Builder(model), model.graph
+    stops: dict[ir.Node, str] = {}
+    y, z = graph.outputs
+    found = gradients(b, {v: b.ones_like(v) for v in (y, z)}, graph.inputs[:2], stops=stops)
+    assert {node.name: why for node, why in stops.items()} == {
+        "inside": "an operator has no gradient rule"
+    }
+    assert all(node in graph[0].attributes["body"].as_graph() for node in stops)
+    for name, gradient in zip("xw", found, strict=True):
+        assert isinstance(gradient, ir.Value)
+        gradient.name = f"g_{name}"
+        graph.outputs.append(gradient)
+    feeds = {"x": np.array([1, 2, 3], "f"), "w": np.ones(2, "f"), "n": np.array(3)}
+    got = run(model, feeds | {"c": np.array(True)})
+    np.testing.assert_array_equal(got["g_x"], [8, 8, 8])
+    np.testing.assert_array_equal(got["g_w"], [6 + 12 + 24] * 2)
+
+
 REFUSED = {
     "changes its shape": "b = Concat<axis = 0>(a, a)",
-    "no gradient rule": "b = Unique(a)",
+    "no gradient rule": "b = OptionalGetElement(a)",
     "random numbers inside": "b = RandomNormalLike(a)",
 }
 

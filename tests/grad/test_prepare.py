@@ -53,3 +53,30 @@ def test_a_vector_of_a_million_million_elements_takes_no_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, limits)
     assert peak() - before < 1 << 28
     assert str(model.graph.outputs[0].shape) == "[1]"
+
+
+def test_shapes_behind_fused_operators_are_those_of_what_was_fused() -> None:
+    text = """<ir_version: 8, opset_import: ["": 18, "com.microsoft": 1]>
+        g (float[N, S, 4] x, float[N, S, 4] skip) => (float[N, S, M] y)
+        <float[4] w = {1, 1, 1, 1}, float[1, 4] k = {1, 1, 1, 1}> {
+            h = com.microsoft.SkipLayerNormalization (x, skip, w)
+            y = com.microsoft.FusedMatMul <transB = 1> (h, k) }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    before = (len(model.graph), [*model.graph.initializers])
+    prepare(model)
+    h = model.graph[0].outputs[0]
+    assert h.dtype is ir.DataType.FLOAT
+    assert list(h.shape or ()) == ["N", "S", 4]
+    assert (len(model.graph), [*model.graph.initializers]) == before
+
+
+def test_a_recurrent_layer_tells_the_rank_of_what_it_reads() -> None:
+    text = """<ir_version: 8, opset_import: ["": 18]>
+        g (float[N] x, int64[k] to, float[1, 4, 2] w, float[1, 4, 4] r) => (float[a, b, c, d] y) {
+            shaped = Reshape (x, to)
+            y, h = RNN <hidden_size = 4> (shaped, w, r) }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    shaped = model.graph[0].outputs[0]
+    prepare(model)
+    assert shaped.shape is not None
+    assert len(shaped.shape) == 3

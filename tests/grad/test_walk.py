@@ -15,7 +15,7 @@ from amp_rewrite import to_proto
 from amp_rewrite.dtypes import FLOAT32
 from amp_rewrite.grad import Builder, GradientError, IndexedSlices, gradients
 from amp_rewrite.grad.prepare import prepare
-from amp_rewrite.grad.rules import RULES, merge
+from amp_rewrite.grad.rules import DIFFERENTIABLE, FORMULAS, RULES, merge
 from amp_rewrite.graph.step_part import SOURCE_KEY
 from amp_rewrite.graph.traits import Trait, having
 
@@ -197,6 +197,23 @@ FUNCTIONS = [
         opset=24,
         reference=True,
         note="grouped queries, a mask",
+    ),
+    Row(
+        "Attention",
+        ((2, 3, 16), (2, 5, 8), (2, 5, 8), None, (2, 2, 2, 4), (2, 2, 2, 4)),
+        {"q_num_heads": 4, "kv_num_heads": 2, "is_causal": 1},
+        opset=23,
+        outputs=3,
+        reference=True,
+        lengths="as above",
+        note="a past",
+    ),
+    Row(
+        "Attention",
+        (*[(2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 4)], None, None, None, Constant([4, 5])),
+        opset=24,
+        reference=True,
+        note="padded keys",
     ),
     *(
         Row(
@@ -456,7 +473,8 @@ def test_no_operator_has_two_rules():
 
 
 def test_no_operator_has_a_rule_and_none():
-    assert not RULES.keys() & having(Trait.NO_GRADIENT)
+    assert not DIFFERENTIABLE & having(Trait.NO_GRADIENT)
+    assert not RULES.keys() & FORMULAS.keys()
     # Rules of one expression are made by of_one: their formula stands in front of their row.
     functions = [rule for rule in RULES.values() if "<locals>" not in rule.__qualname__]
     assert len(functions) > 50

@@ -17,7 +17,7 @@ from backend_cases import all_cases
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import RuntimeImplementationError
 
-from amp_rewrite.grad.rules import RULES
+from amp_rewrite.grad.rules import DIFFERENTIABLE
 from amp_rewrite.graph import traits
 from amp_rewrite.graph.flat import Operator
 from amp_rewrite.graph.schemas import LATER
@@ -54,7 +54,7 @@ def test_every_operator_that_a_list_names_has_a_row():
 
 
 def test_every_operator_with_a_gradient_rule_has_a_row():
-    assert RULES.keys() <= TABLE.keys()
+    assert TABLE.keys() >= DIFFERENTIABLE
 
 
 def test_every_row_is_that_of_an_operator():

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import TypeVar
 
-from amp_rewrite.grad.rule import Rule, Rules
+from amp_rewrite.grad.rule import Rule
 from amp_rewrite.grad.rules import (
     arithmetic,
+    attention,
+    contributed,
     convolution,
     gathering,
     matrix_products,
@@ -16,16 +19,23 @@ from amp_rewrite.grad.rules import (
     recurrent,
     reductions,
     resize,
+    sampling,
     shapes,
     slicing,
     softmax,
+    spectra,
+    stored_integers,
     unary,
 )
+from amp_rewrite.grad.rules.formula import Formulas
+
+_T = TypeVar("_T")
+"""A rule or a formula."""
 
 
-def merge(tables: Iterable[Rules]) -> Rules:
+def merge(tables: Iterable[Mapping[str, _T]]) -> Mapping[str, _T]:
     """Return one table out of many."""
-    merged: dict[str, Rule] = {}
+    merged: dict[str, _T] = {}
     for table in tables:
         twice = merged.keys() & table.keys()
         if twice:
@@ -34,9 +44,22 @@ def merge(tables: Iterable[Rules]) -> Rules:
     return MappingProxyType(merged)
 
 
+FORMULAS: Formulas = merge(
+    (
+        attention.FORMULAS,
+        contributed.FORMULAS,
+        gathering.FORMULAS,
+        stored_integers.FORMULAS,
+        sampling.FORMULAS,
+        spectra.FORMULAS,
+    )
+)
+"""Operator -> the formula whose gradient is its own."""
+
 RULES: Mapping[str, Rule] = merge(
     (
         arithmetic.RULES,
+        contributed.RULES,
         softmax.RULES,
         pooling.RULES,
         normalization.RULES,
@@ -48,7 +71,11 @@ RULES: Mapping[str, Rule] = merge(
         resize.RULES,
         shapes.RULES,
         slicing.RULES,
+        spectra.RULES,
         unary.RULES,
     )
 )
 """Operator ("Add", or "domain::Op" outside ai.onnx) -> rule."""
+
+DIFFERENTIABLE = frozenset({*RULES, *FORMULAS})
+"""The operators that have a rule or a formula."""

@@ -218,7 +218,7 @@ def rank_of(node: ir.Node, b: Builder, x: ir.Value) -> int:
 def known(gradient: ir.Value | None) -> ir.Value:
     """Return the gradient of the first output of an operator with one differentiable output."""
     if gradient is None:
-        raise ValueError("a rule needs the gradient of the first output")
+        raise GradientError("a gradient arrives at an output that is not the first one alone")
     return gradient
 
 

@@ -12,7 +12,8 @@ import onnx_ir as ir
 from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.rule import Gradients, IndexedSlices, Rules
-from amp_rewrite.grad.rules.arithmetic import Received, known, operands
+from amp_rewrite.grad.rules.arithmetic import Received, extra_output, known, operands, rank_of
+from amp_rewrite.grad.rules.formula import Formulas, count, option
 from amp_rewrite.grad.scatter import non_negative, scatter_along, scatter_axis, scatter_nd
 from amp_rewrite.graph.names import place
 
@@ -107,14 +108,24 @@ def _with_batch(node: ir.Node, b: Builder, indices: ir.Value, batch: int) -> ir.
 
 def compress(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = the slices of x (its elements, without an axis) where c: g there, zeros elsewhere."""
-    g, (x, condition) = known(gs[0]), operands(node)
-    indices = b.reshape(b.op("NonZero", condition), [-1])
+    indices = b.reshape(b.op("NonZero", operands(node)[1]), [-1])
+    return [_placed(node, b, known(gs[0]), indices)]
+
+
+def unique(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = the slices of x (its elements, without an axis) at indices, an output: g there."""
+    return [_placed(node, b, known(gs[0]), extra_output(b, node, 1, ir.DataType.INT64, [None]))]
+
+
+def _placed(node: ir.Node, b: Builder, g: ir.Value, indices: ir.Value) -> ir.Value:
+    """Return zeros of the shape of x with g at different indices along the node's axis, if any."""
+    x = operands(node)[0]
     if "axis" in node.attributes:
         axis = node.attributes.get_int("axis", 0)
         dense = scatter_axis(b, g, indices, axis, b.dim(x, axis), unique=True)
-        return [b.shaped_like(dense, x)]
+        return b.shaped_like(dense, x)
     length = b.reshape(b.size(x), [1])
-    return [b.reshape_like(scatter_axis(b, g, indices, 0, length, unique=True), x)]
+    return b.reshape_like(scatter_axis(b, g, indices, 0, length, unique=True), x)
 
 
 def top_k(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -201,6 +212,27 @@ def _of_others(b: Builder, x: ir.Value, updates: ir.Value, read: Read, write: Wr
     return b.where(alone, product, others)
 
 
+def tensor_scatter(node: ir.Node, b: Builder) -> list[ir.Value]:
+    """y = x with u written along an axis from the place on that each row of a batch names."""
+    x, update = operands(node)[:2]
+    rank = rank_of(node, b, x)
+    axis = node.attributes.get_int("axis", -2) % rank
+    order = [0, axis, *(k for k in range(1, rank) if k != axis)]
+    back = sorted(range(rank), key=order.__getitem__)
+    at = count(b, b.dim(update, axis))
+    first = option(node, 2)
+    if first is not None:
+        at = b.add(b.unsqueeze(b.cast(first, ir.DataType.INT64), [1]), at)
+    if node.attributes.get_string("mode", "linear") == "circular":
+        at = b.op("Mod", at, b.dim(x, axis))
+    rows = b.unsqueeze(count(b, b.dim(x, 0)), [1])
+    zeros = b.mul(b.add(at, rows), 0)
+    indices = b.concat([b.unsqueeze(b.add(v, zeros), [2]) for v in (rows, at)], 2)
+    written = b.op("ScatterND", b.transpose(x, order), indices, b.transpose(update, order))
+    return [b.transpose(written, back)]
+
+
+FORMULAS: Formulas = {"TensorScatter": tensor_scatter}
 RULES: Rules = {
     "Compress": compress,
     "Gather": gather,
@@ -209,4 +241,5 @@ RULES: Rules = {
     "ScatterElements": write_elements,
     "ScatterND": write_nd,
     "TopK": top_k,
+    "Unique": unique,
 }

@@ -23,10 +23,13 @@ def matmul(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     """y = A B: g B^T, A^T g, for each matrix of a batch.
 
     Where B is one matrix, A and g are flattened to two axes: one Gemm for B, which needs neither a
-    batched product nor a sum. A vector is a matrix of one row (as A) or of one column (as B).
+    batched product nor a sum, nor the rank of A. A vector is a matrix of one row (as A) or of one
+    column (as B).
     """
     (x, y), g = operands(node), known(gs[0])
     ranks = b.rank(x), b.rank(y)
+    if ranks[0] is None and ranks[1] == 2:
+        return _matrices(b, x, y, g)
     if ranks[0] is None or ranks[1] is None:
         raise GradientError(
             "the ranks of a product's operands are not known",
@@ -47,16 +50,18 @@ def matmul(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 def _matrices(b: Builder, x: ir.Value, y: ir.Value, g: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Return g y^T and x^T g; no operand has fewer than two axes."""
     if b.rank(y) == 2:
-        flat_x, flat_g = _flat(b, x), _flat(b, g)
+        flat_x, flat_g = _flat(b, x, b.dim(y, 0)), _flat(b, g, b.dim(y, 1))
         by_x = b.reshape_like(b.op("Gemm", flat_g, y, transB=1), x)
         return by_x, b.op("Gemm", flat_x, flat_g, transA=1)
     # ONNX Runtime takes these transpositions into the products (MatmulTransposeFusion).
     return b.matmul(g, _swapped(b, y)), b.matmul(_swapped(b, x), g)
 
 
-def _flat(b: Builder, x: ir.Value) -> ir.Value:
-    """Return x with all axes but the last made one."""
-    rank = len(b.dims(x) or ())
+def _flat(b: Builder, x: ir.Value, last: ir.Value) -> ir.Value:
+    """Return x with all axes but the last, of a known length, made one."""
+    rank = b.rank(x)
+    if rank is None:
+        return b.reshape(x, b.concat([b.constant([-1]), last], 0))
     return x if rank == 2 else b.op("Flatten", x, axis=rank - 1)
 
 

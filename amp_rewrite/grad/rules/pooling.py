@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -10,6 +11,7 @@ import onnx_ir as ir
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.rule import Gradients, Rules
 from amp_rewrite.grad.rules.arithmetic import Received, extra_output, known, operands
+from amp_rewrite.grad.rules.formula import refuse
 from amp_rewrite.grad.rules.window import (
     Window,
     ranked,
@@ -80,6 +82,28 @@ def _without_auto_pad(node: ir.Node) -> ir.Node:
     """Return a node like this one whose window can be read whatever is known of x."""
     kept = [a for key, a in node.attributes.items() if key != "auto_pad"]
     return ir.Node(node.domain, node.op_type, [], kept, name=node.name)
+
+
+def max_unpool(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = x at indices into the flat y, zeros elsewhere: g at the indices."""
+    x, indices = operands(node)[:2]
+    flat = [b.reshape(v, [-1]) for v in (known(gs[0]), indices)]
+    return [b.reshape_like(b.op("GatherElements", *flat, axis=0), x)]
+
+
+def col2im(node: ir.Node, gs: Received, b: Builder) -> Gradients:
+    """y = the sum of blocks, each at its position: the blocks of g, a convolution with each tap."""
+    x, _, block = operands(node)
+    kernel = b.ints(block)
+    if kernel is None:
+        raise refuse(node, "a Col2Im of computed blocks")
+    g = known(gs[0])
+    if g.shape is None:
+        g.shape = ir.Shape([None] * (2 + len(kernel)))
+    taps = np.eye(prod(kernel), dtype=b.type_of(g).numpy()).reshape(-1, 1, *kernel)
+    kept = ("dilations", "pads", "strides")
+    how: dict[str, Any] = {key: a.as_ints() for key, a in node.attributes.items() if key in kept}
+    return [b.reshape_like(b.op("Conv", _one_channel(b, g), b.constant(taps), **how), x)]
 
 
 def average_pool(node: ir.Node, gs: Received, b: Builder) -> Gradients:
@@ -200,9 +224,11 @@ def global_lp_pool(node: ir.Node, gs: Received, b: Builder) -> Gradients:
 
 RULES: Rules = {
     "AveragePool": average_pool,
+    "Col2Im": col2im,
     "GlobalAveragePool": global_average_pool,
     "GlobalLpPool": global_lp_pool,
     "GlobalMaxPool": global_max_pool,
     "LpPool": lp_pool,
     "MaxPool": max_pool,
+    "MaxUnpool": max_unpool,
 }

@@ -9,6 +9,7 @@ from amp_rewrite.errors import GradientError
 from amp_rewrite.grad.builder.builder import Builder
 from amp_rewrite.grad.rule import Gradients, Rules
 from amp_rewrite.grad.rules.arithmetic import Received, known, operands, rank_of
+from amp_rewrite.grad.rules.formula import option
 from amp_rewrite.graph.names import place
 
 _CROP = "tf_crop_and_resize"
@@ -52,16 +53,12 @@ def resize(node: ir.Node, gs: Received, b: Builder) -> Gradients:
     return [b.shaped_like(g, x)]
 
 
-def _input(node: ir.Node, index: int) -> ir.Value | None:
-    return node.inputs[index] if len(node.inputs) > index else None
-
-
 def _is_kept(node: ir.Node, b: Builder, x: ir.Value, axis: int, position: int) -> bool:
     """Return whether an axis is known to stay as it is."""
     before, after = b.dims(x), b.dims(node.outputs[0])
     if before is not None and after is not None and before[axis] is not None:
         return before[axis] == after[axis]
-    scales = b.array(_input(node, 2))
+    scales = b.array(option(node, 2))
     return scales is not None and scales.size > position and float(scales[position]) == 1
 
 
@@ -69,7 +66,7 @@ def _matrix(node: ir.Node, b: Builder, x: ir.Value, axis: int, position: int) ->
     """Return what Resize makes of the identity along an axis: (input length, output length)."""
     scales, sizes = (
         None if v is None else b.slice(v, [position], [position + 1])
-        for v in (_input(node, 2), _input(node, 3))
+        for v in (option(node, 2), option(node, 3))
     )
     axes: list[int] | None = [1]
     roi = _region(node, b, x, position)
@@ -98,7 +95,7 @@ def _region(node: ir.Node, b: Builder, x: ir.Value, position: int) -> ir.Value |
     """Return where the cropped region starts and ends along an axis, if the node crops."""
     if node.attributes.get_string("coordinate_transformation_mode", "half_pixel") != _CROP:
         return None
-    roi, rank = _input(node, 1), len(b.dims(x) or ())
+    roi, rank = option(node, 1), len(b.dims(x) or ())
     count = len(node.attributes.get_ints("axes", tuple(range(rank))))
     assert roi is not None, "the standard wants a region for this mode"
     return b.gather(roi, b.constant([position, count + position]))

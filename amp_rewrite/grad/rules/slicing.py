@@ -77,8 +77,24 @@ def _scattered(
         first = b.constant([position])
         start, end, step = (b.cast(b.gather(v, first), ir.DataType.INT64) for v in bounds)
         indices = b.op("Slice", every, start, end, b.constant([0]), step)
-        g = scatter_axis(b, g, indices, axis, length, unique=True)
+        if b.rank(g) is None:
+            g = _spread(b, g, indices, axis, every)
+        else:
+            g = scatter_axis(b, g, indices, axis, length, unique=True)
     return b.shaped_like(g, x)
+
+
+def _spread(b: Builder, g: ir.Value, indices: ir.Value, axis: int, every: ir.Value) -> ir.Value:
+    """Return zeros with the slices of g at indices along an axis, of whatever rank g is.
+
+    Each place reads its slice, and a place without one a slice of zeros behind the last.
+    """
+    count, one = b.op("Shape", indices), b.constant([axis])
+    shape = b.op("ScatterElements", b.shape(g), one, b.constant([1]))
+    wider = b.concat([g, b.zeros(shape, b.type_of(g))], axis)
+    nowhere = b.add(b.mul(every, 0), count)
+    numbers = b.range(0, b.squeeze(count, [0]))
+    return b.gather(wider, b.op("ScatterElements", nowhere, indices, numbers), axis)
 
 
 def _static_pads(

@@ -7,6 +7,8 @@ import pytest
 from gradient_nodes import check_vjp
 from gradient_table import (
     NEWEST,
+    Constant,
+    Fed,
     Row,
     check_difference,
     check_float32,
@@ -56,7 +58,28 @@ LP = [
     (NEWEST, (2, 2, 5, 6), {"kernel_shape": [2, 2], "strides": [2, 2]}),
     (NEWEST, (2, 2, 3, 4, 4), {"kernel_shape": [2, 2, 2], "ceil_mode": 1, "strides": [1, 2, 2]}),
 ]
+BLOCKS: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
 ROWS = [
+    *(
+        Row("Col2Im", (shape, Constant(image), Constant(block)), attributes, opset=18)
+        for shape, image, block, attributes in [
+            ((2, 8, 12), [4, 5], [2, 2], {}),
+            ((1, 6, 9), [5, 4], [2, 3], {"pads": [1, 0, 0, 1], "strides": [2, 1]}),
+            (
+                (2, 4, 4),
+                [5, 5],
+                [2, 2],
+                {"dilations": [2, 2], "strides": [2, 2], "pads": [0, 0, 1, 1]},
+            ),
+        ]
+    ),
+    Row(
+        "MaxUnpool",
+        ((1, 2, 2, 2), Fed([[[[1, 3], [4, 6]], [[9, 10], [12, 15]]]])),
+        BLOCKS,
+        opset=16,
+    ),
+    Row("MaxUnpool", ((1, 1, 2), Fed([[[2, 0]]])), {"kernel_shape": [2]}, opset=22),
     *(Row("MaxPool", (x,), attrs, opset=opset, generate=spread) for opset, x, attrs in MAX),
     *(Row("AveragePool", (x,), attrs, opset=opset, generate=normal) for opset, x, attrs in AVERAGE),
     *(Row("LpPool", (x,), attrs, opset=opset, generate=normal) for opset, x, attrs in LP),
@@ -113,9 +136,6 @@ def _pool(op: str, x: tuple[int, ...], *, opset: int = 18, **attributes: Any) ->
     return Row(op, (x,), attributes, opset=opset, generate=made)
 
 
-BLOCKS: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
-
-
 def test_of_equal_numbers_the_first_gets_the_gradient() -> None:
     x = np.array([[1.0, 1, 0, 2], [1, 1, 2, 0], [0, 0, 0, 0], [3, 3, 0, 5]])
     row = Row("MaxPool", ((1, 1, 4, 4),), BLOCKS, generate=lambda r, s: x.reshape(s))
@@ -131,3 +151,9 @@ def test_the_gradient_of_a_norm_is_0_where_the_norm_is(op: str, p: int) -> None:
     window: dict[str, Any] = {} if op == "GlobalLpPool" else {"kernel_shape": [2]}
     row = Row(op, ((1, 2, 2),), {**window, "p": p}, generate=lambda r, s: [[[0, 0], [0.25, 0]]])
     check_vjp(row, [[[[3], [5]]]], [[[[0, 0], [5, 0]]]])
+
+
+def test_what_is_unpooled_into_a_shape_gets_the_gradient_of_its_place() -> None:
+    inputs = ((1, 1, 2), Fed([[[4, 0]]]), Constant([1, 1, 6]))
+    row = Row("MaxUnpool", inputs, {"kernel_shape": [2]}, opset=16)
+    check_vjp(row, [[[[1, 2, 3, 4, 5, 6]]]], [[[[5, 1]]]])
