@@ -33,7 +33,7 @@ def localise(
     ] = None,
     tolerance: Annotated[
         float,
-        Option(help="Predicted error, relative to an output's spread, that is too large.", min=0),
+        Option(help="Predicted error, relative to an output's spread, that is too large."),
     ] = ERROR,
     top: Annotated[int, Option(help="Contributions to print.", min=0)] = 10,
     *,

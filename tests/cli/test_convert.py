@@ -69,7 +69,7 @@ def test_data_of_which_nothing_fits_16_bits_leave_nothing_to_write(
 
 
 def test_a_tolerance_is_tuned_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--data", folder / "data", "--rtol", "0.002", "--budget", "30s")
+    options = ("--data", folder / "data", "--rtol", "0.004", "--budget", "30s")
     assert convert(folder, "fine", *options, "--precision", "bfloat16") == 0
     out = capsys.readouterr().out
     assert "the error budget keeps " in out
@@ -119,8 +119,7 @@ def test_what_is_in_doubt_has_a_status_of_its_own_and_is_written_if_one_insists(
     options = ("--data", cancelling(folder), "--html", folder / "page.html")
     assert convert(folder, "cancelling", *options) == 4
     out = capsys.readouterr().out
-    assert out.startswith("the tolerance is below the error of rounding the weights to float16: ")
-    assert "In doubt on 1 batch of your data: " in out
+    assert out.startswith("In doubt on 1 batch of your data: ")
     assert "; rounding the weights alone to float16 gives the same error (error " in out
     assert "nothing was written; --write-failed writes it anyway" in out
     assert not (folder / "out.onnx").exists()
@@ -135,9 +134,7 @@ def test_where_a_tolerance_leaves_nothing_low_nothing_is_written(
     data, page = cancelling(folder), folder / "page.html"
     options = ("--data", data, "--rtol", "1e-5", "--html", page)
     assert convert(folder, "cancelling", *options) == 3
-    first, *_, last = capsys.readouterr().out.splitlines()
-    assert first.startswith("rtol 1e-05 is below the error of rounding the weights to float16: ")
-    assert first.endswith("Only float32 weights can meet it")
+    *_, last = capsys.readouterr().out.splitlines()
     assert last == "nothing was written; --write-failed writes it anyway"
     assert not (folder / "out.onnx").exists()
     assert "nothing left in float16: no mix passes rtol 1e-05" in page.read_text()

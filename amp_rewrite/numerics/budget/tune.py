@@ -118,6 +118,7 @@ class _Tune:
 
     def run(self, draws: int, seconds: float) -> Tuning:
         painter, tolerance = self.painter, self.tolerance
+        painter.rewrite()  # what `strict` refuses is refused before anything is run
         choice: Choice | None = None
         measured, before = None, math.nan
         try:

@@ -178,7 +178,7 @@ def test_the_report_has_the_verdict_and_is_valid_json() -> None:
     content = json.loads(failing().to_json())
     verdict = content["verdict"]
     assert content["version"] == 1
-    assert (verdict["ok"], verdict["calibrated"], verdict["tuned"]) == (False, [], None)
+    assert (verdict["ok"], verdict["calibrated"], verdict["kept"]) == (False, [], None)
     assert verdict["failures"][0].startswith("on large constants")
     assert verdict["verification"]["stress"]["results"]
 
