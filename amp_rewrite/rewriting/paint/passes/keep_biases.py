@@ -17,10 +17,9 @@ import numpy as np
 
 from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.traits import TABLE, Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Stage, keep
 from amp_rewrite.rewriting.paint.masks import softmaxes
 from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, MOVED
-from amp_rewrite.rewriting.paint.paint_pass import Stage
 from amp_rewrite.rewriting.paint.painting import PassReason, Reason
 
 # operators: what may stand between a sum and the Softmax.
@@ -47,13 +46,11 @@ _MASKS = {name: row.masks for name, row in TABLE.items() if row.masks}
         "large-bias",
         phrase="large numbers are added to scores",
         plain="adds numbers to scores that are too large for {precision}",
-        row="it adds places, or other constants, to scores that rounding would move too far",
         danger=True,
     ),
     Stage.KEEPING,
     75,
     "scores to which large constants or places are added, as by ALiBi, and the Softmax behind",
-    danger=True,
 )
 def keep_biases(m: Match, ask: Ask) -> Kept:
     """Unpaint sums of scores and large constants, with what lies between them and the Softmax."""

@@ -20,10 +20,8 @@ import numpy as np
 from amp_rewrite.graph.build_type_graph import called_body
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import TABLE, Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, PRODUCTS, SIGNED, Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
 
 _AXES = 4
 """The most coordinates of a point: x, y, z and 1."""
@@ -58,7 +56,6 @@ _ARITHMETIC = (
     35,
     "what is multiplied with coordinates of GridSample, RoiAlign, Resize or a Gather, before the "
     "first round",
-    danger=True,
 )
 def keep_coordinates(m: Match, _: Ask) -> Kept:
     """Mark what computes coordinates, through both operands of products, up to a layer."""

@@ -15,10 +15,8 @@ from collections.abc import Iterator
 
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, PRODUCTS, SIGNED, Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
 
 # operators: those that a norm is made by.
 _NORMS = frozenset({"LpNormalization", "ReduceL2", "Sqrt", "Pow"})
@@ -34,14 +32,12 @@ _COSINE = _HANDING_ON | _NORMS | _SUMS | ADDED
         "cosine",
         phrase="one less a cosine cancels where vectors are near",
         plain="takes a cosine from one, which cancels in {precision} where vectors are near",
-        row="a cosine is taken from one",
         danger=True,
     ),
     Stage.GIVEN,
     14,
     "cosines that are taken from one, before the first round "
     "([below](#differences-states-and-phases))",
-    danger=True,
 )
 def keep_cosines(m: Match, _: Ask) -> Kept:
     """Mark one less a cosine, with what computes the cosine."""

@@ -26,9 +26,7 @@ from amp_rewrite.graph.traits import Trait
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.frequencies import behind_angle
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.values.counts.constant_places import SHORTEST, constant_places
 from amp_rewrite.values.counts.fact import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Counts
@@ -51,7 +49,6 @@ from amp_rewrite.values.counts.local_functions import Functions
     40,
     "counts, angles, indices and coordinates, before the first round "
     "([below](#counts-and-demands))",
-    danger=True,
 )
 def keep_demands(m: Match, ask: Ask) -> Kept:
     """Mark every vertex that computes a count, an angle, an index or a coordinate.

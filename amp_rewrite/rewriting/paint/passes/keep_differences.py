@@ -23,10 +23,8 @@ import numpy as np
 from amp_rewrite.graph.constants import MOST_READ
 from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, MOVED, PRODUCTS, SIGNED, Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
 
 # operators: what may turn a small error of a difference into a large one.
 _ROOTS = ("Sqrt", "Log", "Reciprocal", "Pow", "Div")
@@ -53,14 +51,12 @@ _Squares = tuple[int, list[int]]
         "difference",
         phrase="a difference of large numbers cancels",
         plain="subtracts large, nearly equal numbers, which cancels in {precision}",
-        row="it computes a difference of large numbers, of which a small absolute error counts",
         danger=True,
     ),
     Stage.GIVEN,
     10,
     "differences of large numbers where what remains counts, before the first round "
     "([below](#differences-states-and-phases))",
-    danger=True,
 )
 def keep_differences(m: Match, _: Ask) -> Kept:
     """Mark differences of large numbers, and what computes them."""

@@ -37,10 +37,6 @@ FUSED_FLOAT32 = PassReason(
     "fused-group-float32",
     phrase="the target computes a group as one operator, in float32",
     plain="is part of a group that the target computes in float32",
-    row=(
-        "it is part of a group that the target computes as one operator, in float32, or makes its"
-        " input"
-    ),
 )
 
 Marks = dict[int, Mark]

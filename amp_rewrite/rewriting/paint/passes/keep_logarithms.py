@@ -26,10 +26,8 @@ import numpy as np
 from amp_rewrite.dtypes import DType, may_leave_range
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, SIGNED, Demanded, Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.values.sum_lengths import count_terms
 
 _LOUDEST = 32767.0
@@ -70,7 +68,6 @@ _MOVES = having(Trait.MOVES)
     Stage.KEEPING,
     90,
     "logarithms of small numbers, and what computes these ([below](#logarithms))",
-    danger=True,
 )
 def keep_logarithms(m: Match, _: Ask) -> Kept:
     """Unpaint logarithms that the low type would spoil, and what computes their arguments."""

@@ -28,9 +28,7 @@ import numpy as np
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.flat import Array, FlatGraph
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
 from amp_rewrite.values.sum_lengths import count_terms
 
 LONGEST_PRODUCT = 1024
@@ -64,7 +62,6 @@ _SAME = frozenset({"Cast", "Identity"})
     "sums of too many terms, where the target's kernels add in the low type, before the first "
     "round",
     needs=Need.NOTHING,
-    danger=True,
 )
 def keep_long_sums(m: Match, ask: Ask) -> Kept:
     """Mark what adds up more terms than the low type can, or a number that is not known."""

@@ -20,11 +20,9 @@ from __future__ import annotations
 
 from amp_rewrite.dtypes import DType, may_leave_range
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
 from amp_rewrite.rewriting.paint.masks import Fills, softmaxes
 from amp_rewrite.rewriting.paint.match import ADDED
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
 
 _SWALLOWING = 2.0**40
 """A fill from here on leaves nothing of scores below 2^15 in float32, nor in a type as wide."""
@@ -36,14 +34,12 @@ _SWALLOWING = 2.0**40
         "mask",
         phrase="a mask is added",
         plain="adds a mask; fully masked rows would change in {precision}",
-        row="a mask is added to scores, and rows may be masked as a whole",
         danger=True,
     ),
     Stage.KEEPING,
     70,
     "scores with a mask added, the mask, and the Softmax behind ([below](#masks))",
     needs=Need.NOTHING,
-    danger=True,
 )
 def keep_masks(m: Match, _: Ask) -> Kept:
     """Unpaint scores with a mask added, the mask, and the Softmax of both."""

@@ -15,11 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import permutations
 
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, Worklist
 from amp_rewrite.rewriting.paint.moments import AROUND, Part, Parts
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
 from amp_rewrite.rewriting.paint.passes.keep_differences import sides_of
 
 # operators: what may stand between a difference and the quotient.
@@ -37,14 +35,12 @@ _BOTH = Part.MEAN_OF_PRODUCTS | Part.PRODUCT_OF_MEANS
         "second-moment",
         phrase="a difference of second moments cancels",
         plain="takes a product of means from a mean of products, which cancels in {precision}",
-        row="a product of means is taken from a mean of products, or it divides by a determinant",
         danger=True,
     ),
     Stage.GIVEN,
     8,
     "means of products less products of means, and determinants, where something is divided, "
     "before the first round ([below](#differences-states-and-phases))",
-    danger=True,
 )
 def keep_moments(m: Match, ask: Ask) -> Kept:
     """Mark differences of second moments, with what follows up to the quotient."""

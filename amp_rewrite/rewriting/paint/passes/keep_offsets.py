@@ -19,10 +19,8 @@ import numpy as np
 from amp_rewrite.graph.constants import MOST_READ
 from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, MOVED, PRODUCTS, Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
 from amp_rewrite.rewriting.paint.passes.widen_ends import CHEAP
 
 # operators: those behind which a number that was added is still as large.
@@ -46,14 +44,12 @@ _MOST = 0.5
         "offset",
         phrase="it adds a number far larger than what varies",
         plain="adds a number far larger than what varies, which {precision} does not keep",
-        row="in front of an output or behind an input it adds a number far larger than what varies",
         danger=True,
     ),
     Stage.GIVEN,
     16,
     "numbers that are far larger than what they are added to, in front of an output, before the "
     "first round",
-    danger=True,
 )
 def keep_offsets(m: Match, ask: Ask) -> Kept:
     """Mark what adds a large number to small ones, up to the output."""

@@ -21,11 +21,9 @@ from __future__ import annotations
 
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.masks import softmaxes
 from amp_rewrite.rewriting.paint.match import ADDED, PRODUCTS, SIGNED
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.rewriting.paint.quotients import Quotient, quotients
 
 # operators: those that leave the scale of what they read what it is.
@@ -39,7 +37,6 @@ _SCALED = (SIGNED | ADDED | having(Trait.SUMS_UP) | {"Clip", "Max", "Mul", "Relu
     60,
     "products of activations that only their quotient bounds, as in linear attention",
     needs=Need.RANGE,
-    danger=True,
 )
 def keep_quotients(m: Match, _: Ask) -> Kept:
     """Unpaint a quotient of products of the same activations, and these products."""

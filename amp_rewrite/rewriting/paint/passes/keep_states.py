@@ -25,10 +25,8 @@ from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.metadata_keys import PART_KEY
 from amp_rewrite.graph.traits import Trait, is_one
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
 from amp_rewrite.rewriting.paint.match import MOVED, PRODUCTS, Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
 from amp_rewrite.rewriting.paint.unrolled import FEW, LINEAR, unrolled
 
 # operators: those whose result grows with what they read, but not in proportion.
@@ -48,13 +46,11 @@ Bend = tuple[int, bool]
         "carried-state",
         phrase="rounding adds up from turn to turn",
         plain="carries a state from step to step, where {precision} errors add up",
-        row="it carries the state of a loop, or of a recurrence without one, which nothing bounds",
         danger=True,
     ),
     Stage.GIVEN,
     30,
     "states that a loop carries through arithmetic alone, before the first round",
-    danger=True,
 )
 def keep_states(m: Match, _: Ask) -> Kept:
     """Mark what carries the state of a Loop or Scan from turn to turn without a bound."""

@@ -21,10 +21,8 @@ from collections.abc import Iterator, Mapping
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.step_part import Part, part_in, source_in
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import MOVED, PRODUCTS, SIGNED, Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
 
 # operators: activations whose gradient is zero where their result is, and what gives no zeros.
 _MASKING = having(Trait.ORDERS) | {
@@ -43,6 +41,7 @@ _STEEP = ("Div", "Reciprocal", "Log", "Sqrt", "Pow")
     55,
     "gradients behind a small guard, and products that read them ([below](#training-steps))",
     needs=Need.SAFETY | Need.RANGE,
+    danger=False,
 )
 def keep_steep_gradients(m: Match, _: Ask) -> Kept:
     """Unpaint gradients that leave the range of the low type though the forward pass does not."""

@@ -14,9 +14,7 @@ from collections.abc import Iterable, Iterator
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import Trait
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
 
 NO_CAST_BEHIND = PassReason(
     "no-cast-behind",

@@ -27,10 +27,8 @@ import numpy as np
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import TABLE, Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import Read, Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.values.intervals import interval as i
 
 _FACTORS = (0, 1)
@@ -75,7 +73,6 @@ sums are far above what the sums ever are."""
     100,
     "what a small number that the low type loses would upset",
     needs=Need.NOTHING,
-    danger=True,
     overrules=True,
 )
 def keep_underflows(m: Match, ask: Ask) -> Kept:

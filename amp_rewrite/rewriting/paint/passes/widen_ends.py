@@ -28,7 +28,6 @@ OUTPUT = PassReason(
     "output",
     phrase="it makes a float32 output of what is low, and the cast only moves",
     plain="makes a float32 output, and the cast only moves",
-    row="cheap arithmetic in front of a float32 output, where the cast only moves",
 )
 
 # operators: arithmetic on elements, of which digits are lost.
