@@ -86,6 +86,8 @@ OF_MORE_THAN_ONE_MODULE = {
     "training/test_steep_gradients": "rows of zeros: the pass, the gradients and a session",
     "training/test_webgpu_training": "whole trainings in real float16",
     "training/graph/test_untouched": "what reads a model and what fails, in all of training",
+    "rewriting/paint/test_unrolled": "keep-states, where exporters unrolled a loop",
+    "values/magnitudes/test_outlier_rules": "outliers, operator by operator",
     "values/intervals/test_extremes": "every rule of the room, on extreme constants",
     "numerics/convert/test_steps": "all steps of a conversion, in Python and as a command",
     "numerics/compare/test_trusted_verdicts": "what a verdict counts and excuses: the whole room",

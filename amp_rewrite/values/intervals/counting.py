@@ -22,16 +22,11 @@ def _shape(op: Operation) -> Interval:
     if shape is None:
         return i.NOT_NEGATIVE
     lengths = shape[slice(op.attribute("start", 0), op.attribute("end"))]
-    return i.union(*map(_length, lengths)) if lengths else i.ZERO
+    return i.union(*map(_number, lengths)) if lengths else i.ZERO
 
 
-def _length(length: int | None) -> Interval:
+def _number(length: int | None) -> Interval:
     return i.NOT_NEGATIVE if length is None else i.point(float(length))
-
-
-def _size(op: Operation) -> Interval:
-    size = product_of(op.shape(0))
-    return i.NOT_NEGATIVE if size is None else i.point(float(size))
 
 
 def _range(op: Operation) -> Interval:
@@ -64,6 +59,6 @@ RULES: Mapping[str, Rule] = {
     "NonZero": within(i.NOT_NEGATIVE),
     "Range": _range,
     "Shape": _shape,
-    "Size": _size,
+    "Size": lambda op: _number(product_of(op.shape(0))),
 }
 """Operator -> what its result is bound to be."""

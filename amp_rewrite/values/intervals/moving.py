@@ -17,14 +17,6 @@ from amp_rewrite.values.intervals.interval import Interval
 from amp_rewrite.values.intervals.operation import Operation, Rule
 
 
-def _rearranged(op: Operation) -> Interval:
-    return op.of(0)
-
-
-def _some(op: Operation) -> Interval:
-    return op.of(0).scattered()
-
-
 def _pad(op: Operation) -> Interval:
     """Add the padding, which is an input since opset 11; some elements may be cut off."""
     filled = i.point(op.attribute("value", 0.0)) if op.opset < 11 else i.ZERO
@@ -34,15 +26,11 @@ def _pad(op: Operation) -> Interval:
     return (op.of(0) | filled if constant else op.of(0)).scattered()
 
 
-def _scattered(updates: int) -> Rule:
-    """Make the rule of operators that put updates into data, or reduce them there."""
-
-    def rule(op: Operation) -> Interval:
-        if op.attribute("reduction", "none") in ("add", "mul"):
-            return i.ANY
-        return (op.of(0) | op.of(updates)).scattered()
-
-    return rule
+def _scattered(op: Operation) -> Interval:
+    """Put updates into data, or reduce them there."""
+    if op.attribute("reduction", "none") in ("add", "mul"):
+        return i.ANY
+    return (op.of(0) | op.of(2)).scattered()
 
 
 def _cast(op: Operation) -> Interval:
@@ -111,33 +99,24 @@ def _dequantized(op: Operation) -> Interval:
     return i.multiply(steps, op.of(1)).scattered()
 
 
+# operators: those that put all elements elsewhere, and those that take some.
+_REARRANGED = (
+    "DepthToSpace Expand Flatten Identity Reshape SpaceToDepth Squeeze Tile Transpose Unsqueeze"
+)
+_SOME = "Gather GatherElements GatherND Slice Upsample"
+
 RULES: Mapping[str, Rule] = {
-    "Cast": _cast,
-    "CastLike": _cast,
+    **dict.fromkeys(_REARRANGED.split(), lambda op: op.of(0)),
+    **dict.fromkeys(_SOME.split(), lambda op: op.of(0).scattered()),
+    **dict.fromkeys(("Cast", "CastLike"), _cast),
+    **dict.fromkeys(("ScatterElements", "ScatterND"), _scattered),
     "Concat": lambda op: i.union(*op.of_all()),
     "ConstantOfShape": _filled,
-    "DepthToSpace": _rearranged,
     "DequantizeLinear": _dequantized,
     "Dropout": _dropout,
-    "Expand": _rearranged,
-    "Flatten": _rearranged,
-    "Gather": _some,
-    "GatherElements": _some,
-    "GatherND": _some,
-    "Identity": _rearranged,
     "Pad": _pad,
-    "Reshape": _rearranged,
     "Resize": _resize,
-    "ScatterElements": _scattered(2),
-    "ScatterND": _scattered(2),
-    "Slice": _some,
-    "SpaceToDepth": _rearranged,
     "Split": lambda op: [op.of(0).scattered()] * op.n_outputs,
-    "Squeeze": _rearranged,
-    "Tile": _rearranged,
     "TopK": lambda op: [op.of(0).scattered(), i.NOT_NEGATIVE][: op.n_outputs],
-    "Transpose": _rearranged,
-    "Unsqueeze": _rearranged,
-    "Upsample": _some,
 }
 """Operator -> what its result is bound to be."""

@@ -49,35 +49,23 @@ def long_rows(
     if math.sqrt(terms * sampled.norm) < _LARGE or dims[0] * rest != stream.count:
         return sampled
     if layout is row_sums.columns and len(dims) == 2:
-        return _of_columns(stream, rest)
+        return _read(stream, rest, axis=0)
     if layout is row_sums.filters or (layout is row_sums.rows and len(dims) == 2):
-        return _of_rows(stream, rest)
+        return _read(stream, rest, axis=1)
     return sampled
 
 
-def _of_rows(stream: Stream, terms: int) -> WeightRows:
+def _read(stream: Stream, line: int, axis: int) -> WeightRows:
+    """Measure lines of some length: rows along axis 1, columns along axis 0."""
     sums, squares = list[Array](), 0.0
-    for block in stream.at_hand().blocks(block=_whole(terms)):
-        matrix = block.reshape(-1, terms)
-        sums.append(matrix.sum(axis=1, dtype=np.float64))
-        squares += _squares(matrix)
-    return WeightRows.of_sums(np.concatenate(sums), squares)
-
-
-def _of_columns(stream: Stream, outputs: int) -> WeightRows:
-    sums, squares = np.zeros(outputs), 0.0
-    for block in stream.at_hand().blocks(block=_whole(outputs)):
-        matrix = block.reshape(-1, outputs)
-        sums += matrix.sum(axis=0, dtype=np.float64)
-        squares += _squares(matrix)
-    return WeightRows.of_sums(sums, squares)
+    for block in stream.at_hand().blocks(block=_whole(line)):
+        matrix = block.reshape(-1, line)
+        sums.append(matrix.sum(axis=axis, dtype=np.float64))
+        flat = matrix.astype(np.float64).reshape(-1)
+        squares += float(flat @ flat)
+    return WeightRows.of_sums(np.concatenate(sums) if axis else np.sum(sums, axis=0), squares)
 
 
 def _whole(length: int) -> int:
     """Return how many elements a block has at most, so that it ends where a line of them does."""
     return max(1, (1 << 16) // length) * length
-
-
-def _squares(matrix: Array) -> float:
-    flat = matrix.astype(np.float64).reshape(-1)
-    return float(flat @ flat)

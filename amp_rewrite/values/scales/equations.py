@@ -16,6 +16,7 @@ from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.infer import FlatTypes
+from amp_rewrite.graph.traits import is_one
 from amp_rewrite.values.scales.call import Call, System
 from amp_rewrite.values.scales.exponents import Exponents
 from amp_rewrite.values.scales.rules import nothing, rule_of
@@ -143,27 +144,20 @@ class _Builder:
                 call.same(output, end)
 
     def loop(self, call: Call) -> None:
-        """Tie what a Loop carries: given, read and made in its body, returned."""
+        """Tie what a Loop or Scan carries at all places, and slices to what they are cut from."""
         (number,) = self.flat.bodies_in(call.node)
-        body = self.flat.bodies[number]
-        reads, ends = self._elements(body.inputs)[2:], self._elements(body.outputs)[1:]
-        for index, read in enumerate(reads):
-            call.same(read, call.input(index + 2), ends[index], call.output(index))
-        for output, end in zip(call.outputs[len(reads) :], ends[len(reads) :], strict=False):
-            call.same(output, end)
-
-    def scan(self, call: Call) -> None:
-        """Tie the states of a Scan at all places, and the slices to what they are cut from."""
-        (number,) = self.flat.bodies_in(call.node)
-        body = self.flat.bodies[number]
-        if self.flat.opset_of(call.node) < _SCAN_WITHOUT_LENGTHS:
+        body, is_scan = self.flat.bodies[number], not is_one(self.flat.called(call.node), "Loop")
+        if is_scan and self.flat.opset_of(call.node) < _SCAN_WITHOUT_LENGTHS:
             call.pin_all()
             call.pin(*self._elements(body.inputs), *self._elements(body.outputs))
             return
-        states = len(call.inputs) - call.attribute("num_scan_inputs", 0)
+        states = len(call.inputs) - (call.attribute("num_scan_inputs", 0) if is_scan else 2)
         reads, ends = self._elements(body.inputs), self._elements(body.outputs)
-        for index, read in enumerate(reads):
-            call.same(read, call.input(index), *([ends[index]] if index < states else ()))
+        if not is_scan:  # the number of the turn, and whether there is another one
+            reads, ends = reads[2:], ends[1:]
+        given = call.inputs if is_scan else call.inputs[2:]
+        for index, (read, outer) in enumerate(zip(reads, given, strict=False)):
+            call.same(read, outer, *([ends[index]] if index < states else ()))
         for output, end in zip(call.outputs, ends, strict=False):
             call.same(output, end)
 
@@ -171,5 +165,5 @@ class _Builder:
 _BODIES: Mapping[str, Callable[[_Builder, Call], None]] = {
     "If": _Builder.branches,
     "Loop": _Builder.loop,
-    "Scan": _Builder.scan,
+    "Scan": _Builder.loop,
 }

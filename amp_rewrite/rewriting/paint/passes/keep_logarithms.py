@@ -75,12 +75,11 @@ def keep_logarithms(m: Match, _: Ask) -> Kept:
     for node, argument in arguments.items():
         if m.graph.is_float32(argument):
             yield from _spoilt(m, node, argument)
-            yield from _determinants(m, node, argument)
     if may_leave_range(m.low):
         guarded = [v for v in arguments.values() if _guard(m, v)]
         squares = m.behind(*guarded, enters=lambda n: m.op(n) in _ARITHMETIC or None)
         for node in squares.nodes:
-            if _power(m, node) == 2 or m.is_a(node, "ReduceL2"):
+            if m.exponent(node) == 2 or m.is_a(node, "ReduceL2", "ReduceSumSquare"):
                 yield from _loud(m, m.read(node)[0])
 
 
@@ -149,15 +148,6 @@ def _is_layer(m: Match, node: int) -> bool:
     return any((i := m.facts.intervals[v]).low < 0 < i.high for v in weights)
 
 
-def _determinants(m: Match, logarithm: int, argument: int) -> Iterator[Keep]:
-    """Yield what computes a matrix of whose determinant a logarithm is taken: it cancels."""
-    # operators: what may guard a determinant.
-    for node, way in m.ways(argument, SIGNED | ADDED | {"Clip", "Max"}):
-        if m.is_a(node, "Det"):
-            nodes = [logarithm, *way, node, *m.formula(m.read(node)[0]).nodes]
-            yield Keep(f"determinant of logarithm {m.name(logarithm)}", nodes)
-
-
 def _is_sparse(m: Match, value: int) -> bool:
     """Tell whether a constant is partly zero in the low type, and no element has another sign."""
     tensor, interval = m.tensor(value), m.facts.intervals[value]
@@ -194,21 +184,11 @@ def _behind(
             continue
         nodes.append(node)
         if m.op(node) in _ARITHMETIC:
-            power = _power(m, node)  # operands have the size whose power is that of the result
+            # Operands have the size whose power is that of the result.
+            power = 2.0 if m.is_a(node, "ReduceSumSquare") else m.exponent(node)
             before = size ** (1 / power) if power > 0 else size
             size_of |= dict.fromkeys(todo.add(m.data(node)), before)
     return nodes
-
-
-def _power(m: Match, node: int) -> float:
-    """Return to which power a node raises what it reads; 1 if it does something else."""
-    read = m.read(node)
-    if (m.is_a(node, "Mul") and read[0] == read[1]) or m.is_a(node, "ReduceSumSquare"):
-        return 2.0
-    exponent = m.facts.intervals[read[1]] if m.is_a(node, "Pow") else None
-    if exponent is not None and exponent.is_point:
-        return exponent.low
-    return 0.5 if m.is_a(node, "Sqrt") else 1.0
 
 
 def _cancels(m: Match, node: int, guard: float) -> bool:

@@ -123,11 +123,6 @@ def _windows(_: Match, __: int, weights: Array) -> Array:
     return weights.reshape(n_rows, channels, -1).swapaxes(1, 2).reshape(n_rows, -1)
 
 
-def _columns(_: Match, __: int, weights: Array) -> Array | None:
-    """Return the columns of a matrix as rows."""
-    return weights.T if weights.ndim == 2 else None
-
-
 def _columns_of_gemm(m: Match, node: int, weights: Array) -> Array:
     transposed = m.flat.attributes(node).get("transB")
     return weights if transposed is not None and transposed.value else weights.T
@@ -136,6 +131,6 @@ def _columns_of_gemm(m: Match, node: int, weights: Array) -> Array:
 _ROWS: dict[str, Callable[[Match, int, Array], Array | None]] = {
     "Conv": _windows,
     "Gemm": _columns_of_gemm,
-    "MatMul": _columns,
+    "MatMul": lambda m, node, weights: weights.T if weights.ndim == 2 else None,
 }
 """Operator -> the weights that each element of its result is a sum with, in order."""

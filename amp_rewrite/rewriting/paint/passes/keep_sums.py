@@ -83,7 +83,7 @@ def _is_open(m: Match, node: int, value: int) -> bool:
     """Tell whether a sum may leave the range: it is long, or of unknown length, and unbounded."""
     if m.is_part(node) or not _is_wide(m, value):
         return False
-    op = Operation(m.facts.intervals, node, m.read(node))
+    op = Operation(m.facts.intervals, node)
     if m.is_a(node, *_SCATTERS) and op.attribute("reduction", "none") != "add":
         return False
     longest = LONGEST_SPECTRUM if m.is_a(node, *_SPECTRA) else LONGEST
