@@ -53,24 +53,20 @@ class Seen:
         kinds = _KINDS.get(type(default))
         return attribute.value if kinds is None or isinstance(attribute.value, kinds) else default
 
+    @property
+    def terms(self) -> int | None:
+        """How many terms an element of the result has at most, zeros of padding included."""
+        form = FORMS.get(operator(self.flat.called(self.node)))
+        return None if form is None else form(self)
+
 
 _KINDS: Mapping[type, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str, bytes)}
 """Type of a default -> those that an attribute may have in its place."""
 
 
-def terms(called: str, node: Seen) -> int | None:
-    """Return the number of terms of a node's sums; None if it is not known.
-
-    It is what an element of the result has at most: zeros that padding adds count as terms.
-    """
-    form = FORMS.get(called)
-    return None if form is None else form(node)
-
-
 def count_terms(flat: FlatGraph, node: int) -> int | None:
-    """Return the same of a node by its number, whatever is known of values."""
-    called = operator(flat.called(node))
-    return terms(called, Seen(flat, node)) if called in FORMS else None
+    """Return the number of terms of a node's sums; None if it is not known."""
+    return Seen(flat, node).terms
 
 
 def _shape(flat: FlatGraph, value: int) -> Shape | None:

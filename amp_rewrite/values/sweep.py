@@ -16,7 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from amp_rewrite.graph.build_type_graph import scan_split
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph, Operator
+from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 
 F = TypeVar("F")
 """What a domain knows of one value."""
@@ -176,13 +176,11 @@ def rules_of(
     A function has no rule, whatever its name.
     """
     owners = {flat.operator[body.owner] for body in flat.bodies if body.owner != ABSENT}
-
-    def rule(called: Operator) -> Rule | None:
-        return (
-            None if called in flat.functions else tables.get(called.domain, {}).get(called.op_type)
-        )
-
-    return [rule(o) for o in flat.operators], [k in owners for k in range(len(flat.operators))]
+    rules = [
+        None if called in flat.functions else tables.get(called.domain, {}).get(called.op_type)
+        for called in flat.operators
+    ]
+    return rules, [k in owners for k in range(len(flat.operators))]
 
 
 def table_of(rows: Iterable[tuple[str, Rule]]) -> Mapping[str, Rule]:

@@ -11,7 +11,7 @@ from amp_rewrite.graph.dataflow import TypeGraph, VertexKind, vertices_in
 from amp_rewrite.graph.flat import ABSENT, Operator
 from amp_rewrite.graph.traits import Trait, has, row_of
 from amp_rewrite.values.counts.constant_places import constant_places
-from amp_rewrite.values.counts.fact import Fact, Kind
+from amp_rewrite.values.counts.count_rules import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Counts, before
 
 ANGLE, JUMP, COORDINATES, PLACE = "angle", "jump", "coordinates", "place"
@@ -169,7 +169,7 @@ class Functions:
         key = (id(body), *inside)
         if key not in self._results:
             inputs = dict(zip(body.flat.main.inputs, inside, strict=False)) | constant_places(body)
-            counts = Counts(body, _unbounded, self.results, inputs)
+            counts = Counts(body, lambda _: math.inf, self.results, inputs)
             self._results[key] = [counts[value] for value in body.flat.main.outputs]
         outputs = type_graph.flat.outputs_of(node)
         facts = self._results[key][: len(outputs)]
@@ -188,16 +188,12 @@ class Functions:
             places = {v: Fact(Kind.COORDINATE, v) for v in inputs if body.is_retyped(v)}
             demands = find_demands(body, self.demanded)
             places_inside = places | constant_places(body)
-            counts = Counts(body, _unbounded, self.results, places_inside)
+            counts = Counts(body, lambda _: math.inf, self.results, places_inside)
             _, demanded = follow_demands(body, demands, counts, lambda vertex, fact, small: False)
             self._demanded[key] = [
                 (inputs.index(v), demand.noun, demand.name) for v, demand in demanded.items()
             ]
         return self._demanded[key]
-
-
-def _unbounded(value: int) -> float:
-    return math.inf
 
 
 def _outside(index: int) -> int:

@@ -24,14 +24,6 @@ _LEAST_HARD_SWISH = -0.375
 """The least value of x * clip(x / 6 + 1 / 2, 0, 1), at -1.5."""
 
 
-def _first(function: Callable[[Interval], Interval]) -> Rule:
-    return lambda op: function(op.of(0))
-
-
-def _folded(function: Callable[[Interval, Interval], Interval]) -> Rule:
-    return lambda op: reduce(function, op.of_all())
-
-
 def _subtract(op: Operation) -> Interval:
     if op.reads_one_value:
         return i.ZERO
@@ -138,8 +130,8 @@ def _hard_sigmoid(op: Operation) -> Interval:
 
 
 RULES: Mapping[str, Rule] = {
-    "Abs": _first(i.absolute),
-    "Add": _folded(i.add),
+    "Abs": lambda op: i.absolute(op.of(0)),
+    "Add": lambda op: reduce(i.add, op.of_all()),
     "Atan": _monotone(math.atan),
     "Clip": _clip,
     "Cos": within(i.SIGNED_UNIT),
@@ -153,22 +145,22 @@ RULES: Mapping[str, Rule] = {
     "LeakyRelu": lambda op: _bent(op.of(0), i.point(op.attribute("alpha", 0.01))),
     "Log": _monotone(lambda x: math.log(x) if x > 0 else -math.inf),
     "LogSoftmax": within(i.between(-math.inf, 0.0)),
-    "Max": _folded(i.largest),
+    "Max": lambda op: reduce(i.largest, op.of_all()),
     "Mean": _mean,
-    "Min": _folded(i.smallest),
+    "Min": lambda op: reduce(i.smallest, op.of_all()),
     "Mul": _multiply,
-    "Neg": _first(i.negate),
+    "Neg": lambda op: i.negate(op.of(0)),
     "PRelu": lambda op: _bent(op.of(0), op.of(1)),
     "Pow": _pow,
-    "Reciprocal": _first(i.invert),
+    "Reciprocal": lambda op: i.invert(op.of(0)),
     "Relu": lambda op: i.largest(op.of(0), i.ZERO),
     "Sigmoid": _monotone(lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0),
     "Sin": within(i.SIGNED_UNIT),
     "Softmax": within(i.UNIT),
     "Softplus": _monotone(lambda x: max(x, 0.0) + math.log1p(math.exp(-abs(x)))),
-    "Sqrt": _first(_sqrt),
+    "Sqrt": lambda op: _sqrt(op.of(0)),
     "Sub": _subtract,
-    "Sum": _folded(i.add),
+    "Sum": lambda op: reduce(i.add, op.of_all()),
     "Swish": lambda op: swish(op.of(0), op.attribute("alpha", 1.0)),
     "Tanh": _monotone(math.tanh),
     "Where": _where,

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from amp_rewrite.graph.constants import Constants
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import ABSENT, Array, Attribute
-from amp_rewrite.graph.traits import operator
+from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.values.intervals import element_types
 from amp_rewrite.values.intervals.element_types import ElementType
 from amp_rewrite.values.intervals.interval import ANY, Interval
 from amp_rewrite.values.intervals.row_sums import Layout, RowSums
-from amp_rewrite.values.sum_lengths import Seen, terms
+from amp_rewrite.values.sum_lengths import Seen
 from amp_rewrite.values.sweep import Sweep, behind_identities
 
 
@@ -106,16 +105,6 @@ class Operation(Seen):
     def n_outputs(self) -> int:
         """How many values it makes."""
         return len(self.flat.outputs_of(self.node))
-
-    @property
-    def attributes(self) -> Mapping[str, Attribute]:
-        """The node's attributes."""
-        return self.flat.attributes(self.node)
-
-    @property
-    def terms(self) -> int | None:
-        """How many terms an element of the result adds up, or None if shapes do not tell."""
-        return terms(operator(self.flat.called(self.node)), self)
 
     @property
     def share(self) -> float:

@@ -1,12 +1,8 @@
 """Intervals of all values, in one sweep in execution order.
 
-Each operator's rule maps the intervals of its inputs to that of its output; what has no rule is
-bounded by its element type alone. The branches of an If are united. A value that a Loop or Scan
-carries keeps its interval where one turn of the body stays within it, and may be anything
-otherwise. Constants are looked at when a rule asks for them.
-
-Values of which the same is known (interval, type and shape) share a number, and a rule is asked
-once for each case: a kind of node and the numbers of its inputs.
+What has no rule is bounded by its element type alone (docs/painting.md, section 9). Values of which
+the same is known (interval, type and shape) share a number, and a rule is asked once for each case:
+a kind of node and the numbers of its inputs.
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.values.intervals import (
-    counting,
     elementwise,
     moving,
     normalizing,
@@ -50,7 +45,7 @@ _SHOWING_INPUT = (*_SAME_SHAPE, ("", "ConstantOfShape"))
 """Operators behind which `Intervals.array` and `Intervals.shape` look at the input."""
 
 
-_FAMILIES = (counting, elementwise, moving, normalizing, summing)
+_FAMILIES = (elementwise, moving, normalizing, summing)
 
 RULES: Mapping[str, Mapping[str, Rule]] = {
     "": table_of(chain.from_iterable(family.RULES.items() for family in _FAMILIES)),
@@ -68,9 +63,7 @@ def intervals_of(
     An interval holds for every input within `inputs`, and for the numbers that the model computes
     as it is, before any rewrite; NaN is outside of all this. `intervals[v].high < 412` proves that
     no element of v exceeds 412, `intervals[v].away` is the smallest magnitude that keeps all of
-    them away from zero, `intervals[v].reach` a magnitude that some element reaches. Of many nodes
-    they are found first with the shapes that the file records, and again with those that inference
-    finds as soon as somebody asks for what these could change.
+    them away from zero, `intervals[v].reach` a magnitude that some element reaches.
 
     Args:
         type_graph: The model and the types of its values.
@@ -87,7 +80,8 @@ def intervals_of(
 class Intervals(Known):
     """The intervals of a model's values; `intervals_of` makes them.
 
-    While they are early, those are vague that shapes could narrow which the file does not record.
+    Of many nodes they are found first with the shapes that the file records. Those that other
+    shapes could narrow are vague: as soon as somebody asks for one, inference finds these.
     """
 
     def __init__(

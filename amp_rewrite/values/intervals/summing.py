@@ -74,8 +74,7 @@ def _gemm(op: Operation) -> Interval:
 
 def _transposed_convolution(op: Operation) -> Interval:
     """Bound a transposed convolution: an output meets each weight of its channel at most once."""
-    groups = op.attribute("group", 1)
-    return _windowed(op, transposed_filters(groups))
+    return _windowed(op, transposed_filters(op.attribute("group", 1)))
 
 
 def _windowed(op: Operation, layout: Layout) -> Interval:

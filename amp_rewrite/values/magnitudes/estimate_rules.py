@@ -122,10 +122,6 @@ def _softmax(op: Operation, operands: Given, samples: Samples) -> Estimate | Non
     return Estimate(share, share)
 
 
-def _weighted(op: Operation, x: Estimate | None, rows: WeightRows | None) -> Estimate | None:
-    return None if x is None or rows is None else rows.applied(x)
-
-
 def _matmul(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     rows = samples.rows(op, 1, row_sums.columns)
     if rows is not None:
@@ -168,20 +164,22 @@ def _biased(product: Estimate, operands: Given) -> Estimate:
 
 
 def _convolution(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
-    rows = samples.rows(op, 1, row_sums.filters)
-    product = _weighted(op, operands[0], rows)
-    return None if product is None else _biased(product, operands)
+    return _convolved(op, operands, samples, row_sums.filters, 1)
 
 
 def _transposed_convolution(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Take all windows that may overlap; a stride leaves out most of them."""
-    strides = op.attribute("strides", ())
     layout = row_sums.transposed_filters(op.attribute("group", 1))
-    rows = samples.rows(op, 1, layout)
-    product = _weighted(op, operands[0], rows)
-    if product is None:
+    return _convolved(op, operands, samples, layout, math.prod(op.attribute("strides", ())) or 1)
+
+
+def _convolved(
+    op: Operation, operands: Given, samples: Samples, layout: Layout, left_out: int
+) -> Estimate | None:
+    x, rows = operands[0], samples.rows(op, 1, layout)
+    if x is None or rows is None:
         return None
-    return _biased(product.scaled(1 / math.sqrt(math.prod(strides) or 1)), operands)
+    return _biased(rows.applied(x).scaled(1 / math.sqrt(left_out)), operands)
 
 
 def _normalized(scale: int, bias: int | None = None) -> EstimateRule:

@@ -27,7 +27,7 @@ from amp_rewrite.values.intervals.operation import Operation
 from amp_rewrite.values.intervals.propagate import Intervals
 from amp_rewrite.values.intervals.row_sums import Layout
 from amp_rewrite.values.magnitudes import estimate as e
-from amp_rewrite.values.magnitudes.estimate import Estimate, WeightRows, mixed, of_bounds
+from amp_rewrite.values.magnitudes.estimate import Estimate, WeightRows, long_rows, mixed, of_bounds
 from amp_rewrite.values.magnitudes.estimate_rules import (
     CONTRIBUTED,
     FREE,
@@ -35,7 +35,6 @@ from amp_rewrite.values.magnitudes.estimate_rules import (
     EstimateRule,
     Given,
 )
-from amp_rewrite.values.magnitudes.long_rows import long_rows
 from amp_rewrite.values.sum_lengths import inner_sum, terms_of
 from amp_rewrite.values.sweep import Sweep, rules_of
 
@@ -83,10 +82,7 @@ class RuledSweep(Sweep[F | None], Generic[F, Rule]):
     """What a rule for each operator makes of what is known of its operands."""
 
     def __init__(
-        self,
-        type_graph: TypeGraph,
-        intervals: Intervals,
-        tables: Mapping[str, Mapping[str, Rule]],
+        self, type_graph: TypeGraph, intervals: Intervals, tables: Mapping[str, Mapping[str, Rule]]
     ) -> None:
         """Know nothing yet; `tables` are domain -> operator -> rule."""
         super().__init__(type_graph)

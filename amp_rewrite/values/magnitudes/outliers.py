@@ -1,9 +1,8 @@
 """The outliers of all values, in one sweep in execution order; see `Outliers`.
 
-They begin at constants that have a few large columns. In most models none has, and then a sweep
-only looks at constants: a sample of the rows of a long one. One rule an operator says how outliers
-go through it; what has none makes none. A norm takes away what is large in what it reads: its
-result has the outliers of its scale.
+They begin at constants that have a few large columns: in most models none has. One rule an operator
+says how outliers go through it; what has none makes none. The result of a norm has the outliers of
+its scale.
 
 Evidence: a Llama of 8 layers with a channel times 300,000, float16: its stream is infinite without
 them, finite with them (docs/measured.md, Streams beyond float16).
@@ -23,14 +22,16 @@ from amp_rewrite.graph.streams import Stream
 from amp_rewrite.values.intervals.operation import Operation
 from amp_rewrite.values.intervals.propagate import Intervals
 from amp_rewrite.values.magnitudes import estimate as e
-from amp_rewrite.values.magnitudes.channel import (
+from amp_rewrite.values.magnitudes.estimate import (
+    DOUBT,
     FEWEST,
+    PEAK,
     Channel,
+    Estimate,
     LargeChannels,
     largest_of,
     outliers_of_rows,
 )
-from amp_rewrite.values.magnitudes.estimate import DOUBT, PEAK, Estimate
 from amp_rewrite.values.magnitudes.estimate_rules import RECTIFIED
 from amp_rewrite.values.magnitudes.estimates import Estimates, RuledSweep
 

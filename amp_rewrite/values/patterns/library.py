@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.proto.stored import StoredTensor
-from amp_rewrite.values.patterns.pattern import Number, Op, Pattern, Term, Value
+from amp_rewrite.values.patterns.find_groups import Number, Op, Pattern, Term, Value
 from amp_rewrite.values.patterns.plain_view import PlainView
 
 SQRT_2 = 1.4142135623730951
@@ -68,9 +68,7 @@ def _axes(view: PlainView, node: int) -> Sequence[int] | None:
     inputs = flat.inputs_of(node)
     if len(inputs) < 2 or inputs[1] == ABSENT:
         return None
-    source = view.source(inputs[1])
-    maker = flat.producer[source]
-    stored: StoredTensor | None = flat.initializer(source) if maker == ABSENT else flat.held(maker)
+    stored = stored_tensor(flat, view.source(inputs[1]))
     return None if stored is None else stored.numpy().ravel().tolist()
 
 

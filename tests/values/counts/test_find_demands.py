@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from count_models import Counted, counted
 
-from amp_rewrite.values.counts.fact import Fact, Kind
+from amp_rewrite.values.counts.count_rules import Fact, Kind
 from amp_rewrite.values.counts.find_demands import (
     ANGLE,
     COORDINATES,

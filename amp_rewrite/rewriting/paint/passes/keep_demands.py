@@ -29,7 +29,7 @@ from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, SIGNED, Worklist
 from amp_rewrite.values.counts.constant_places import SHORTEST, constant_places
-from amp_rewrite.values.counts.fact import Fact, Kind
+from amp_rewrite.values.counts.count_rules import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Counts
 from amp_rewrite.values.counts.find_demands import (
     ANGLE,

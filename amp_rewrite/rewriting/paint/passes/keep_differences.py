@@ -24,7 +24,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from amp_rewrite.graph.constants import MOST_READ
 from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
@@ -219,7 +218,7 @@ def _is_of(m: Match, value: int, base: int) -> bool:
     own = m.base(value)
     if own == base or not (m.is_constant(own) and m.is_constant(base)):
         return own == base
-    first, second = _elements(m, own), _elements(m, base)
+    first, second = m.array(own), m.array(base)
     if first is None or second is None or first.ndim != 2 or first.size != second.size:
         return False
     if first.shape != second.shape:
@@ -262,10 +261,10 @@ def _constant_addends(m: Match, product: int) -> Iterator[_Squares]:
 
 def _sums_squares(m: Match, weight: int, addend: int) -> bool:
     """Tell whether a constant is, but for one factor, the sums of squares of a weight."""
-    sums = _elements(m, addend)
+    sums = m.array(addend)
     if sums is None or sums.size < 2 or not (sums.min() > 0 or sums.max() < 0):
         return False  # a bias has either sign
-    matrix = _elements(m, weight)
+    matrix = m.array(weight)
     if matrix is None or matrix.ndim < 2:
         return False
     squares = np.square(matrix.astype(np.float64))
@@ -275,11 +274,6 @@ def _sums_squares(m: Match, weight: int, addend: int) -> bool:
         if row.size == flat_sums.size and row.all() and _is_multiple(flat_sums, row):
             return True
     return False
-
-
-def _elements(m: Match, value: int) -> Array | None:
-    held = m.stored(value)
-    return None if held is None or held.size > MOST_READ else held.numpy()
 
 
 def _met(m: Match, product: int, operand: int) -> str:

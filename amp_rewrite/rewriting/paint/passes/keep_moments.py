@@ -18,7 +18,6 @@ from itertools import permutations
 
 import numpy as np
 
-from amp_rewrite.graph.constants import MOST_READ
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
@@ -160,9 +159,9 @@ class _Parts(Demanded[_Part]):
         m, node = self._m, self._m.maker(value)
         if sides_of(m, node):
             return True
-        for held in (m.stored(v) for v in m.factors(node)[1:]):
-            if held is not None and held.size <= MOST_READ:
-                rows = held.numpy().reshape(len(held.numpy()), -1).astype(np.float64)
+        for held in (m.array(v) for v in m.factors(node)[1:]):
+            if held is not None:
+                rows = held.reshape(len(held), -1).astype(np.float64)
                 return bool((np.abs(rows.sum(1)) <= 1e-6 * np.abs(rows).sum(1)).all())
         return False
 

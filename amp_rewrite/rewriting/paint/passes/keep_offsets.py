@@ -16,7 +16,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from amp_rewrite.graph.constants import MOST_READ
 from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
@@ -100,13 +99,13 @@ def _before(m: Match, value: int) -> list[int]:
 def _added(m: Match, node: int) -> Iterator[tuple[Array, Array]]:
     """Yield the numbers that a node adds to a layer's results, and the deviation of these."""
     if _shares(m, node):  # of numbers that a table has
-        held = [n for v in m.data(node) if (n := _numbers(m, v)) is not None and n.size > 1]
+        held = [n for v in m.data(node) if (n := m.array(v)) is not None and n.size > 1]
         yield from ((np.ravel(n.mean()), np.ravel(n.std() or np.inf)) for n in held)
     if m.op(node) in PRODUCTS:
-        bias = [n for v in m.read(node)[2:3] if v != ABSENT and (n := _numbers(m, v)) is not None]
+        bias = [n for v in m.read(node)[2:3] if v != ABSENT and (n := m.array(v)) is not None]
         yield from ((b, s) for b in bias if (s := _layer(m, node, len(np.ravel(b)))) is not None)
     elif m.op(node) in ADDED:
-        offsets = [n for v in m.read(node) if (n := _numbers(m, v)) is not None]
+        offsets = [n for v in m.read(node) if (n := m.array(v)) is not None]
         data = [v for v in m.data(node) if not m.is_constant(v)]
         for offset in offsets if len(data) == 1 else ():
             spread = _spread(m, data[0], np.size(offset))
@@ -121,7 +120,7 @@ def _spread(m: Match, value: int, width: int) -> Array | None:
         node = m.maker(value)
         scaled = m.factor(node)
         if scaled is not None:
-            numbers = _numbers(m, scaled[1])
+            numbers = m.array(scaled[1])
             if numbers is None or numbers.size not in (1, width):
                 return None
             own = np.abs(np.ravel(numbers))
@@ -137,10 +136,10 @@ def _spread(m: Match, value: int, width: int) -> Array | None:
 def _layer(m: Match, node: int, width: int) -> Array | None:
     """Return the deviation of a layer's results, by channel or of all, for numbers around 1."""
     factors = m.factors(node)
-    held = m.stored(factors[1]) if len(factors) > 1 else None
-    if held is None or held.size > MOST_READ:
+    held = m.array(factors[1]) if len(factors) > 1 else None
+    if held is None:
         return None
-    squares = np.square(held.numpy().astype(np.float64))
+    squares = np.square(held.astype(np.float64))
     by_row = squares.sum(axis=tuple(range(1, squares.ndim)))
     by_column = squares.reshape(-1, squares.shape[-1]).sum(axis=0)
     for sums in (
@@ -149,8 +148,3 @@ def _layer(m: Match, node: int, width: int) -> Array | None:
         if width in (1, sums.size):
             return np.sqrt(sums)
     return None
-
-
-def _numbers(m: Match, value: int) -> Array | None:
-    held = None if value == ABSENT else m.stored(value)
-    return None if held is None or held.size > MOST_READ else held.numpy().astype(np.float64)
