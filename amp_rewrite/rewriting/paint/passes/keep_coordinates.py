@@ -2,8 +2,7 @@
 
 A product of places and data is a place, which keep_demands.py keeps. The data are as exact as the
 place must be: theta of an affine grid is near 1, so that float16 moves a picture of 512 pixels by
-0.1 of a pixel, bfloat16 by one; the coefficients of a spline by 5. So the demand for coordinates
-goes through both operands of products, through products with the basis of a spline, and ends with
+0.1 of a pixel. So the demand for coordinates goes through both operands of products, and ends with
 the layer that gives the data; of one whose result is only added to places the result is as exact as
 the layer, which stays low.
 

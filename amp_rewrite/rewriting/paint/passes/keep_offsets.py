@@ -1,10 +1,9 @@
 """A number far larger than what it is added to stays float32 in front of an output.
 
-h + 2024 keeps steps of 1 in float16, whatever h is. A layer that ends with such a bias is float32
-as a whole, and so is what follows up to the output, even if that takes a cast: where the bias is so
-many deviations of what it is added to that rounding it takes more than 5 % of one. A layer is taken
-to read numbers around 1; what a constant multiplies on the way counts. So is a matrix product of
-an input with such a bias: (x - 288) / 3 was folded into its weights.
+h + 2024 keeps steps of 1 in float16, whatever h is. Where the bias is so many deviations of what it
+is added to that rounding it takes more than 5 % of one, the layer is float32 as a whole, with what
+follows up to the output. A layer is taken to read numbers around 1; what a constant multiplies on
+the way counts. So is a matrix product of an input with such a bias: (x - 288) / 3 in its weights.
 
 Evidence: a Gemm with the bias 2024 and results 0.5 apart in float16: error 156 % of their spread
 without the pass, 0.1 % with it.
