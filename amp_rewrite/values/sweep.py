@@ -1,8 +1,7 @@
 """The sweep: one walk over a model's values in execution order, for every domain of facts.
 
-A domain (intervals, likely magnitudes, counts) says what its operators make of what they read; the
-walk leads it through the graphs inside nodes, in the manner of abstract interpretation (P. and R.
-Cousot, 1977). An output of an If is what either branch gives. What a Loop or Scan carries is what
+A domain says what its operators make of what they read; the walk leads it through the graphs inside
+nodes, as abstract interpretation does (P. and R. Cousot, 1977). What a Loop or Scan carries is what
 it was at first or what a turn makes of it: the body is swept until that is settled.
 """
 

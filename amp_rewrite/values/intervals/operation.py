@@ -24,7 +24,7 @@ class Known(Sweep[Interval]):
         super().__init__(type_graph)
         self.constants = Constants(self.flat)
         self._row_sums: dict[tuple[int, Layout], RowSums | None] = {}
-        self._same = behind_identities(self.flat)  # by value: the one that Identity hands on
+        self.same_as = behind_identities(self.flat)  # by value: the one that Identity hands on
 
     @abstractmethod
     def shape(self, value: int) -> Sequence[int | None] | None:
@@ -36,7 +36,7 @@ class Known(Sweep[Interval]):
 
     def same(self, one: int, other: int) -> bool:
         """Tell whether two values are one, which Identity may hand on."""
-        return self._same[one] == self._same[other]
+        return self.same_as[one] == self.same_as[other]
 
     def array(self, value: int) -> Array | None:
         """Return the elements of a constant that is not too long, in its shape, or None."""

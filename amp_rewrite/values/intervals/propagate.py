@@ -125,7 +125,7 @@ class Intervals(Known):
             if not holds_graphs[operator] and called[:2] != ("", "Constant")
         }
         # by node: its kind, or ABSENT
-        self._kinds = node_kinds(type_graph, ruled, self._same, self._recorded)
+        self._kinds = node_kinds(type_graph, ruled, self.same_as, self._recorded)
         self._cases: dict[tuple[int, ...], int] = {}  # kind, numbers of the inputs -> case
         self._made: list[list[int]] = [[]] * n_cases  # by case, the numbers of the outputs
         self._case_of = [ABSENT] * self.flat.n_nodes  # by node: its case

@@ -1,8 +1,7 @@
 """Sums: products of matrices, reductions, means and extremes, along axes and in windows.
 
-Each element of a product is a sum over j of x_j w_j. With constant weights its bound is the
-largest sum of magnitudes |w_j| of a row times the bound of x, with signs where both have one;
-without, the number of terms times the bound of a product.
+With constant weights a product's bound is the largest sum of magnitudes of a row times the bound of
+x, with signs where both have one; without, the number of terms times the bound of a product.
 
 Evidence: without the rules of MatMul, Einsum and ReduceSum both sides of a difference become low
 (tests/conformance/test_differences.py).
@@ -95,9 +94,12 @@ def _unweighted(op: Operation) -> Interval:
     return _total_of(op, i.multiply(a, op.of(1)))
 
 
+_MEANS = ("AveragePool", "GlobalAveragePool", "ReduceMean")  # operators: means
+_EXTREMES = ("GlobalMaxPool", "ReduceMax", "ReduceMin")  # operators: the largest, the smallest
+
 RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("AveragePool", "GlobalAveragePool", "ReduceMean"), _averaged),
-    **dict.fromkeys(("GlobalMaxPool", "ReduceMax", "ReduceMin"), _extreme),
+    **dict.fromkeys(_MEANS, _averaged),
+    **dict.fromkeys(_EXTREMES, _extreme),
     "Conv": lambda op: _windowed(op, filters),
     "ConvTranspose": _transposed_convolution,
     "CumSum": _cumulated,

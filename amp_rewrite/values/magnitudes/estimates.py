@@ -87,7 +87,7 @@ class RuledSweep(Sweep[F | None], Generic[F, Rule]):
         """Know nothing yet; `tables` are domain -> operator -> rule."""
         super().__init__(type_graph)
         self.intervals = intervals
-        self._known: dict[int, F | None] = {ABSENT: None}
+        self.known: dict[int, F | None] = {ABSENT: None}
         self._rules, self._holds_graphs = rules_of(self.flat, tables)
         self._sums = [inner_sum(called) for called in self.flat.operators]
 
@@ -105,23 +105,23 @@ class RuledSweep(Sweep[F | None], Generic[F, Rule]):
 
     def __getitem__(self, value: int) -> F | None:
         """Return what is known of a value, or None."""
-        if value not in self._known:
+        if value not in self.known:
             self.sweep_up_to(value)
         return self._of(value)
 
     def _of(self, value: int) -> F | None:
         """Return what is known of a value that was swept, or that no node makes."""
-        if value not in self._known:
-            self._known[value] = self.source(value)
-        return self._known[value]
+        if value not in self.known:
+            self.known[value] = self.source(value)
+        return self.known[value]
 
     def learn(self, value: int, fact: F | None) -> None:
         """Take note of what no rule makes."""
-        self._known[value] = fact
+        self.known[value] = fact
 
     def sweep(self, nodes: Iterable[int]) -> None:
         """Learn what nodes make."""
-        known, flat = self._known, self.flat
+        known, flat = self.known, self.flat
         for node in nodes:
             number = flat.operator[node]
             rule = self._rules[number]
@@ -223,7 +223,7 @@ class Estimates(RuledSweep[Estimate, EstimateRule]):
             result = rule(op, given, self) if self.is_complete(node) else None
             self._found[case] = self._clamped(outputs[0], result)
         for value in outputs if self._alike[self.flat.operator[node]] else outputs[:1]:
-            self._known[value] = self._found[case]
+            self.known[value] = self._found[case]
 
     def total(self, terms: Iterable[int]) -> Estimate | None:
         """Return the estimate of a sum of those terms of which something is known."""

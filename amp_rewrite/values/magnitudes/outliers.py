@@ -106,7 +106,7 @@ class Outliers(RuledSweep[LargeChannels, "OutlierRule"]):
         """Learn what a node makes."""
         if self._may_have(self.flat.operator[node], operands) and self.is_complete(node):
             op = Operation(self.intervals, node)
-            self._known[op.output] = self._clamped(op.output, rule(op, operands, self))
+            self.known[op.output] = self._clamped(op.output, rule(op, operands, self))
 
     def _may_have(self, number: int, operands: Given) -> bool:
         """Tell whether a node of an operator may make outliers of what it is given."""

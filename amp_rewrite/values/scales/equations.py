@@ -77,7 +77,7 @@ class _Builder:
                 self._pin_inside(node)
             elif holding[number] == "If":
                 self._branches(call)
-            elif holding[number] in ("Loop", "Scan"):
+            elif holding[number] in ("Loop", "Scan"):  # operators: those that carry states
                 self._loop(call)
             else:
                 self._pin_inside(node)

@@ -158,8 +158,8 @@ def _norm(*statistics: int) -> Rule:
 
 def _statistics(call: Call, *indices: int) -> None:
     """Scale nothing where somebody reads the mean or the deviation that a norm gives."""
-    for output in (call.output(index) for index in indices):
-        flat = call.system.flat
+    flat = call.system.flat
+    for output in map(call.output, indices):
         if output != ABSENT and (flat.uses(output) or flat.is_output(output)):
             call.pin(call.input(0), output)
 

@@ -267,8 +267,8 @@ def _sums_squares(m: Match, weight: int, addend: int) -> bool:
     matrix = m.array(weight)
     if matrix is None or matrix.ndim < 2:
         return False
-    squares = np.square(matrix.astype(np.float64))
-    flat_sums = sums.astype(np.float64).reshape(-1)
+    squares = np.square(matrix)
+    flat_sums = sums.reshape(-1)
     rows = (squares.sum(axis=-2), squares.sum(axis=-1), squares.reshape(len(matrix), -1).sum(1))
     for row in (row.reshape(-1) for row in rows):
         if row.size == flat_sums.size and row.all() and _is_multiple(flat_sums, row):

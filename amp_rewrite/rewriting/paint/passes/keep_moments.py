@@ -161,7 +161,7 @@ class _Parts(Demanded[_Part]):
             return True
         for held in (m.array(v) for v in m.factors(node)[1:]):
             if held is not None:
-                rows = held.reshape(len(held), -1).astype(np.float64)
+                rows = held.reshape(len(held), -1)
                 return bool((np.abs(rows.sum(1)) <= 1e-6 * np.abs(rows).sum(1)).all())
         return False
 

@@ -138,7 +138,7 @@ def _layer(m: Match, node: int, width: int) -> Array | None:
     held = m.array(factors[1]) if len(factors) > 1 else None
     if held is None:
         return None
-    squares = np.square(held.astype(np.float64))
+    squares = np.square(held)
     by_row = squares.sum(axis=tuple(range(1, squares.ndim)))
     by_column = squares.reshape(-1, squares.shape[-1]).sum(axis=0)
     for sums in (
