@@ -250,8 +250,7 @@ FORMS: Mapping[str, Form] = {
 class InnerSum(NamedTuple):
     """A sum inside an operator: a residual stream goes through the normalization that adds to it.
 
-    SkipLayerNormalization(x, skip, gamma, beta, bias) normalizes x + skip + bias, and may give that
-    sum as well. Kernels hold it in the type of x: out of range it makes the result NaN.
+    SkipLayerNormalization normalizes x + skip + bias, which kernels hold in the type of x.
 
     Attributes:
         terms: The inputs that are added, those that are there.
