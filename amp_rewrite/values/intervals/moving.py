@@ -147,7 +147,8 @@ _SOME = "Gather GatherElements GatherND Slice Upsample"
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_REARRANGED.split(), lambda op: op.of(0)),
     **dict.fromkeys(_SOME.split(), lambda op: op.of(0).scattered()),
-    **dict.fromkeys(("Cast", "CastLike"), _cast),  # operators: casts
+    "Cast": _cast,
+    "CastLike": _cast,
     **dict.fromkeys(("ScatterElements", "ScatterND"), _scattered),  # operators: scatters
     "Concat": lambda op: i.union(*op.of_all()),
     "ConstantOfShape": _filled,

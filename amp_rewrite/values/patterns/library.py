@@ -187,9 +187,8 @@ _FACTORS = {"Mul": slice(0, 2), "Div": slice(1, 2)}
 def scaled_operands(type_graph: TypeGraph) -> Iterator[tuple[int, int]]:
     """Yield the nodes that multiply an operand of a matrix product by a number, with the product.
 
-    Such a node is a Mul or Div by a constant of one element; nothing but the product reads it.
-
-    A Transpose may stand in between: runtimes take it into the product first.
+    Such a node is a Mul or Div by a constant of one element; nothing but the product reads it. A
+    Transpose may stand in between: runtimes take it into the product first.
     """
     flat = type_graph.flat
     if not _FACTORS.keys() & {called.op_type for called in flat.operators}:
