@@ -142,7 +142,7 @@ def _index(op: Operation) -> Interval:
 _REARRANGED = (
     "DepthToSpace Expand Flatten Identity Reshape SpaceToDepth Squeeze Tile Transpose Unsqueeze"
 )
-_SOME = "Gather GatherElements GatherND Slice Upsample"
+_SOME = "Gather GatherElements GatherND Slice Upsample"  # operators: those that take some
 
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_REARRANGED.split(), lambda op: op.of(0)),
