@@ -7,8 +7,9 @@
 Every keeping pass marks three paintings of each model: one in which all is low, one with holes,
 half of them denied, and that one as if the model had come so ("given"). The model is painted and
 its casts are planned besides ("whole"). The models are made of pieces that passes look for, put
-together at random, so that few of them make sense; some nodes say that they are gradients. Each
-pass marks something in 58 of them or more.
+together at random, so that few of them make sense; some nodes say that they are gradients. Of 2,600
+models each pass marks something in 55 or more, but keep-steep-gradients in 29, and keep-long-axes
+in none.
 """
 
 from __future__ import annotations
