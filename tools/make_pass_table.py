@@ -1,7 +1,7 @@
-"""Write what follows from the painting passes: their table and the documentation.
+"""Write what follows from the painting passes: the tables of docs/painting.md.
 
-python tools/make_pass_table.py             writes pass_table.py and the tables of docs/painting.md
-python tools/make_pass_table.py --check     exits with 1 if they are not what would be written
+python tools/make_pass_table.py             writes the page
+python tools/make_pass_table.py --check     exits with 1 if it is not what would be written
 
 A pass is a file in amp_rewrite/rewriting/paint/passes with a function that is named like it. Its
 decorator declares its places, and the reason that it alone gives.
@@ -13,43 +13,20 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
+from amp_rewrite.rewriting.paint.pass_table import PASSES
 from amp_rewrite.rewriting.reasons import Reason
 
 ROOT = Path(__file__).resolve().parent.parent
-PASSES = "amp_rewrite.rewriting.paint.passes"
-TABLE = ROOT / "amp_rewrite" / "rewriting" / "paint" / "pass_table.py"
 PAGE = ROOT / "docs" / "painting.md"
-HEAD = '''\
-"""All painting passes: made by `python tools/make_pass_table.py`, not edited by hand."""
-
-from __future__ import annotations
-
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass
-'''
 _BEGIN, _END = "<!-- made by tools/make_pass_table.py: {} -->\n", "<!-- end -->"
-
-
-def passes() -> list[str]:
-    """Return the modules of the passes; each has a pass of its name."""
-    folder = ROOT / PASSES.replace(".", "/")
-    return sorted(path.stem for path in folder.glob("[a-z]*.py"))
-
-
-def table() -> str:
-    """Return the program with the table."""
-    found = passes()
-    imports = (f"from {PASSES}.{name} import {name}\n" for name in found)
-    rows = (f"    {name},\n" for name in found)
-    return f"{HEAD}{''.join(imports)}\nPASSES: tuple[PaintPass, ...] = (\n{''.join(rows)})\n"
 
 
 def page(text: str) -> str:
     """Return docs/painting.md with its tables made anew."""
-    steps: list[PaintPass] = [getattr(import_module(f"{PASSES}.{m}"), m) for m in passes()]
+    steps = [*PASSES]
     for name, lines in {
         "coloring": coloring(steps),
         "keeping": keeping(steps),
@@ -113,20 +90,18 @@ def _placed(steps: list[PaintPass], *stages: Stage) -> Iterator[tuple[PaintPass,
 
 
 def main() -> None:
-    """Write or check both files."""
+    """Write or check the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if stale")
     check = parser.parse_args().check
-    for path, make in ((TABLE, lambda _: table()), (PAGE, page)):
-        before = path.read_text("utf-8") if path.exists() else ""
-        after = make(before)
-        if before == after:
-            continue
-        if check:
-            raise SystemExit(f"{path}: stale; run python tools/make_pass_table.py")
-        path.write_text(after, "utf-8")
+    before = PAGE.read_text("utf-8")
+    after = page(before)
+    if check and before != after:
+        raise SystemExit(f"{PAGE}: stale; run python tools/make_pass_table.py")
+    if before != after:
+        PAGE.write_text(after, "utf-8")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from amp_rewrite.rewriting.clashes import (
 )
 from amp_rewrite.rewriting.mend_inputs import retyping_graph, with_casts, with_low_inputs
 from amp_rewrite.rewriting.mend_scales import rounded_scales
-from amp_rewrite.rewriting.paint.batch_norms import product_before
+from amp_rewrite.rewriting.paint.passes.keep_batch_norms import product_before
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedCast, Use
 
 

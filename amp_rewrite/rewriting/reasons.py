@@ -19,7 +19,7 @@ class PassReason(str):
         phrase: What reports say to readers who know lists and passes; `{precision}` and `{target}`
             stand for those of the rewrite.
         plain: The same for other readers; it follows the name of a node.
-        row: What docs/painting.md says.
+        row: What docs/painting.md says, if that is not the phrase.
         danger: Whether it is about right and wrong, not about speed, kernels or rules.
         low: Whether it makes a vertex low.
     """
@@ -38,7 +38,7 @@ class PassReason(str):
     ) -> Self:
         """Make a reason of its word in reports."""
         reason = super().__new__(cls, word)
-        reason.phrase, reason.plain, reason.row = phrase, plain, row
+        reason.phrase, reason.plain, reason.row = phrase, plain, row or phrase
         reason.danger, reason.low = danger, low
         return reason
 
@@ -55,8 +55,7 @@ class Reason(StrEnum):
     def __new__(cls, declared: PassReason) -> Self:
         """Make a reason of what is declared of it."""
         reason = str.__new__(cls, declared)
-        reason.phrase, reason.plain = declared.phrase, declared.plain
-        reason.row = declared.row or declared.phrase
+        reason.phrase, reason.plain, reason.row = declared.phrase, declared.plain, declared.row
         reason.danger, reason.low = declared.danger, declared.low
         return reason
 

@@ -6,10 +6,10 @@ Bounds, estimates, rules about long sums and the share of the arithmetic all ask
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from amp_rewrite.graph.constants import is_repeated
-from amp_rewrite.graph.flat import ABSENT, IDENTITY, Array, FlatGraph
+from amp_rewrite.graph.flat import ABSENT, IDENTITY, Array, FlatGraph, Operator
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.sizes import product_of
 from amp_rewrite.graph.traits import Trait, has, operator
@@ -17,63 +17,56 @@ from amp_rewrite.graph.traits import Trait, has, operator
 Shape = Sequence[int | None]
 
 
-class Seen(Protocol):
-    """What a form asks of a node."""
+class Seen:
+    """A node, and what shapes tell of what it reads: recorded, inferred, or those of constants."""
 
-    def shape(self, index: int) -> Shape | None:
-        """Return the shape of an input as far as it is known."""
-        ...
-
-    def array(self, index: int) -> Array | None:
-        """Return the elements of an input that is a short constant."""
-        ...
+    def __init__(self, flat: FlatGraph, node: int) -> None:
+        """Look at a node."""
+        self.flat, self.node, self.inputs = flat, node, flat.inputs_of(node)
 
     def has(self, index: int) -> bool:
         """Tell whether an input is there."""
-        ...
-
-    def attribute(self, name: str, default: Any = None) -> Any:
-        """Return the value of an attribute, or the default."""
-        ...
-
-
-def terms(called: str, node: Seen) -> int | None:
-    """Return the number of terms of a node's sums; None if it is not known.
-
-    It is what an element of the result has at most: zeros that padding adds count as terms.
-    """
-    form = FORMS.get(called)
-    return None if form is None else form(node)
-
-
-def count_terms(flat: FlatGraph, node: int) -> int | None:
-    """Return the same of a node by its number, whatever is known of values."""
-    called = operator(flat.called(node))
-    return terms(called, _Recorded(flat, node)) if called in FORMS else None
-
-
-class _Recorded:
-    """A node and the shapes of what it reads: recorded, inferred, or those of constants."""
-
-    def __init__(self, flat: FlatGraph, node: int) -> None:
-        self._flat, self._inputs = flat, flat.inputs_of(node)
-        self._attributes = {name: a.value for name, a in flat.attributes(node).items()}
-
-    def has(self, index: int) -> bool:
-        return index < len(self._inputs) and self._inputs[index] != ABSENT
+        return index < len(self.inputs) and self.inputs[index] != ABSENT
 
     def shape(self, index: int) -> Shape | None:
-        return _shape(self._flat, self._inputs[index]) if self.has(index) else None
+        """Return the shape of an input as far as it is known."""
+        return _shape(self.flat, self.inputs[index]) if self.has(index) else None
 
     def last(self) -> int | None:
-        return _chosen(self._flat, self._inputs[0])
+        """Return the last length of the first input where its shape is not known, if it is."""
+        return _chosen(self.flat, self.inputs[0])
 
     def array(self, index: int) -> Array | None:
-        held = _constant(self._flat, self._inputs[index]) if self.has(index) else None
+        """Return the elements of an input that is a constant and not too long."""
+        held = _constant(self.flat, self.inputs[index]) if self.has(index) else None
         return None if held is None else held.numpy()
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        return self._attributes.get(name, default)
+        """Return the value of an attribute that is there and no reference, or the default.
+
+        Nobody checks attributes of foreign operators: one of another kind than the default counts
+        as left out.
+        """
+        attribute = self.flat.attributes(self.node).get(name)
+        if attribute is None or attribute.value is None:
+            return default
+        kinds = _KINDS.get(type(default))
+        return attribute.value if kinds is None or isinstance(attribute.value, kinds) else default
+
+    @property
+    def terms(self) -> int | None:
+        """How many terms an element of the result has at most, zeros of padding included."""
+        form = FORMS.get(operator(self.flat.called(self.node)))
+        return None if form is None else form(self)
+
+
+_KINDS: Mapping[type, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str, bytes)}
+"""Type of a default -> those that an attribute may have in its place."""
+
+
+def count_terms(flat: FlatGraph, node: int) -> int | None:
+    """Return the number of terms of a node's sums; None if it is not known."""
+    return Seen(flat, node).terms
 
 
 def _shape(flat: FlatGraph, value: int) -> Shape | None:
@@ -185,7 +178,7 @@ def _reduced(node: Seen) -> int | None:
     shape = node.shape(0)
     if shape is None:
         is_last = axes is not None and list(axes) == [-1]
-        return node.last() if is_last and isinstance(node, _Recorded) else None
+        return node.last() if is_last else None
     if not axes:
         return 1 if node.attribute("noop_with_empty_axes", 0) else product_of(shape)
     inside = [axis for axis in axes if -len(shape) <= axis < len(shape)]
@@ -252,3 +245,36 @@ FORMS: Mapping[str, Form] = {
     "com.microsoft::MatMulNBits": lambda node: node.attribute("K", 0) or None,
 }
 """Operators that add up -> how many terms an element of the result has."""
+
+
+class InnerSum(NamedTuple):
+    """A sum inside an operator: a residual stream goes through the normalization that adds to it.
+
+    SkipLayerNormalization normalizes x + skip + bias, which kernels hold in the type of x.
+
+    Attributes:
+        terms: The inputs that are added, those that are there.
+        output: The output that gives the sum, where a node has it.
+    """
+
+    terms: tuple[int, ...]
+    output: int
+
+
+INNER_SUMS: Mapping[str, InnerSum] = {
+    "SkipGroupNorm": InnerSum((0, 3, 4), 1),
+    "SkipLayerNormalization": InnerSum((0, 1, 4), 3),
+    "SkipSimplifiedLayerNormalization": InnerSum((0, 1, 3), 3),
+}
+"""Operator of com.microsoft -> the sum inside."""
+
+
+def inner_sum(called: Operator) -> InnerSum | None:
+    """Return the sum inside an operator; None if there is none."""
+    return INNER_SUMS.get(called.op_type) if called.domain == "com.microsoft" else None
+
+
+def terms_of(flat: FlatGraph, node: int, inner: InnerSum) -> list[int]:
+    """Return the values that a node adds up."""
+    inputs = flat.inputs_of(node)
+    return [inputs[k] for k in inner.terms if k < len(inputs) and inputs[k] != ABSENT]

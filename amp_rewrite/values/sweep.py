@@ -1,8 +1,7 @@
 """The sweep: one walk over a model's values in execution order, for every domain of facts.
 
-A domain (intervals, likely magnitudes, counts) says what its operators make of what they read; the
-walk leads it through the graphs inside nodes, in the manner of abstract interpretation (P. and R.
-Cousot, 1977). An output of an If is what either branch gives. What a Loop or Scan carries is what
+A domain says what its operators make of what they read; the walk leads it through the graphs inside
+nodes, as abstract interpretation does (P. and R. Cousot, 1977). What a Loop or Scan carries is what
 it was at first or what a turn makes of it: the body is swept until that is settled.
 """
 
@@ -16,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from amp_rewrite.graph.build_type_graph import scan_split
 from amp_rewrite.graph.dataflow import TypeGraph
-from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph, Operator
+from amp_rewrite.graph.flat import ABSENT, MAIN, FlatGraph
 
 F = TypeVar("F")
 """What a domain knows of one value."""
@@ -176,13 +175,11 @@ def rules_of(
     A function has no rule, whatever its name.
     """
     owners = {flat.operator[body.owner] for body in flat.bodies if body.owner != ABSENT}
-
-    def rule(called: Operator) -> Rule | None:
-        return (
-            None if called in flat.functions else tables.get(called.domain, {}).get(called.op_type)
-        )
-
-    return [rule(o) for o in flat.operators], [k in owners for k in range(len(flat.operators))]
+    rules = [
+        None if called in flat.functions else tables.get(called.domain, {}).get(called.op_type)
+        for called in flat.operators
+    ]
+    return rules, [k in owners for k in range(len(flat.operators))]
 
 
 def table_of(rows: Iterable[tuple[str, Rule]]) -> Mapping[str, Rule]:

@@ -111,8 +111,6 @@ def merged(parts: Iterable[WeightStats]) -> WeightStats:
 def measure(stream: Stream) -> WeightStats:
     """Measure a stream of floats in one pass, a long one on all cores.
 
-    In memory are a block and its magnitudes for each thread, and what a function makes.
-
     Args:
         stream: float32, float16 or bfloat16; float64 is measured after rounding to float32.
 

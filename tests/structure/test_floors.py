@@ -15,8 +15,11 @@ CIRCLE = {
 }
 """The one circle: a graph inside Loop is differentiated by the walk, which meets it."""
 
-COMPOSE_NAMES = {"amp_rewrite", "amp_rewrite.cli.command_table"}
-"""What imports modules by names that it puts together: public names, and commands."""
+COMPOSE_NAMES = {
+    *("amp_rewrite", "amp_rewrite.cli.command_table"),
+    "amp_rewrite.rewriting.paint.pass_table",
+}
+"""What imports modules by names that it puts together: public names, commands and passes."""
 
 
 def test_every_module_is_in_a_room_with_a_floor():

@@ -13,10 +13,9 @@ from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.rewriting.read_source import read_source
 from amp_rewrite.values.counts.constant_places import constant_places
-from amp_rewrite.values.counts.fact import Fact, Kind
+from amp_rewrite.values.counts.count_rules import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Counts
-from amp_rewrite.values.counts.find_demands import Demand, find_demands
-from amp_rewrite.values.counts.local_functions import Functions
+from amp_rewrite.values.counts.find_demands import Demand, Functions, find_demands
 from amp_rewrite.values.intervals.propagate import intervals_of
 
 HEADER = '<ir_version: 10, opset_import: ["" : 22, "my" : 1, "com.microsoft" : 1]>'

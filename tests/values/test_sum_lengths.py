@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import interval_models
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from interval_models import known_of
 from runs import run
 
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.build_type_graph import build_type_graph
-from amp_rewrite.graph.flat import FlatGraph
+from amp_rewrite.graph.flat import FlatGraph, Operator
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.graph.traits import Trait, having
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.rewriting.report.arithmetic_share import multiply_accumulates
 from amp_rewrite.values.intervals.operation import Operation
 from amp_rewrite.values.scales import rules as scales
-from amp_rewrite.values.sum_lengths import PRODUCTS, count_terms, einsum_terms
+from amp_rewrite.values.sum_lengths import PRODUCTS, count_terms, einsum_terms, inner_sum, terms_of
 
 
 def recorded(source: onnx.ModelProto) -> FlatGraph:
@@ -233,7 +235,7 @@ def test_products_of_ones_are_as_large_as_sums_have_terms(node: str) -> None:
     assert result.max() <= terms if strided else result.max() == terms
     assert multiply_accumulates(flat, 0) == result.sum()
     facts = ValueFacts(build_type_graph(flat), FLOAT16)
-    assert Operation(facts.intervals, 0, flat.inputs_of(0)).terms == terms
+    assert Operation(facts.intervals, 0).terms == terms
 
 
 @pytest.mark.parametrize("node", ["MatMul(a, b)", "Gemm(a, b)", "Gemm<transA = 1>(a, b)"])
@@ -267,3 +269,38 @@ def test_operators_of_onnx_runtime_count_as_well(node: str, shapes: str, terms: 
     text = f"""<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>
         g ({shapes}) => (float[r] y) {{ y = com.microsoft.{node} }}"""
     assert count_terms(read_flat(onnx.parser.parse_model(text)), 0) == terms
+
+
+def added(call: str) -> tuple[list[str], int] | None:
+    """Return the inputs that a node adds up and the number of the output that gives the sum."""
+    inputs = ", ".join(f"float[2] {name}" for name in "abcdef")
+    flat = known_of(interval_models.model_of(f"y = {call}", inputs)).flat
+    inner = inner_sum(flat.called(0))
+    if inner is None:
+        return None
+    return [flat.value_names[value] for value in terms_of(flat, 0, inner)], inner.output
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("com.microsoft.SkipGroupNorm(a, b, c, d, e, f)", (["a", "d", "e"], 1)),
+        ("com.microsoft.SkipGroupNorm(a, b, c, d)", (["a", "d"], 1)),
+        ("com.microsoft.SkipLayerNormalization(a, b, c, d, e, f)", (["a", "b", "e"], 3)),
+        ("com.microsoft.SkipLayerNormalization(a, b, c)", (["a", "b"], 3)),
+        ("com.microsoft.SkipSimplifiedLayerNormalization(a, b, c, d, e)", (["a", "b", "d"], 3)),
+        ("com.microsoft.SkipSimplifiedLayerNormalization(a, b, c, , e)", (["a", "b"], 3)),
+        ("com.microsoft.LayerNormalization(a, b)", None),
+        ("custom.SkipLayerNormalization(a, b, c)", None),
+        ("Add(a, b)", None),
+    ],
+)
+def test_residual_streams_go_through_normalizations(
+    call: str, expected: tuple[list[str], int] | None
+) -> None:
+    assert added(call) == expected
+
+
+@pytest.mark.parametrize("domain", ["", "ai.onnx", "zoo"])
+def test_operators_of_other_domains_have_no_sum_inside(domain: str) -> None:
+    assert inner_sum(Operator(domain, "SkipLayerNormalization")) is None

@@ -25,7 +25,7 @@ from amp_rewrite.numerics.emulate.low_sums import Sums, accumulates_low, lower_a
 from amp_rewrite.numerics.emulate.node_collector import NodeCollector
 from amp_rewrite.numerics.emulate.type_attributes import is_low_tensor, make_float32, widen
 from amp_rewrite.numerics.emulate.typed_model import TypedModel
-from amp_rewrite.values.inner_sums import INNER_SUMS
+from amp_rewrite.values.sum_lengths import INNER_SUMS
 
 # operators: what normalizes the sum of its first two inputs.
 _OF_TWO = ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")

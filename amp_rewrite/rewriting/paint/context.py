@@ -10,19 +10,18 @@ import numpy as np
 
 from amp_rewrite.dtypes import BFLOAT16, DType
 from amp_rewrite.graph import schemas
-from amp_rewrite.graph.dataflow import TypeGraph, VertexKind
+from amp_rewrite.graph.dataflow import TypeGraph, VertexKind, vertices_in
 from amp_rewrite.graph.elements import tensor, with_element
 from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.ports import schema_variable
 from amp_rewrite.graph.scaled_values import scaled_values
-from amp_rewrite.graph.traits import Trait, having
+from amp_rewrite.graph.traits import Trait, has, having
 from amp_rewrite.graph.versions import OLDEST_REWRITABLE_OPSET
 from amp_rewrite.kernels.kernel_table import KernelTable
 from amp_rewrite.oplists import Entry, ListName, NodeRule, OpLists
 from amp_rewrite.rewriting.paint.groups import FusedGroup, FusedScale
 from amp_rewrite.rewriting.paint.node_rules import NOTHING_FOUND, Findings, NodeRules
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Painting, Reason
-from amp_rewrite.rewriting.paint.sequence_clusters import Cluster, sequence_clusters
 from amp_rewrite.rewriting.paint.value_facts import ValueFacts
 from amp_rewrite.targets import Target
 
@@ -119,9 +118,25 @@ class PaintContext:
     _masks: dict[str, Array] = field(default_factory=dict[str, Array], repr=False)
 
     @cached_property
-    def clusters(self) -> tuple[Cluster, ...]:
-        """The clusters of operators that handle one sequence."""
-        return sequence_clusters(self.type_graph)
+    def clusters(self) -> tuple[tuple[int, ...], ...]:
+        """The clusters of operators that handle one sequence, by their first member.
+
+        What a handle edge connects is low or nothing is.
+        """
+        graph = self.type_graph
+        members = vertices_in(
+            graph.having(Trait.SEQUENCE)
+            | graph.where(
+                lambda k: has(k.operator, Trait.PASSES_SEQUENCE) and k.type != "tensor(float)"
+            )
+        )
+        if not members and not graph.handles:
+            return ()
+        import networkx as nx
+
+        handles = nx.Graph(graph.handles)
+        handles.add_nodes_from(members)
+        return tuple(sorted(tuple(sorted(c)) for c in nx.connected_components(handles)))
 
     @property
     def force_all(self) -> bool:

@@ -12,9 +12,8 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, MAIN
 from amp_rewrite.kernels.fusions import TargetFusion
 from amp_rewrite.values.patterns.find_groups import Group, find_groups
-from amp_rewrite.values.patterns.library import PATTERNS
+from amp_rewrite.values.patterns.library import PATTERNS, scaled_operands
 from amp_rewrite.values.patterns.plain_view import PlainView
-from amp_rewrite.values.patterns.scaled_products import scaled_operands
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,11 @@ from typing import NamedTuple
 from amp_rewrite.dtypes import may_leave_range
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place, Stage
-from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, PassReason, Reason
+from amp_rewrite.rewriting.paint.paint_pass import PaintPass, Place
+from amp_rewrite.rewriting.paint.paint_pass import Stage as Stage
+from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting
+from amp_rewrite.rewriting.paint.painting import PassReason as PassReason
+from amp_rewrite.rewriting.paint.painting import Reason as Reason
 from amp_rewrite.rewriting.paint.value_facts import Match as Match
 
 _GIVEN = {Stage.GIVEN: Stage.HARMED, Stage.KEEPING: Stage.JUDGING}
@@ -83,7 +86,7 @@ def keep(
     row: str = "",
     *,
     needs: Need = Need.SAFETY,
-    danger: bool = False,
+    danger: bool | None = None,
     overrules: bool = False,
 ) -> Callable[[Find], PaintPass]:
     """Make a pass of a function that yields what is to be kept in float32.
@@ -95,7 +98,8 @@ def keep(
         order: Built-in rules of a stage are asked by it; the last one to mark a vertex wins.
         row: What docs/painting.md says of a built-in rule.
         needs: What must hold.
-        danger: Whether `check` and `repair` ask it, too: it is about what is wrong, not slow.
+        danger: Whether `check` and `repair` ask it, too: it is about what is wrong, not slow. None
+            stands for that of the reason, or False for a text.
         overrules: Whether it keeps all that it yields: what is not low, and what the user allows.
 
     Examples:
@@ -112,6 +116,8 @@ def keep(
     why = reason
     if not isinstance(why, (Reason, PassReason)):
         why = PassReason(f"rule:{name}", f"it {reason}", reason, danger=True)
+        danger = bool(danger)
+    danger = why.danger if danger is None else danger
     places = (Place(stage, order, row), *((Place(_GIVEN[stage], order),) if danger else ()))
     every = overrules or stage is Stage.GIVEN
 

@@ -1,13 +1,9 @@
 """The painting as a whole: the passes in order, and the rounds until they agree.
 
-The algorithm, pass by pass: painting.md, section 3; the rounds: painting.md, section 4.
-
-A round colors the model, and then the keeping passes look at what became low: a constant that does
-not fit, an epsilon that would vanish, the gradient of what is float32. The rounds that follow
-exclude what they keep and color the model from the start, because a vertex that goes may take
-others with it: what followed it, and what lay between it and another one. Each round but the last
-excludes vertices that no earlier one did, and none comes back, so there are at most as many rounds
-as vertices, and one; the models of the corpus need one or two.
+The algorithm, pass by pass: docs/painting.md, section 3; the rounds: section 4. The rounds that
+follow the first exclude what the keeping passes keep and color the model from the start, because a
+vertex that goes may take others with it. Each round but the last excludes vertices that no earlier
+one did, and none comes back; the models of the corpus need one or two.
 """
 
 from __future__ import annotations

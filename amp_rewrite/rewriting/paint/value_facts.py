@@ -21,12 +21,12 @@ from amp_rewrite.rewriting.paint.guards import Guards
 from amp_rewrite.rewriting.paint.masks import Masks
 from amp_rewrite.rewriting.paint.match import Chains
 from amp_rewrite.rewriting.paint.painting import Reason
-from amp_rewrite.values.inner_sums import inner_sum, terms_of
 from amp_rewrite.values.intervals.interval import Interval, add
 from amp_rewrite.values.intervals.propagate import Intervals, intervals_of
 from amp_rewrite.values.magnitudes.estimate import DOUBT
 from amp_rewrite.values.magnitudes.estimates import Estimates
 from amp_rewrite.values.magnitudes.outliers import Outliers
+from amp_rewrite.values.sum_lengths import inner_sum, terms_of
 from amp_rewrite.values.weight_stats import MeasuredConstants, WeightStats
 
 _HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN, Trait.HOLDS)

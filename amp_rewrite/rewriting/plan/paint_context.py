@@ -35,7 +35,7 @@ from amp_rewrite.rewriting.paint.wide_ends import wide_ends
 from amp_rewrite.rewriting.plan.input_ranges import input_intervals
 from amp_rewrite.rewriting.plan.options import KEEP, RewriteOptions
 from amp_rewrite.rewriting.rules.own_rules import with_rules
-from amp_rewrite.values.patterns import scaled_products
+from amp_rewrite.values.patterns import library
 
 _KEPT = 2
 """How many paintings of a model are kept: without findings, and with the last ones."""
@@ -123,7 +123,7 @@ def _new_context(model: FlatGraph, lists: OpLists, options: RewriteOptions) -> P
         squares_low=operators_computing_in(target, options.low, "variances"),
         low_ends=low_ends(type_graph, options),
         groups=fused_groups(type_graph, table, options.low),
-        scaled_operands=fused_scales(type_graph, table.get(scaled_products.NAME), options.low),
+        scaled_operands=fused_scales(type_graph, table.get(library.SCALED_PRODUCT), options.low),
         cut={} if rounding is None else rounding.cut,
         given=low_before,
         only_low=options.only is not None,

@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amp_rewrite.rewriting.scaling.min_cut import Arcs, cheapest_set
-from amp_rewrite.values.scales.call import System
-from amp_rewrite.values.scales.exponents import Exponents
+from amp_rewrite.values.scales.call import Exponents, System
 from amp_rewrite.values.scales.solve import Roof, Room, Solution, Solver, smallest_number
 
 _FACTORS = range(-14, 16)

@@ -15,8 +15,7 @@ from amp_rewrite.graph.constants import constant_tensor, read_constants
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import Array, FlatGraph
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.values.counts.count_rules import HOMOGENEOUS
-from amp_rewrite.values.counts.fact import Fact, Kind
+from amp_rewrite.values.counts.count_rules import HOMOGENEOUS, Fact, Kind
 
 SHORTEST = 4
 """Elements of the shortest run of places: three numbers have two steps, which may be equal."""
@@ -46,7 +45,9 @@ def constant_places(type_graph: TypeGraph) -> dict[int, Fact]:
             continue
         array = tensor.numpy()
         if runs_through_places(array):
-            facts[value] = Fact(Kind.COORDINATE, value, _is_whole(array), ramp=True)
+            facts[value] = Fact(
+                Kind.COORDINATE, value, bool(np.all(array == np.floor(array))), ramp=True
+            )
     return facts
 
 
@@ -96,7 +97,3 @@ def _is_smooth(line: Array) -> bool:
     longer = np.maximum(np.abs(steps[1:]), np.abs(steps[:-1]))
     even = np.abs(np.diff(steps)) <= _BENT * longer
     return bool(even.mean() >= _SMOOTH)
-
-
-def _is_whole(array: Array) -> bool:
-    return bool(np.all(array == np.floor(array)))

@@ -20,8 +20,15 @@ from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.reach import data_of, walk
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.values.counts.constant_places import runs_through_places
-from amp_rewrite.values.counts.count_rules import EXACT, rule_of
-from amp_rewrite.values.counts.fact import Fact, Kind, Operand, strongest, united
+from amp_rewrite.values.counts.count_rules import (
+    EXACT,
+    Fact,
+    Kind,
+    Operand,
+    rule_of,
+    strongest,
+    united,
+)
 from amp_rewrite.values.sum_lengths import count_terms
 from amp_rewrite.values.sweep import Sweep
 
@@ -317,17 +324,12 @@ def _flags_behind(type_graph: TypeGraph, value: int) -> Iterator[int]:
 
 
 def before(type_graph: TypeGraph, vertex: int) -> Iterator[int]:
-    """Yield the vertices of whose results a vertex computes its own."""
-    for variable in variables_of(type_graph, vertex):
-        yield from type_graph.predecessors(variable)
+    """Yield the vertices of whose results a vertex computes its own.
 
-
-def variables_of(type_graph: TypeGraph, vertex: int) -> Sequence[int]:
-    """Return the vertices whose inputs have a part in what a vertex computes.
-
-    Those are all of its node, as the two of a Cast; what a node with graphs hands on are as many
-    values as it has vertices.
+    All vertices of a node read for it, as the two of a Cast; what a node with graphs hands on are
+    as many values as it has vertices.
     """
     node = type_graph.nodes[vertex]
     apart = has(type_graph.flat.called(node), Trait.SUBGRAPHS)
-    return (vertex,) if apart else type_graph.vertices_of(node)
+    for variable in (vertex,) if apart else type_graph.vertices_of(node):
+        yield from type_graph.predecessors(variable)

@@ -1,8 +1,9 @@
-"""Arithmetic, element by element.
+"""Arithmetic and functions, element by element: from ends where monotone, else from extremes.
 
 Evidence: without Clip's rule the paintings of oww_melspec, ppocrv4_det and ppocrv4_rec change;
 without those of Add, Mul, Pow, Sub, Neg and Sum both sides of a variance become low
-(tests/conformance/test_differences.py).
+(tests/conformance/test_differences.py); without those of Sin, Tanh, Relu and Sigmoid, Snake and
+bounded quotients do wrongly, or stay float32 (tests/conformance/test_snake.py, test_logarithms.py).
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ from functools import reduce
 
 from amp_rewrite.values.intervals import interval as i
 from amp_rewrite.values.intervals.interval import Interval
-from amp_rewrite.values.intervals.operation import Operation, Rule
+from amp_rewrite.values.intervals.operation import Operation, Rule, within
 
-
-def _first(function: Callable[[Interval], Interval]) -> Rule:
-    return lambda op: function(op.of(0))
-
-
-def _folded(function: Callable[[Interval, Interval], Interval]) -> Rule:
-    return lambda op: reduce(function, op.of_all())
+LEAST_GELU = -0.17005
+"""The least value of x * Phi(x), near x = -0.7518, and of its approximation by Tanh."""
+_LEAST_SWISH = -0.27847
+"""The least value of x * sigmoid(x), near x = -1.2785."""
+_LEAST_HARD_SWISH = -0.375
+"""The least value of x * clip(x / 6 + 1 / 2, 0, 1), at -1.5."""
 
 
 def _subtract(op: Operation) -> Interval:
@@ -94,21 +94,75 @@ def _where(op: Operation) -> Interval:
     return (a | b).scattered()
 
 
+def _monotone(function: Callable[[float], float]) -> Rule:
+    return lambda op: i.increasing(function, op.of(0))
+
+
+def _bent(x: Interval, slope: Interval) -> Interval:
+    """Return x where it is not negative, and slope times x elsewhere."""
+    if x.low >= 0:
+        return x
+    below = i.multiply(i.between(x.low, min(x.high, 0.0)), slope)
+    return below if x.high <= 0 else (i.between(0.0, x.high) | below).scattered()
+
+
+def _elu(op: Operation) -> Interval:
+    """Bound x above zero and alpha * (exp(x) - 1) below."""
+    x, alpha = op.of(0), op.attribute("alpha", 1.0)
+    above = i.between(max(x.low, 0.0), max(x.high, 0.0))
+    return above | i.scale(i.between(-1.0 if x.low < 0 else 0.0, 0.0), alpha)
+
+
+def dented(least: float, x: Interval) -> Interval:
+    """Bound x times a share of it that grows with x: at most x, with one dent below."""
+    return i.between(least if x.low < 0 else 0.0, max(x.high, 0.0))
+
+
+def swish(x: Interval, alpha: float) -> Interval:
+    """Bound x * sigmoid(alpha * x), which is Swish of alpha * x over alpha."""
+    return dented(_LEAST_SWISH / alpha, x) if alpha > 0 else i.symmetric(x.magnitude)
+
+
+def _hard_sigmoid(op: Operation) -> Interval:
+    alpha, beta = op.attribute("alpha", 0.2), op.attribute("beta", 0.5)
+    line = i.add(i.scale(op.of(0), alpha), i.point(beta))
+    return i.smallest(i.largest(line, i.ZERO), i.point(1.0))
+
+
 RULES: Mapping[str, Rule] = {
-    "Abs": _first(i.absolute),
-    "Add": _folded(i.add),
+    "Abs": lambda op: i.absolute(op.of(0)),
+    "Add": lambda op: reduce(i.add, op.of_all()),
+    "Atan": _monotone(math.atan),
     "Clip": _clip,
+    "Cos": within(i.SIGNED_UNIT),
     "Div": _divide,
-    "Max": _folded(i.largest),
+    "Elu": _elu,
+    "Erf": _monotone(math.erf),
+    "Exp": _monotone(lambda x: math.exp(x) if x > -math.inf else 0.0),
+    "Gelu": lambda op: dented(LEAST_GELU, op.of(0)),
+    "HardSigmoid": _hard_sigmoid,
+    "HardSwish": lambda op: dented(_LEAST_HARD_SWISH, op.of(0)),
+    "LeakyRelu": lambda op: _bent(op.of(0), i.point(op.attribute("alpha", 0.01))),
+    "Log": _monotone(lambda x: math.log(x) if x > 0 else -math.inf),
+    "LogSoftmax": within(i.between(-math.inf, 0.0)),
+    "Max": lambda op: reduce(i.largest, op.of_all()),
     "Mean": _mean,
-    "Min": _folded(i.smallest),
+    "Min": lambda op: reduce(i.smallest, op.of_all()),
     "Mul": _multiply,
-    "Neg": _first(i.negate),
+    "Neg": lambda op: i.negate(op.of(0)),
+    "PRelu": lambda op: _bent(op.of(0), op.of(1)),
     "Pow": _pow,
-    "Reciprocal": _first(i.invert),
-    "Sqrt": _first(_sqrt),
+    "Reciprocal": lambda op: i.invert(op.of(0)),
+    "Relu": lambda op: i.largest(op.of(0), i.ZERO),
+    "Sigmoid": _monotone(lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0),
+    "Sin": within(i.SIGNED_UNIT),
+    "Softmax": within(i.UNIT),
+    "Softplus": _monotone(lambda x: max(x, 0.0) + math.log1p(math.exp(-abs(x)))),
+    "Sqrt": lambda op: _sqrt(op.of(0)),
     "Sub": _subtract,
-    "Sum": _folded(i.add),
+    "Sum": lambda op: reduce(i.add, op.of_all()),
+    "Swish": lambda op: swish(op.of(0), op.attribute("alpha", 1.0)),
+    "Tanh": _monotone(math.tanh),
     "Where": _where,
 }
 """Operator -> what its result is bound to be."""

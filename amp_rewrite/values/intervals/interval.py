@@ -62,11 +62,6 @@ class Interval(NamedTuple):
         inside = other.low <= self.low and self.high <= other.high
         return inside and self.away >= other.away
 
-    def holds(self, number: float) -> bool:
-        """Tell whether an element may be this number."""
-        inside = self.low <= number <= self.high and abs(number) >= self.away
-        return inside or math.isnan(number)
-
     def rounded(self, share: float, tiny: float) -> Interval:
         """Return the interval after each element was rounded.
 

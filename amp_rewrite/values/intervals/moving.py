@@ -1,7 +1,8 @@
-"""Operators that move elements, and those that put new ones among them.
+"""Operators that move elements, put new ones among them, or give lengths, indices and counts.
 
 Evidence: without ConstantOfShape's rule the paintings of light_bvlc_alexnet and seven more models
-change; without DequantizeLinear's, products with weights of a few bits stay float32.
+change; without DequantizeLinear's, products with weights of a few bits stay float32; without that
+of Shape, so does a quotient by a length (tests/rewriting/paint/passes/test_keep_demands.py).
 """
 
 from __future__ import annotations
@@ -12,17 +13,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from amp_rewrite.graph.flat import Array
+from amp_rewrite.graph.sizes import product_of
 from amp_rewrite.values.intervals import interval as i
 from amp_rewrite.values.intervals.interval import Interval
-from amp_rewrite.values.intervals.operation import Operation, Rule
-
-
-def _rearranged(op: Operation) -> Interval:
-    return op.of(0)
-
-
-def _some(op: Operation) -> Interval:
-    return op.of(0).scattered()
+from amp_rewrite.values.intervals.operation import Operation, Rule, within
 
 
 def _pad(op: Operation) -> Interval:
@@ -34,15 +28,11 @@ def _pad(op: Operation) -> Interval:
     return (op.of(0) | filled if constant else op.of(0)).scattered()
 
 
-def _scattered(updates: int) -> Rule:
-    """Make the rule of operators that put updates into data, or reduce them there."""
-
-    def rule(op: Operation) -> Interval:
-        if op.attribute("reduction", "none") in ("add", "mul"):
-            return i.ANY
-        return (op.of(0) | op.of(updates)).scattered()
-
-    return rule
+def _scattered(op: Operation) -> Interval:
+    """Put updates into data, or reduce them there."""
+    if op.attribute("reduction", "none") in ("add", "mul"):
+        return i.ANY
+    return (op.of(0) | op.of(2)).scattered()
 
 
 def _cast(op: Operation) -> Interval:
@@ -111,33 +101,68 @@ def _dequantized(op: Operation) -> Interval:
     return i.multiply(steps, op.of(1)).scattered()
 
 
+def _shape(op: Operation) -> Interval:
+    """Bound the lengths of axes; free ones are any number."""
+    shape = op.shape(0)
+    if shape is None:
+        return i.NOT_NEGATIVE
+    lengths = shape[slice(op.attribute("start", 0), op.attribute("end"))]
+    return i.union(*map(_number, lengths)) if lengths else i.ZERO
+
+
+def _number(length: int | None) -> Interval:
+    return i.NOT_NEGATIVE if length is None else i.point(float(length))
+
+
+def _range(op: Operation) -> Interval:
+    """Bound start + k x delta, which stays between start and limit."""
+    start, limit, delta = op.of(0), op.of(1), op.of(2)
+    span = i.between(min(start.low, limit.low), max(start.high, limit.high))
+    if not (start.is_point and limit.is_point and delta.is_point and delta.low):
+        return span
+    steps = (limit.low - start.low) / delta.low
+    if not math.isfinite(steps):
+        return span
+    count = math.ceil(steps)
+    if count <= 0:
+        return i.ZERO
+    last = start.low + (count - 1) * delta.low
+    ends = i.between(min(start.low, last), max(start.low, last))
+    return ends._replace(reach=ends.magnitude)
+
+
+def _index(op: Operation) -> Interval:
+    """Bound an index along an axis."""
+    shape, axis = op.shape(0), op.attribute("axis", 0)
+    length = shape[axis] if shape and -len(shape) <= axis < len(shape) else None
+    return i.NOT_NEGATIVE if length is None else i.between(0.0, float(max(length - 1, 0)))
+
+
+# operators: those that put all elements elsewhere, and those that take some.
+_REARRANGED = (
+    "DepthToSpace Expand Flatten Identity Reshape SpaceToDepth Squeeze Tile Transpose Unsqueeze"
+)
+_SOME = "Gather GatherElements GatherND Slice Upsample"  # operators: those that take some
+
 RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(_REARRANGED.split(), lambda op: op.of(0)),
+    **dict.fromkeys(_SOME.split(), lambda op: op.of(0).scattered()),
     "Cast": _cast,
     "CastLike": _cast,
+    **dict.fromkeys(("ScatterElements", "ScatterND"), _scattered),  # operators: scatters
     "Concat": lambda op: i.union(*op.of_all()),
     "ConstantOfShape": _filled,
-    "DepthToSpace": _rearranged,
     "DequantizeLinear": _dequantized,
     "Dropout": _dropout,
-    "Expand": _rearranged,
-    "Flatten": _rearranged,
-    "Gather": _some,
-    "GatherElements": _some,
-    "GatherND": _some,
-    "Identity": _rearranged,
     "Pad": _pad,
-    "Reshape": _rearranged,
     "Resize": _resize,
-    "ScatterElements": _scattered(2),
-    "ScatterND": _scattered(2),
-    "Slice": _some,
-    "SpaceToDepth": _rearranged,
     "Split": lambda op: [op.of(0).scattered()] * op.n_outputs,
-    "Squeeze": _rearranged,
-    "Tile": _rearranged,
+    "ArgMax": _index,
+    "ArgMin": _index,
+    "NonZero": within(i.NOT_NEGATIVE),
+    "Range": _range,
+    "Shape": _shape,
+    "Size": lambda op: _number(product_of(op.shape(0))),
     "TopK": lambda op: [op.of(0).scattered(), i.NOT_NEGATIVE][: op.n_outputs],
-    "Transpose": _rearranged,
-    "Unsqueeze": _rearranged,
-    "Upsample": _some,
 }
 """Operator -> what its result is bound to be."""

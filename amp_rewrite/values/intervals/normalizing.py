@@ -95,7 +95,7 @@ def _spread(op: Operation) -> Interval:
 
 def _recurrent(op: Operation) -> list[Interval]:
     """Bound hidden states: with the activations that are assumed, tanh and means of it."""
-    if "activations" in op.attributes:
+    if op.attribute("activations") is not None:
         return [i.ANY] * op.n_outputs
     state = i.SIGNED_UNIT | op.of(5) if op.has(5) else i.SIGNED_UNIT
     return [state.scattered(), state.scattered(), i.ANY][: op.n_outputs]

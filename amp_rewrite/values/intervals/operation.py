@@ -2,69 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 
-from amp_rewrite.graph.flat import ABSENT, Array, Attribute, FlatGraph
-from amp_rewrite.graph.traits import operator
+from amp_rewrite.graph.constants import Constants
+from amp_rewrite.graph.dataflow import TypeGraph
+from amp_rewrite.graph.flat import ABSENT, Array
+from amp_rewrite.values.intervals import element_types
 from amp_rewrite.values.intervals.element_types import ElementType
 from amp_rewrite.values.intervals.interval import ANY, Interval
 from amp_rewrite.values.intervals.row_sums import Layout, RowSums
-from amp_rewrite.values.sum_lengths import terms
+from amp_rewrite.values.sum_lengths import Seen
+from amp_rewrite.values.sweep import Sweep, behind_identities
 
 
-class Known(Protocol):
-    """What rules ask of values."""
+class Known(Sweep[Interval]):
+    """What rules ask of values: their intervals, and what the file says of them."""
 
-    @property
-    def flat(self) -> FlatGraph:
-        """The model."""
-        ...
+    def __init__(self, type_graph: TypeGraph) -> None:
+        """Look at nothing yet."""
+        super().__init__(type_graph)
+        self.constants = Constants(self.flat)
+        self._row_sums: dict[tuple[int, Layout], RowSums | None] = {}
+        self.same_as = behind_identities(self.flat)  # by value: the one that Identity hands on
 
-    def __getitem__(self, value: int) -> Interval:
-        """Return the interval of a value."""
-        ...
-
-    def array(self, value: int) -> Array | None:
-        """Return the elements of a constant that is not too long, in its shape, or None."""
-        ...
-
-    def row_sums(self, value: int, layout: Layout) -> RowSums | None:
-        """Return what the rows of a constant sum up to, or None for what is long or no constant."""
-        ...
-
+    @abstractmethod
     def shape(self, value: int) -> Sequence[int | None] | None:
         """Return the shape of a value as far as it is known."""
-        ...
-
-    def same(self, one: int, other: int) -> bool:
-        """Tell whether two values are one, which Identity may hand on."""
-        ...
 
     def type_of(self, value: int) -> ElementType:
         """Return what the element type of a value says."""
-        ...
+        return element_types.of(self.type_graph.types[value])
+
+    def same(self, one: int, other: int) -> bool:
+        """Tell whether two values are one, which Identity may hand on."""
+        return self.same_as[one] == self.same_as[other]
+
+    def array(self, value: int) -> Array | None:
+        """Return the elements of a constant that is not too long, in its shape, or None."""
+        node = self.flat.producer[value]
+        if node != ABSENT and self.flat.called(node)[:2] == ("", "Identity"):
+            return next((self.array(v) for v in self.flat.inputs_of(node)), None)
+        return self.constants.array(value)
+
+    def row_sums(self, value: int, layout: Layout) -> RowSums | None:
+        """Return what the rows of a constant sum up to, or None for what is long or no constant."""
+        key = value, layout
+        if key not in self._row_sums:
+            array = self.array(value)
+            sums = None if array is None or not array.size else RowSums.of(layout(array))
+            self._row_sums[key] = sums
+        return self._row_sums[key]
 
 
-class Operation(NamedTuple):
+class Operation(Seen):
     """A node, as transfer rules see it.
 
     A rule sees what nodes of one case have in common (`Intervals.case`), for it is asked only of
     the first one; what else a rule may ask must become part of a kind (values/sweep.py).
-
-    Attributes:
-        known: What is known of values.
-        node: The node.
-        inputs: The values that it reads, ABSENT where an input is left out.
     """
 
-    known: Known
-    node: int
-    inputs: Sequence[int]
-
-    def has(self, index: int) -> bool:
-        """Tell whether an input is there."""
-        return index < len(self.inputs) and self.inputs[index] != ABSENT
+    def __init__(self, known: Known, node: int) -> None:
+        """Look at a node; `known` is what is known of values."""
+        super().__init__(known.flat, node)
+        self.known = known
 
     def of(self, index: int) -> Interval:
         """Return the interval of an input; anything of one that is left out."""
@@ -87,51 +88,28 @@ class Operation(NamedTuple):
         """Return the shape of an input as far as it is known."""
         return self.known.shape(self.inputs[index]) if self.has(index) else None
 
+    def last(self) -> int | None:
+        """Return None: nodes of one case have the shapes in common, and no more."""
+
     @property
     def opset(self) -> int:
         """The opset in force."""
-        return self.known.flat.opset_of(self.node)
+        return self.flat.opset_of(self.node)
 
     @property
     def output(self) -> int:
         """The first value that the node makes."""
-        return self.known.flat.outputs_of(self.node)[0]
+        return self.flat.outputs_of(self.node)[0]
 
     @property
     def n_outputs(self) -> int:
         """How many values it makes."""
-        return len(self.known.flat.outputs_of(self.node))
-
-    @property
-    def attributes(self) -> Mapping[str, Attribute]:
-        """The node's attributes."""
-        return self.known.flat.attributes(self.node)
-
-    def attribute(self, name: str, default: Any = None) -> Any:
-        """Return the value of an attribute that is there and no reference, or the default.
-
-        Nobody checks attributes of foreign operators: one of another kind than the default counts
-        as left out.
-        """
-        attribute = self.attributes.get(name)
-        if attribute is None or attribute.value is None:
-            return default
-        kinds = _KINDS.get(type(default))
-        return attribute.value if kinds is None or isinstance(attribute.value, kinds) else default
-
-    @property
-    def terms(self) -> int | None:
-        """How many terms an element of the result adds up, or None if shapes do not tell."""
-        return terms(operator(self.known.flat.called(self.node)), self)
+        return len(self.flat.outputs_of(self.node))
 
     @property
     def share(self) -> float:
         """The largest relative error of one operation, from the type of the result."""
         return self.known.type_of(self.output).share
-
-
-_KINDS: Mapping[type, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str, bytes)}
-"""Type of a default -> those that an attribute may have in its place."""
 
 
 Rule = Callable[[Operation], Interval | list[Interval]]

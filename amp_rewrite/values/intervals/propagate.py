@@ -1,12 +1,8 @@
 """Intervals of all values, in one sweep in execution order.
 
-Each operator's rule maps the intervals of its inputs to that of its output; what has no rule is
-bounded by its element type alone. The branches of an If are united. A value that a Loop or Scan
-carries keeps its interval where one turn of the body stays within it, and may be anything
-otherwise. Constants are looked at when a rule asks for them.
-
-Values of which the same is known (interval, type and shape) share a number, and a rule is asked
-once for each case: a kind of node and the numbers of its inputs.
+What has no rule is bounded by its element type alone (docs/painting.md, section 9). Values of which
+the same is known (interval, type and shape) share a number, and a rule is asked once for each case:
+a kind of node and the numbers of its inputs.
 """
 
 from __future__ import annotations
@@ -16,27 +12,21 @@ from itertools import chain
 
 import numpy as np
 
-from amp_rewrite.graph.constants import Constants
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT, Array
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.values.intervals import (
-    counting,
-    curves,
-    element_types,
     elementwise,
     moving,
     normalizing,
-    products,
     summing,
 )
 from amp_rewrite.values.intervals import interval as i
 from amp_rewrite.values.intervals.element_types import ElementType
 from amp_rewrite.values.intervals.interval import Interval
-from amp_rewrite.values.intervals.operation import Operation, Rule
-from amp_rewrite.values.intervals.row_sums import Layout, RowSums
-from amp_rewrite.values.sweep import Sweep, behind_identities, node_kinds, rules_of, table_of
+from amp_rewrite.values.intervals.operation import Known, Operation, Rule
+from amp_rewrite.values.sweep import node_kinds, rules_of, table_of
 from amp_rewrite.values.weight_stats import MeasuredConstants
 
 _PATIENCE = 2
@@ -55,7 +45,7 @@ _SHOWING_INPUT = (*_SAME_SHAPE, ("", "ConstantOfShape"))
 """Operators behind which `Intervals.array` and `Intervals.shape` look at the input."""
 
 
-_FAMILIES = (counting, curves, elementwise, moving, normalizing, products, summing)
+_FAMILIES = (elementwise, moving, normalizing, summing)
 
 RULES: Mapping[str, Mapping[str, Rule]] = {
     "": table_of(chain.from_iterable(family.RULES.items() for family in _FAMILIES)),
@@ -73,9 +63,7 @@ def intervals_of(
     An interval holds for every input within `inputs`, and for the numbers that the model computes
     as it is, before any rewrite; NaN is outside of all this. `intervals[v].high < 412` proves that
     no element of v exceeds 412, `intervals[v].away` is the smallest magnitude that keeps all of
-    them away from zero, `intervals[v].reach` a magnitude that some element reaches. Of many nodes
-    they are found first with the shapes that the file records, and again with those that inference
-    finds as soon as somebody asks for what these could change.
+    them away from zero, `intervals[v].reach` a magnitude that some element reaches.
 
     Args:
         type_graph: The model and the types of its values.
@@ -89,10 +77,11 @@ def intervals_of(
     return intervals
 
 
-class Intervals(Sweep[Interval]):
+class Intervals(Known):
     """The intervals of a model's values; `intervals_of` makes them.
 
-    While they are early, those are vague that shapes could narrow which the file does not record.
+    Of many nodes they are found first with the shapes that the file records. Those that other
+    shapes could narrow are vague: as soon as somebody asks for one, inference finds these.
     """
 
     def __init__(
@@ -118,8 +107,6 @@ class Intervals(Sweep[Interval]):
         self._early, self._sweeps, self._is_vague = early, False, False
         self._vague = set[int]()  # numbers
         self._recorded = self.flat.recorded_shape if early else self.flat.shape
-        self._constants = Constants(self.flat)
-        self._row_sums: dict[tuple[int, Layout], RowSums | None] = {}
         rules, holds_graphs = rules_of(self.flat, RULES)
         self._rules = [rule or _anything for rule in rules]  # by operator
         # by operator
@@ -132,14 +119,13 @@ class Intervals(Sweep[Interval]):
         self._known: list[Interval | None] = [None] * n_values  # by number
         # what is known, type, shape, origin -> number
         self._shared: dict[tuple[object, ...], int] = {}
-        self._same = behind_identities(self.flat)  # by value: the one that Identity hands on
         ruled = {
             operator
             for operator, called in enumerate(self.flat.operators)
             if not holds_graphs[operator] and called[:2] != ("", "Constant")
         }
         # by node: its kind, or ABSENT
-        self._kinds = node_kinds(type_graph, ruled, self._same, self._recorded)
+        self._kinds = node_kinds(type_graph, ruled, self.same_as, self._recorded)
         self._cases: dict[tuple[int, ...], int] = {}  # kind, numbers of the inputs -> case
         self._made: list[list[int]] = [[]] * n_cases  # by case, the numbers of the outputs
         self._case_of = [ABSENT] * self.flat.n_nodes  # by node: its case
@@ -179,10 +165,10 @@ class Intervals(Sweep[Interval]):
 
         It is None for what is no constant, or holds no real numbers.
         """
-        array = self._constants.array(value)
+        array = self.constants.array(value)
         if array is not None:
             return moving.numbers(array)
-        stream = self._constants.stream(value)
+        stream = self.constants.stream(value)
         if stream is None:
             return None
         stats = self._measured.stats(value, lambda: stream)
@@ -194,10 +180,6 @@ class Intervals(Sweep[Interval]):
         """Return a number that nodes share for which all is the same that rules may ask."""
         return self._case_of[node]
 
-    def same(self, one: int, other: int) -> bool:
-        """Tell whether two values are one, which Identity may hand on."""
-        return self._same[one] == self._same[other]
-
     def may_reach(self, magnitude: float) -> Array:
         """Return a mask of the values that nothing known so far keeps below a magnitude."""
         # by number
@@ -207,25 +189,9 @@ class Intervals(Sweep[Interval]):
             return self.may_reach(magnitude)
         return np.array(reach, np.bool_)[self._numbers[: self.flat.n_values]]  # (values,)
 
-    def array(self, value: int) -> Array | None:
-        """Return the elements of a constant that is not too long, in its shape, or None."""
-        node = self.flat.producer[value]
-        if node != ABSENT and self.flat.called(node)[:2] == ("", "Identity"):
-            return next((self.array(v) for v in self.flat.inputs_of(node)), None)
-        return self._constants.array(value)
-
-    def row_sums(self, value: int, layout: Layout) -> RowSums | None:
-        """Return what the rows of a constant sum up to, or None for what is long or no constant."""
-        key = value, layout
-        if key not in self._row_sums:
-            array = self.array(value)
-            sums = None if array is None or not array.size else RowSums.of(layout(array))
-            self._row_sums[key] = sums
-        return self._row_sums[key]
-
     def stream(self, value: int) -> Stream | None:
         """Return the elements of a float32 constant of any length, or None."""
-        return self._constants.stream(value)
+        return self.constants.stream(value)
 
     def shape(self, value: int) -> Sequence[int | None] | None:
         """Return the shape of a value: recorded, or what a ConstantOfShape is asked for."""
@@ -249,7 +215,7 @@ class Intervals(Sweep[Interval]):
             if self.flat.called(node)[:2] == ("", "ConstantOfShape"):
                 asked = next((self.array(v) for v in self.flat.inputs_of(node)), None)
                 return None if asked is None else [int(length) for length in asked]
-            held = self._constants.array(value)
+            held = self.constants.array(value)
             return None if held is None else held.shape
         return None
 
@@ -272,17 +238,13 @@ class Intervals(Sweep[Interval]):
             for value, number in zip(outputs_of(node), results_of[case], strict=False):
                 numbers[value] = number
 
-    def type_of(self, value: int) -> ElementType:
-        """Return what the element type of a value says."""
-        return element_types.of(self._types[value])
-
     def _results(self, node: int) -> list[int]:
         """Return the numbers of what a node makes, as far as its rule knows."""
         operator = self.flat.operator[node]
         inputs = self.flat.inputs_of(node)
         rule = self._rules[operator] if self.is_complete(node) else _anything
         self._is_vague = False
-        outcome = rule(Operation(self, node, inputs))
+        outcome = rule(Operation(self, node))
         results = [outcome] if isinstance(outcome, Interval) else outcome
         shows = self._shows_input[operator] and inputs
         origin = self._numbers[inputs[0]] if shows else ABSENT

@@ -8,13 +8,16 @@ They are typical and prove nothing; what holds for certain is in values/interval
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from amp_rewrite.graph.flat import Array
+from amp_rewrite.graph.streams import Stream
+from amp_rewrite.values.intervals import row_sums
 from amp_rewrite.values.intervals.interval import Interval
+from amp_rewrite.values.intervals.row_sums import Layout
 
 PEAK = 6.0
 """How many deviations from the mean the largest of millions of normal numbers lies at most."""
@@ -212,3 +215,171 @@ class WeightRows(NamedTuple):
         """
         column = self.peak * max(abs(x.mean), x.row)
         return self.applied(x)._replace(row=abs(self.total) * x.row, column=column)
+
+
+_MOST = 1 << 24
+"""Elements of the longest weight that is read: a Fourier transform of 4,096 points, in 20 ms."""
+
+_LARGE = 256.0
+"""What no row may exceed in a weight that is left to a sample; 256 squared is just beyond float16.
+"""
+
+
+def long_rows(
+    sampled: WeightRows, stream: Stream | None, shape: Sequence[int | None], layout: Layout
+) -> WeightRows:
+    """Return what the rows of a long weight are like: `sampled`, unless some may be large.
+
+    A row of ones among those of a Fourier transform adds up to as much as it is long, while mean
+    and variance of elements say the square root of that. By Cauchy and Schwarz no row of n elements
+    exceeds sqrt(n times its sum of squares), which stays small for layers. So only what a sample
+    shows to have large rows is read, one block at a time. Without it the overflow of a transform of
+    640 points as a matrix is not seen (tests/conformance/test_small_constants.py).
+
+    Args:
+        sampled: What a sample of elements says of its rows.
+        stream: The elements.
+        shape: (terms, outputs) for the layout `columns`, (outputs, terms...) for others.
+        layout: How rows lie in the weight.
+    """
+    dims = [d for d in shape if d is not None]
+    if stream is None or len(dims) < max(2, len(shape)) or not 0 < stream.count <= _MOST:
+        return sampled
+    rest = math.prod(dims[1:])
+    terms = dims[0] if layout is row_sums.columns else rest
+    if math.sqrt(terms * sampled.norm) < _LARGE or dims[0] * rest != stream.count:
+        return sampled
+    if layout is row_sums.columns and len(dims) == 2:
+        return _read(stream, rest, axis=0)
+    if layout is row_sums.filters or (layout is row_sums.rows and len(dims) == 2):
+        return _read(stream, rest, axis=1)
+    return sampled
+
+
+def _read(stream: Stream, line: int, axis: int) -> WeightRows:
+    """Measure lines of some length: rows along axis 1, columns along axis 0."""
+    sums, squares = list[Array](), 0.0
+    for block in stream.at_hand().blocks(block=_whole(line)):
+        matrix = block.reshape(-1, line)
+        sums.append(matrix.sum(axis=axis, dtype=np.float64))
+        flat = matrix.astype(np.float64).reshape(-1)
+        squares += float(flat @ flat)
+    return WeightRows.of_sums(np.concatenate(sums) if axis else np.sum(sums, axis=0), squares)
+
+
+def _whole(length: int) -> int:
+    """Return how many elements a block has at most, so that it ends where a line of them does."""
+    return max(1, (1 << 16) // length) * length
+
+
+# Outliers: a trained transformer has channels of the residual stream, or units of an MLP, that are
+# a hundred times as large as their neighbours (M. Sun et al., "Massive Activations in Large
+# Language Models", 2024, https://arxiv.org/abs/2402.17762). Mean and deviation hardly show one, and
+# it is the first to leave the range of float16. Weights that make it show it.
+
+FACTOR = 8.0
+"""How many times larger than the median channel a channel of a constant has to be."""
+
+FEWEST = 8
+"""How many channels a constant has at least: of fewer none is a rule."""
+
+_MOST_CHANNELS = 4
+"""How many channels of a value are followed: its largest ones."""
+
+_BOTH = 0.5
+"""The largest of the products of two random numbers, as a share of that of their largest: of normal
+numbers 6 deviations are as rare as products of 20 times both deviations."""
+
+
+class Channel(NamedTuple):
+    """What the elements of one channel are like.
+
+    Attributes:
+        mean: Their mean.
+        spread: Their standard deviation.
+        peak: Their likely largest magnitude.
+    """
+
+    mean: float
+    spread: float
+    peak: float
+
+    @classmethod
+    def of(cls, mean: float, spread: float) -> Channel:
+        """Return a channel of normal numbers."""
+        return cls(mean, spread, abs(mean) + PEAK * spread)
+
+    @classmethod
+    def like(cls, estimate: Estimate) -> Channel:
+        """Return a channel that is like all of a value."""
+        return cls.of(estimate.mean, estimate.spread)
+
+    @property
+    def size(self) -> float:
+        """The root of the mean of the squares."""
+        return math.hypot(self.mean, self.spread)
+
+    @property
+    def estimate(self) -> Estimate:
+        """The channel, as rules of estimates take it."""
+        return Estimate(self.mean, self.spread)
+
+    def plus(self, other: Channel) -> Channel:
+        """Return the channel of a sum: what is random adds up as deviations do."""
+        mean, spread = self.mean + other.mean, math.hypot(self.spread, other.spread)
+        around = (max(c.peak - abs(c.mean), 0.0) for c in (self, other))
+        return Channel(mean, spread, abs(mean) + math.hypot(*around))
+
+    def times(self, other: Channel) -> Channel:
+        """Return the channel of a product of two that are independent."""
+        mean, square = self.mean * other.mean, (self.size * other.size) ** 2
+        peaks = self.peak * other.size, self.size * other.peak, _BOTH * self.peak * other.peak
+        return Channel(mean, math.sqrt(max(square - mean * mean, 0.0)), max(peaks))
+
+    def below(self, bound: float) -> Channel:
+        """Return the channel of elements that do not exceed a bound."""
+        return self if self.peak <= bound else Channel(self.mean, self.spread, bound)
+
+
+class LargeChannels(NamedTuple):
+    """The outliers of a value.
+
+    Attributes:
+        length: How many channels the value has: the length of its last axis.
+        channels: Number of a channel -> what it is like.
+    """
+
+    length: int
+    channels: Mapping[int, Channel]
+
+    @property
+    def peak(self) -> float:
+        """The likely largest magnitude of all."""
+        return max(channel.peak for channel in self.channels.values())
+
+
+def largest_of(length: int, channels: Mapping[int, Channel]) -> LargeChannels | None:
+    """Return the largest of some channels; None if there is none, or a number is not finite."""
+    held = [(k, c) for k, c in channels.items() if 0 < c.peak < math.inf and c.size < 1e30]
+    held.sort(key=lambda item: -item[1].peak)
+    return LargeChannels(length, dict(held[:_MOST_CHANNELS])) if held else None
+
+
+def outliers_of_rows(rows: Array, *, factor: float = 1.0) -> LargeChannels | None:
+    """Return the outliers of a constant, or of some of its rows.
+
+    Args:
+        rows: Its elements, a column for each channel: (rows, channels).
+        factor: What each element is multiplied by.
+    """
+    length = rows.shape[1]
+    if length < FEWEST or not rows.size:
+        return None
+    elements = rows.astype(np.float64) * factor
+    means, spreads = elements.mean(axis=0), elements.std(axis=0)
+    peaks = np.abs(elements).max(axis=0)
+    sizes = np.hypot(means, spreads)
+    places = np.flatnonzero(sizes > FACTOR * np.median(sizes))
+    channels = zip(means[places], spreads[places], peaks[places], strict=True)
+    large_channels = (Channel(float(m), float(s), float(p)) for m, s, p in channels)
+    return largest_of(length, dict(zip(places.tolist(), large_channels, strict=True)))

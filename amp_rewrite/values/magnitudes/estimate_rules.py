@@ -1,7 +1,8 @@
 """How operators change mean and deviation: one rule an operator, unknown where none is known.
 
 Evidence: light_bvlc_alexnet in float16: all 1,000 outputs are infinite or NaN without estimates,
-none with them.
+none with them; a residual stream through SkipSimplifiedLayerNormalization: its overflow is not seen
+without the rules of com.microsoft (tests/rewriting/test_kernel_first.py).
 """
 
 from __future__ import annotations
@@ -11,27 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Protocol
 
-import numpy as np
-
-from amp_rewrite.graph.flat import Array
-from amp_rewrite.graph.streams import Stream
 from amp_rewrite.values.intervals import row_sums
 from amp_rewrite.values.intervals.operation import Operation
 from amp_rewrite.values.intervals.row_sums import Layout
 from amp_rewrite.values.magnitudes import estimate as e
 from amp_rewrite.values.magnitudes.estimate import DOUBT, Estimate, WeightRows
-from amp_rewrite.values.magnitudes.long_rows import long_rows
 
 Given = Sequence[Estimate | None]
 
-_FREE = 1.0
+FREE = 1.0
 """What the length of a free axis counts for: estimates are to fall short of the truth."""
-
-_ONE_NUMBER = 2.0**-6
-"""How wide an interval is, of its middle, in which every element is one number that was rounded."""
-
-_MOST_EXACT = 1 << 18
-"""Elements of the largest weight whose rows are measured; of longer ones a sample, or blocks."""
 
 _ASTRAY = 4.0
 """Statistics of a BatchNormalization describe its input if they agree with it up to this factor."""
@@ -40,18 +30,10 @@ _ASTRAY = 4.0
 class Samples(Protocol):
     """What rules ask of constants."""
 
-    def sample(self, value: int) -> Array | None:
-        """Return elements of a constant; None for what is none."""
-        ...
-
-    def stream(self, value: int) -> Stream | None:
-        """Return the elements of a float32 constant of any length; None for what is none."""
-        ...
-
     def rows(
-        self, value: int, layout: Layout, make: Callable[[], WeightRows | None]
+        self, op: Operation, index: int, layout: Layout, terms: int | None = None
     ) -> WeightRows | None:
-        """Return what the rows of a constant are like, made when first asked for."""
+        """Return what the rows of a constant operand are like; None for what is none."""
         ...
 
 
@@ -136,63 +118,21 @@ def _reduced_squares(op: Operation, operands: Given, samples: Samples) -> Estima
 def _softmax(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Spread 1 over the last axis, whichever it is: an attribute for each would take long."""
     shape = op.shape(0)
-    share = 1 / ((shape[-1] if shape else None) or _FREE)
+    share = 1 / ((shape[-1] if shape else None) or FREE)
     return Estimate(share, share)
 
 
-def _weighted(op: Operation, x: Estimate | None, rows: WeightRows | None) -> Estimate | None:
-    return None if x is None or rows is None else rows.applied(x)
-
-
-def rows_of(
-    op: Operation, samples: Samples, index: int, layout: Layout, terms: int | None = None
-) -> WeightRows | None:
-    """Return the rows of a constant operand: exact ones of a short one, else like a sample.
-
-    Args:
-        op: The node.
-        samples: What is known of constants.
-        index: Which input it is.
-        layout: Brings the weights into a matrix with a row for each output.
-        terms: How many weights a row has; None for as many as the node's sums have terms.
-    """
-    if not op.has(index):
-        return None
-    value = op.inputs[index]
-    return samples.rows(value, layout, lambda: _measured(op, samples, index, layout, terms))
-
-
-def _measured(
-    op: Operation, samples: Samples, index: int, layout: Layout, length: int | None
-) -> WeightRows | None:
-    array = op.array(index)
-    if array is not None and 0 < array.size <= _MOST_EXACT:
-        return WeightRows.of(layout(array))
-    sample, shape = samples.sample(op.inputs[index]), op.shape(index)
-    if shape is None:
-        return None
-    terms = float(length or op.terms or _FREE)
-    if sample is not None and sample.size:
-        rows = WeightRows.sampled(sample.astype(np.float64), terms)
-        return long_rows(rows, samples.stream(op.inputs[index]), shape, layout)
-    held = op.of(index)
-    middle = held.low / 2 + held.high / 2
-    if not held.high - held.low <= _ONE_NUMBER * abs(middle):
-        return None
-    return WeightRows(terms * middle, 0.0, terms * middle**2)
-
-
 def _matmul(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
-    rows = rows_of(op, samples, 1, row_sums.columns)
+    rows = samples.rows(op, 1, row_sums.columns)
     if rows is not None:
         return None if operands[0] is None else rows.applied_to_rows(operands[0])
-    rows = rows_of(op, samples, 0, row_sums.rows)
+    rows = samples.rows(op, 0, row_sums.rows)
     if rows is not None:
         return None if operands[1] is None else rows.applied_to_rows(operands[1].turned()).turned()
-    return computed_product(op, operands)
+    return _computed_product(op, operands)
 
 
-def computed_product(op: Operation, operands: Given) -> Estimate | None:
+def _computed_product(op: Operation, operands: Given) -> Estimate | None:
     """Return the estimate of a sum of products of two operands that depend on the input."""
     if len(operands) < 2:
         return None
@@ -202,15 +142,15 @@ def computed_product(op: Operation, operands: Given) -> Estimate | None:
 
 def _summed(op: Operation, term: Estimate) -> Estimate:
     """Take the terms of a sum for independent; those of an unknown number for one."""
-    terms = float(op.terms or _FREE)
+    terms = float(op.terms or FREE)
     return Estimate(terms * term.mean, math.sqrt(terms) * term.spread / DOUBT, term.degree)
 
 
 def _gemm(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     layout = row_sums.rows if op.attribute("transB", 0) else row_sums.columns
-    rows = rows_of(op, samples, 1, layout)
+    rows = samples.rows(op, 1, layout)
     if rows is None:
-        product = computed_product(op, operands)
+        product = _computed_product(op, operands)
     else:
         product = None if operands[0] is None else rows.applied_to_rows(operands[0])
     if product is None:
@@ -224,23 +164,25 @@ def _biased(product: Estimate, operands: Given) -> Estimate:
 
 
 def _convolution(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
-    rows = rows_of(op, samples, 1, row_sums.filters)
-    product = _weighted(op, operands[0], rows)
-    return None if product is None else _biased(product, operands)
+    return _convolved(op, operands, samples, row_sums.filters, 1)
 
 
 def _transposed_convolution(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
     """Take all windows that may overlap; a stride leaves out most of them."""
-    strides = op.attribute("strides", ())
     layout = row_sums.transposed_filters(op.attribute("group", 1))
-    rows = rows_of(op, samples, 1, layout)
-    product = _weighted(op, operands[0], rows)
-    if product is None:
+    return _convolved(op, operands, samples, layout, math.prod(op.attribute("strides", ())) or 1)
+
+
+def _convolved(
+    op: Operation, operands: Given, samples: Samples, layout: Layout, left_out: int
+) -> Estimate | None:
+    x, rows = operands[0], samples.rows(op, 1, layout)
+    if x is None or rows is None:
         return None
-    return _biased(product.scaled(1 / math.sqrt(math.prod(strides) or 1)), operands)
+    return _biased(rows.applied(x).scaled(1 / math.sqrt(left_out)), operands)
 
 
-def normalized(scale: int, bias: int | None = None) -> EstimateRule:
+def _normalized(scale: int, bias: int | None = None) -> EstimateRule:
     """Make the rule of normalizations: mean square 1, times a scale, plus a bias."""
 
     def rule(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
@@ -289,6 +231,54 @@ def _local_response(op: Operation, operands: Given, samples: Samples) -> Estimat
     return x.scaled((op.attribute("bias", 1.0) + alpha * x.square) ** -beta)
 
 
+def _sum_of(operands: Given, *indices: int) -> Estimate | None:
+    """Return the estimate of the sum of those of some inputs of which something is known."""
+    terms = [operands[k] for k in indices if k < len(operands)]
+    present = [term for term in terms if term is not None]
+    return reduce(e.add, present) if present else None
+
+
+def _gelu(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+    """Rectify the input, plus a bias if there is one."""
+    x = None if operands[0] is None else _sum_of(operands, 0, 1)
+    return None if x is None else x.rectified()
+
+
+def _attention(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+    """Take the values, made by one product with those of queries and keys, for the result."""
+    width = (op.shape(1) or [None])[0]
+    rows = samples.rows(op, 1, row_sums.columns, width)
+    if operands[0] is None or rows is None:
+        return None
+    product, bias = rows.applied(operands[0]), operands[2] if op.has(2) else None
+    return product if bias is None else e.add(product, bias)
+
+
+def _multi_head(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+    """Take the values, part of a packed input or one of their own, for the result."""
+    source = next((index for index in (2, 1) if op.has(index)), 0)
+    return None if operands[source] is None else _sum_of(operands, source, 3)
+
+
+def _activated(rule: EstimateRule) -> EstimateRule:
+    """Make the rule of a product that goes through an activation."""
+
+    def activated(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+        product = rule(op, operands, samples)
+        if product is None or not op.attribute("activation", ""):
+            return product
+        return product.rectified()
+
+    return activated
+
+
+def _fused_convolution(op: Operation, operands: Given, samples: Samples) -> Estimate | None:
+    """Convolve, and add a fourth input."""
+    product = _convolution(op, operands, samples)
+    added = operands[3] if op.has(3) else None
+    return product if product is None or added is None else e.add(product, added)
+
+
 # operators: those whose results are like their data.
 _ALIKE = (
     "AveragePool Cast CastLike Clip DepthToSpace Dropout Expand Flatten Gather GatherElements "
@@ -297,13 +287,13 @@ _ALIKE = (
     "Upsample"
 )
 # operators: activations that keep what is positive.
-_RECTIFIED = "Celu Elu Gelu HardSwish LeakyRelu Mish PRelu Relu Selu Softplus Swish"
+RECTIFIED = "Celu Elu Gelu HardSwish LeakyRelu Mish PRelu Relu Selu Softplus Swish"
 # operators: those that choose the largest of a few elements: a deviation above the mean.
 _POOLED = "GlobalMaxPool MaxPool ReduceMax TopK"
 
 RULES: Mapping[str, EstimateRule] = {
     **dict.fromkeys(_ALIKE.split(), _first(lambda a: a)),
-    **dict.fromkeys(_RECTIFIED.split(), _first(Estimate.rectified)),
+    **dict.fromkeys(RECTIFIED.split(), _first(Estimate.rectified)),
     **dict.fromkeys(_POOLED.split(), _first(lambda a: a._replace(mean=a.mean + a.spread))),
     "Abs": _first(_magnitude),
     "Add": _pair(lambda op, a, b: a.scaled(2.0) if op.reads_one_value else e.add(a, b)),
@@ -315,10 +305,10 @@ RULES: Mapping[str, EstimateRule] = {
     "Div": _pair(_divided),
     "Einsum": _einsum,
     "Gemm": _gemm,
-    "GroupNormalization": normalized(1, 2),
-    "InstanceNormalization": normalized(1, 2),
+    "GroupNormalization": _normalized(1, 2),
+    "InstanceNormalization": _normalized(1, 2),
     "LRN": _local_response,
-    "LayerNormalization": normalized(1, 2),
+    "LayerNormalization": _normalized(1, 2),
     # between -103 and 89, whatever float32 it is of
     "Log": _first(lambda _: Estimate(0.0, 10.0)),
     "MatMul": _matmul,
@@ -329,8 +319,8 @@ RULES: Mapping[str, EstimateRule] = {
     "Neg": _first(lambda a: a.scaled(-1.0)),
     "Pow": _power,
     "Reciprocal": _first(lambda a: Estimate(1 / a.size, 0.0) if a.size else None),
-    "RMSNormalization": normalized(1),
-    "SimplifiedLayerNormalization": normalized(1),
+    "RMSNormalization": _normalized(1),
+    "SimplifiedLayerNormalization": _normalized(1),
     "ReduceSum": _reduced,
     "ReduceSumSquare": _reduced_squares,
     "Softmax": _softmax,
@@ -341,3 +331,24 @@ RULES: Mapping[str, EstimateRule] = {
     "Where": _mixed(1, 2),
 }
 """Operator of ai.onnx -> its rule; a bounded operator without one is estimated from its bounds."""
+
+CONTRIBUTED: Mapping[str, EstimateRule] = {
+    "Attention": _attention,
+    "BiasAdd": lambda op, operands, samples: _sum_of(operands, 0, 1, 2),
+    "BiasGelu": _gelu,
+    "BiasSoftmax": _softmax,
+    "EmbedLayerNormalization": _normalized(5, 6),
+    "FastGelu": _gelu,
+    "FusedConv": _activated(_fused_convolution),
+    "FusedGemm": _activated(_gemm),
+    "FusedMatMul": _gemm,
+    "Gelu": _gelu,
+    "GroupNorm": _normalized(1, 2),
+    "GroupQueryAttention": lambda op, operands, samples: operands[2] if op.has(2) else operands[0],
+    "MultiHeadAttention": _multi_head,
+    "QuickGelu": _gelu,
+    "RotaryEmbedding": _first(lambda a: a),
+    "SkipLayerNormalization": _normalized(2, 3),
+    "SkipSimplifiedLayerNormalization": _normalized(2),
+}
+"""Operator of com.microsoft -> its rule."""

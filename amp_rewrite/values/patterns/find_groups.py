@@ -1,4 +1,10 @@
-"""Find the groups of a model: where its nodes compute the expression of a pattern.
+"""Patterns of nodes that runtimes compute as one operator, and the groups that match them.
+
+    x = Value("x")
+    silu = Pattern("SiLU", Op("Mul", x, Op("Sigmoid", x)), anchor="Sigmoid")
+
+A term stands for a value. A name that occurs twice stands for one value; a term that occurs twice
+may be one node or two that compute the same, for runtimes merge these first.
 
 The search begins at a pattern's rare operator, walks along the pattern to where its root must be,
 once for all patterns with the same way, and compares the expression from there, backward. A model
@@ -8,7 +14,8 @@ without that operator costs nothing, any other one a few comparisons for each no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import permutations
 from typing import NamedTuple
 
@@ -16,8 +23,103 @@ from amp_rewrite.dtypes import DType
 from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.values.patterns.pattern import Number, Op, Pattern, Term, Value
 from amp_rewrite.values.patterns.plain_view import PlainView
+
+Condition = Callable[[PlainView, int], bool]
+"""What is asked of a node, or of a value, beyond its place in the expression."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Any value; two with one name are the same one.
+
+    Attributes:
+        name: What a match calls it.
+        holds: What is asked of it, or None.
+    """
+
+    name: str
+    holds: Condition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A constant of one element with this value, as exact as types and exporters are."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Op:
+    """The first result of a node that calls an operator of ai.onnx.
+
+    Attributes:
+        op_type: The operator.
+        operands: Its first operands, in either order if the operator adds or multiplies.
+        is_tail: Whether the node is part of the tail: a runtime that fuses the group takes a Cast
+            in front of the tail with it.
+        holds: What is asked of the node, or None.
+    """
+
+    op_type: str
+    operands: tuple[Term, ...]
+    is_tail: bool
+    holds: Condition | None
+
+    def __init__(
+        self,
+        op_type: str,
+        *operands: Term,
+        is_tail: bool = False,
+        holds: Condition | None = None,
+    ) -> None:
+        """Make a term; operands come one by one."""
+        object.__setattr__(self, "op_type", op_type)
+        object.__setattr__(self, "operands", operands)
+        object.__setattr__(self, "is_tail", is_tail)
+        object.__setattr__(self, "holds", holds)
+
+
+Term = Value | Number | Op
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A form of a group.
+
+    Attributes:
+        name: What the group computes; several forms may have one name.
+        root: The expression.
+        anchor: The operator at which the search begins: one that is rare in models and occurs once
+            in the expression.
+    """
+
+    name: str
+    root: Op
+    anchor: str
+
+    def path(self) -> tuple[str, ...]:
+        """Return the operators from behind the anchor to the root.
+
+        Raises:
+            ValueError: The expression has no such operator.
+        """
+        for path in _paths(self.root, self.anchor):
+            return path
+        raise ValueError(f"pattern {self.name} has no {self.anchor}")
+
+
+def _paths(term: Term, anchor: str) -> Iterator[tuple[str, ...]]:
+    """Yield the operators on each way from an anchor up to and including a term."""
+    if not isinstance(term, Op):
+        return
+    if term.op_type == anchor:
+        yield ()
+        return
+    for operand in term.operands:
+        for path in _paths(operand, anchor):
+            yield (*path, term.op_type)
+
 
 MOST_READERS = 8
 """A value inside a group has fewer readers; one that has more is not looked behind."""

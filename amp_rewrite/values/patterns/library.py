@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from amp_rewrite.graph.constants import stored_tensor
+from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.graph.proto.stored import StoredTensor
-from amp_rewrite.values.patterns.pattern import Number, Op, Pattern, Term, Value
+from amp_rewrite.values.patterns.find_groups import Number, Op, Pattern, Term, Value
 from amp_rewrite.values.patterns.plain_view import PlainView
 
 SQRT_2 = 1.4142135623730951
@@ -67,9 +68,7 @@ def _axes(view: PlainView, node: int) -> Sequence[int] | None:
     inputs = flat.inputs_of(node)
     if len(inputs) < 2 or inputs[1] == ABSENT:
         return None
-    source = view.source(inputs[1])
-    maker = flat.producer[source]
-    stored: StoredTensor | None = flat.initializer(source) if maker == ABSENT else flat.held(maker)
+    stored = stored_tensor(flat, view.source(inputs[1]))
     return None if stored is None else stored.numpy().ravel().tolist()
 
 
@@ -177,3 +176,46 @@ PATTERNS: tuple[Pattern, ...] = (
     QUICK_GELU,
 )
 """All patterns; one that contains another stands in front of it."""
+
+SCALED_PRODUCT = "ScaledMatMul"
+"""What tables of fusions call a product with such factors."""
+
+# What runtimes take into a product, and which of its operands may be the factor.
+_FACTORS = {"Mul": slice(0, 2), "Div": slice(1, 2)}
+
+
+def scaled_operands(type_graph: TypeGraph) -> Iterator[tuple[int, int]]:
+    """Yield the nodes that multiply an operand of a matrix product by a number, with the product.
+
+    Such a node is a Mul or Div by a constant of one element; nothing but the product reads it. A
+    Transpose may stand in between: runtimes take it into the product first.
+    """
+    flat = type_graph.flat
+    if not _FACTORS.keys() & {called.op_type for called in flat.operators}:
+        return
+    view = PlainView(type_graph)
+    for product in flat.nodes_of("MatMul"):
+        for value in dict.fromkeys(flat.inputs_of(product)):
+            scale = _maker(view, value, product)
+            if scale != ABSENT and _is_scale(view, scale):
+                yield scale, product
+
+
+def _maker(view: PlainView, value: int, reader: int) -> int:
+    """Return the node that makes a value for one reader alone, before any Transpose, or ABSENT."""
+    flat, maker = view.type_graph.flat, view.maker(value)
+    if maker == ABSENT or flat.called(maker).domain != "":
+        return ABSENT
+    source = view.source(value)
+    if view.leaves(source) or any(r.node != reader for r in view.readers(source)):
+        return ABSENT
+    if flat.called(maker).op_type == "Transpose":
+        return _maker(view, flat.inputs_of(maker)[0], maker)
+    return maker
+
+
+def _is_scale(view: PlainView, node: int) -> bool:
+    """Tell whether a node is a Mul by a constant of one element, or a Div by one."""
+    flat = view.type_graph.flat
+    ports = _FACTORS.get(flat.called(node).op_type, slice(0))
+    return any(is_single(view, view.source(value)) for value in flat.inputs_of(node)[ports])

@@ -43,13 +43,10 @@ class QuantizedGroup(NamedTuple):
 def quantized_groups(type_graph: TypeGraph) -> list[QuantizedGroup]:
     """Return the groups of a model, in execution order.
 
-    A node is one if
-
-    1. it reads a DequantizeLinear, and no float32 value but such results and constants, and
-    2. QuantizeLinear alone reads its results, perhaps behind one Relu or Clip; a MatMul or Gemm
-       may return float32 instead.
-
-    So is a MatMul whose second operand is stored in fewer than 8 bits: only the product is fused.
+    A node is one if it reads a DequantizeLinear, and no float32 value but such results and
+    constants, and QuantizeLinear alone reads its results, perhaps behind one Relu or Clip; a MatMul
+    or Gemm may return float32 instead. So is a MatMul whose second operand is stored in fewer than
+    8 bits: only the product is fused.
     """
     flat = type_graph.flat
     wanted = {i for i, o in enumerate(flat.operators) if _is(o, "DequantizeLinear")}

@@ -7,7 +7,7 @@ each, and what a Loop or Scan carries has one at all of its places.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from onnx import TensorProto
@@ -16,8 +16,8 @@ from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.infer import FlatTypes
-from amp_rewrite.values.scales.call import Call, System
-from amp_rewrite.values.scales.exponents import Exponents
+from amp_rewrite.graph.traits import is_one
+from amp_rewrite.values.scales.call import Call, Exponents, System
 from amp_rewrite.values.scales.rules import nothing, rule_of
 
 MOST_COPIED = 4096
@@ -69,17 +69,16 @@ class _Builder:
         rules = [
             nothing if called in flat.functions else rule_of(called) for called in flat.operators
         ]
-        bodies = [
-            _BODIES.get(called.op_type) if not called.domain else None for called in flat.operators
-        ]
+        holding = [called.op_type if not called.domain else "" for called in flat.operators]
         for node, number in enumerate(flat.operator):
             call = Call(system, node, self._inputs(node), self._elements(flat.outputs_of(node)))
-            holds = bodies[number]
             if node in preserved:
                 call.pin_all()
                 self._pin_inside(node)
-            elif holds is not None:
-                holds(self, call)
+            elif holding[number] == "If":
+                self._branches(call)
+            elif holding[number] in ("Loop", "Scan"):  # operators: those that carry states
+                self._loop(call)
             else:
                 self._pin_inside(node)
                 rules[number](call)
@@ -135,41 +134,27 @@ class _Builder:
                 if self._floats[value]:
                     self.system.exponents.pin(value, f"{flat.node_names[node]} reads or makes it")
 
-    def branches(self, call: Call) -> None:
+    def _branches(self, call: Call) -> None:
         """Tie the results of an If to what its branches give."""
         for number in self.flat.bodies_in(call.node):
             ends = self._elements(self.flat.bodies[number].outputs)
             for output, end in zip(call.outputs, ends, strict=False):
                 call.same(output, end)
 
-    def loop(self, call: Call) -> None:
-        """Tie what a Loop carries: given, read and made in its body, returned."""
+    def _loop(self, call: Call) -> None:
+        """Tie what a Loop or Scan carries at all places, and slices to what they are cut from."""
         (number,) = self.flat.bodies_in(call.node)
-        body = self.flat.bodies[number]
-        reads, ends = self._elements(body.inputs)[2:], self._elements(body.outputs)[1:]
-        for index, read in enumerate(reads):
-            call.same(read, call.input(index + 2), ends[index], call.output(index))
-        for output, end in zip(call.outputs[len(reads) :], ends[len(reads) :], strict=False):
-            call.same(output, end)
-
-    def scan(self, call: Call) -> None:
-        """Tie the states of a Scan at all places, and the slices to what they are cut from."""
-        (number,) = self.flat.bodies_in(call.node)
-        body = self.flat.bodies[number]
-        if self.flat.opset_of(call.node) < _SCAN_WITHOUT_LENGTHS:
+        body, is_scan = self.flat.bodies[number], not is_one(self.flat.called(call.node), "Loop")
+        if is_scan and self.flat.opset_of(call.node) < _SCAN_WITHOUT_LENGTHS:
             call.pin_all()
             call.pin(*self._elements(body.inputs), *self._elements(body.outputs))
             return
-        states = len(call.inputs) - call.attribute("num_scan_inputs", 0)
+        states = len(call.inputs) - (call.attribute("num_scan_inputs", 0) if is_scan else 2)
         reads, ends = self._elements(body.inputs), self._elements(body.outputs)
-        for index, read in enumerate(reads):
-            call.same(read, call.input(index), *([ends[index]] if index < states else ()))
+        if not is_scan:  # the number of the turn, and whether there is another one
+            reads, ends = reads[2:], ends[1:]
+        given = call.inputs if is_scan else call.inputs[2:]
+        for index, (read, outer) in enumerate(zip(reads, given, strict=False)):
+            call.same(read, outer, *([ends[index]] if index < states else ()))
         for output, end in zip(call.outputs, ends, strict=False):
             call.same(output, end)
-
-
-_BODIES: Mapping[str, Callable[[_Builder, Call], None]] = {
-    "If": _Builder.branches,
-    "Loop": _Builder.loop,
-    "Scan": _Builder.scan,
-}

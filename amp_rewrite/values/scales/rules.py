@@ -81,10 +81,6 @@ def _dequantized(scale: int) -> Rule:
     return lambda call: call.same(call.output(0), call.input(scale))
 
 
-def _quantize(call: Call) -> None:
-    call.same(call.input(0), call.input(1))
-
-
 def _by_first(call: Call) -> None:
     """Scale the result with the first input; no other one is scaled."""
     call.same(call.input(0), call.output(0))
@@ -144,34 +140,28 @@ def _threshold(*names: tuple[str, float]) -> Rule:
     return rule
 
 
-def _norm(scale: int = 1, bias: int = 2, default: float = _EPSILON) -> Rule:
+def _norm(*statistics: int) -> Rule:
     """Make the rule of a norm: what it reads is free, its result has the exponent of its scale.
 
-    The epsilon is added to a mean of squares.
+    The epsilon is added to a mean of squares; `statistics` are the results that give some.
     """
 
     def rule(call: Call) -> None:
-        scales = [e for e in (call.input(scale), call.input(bias)) if e != ABSENT]
-        call.same(call.output(0), *scales)
-        if call.input(scale) == ABSENT:
+        call.same(call.output(0), call.input(1), call.input(2))
+        if call.input(1) == ABSENT:
             call.pin(call.output(0))
-        call.scale_attribute("epsilon", default, call.input(0), 2)
-        _statistics(call, 1)
+        call.scale_attribute("epsilon", _EPSILON, call.input(0), 2)
+        _statistics(call, *statistics)
 
     return rule
 
 
 def _statistics(call: Call, *indices: int) -> None:
     """Scale nothing where somebody reads the mean or the deviation that a norm gives."""
-    for output in (call.output(index) for index in indices):
-        flat = call.system.flat
+    flat = call.system.flat
+    for output in map(call.output, indices):
         if output != ABSENT and (flat.uses(output) or flat.is_output(output)):
             call.pin(call.input(0), output)
-
-
-def _layer_norm(call: Call) -> None:
-    _norm()(call)
-    _statistics(call, 2)
 
 
 def _skip_norm(gamma: int, beta: int | None, bias: int) -> Rule:
@@ -190,7 +180,7 @@ def _group_norm(call: Call) -> None:
     if call.attribute("activation", 0):
         call.pin_all()
     else:
-        _norm()(call)
+        _norm(1)(call)
 
 
 def _batch_norm(call: Call) -> None:
@@ -215,7 +205,7 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("Div", _product(powers=(1, -1))),
     ("Einsum", lambda call: call.product(call.output(0), *call.inputs)),
     ("DequantizeLinear", _dequantized(1)),
-    ("QuantizeLinear", _quantize),
+    ("QuantizeLinear", lambda call: call.same(call.input(0), call.input(1))),
     ("DynamicQuantizeLinear", lambda call: call.same(call.input(0), call.output(1))),
     ("PRelu RotaryEmbedding", _by_first),
     ("ScatterElements ScatterND", _scatter),
@@ -228,9 +218,9 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("Pad", _pad),
     ("ThresholdedRelu", _threshold(("alpha", 1.0))),
     ("Shrink", _threshold(("lambd", 0.5), ("bias", 0.0))),
-    ("InstanceNormalization RMSNormalization SimplifiedLayerNormalization", _norm()),
-    ("LayerNormalization", _layer_norm),
-    ("GroupNormalization", _norm()),
+    ("InstanceNormalization RMSNormalization SimplifiedLayerNormalization", _norm(1)),
+    ("LayerNormalization", _norm(1, 2)),
+    ("GroupNormalization", _norm(1)),
     ("BatchNormalization", _batch_norm),
     ("LpNormalization", invariant),
 )
@@ -240,7 +230,7 @@ _CONTRIBUTED: tuple[tuple[str, Rule], ...] = (
     ("MatMulNBits", _matmul_n_bits),
     ("GatherBlockQuantized", _dequantized(2)),
     ("DequantizeLinear", _dequantized(1)),
-    ("QuantizeLinear", _quantize),
+    ("QuantizeLinear", lambda call: call.same(call.input(0), call.input(1))),
     ("RotaryEmbedding", _by_first),
     ("BiasAdd", homogeneous),
     ("SkipLayerNormalization", _skip_norm(2, 3, 4)),

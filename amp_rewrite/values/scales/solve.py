@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.values.scales.call import Product, System
-from amp_rewrite.values.scales.exponents import Joined, Ratio
+from amp_rewrite.values.scales.call import Joined, Product, Ratio, System
 
 _ROUNDS = 3
 """Sweeps over products in which nothing is given up; more find little."""

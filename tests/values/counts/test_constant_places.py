@@ -10,7 +10,7 @@ from onnx import numpy_helper
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.counts.constant_places import constant_places, runs_through_places
-from amp_rewrite.values.counts.fact import Fact, Kind
+from amp_rewrite.values.counts.count_rules import Fact, Kind
 
 RNG = np.random.default_rng(0)
 INF, NAN = np.inf, np.nan

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from amp_rewrite.graph.flat import Operator
-from amp_rewrite.values.counts.count_rules import rule_of
-from amp_rewrite.values.counts.fact import Fact, Kind, Operand
+from amp_rewrite.values.counts.count_rules import Fact, Kind, Operand, rule_of
 
 OPERANDS = {
     "count": Operand(Fact(Kind.COUNT, 1, True)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from amp_rewrite.values.counts.fact import Fact, Kind, Operand, combined
+from amp_rewrite.values.counts.count_rules import Fact, Kind, Operand, combined
 
 COUNT = Fact(Kind.COUNT, 7, True)
 FLAG = Fact(Kind.FLAG, 10, True)

@@ -9,9 +9,9 @@ from count_models import Counted, counted
 
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.read_flat import read_flat
-from amp_rewrite.values.counts.fact import Fact, Kind
+from amp_rewrite.values.counts.count_rules import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Counts
-from amp_rewrite.values.counts.local_functions import Functions
+from amp_rewrite.values.counts.find_demands import Functions
 from amp_rewrite.values.intervals.propagate import intervals_of
 
 CONSTANTS = """float half = {0.5}, float two = {2}, float[1] low = {-10000}, int64[1] axis = {0},

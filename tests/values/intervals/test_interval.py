@@ -16,11 +16,6 @@ def test_two_ends_alone_say_nothing_of_zero() -> None:
     assert Interval(1, 2) == (1, 2, 0, 0)
 
 
-@pytest.mark.parametrize("number", [-2, 3, 1, -1, math.nan])
-def test_it_holds_its_ends_and_nan(number: float) -> None:
-    assert Interval(-2, 3, 1, 2).holds(number)
-
-
 @pytest.mark.parametrize(
     ("interval", "tiny", "rounded"),
     [

@@ -13,4 +13,4 @@ def operation(body: str, inputs: str = "float[2,3] x, float[2,3] z", **options: 
     """Return the last node of a model."""
     known = known_of(model_of(body, inputs, **options), {"x": (1, 2)})
     node = known.flat.n_nodes - 1
-    return Operation(known, node, known.flat.inputs_of(node))
+    return Operation(known, node)

@@ -9,8 +9,7 @@ import pytest
 from magnitude_models import graph_of, outliers_of
 
 from amp_rewrite.values.magnitudes import estimate as e
-from amp_rewrite.values.magnitudes.channel import Channel, LargeChannels
-from amp_rewrite.values.magnitudes.estimate import DOUBT, Estimate
+from amp_rewrite.values.magnitudes.estimate import DOUBT, Channel, Estimate, LargeChannels
 
 LENGTH = 16
 LARGE, OTHER, SCALE = (np.ones(LENGTH, np.float32) for _ in range(3))

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.read_flat import read_flat
 from amp_rewrite.values.intervals.propagate import intervals_of
-from amp_rewrite.values.magnitudes.channel import LargeChannels, outliers_of_rows
+from amp_rewrite.values.magnitudes.estimate import LargeChannels, outliers_of_rows
 from amp_rewrite.values.magnitudes.estimates import Estimates
 from amp_rewrite.values.magnitudes.outliers import Outliers
 

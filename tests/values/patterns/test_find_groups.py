@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 from amp_rewrite.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
 from amp_rewrite.graph.build_type_graph import build_type_graph
 from amp_rewrite.graph.io.read_flat import read_flat
-from amp_rewrite.values.patterns.find_groups import Group, find_groups
+from amp_rewrite.values.patterns.find_groups import Group, Number, Op, Pattern, Value, find_groups
 from amp_rewrite.values.patterns.library import PATTERNS
 
 
@@ -253,3 +253,18 @@ def test_a_group_is_called_by_its_first_and_last_node() -> None:
 )
 def test_a_group_is_of_operators_of_the_standard_in_float32(body: str, count: int) -> None:
     assert len(groups_of(FORMS["silu"]._replace(body=body))) == count
+
+
+X = Value("x")
+
+
+@pytest.mark.parametrize("term", [X, Number(2), Op("Mul", X), Pattern("P", Op("Mul", X), "Mul")])
+def test_terms_do_not_change(term: object) -> None:
+    field = next(iter(type(term).__annotations__))
+    with pytest.raises(AttributeError):
+        setattr(term, field, "other")
+
+
+def test_an_anchor_is_part_of_the_expression() -> None:
+    with pytest.raises(ValueError, match="pattern P has no Erf"):
+        Pattern("P", Op("Mul", X, Op("Exp", X)), "Erf").path()

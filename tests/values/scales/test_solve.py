@@ -11,8 +11,7 @@ import pytest
 
 from amp_rewrite.graph.infer import infer
 from amp_rewrite.rewriting.read_source import read_source
-from amp_rewrite.values.scales.call import Product, System
-from amp_rewrite.values.scales.exponents import Exponents, Ratio
+from amp_rewrite.values.scales.call import Exponents, Product, Ratio, System
 from amp_rewrite.values.scales.solve import Solution, is_solution, solve
 
 INF = math.inf

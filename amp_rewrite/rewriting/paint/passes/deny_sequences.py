@@ -10,7 +10,6 @@ from amp_rewrite.graph.traits import Trait, has
 from amp_rewrite.rewriting.paint.context import PaintContext
 from amp_rewrite.rewriting.paint.paint_pass import Place, Stage, paints
 from amp_rewrite.rewriting.paint.painting import Color, Mark, Marks, Painting, Reason
-from amp_rewrite.rewriting.paint.sequence_clusters import Cluster
 
 
 @paints(
@@ -36,7 +35,7 @@ def deny_sequences(context: PaintContext, painting: Painting) -> Marks:
     return marks
 
 
-def _opaque(context: PaintContext, cluster: Cluster) -> str | None:
+def _opaque(context: PaintContext, cluster: tuple[int, ...]) -> str | None:
     """Return a sentence that says why a cluster must be left alone, or None."""
     graph, flat = context.type_graph, context.type_graph.flat
     for vertex in cluster:

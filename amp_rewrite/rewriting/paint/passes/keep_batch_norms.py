@@ -14,12 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amp_rewrite.graph.elements import tensor
-from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.rewriting.paint.batch_norms import product_before
+from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.rewriting.paint.given_notes import GivenNote, given_notes
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
 
 RUNTIME_FUSION = PassReason(
     "runtime-fusion",
@@ -30,6 +27,9 @@ RUNTIME_FUSION = PassReason(
         "the two and refuses the file"
     ),
 )
+
+# operators: what the runtime looks through between the two; Casts are gone where types agree.
+_LOOKED_THROUGH = frozenset({"Reshape", "Transpose", "Identity"})
 
 
 @keep(
@@ -75,3 +75,23 @@ def _is_low(m: Match, ask: Ask, product: int) -> bool:
     if vertex != ABSENT:
         return ask.painting.is_allow(vertex)
     return m.graph.types[value] == tensor(m.low.number)
+
+
+def product_before(flat: FlatGraph, node: int, *, through_casts: bool = False) -> int:
+    """Return the MatMul that makes what a BatchNormalization reads, moved or not, else ABSENT."""
+    passed = _LOOKED_THROUGH | {"Cast"} if through_casts else _LOOKED_THROUGH
+    maker = _maker(flat, node)
+    while maker != ABSENT:
+        called = flat.called(maker)
+        if called[:2] == ("", "MatMul"):
+            return maker
+        if called.domain or called.op_type not in passed:
+            break
+        maker = _maker(flat, maker)
+    return ABSENT
+
+
+def _maker(flat: FlatGraph, node: int) -> int:
+    """Return the node that makes the first input of one; ABSENT if none does."""
+    read = flat.inputs_of(node)
+    return flat.producer[read[0]] if read and read[0] != ABSENT else ABSENT

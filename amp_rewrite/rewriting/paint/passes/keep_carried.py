@@ -18,13 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amp_rewrite.graph.constants import MOST_READ
 from amp_rewrite.graph.elements import FLOAT_TYPES
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, PRODUCTS, SIGNED, Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
 from amp_rewrite.rewriting.paint.passes.keep_states import is_gate
 
 _SUMS = having(Trait.SUMS_UP)
@@ -57,13 +54,11 @@ class Carried(NamedTuple):
         "carried-over-calls",
         phrase="rounding adds up from call to call",
         plain="carries a state from call to call, where {precision} errors add up",
-        row="it makes an output that goes back in as an input, through arithmetic alone",
         danger=True,
     ),
     Stage.GIVEN,
     32,
     "outputs that go back in as inputs, through arithmetic alone, before the first round",
-    danger=True,
 )
 def keep_carried(m: Match, ask: Ask) -> Kept:
     """Mark what leads from the input of a state to its output.
@@ -148,8 +143,8 @@ def _alone(m: Match, output: int, value: int, ahead: list[int]) -> bool:
 
 def _remembers(m: Match, node: int) -> bool:
     """Tell whether a layer hands on what it reads about as it was: x' = A x, A = I + dt F."""
-    held = [t for v in m.factors(node) if (t := m.stored(v)) is not None and t.size <= MOST_READ]
-    if len(held) != 1 or len(matrix := held[0].numpy()) ** 2 != matrix.size:
+    held = [array for v in m.factors(node) if (array := m.array(v)) is not None]
+    if len(held) != 1 or len(matrix := held[0]) ** 2 != matrix.size:
         return False
     diagonal = np.abs(matrix.reshape(len(matrix), -1).diagonal())
     return bool(0.5 < diagonal.mean() <= 1)  # that of a layer of data is around 0

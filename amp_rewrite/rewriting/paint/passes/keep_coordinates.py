@@ -2,8 +2,7 @@
 
 A product of places and data is a place, which keep_demands.py keeps. The data are as exact as the
 place must be: theta of an affine grid is near 1, so that float16 moves a picture of 512 pixels by
-0.1 of a pixel, bfloat16 by one; the coefficients of a spline by 5. So the demand for coordinates
-goes through both operands of products, through products with the basis of a spline, and ends with
+0.1 of a pixel. So the demand for coordinates goes through both operands of products, and ends with
 the layer that gives the data; of one whose result is only added to places the result is as exact as
 the layer, which stays low.
 
@@ -20,10 +19,8 @@ import numpy as np
 from amp_rewrite.graph.build_type_graph import called_body
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import TABLE, Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, PRODUCTS, SIGNED, Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
 
 _AXES = 4
 """The most coordinates of a point: x, y, z and 1."""
@@ -58,7 +55,6 @@ _ARITHMETIC = (
     35,
     "what is multiplied with coordinates of GridSample, RoiAlign, Resize or a Gather, before the "
     "first round",
-    danger=True,
 )
 def keep_coordinates(m: Match, _: Ask) -> Kept:
     """Mark what computes coordinates, through both operands of products, up to a layer."""

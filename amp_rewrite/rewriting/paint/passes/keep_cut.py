@@ -16,9 +16,7 @@ import numpy as np
 
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.kernels.rounding_table import FACTOR, RECIPROCAL
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
 
 CONSTANT_CUT = PassReason(
     "constant-cut",

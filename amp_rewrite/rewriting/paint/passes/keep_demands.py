@@ -8,7 +8,8 @@ that it selects and the bias of an attention score depend on the last digit. So
 - an operator that asks for the absolute error of an input (a period, a jump, coordinates) demands
   float32 of it, and of what computes it, matrix products included, back to where a layer begins
   or, for angles, to what is so small that rounding does no harm;
-- what makes a frequency of what a layer gives is float32 where time makes an angle of it.
+- what makes a frequency of what a layer gives is float32 where time makes an angle of it (twelve
+  cases of tests/conformance/test_constant_places.py are 16-bit without that).
 
 Evidence: a grid of pixels in front of GridSample in float16: error 70 % of the output's size
 without the pass, 0.14 % with it.
@@ -17,7 +18,7 @@ without the pass, 0.14 % with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from amp_rewrite.graph.constants import moved_from, stored_tensor
 from amp_rewrite.graph.elements import tensor
@@ -25,23 +26,34 @@ from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.frequencies import behind_angle
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
+from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, SIGNED, Worklist
 from amp_rewrite.values.counts.constant_places import SHORTEST, constant_places
-from amp_rewrite.values.counts.fact import Fact, Kind
+from amp_rewrite.values.counts.count_rules import Fact, Kind
 from amp_rewrite.values.counts.find_counts import Counts
 from amp_rewrite.values.counts.find_demands import (
     ANGLE,
     COORDINATES,
     Demand,
+    Functions,
     Step,
     find_demands,
     find_differences,
     follow_demands,
 )
-from amp_rewrite.values.counts.local_functions import Functions
+
+# what may stand between a phase and the frequencies that it is made of.
+_PASSED = SIGNED | ADDED | {"Mod"}
+
+# operators: arithmetic of a frequency.
+_LINEAR = _PASSED | {"Clip", "Div", "Dropout", "Max", "Min", "Mul", "Resize", "Upsample"}
+
+# operators: functions that make a frequency of what a layer gives.
+_CURVES = {
+    *("Celu", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log"),
+    *("Mish", "PRelu", "Pow", "Reciprocal", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign"),
+    *("Sqrt", "Swish", "Tanh", "ThresholdedRelu"),
+}
 
 
 @keep(
@@ -51,7 +63,6 @@ from amp_rewrite.values.counts.local_functions import Functions
     40,
     "counts, angles, indices and coordinates, before the first round "
     "([below](#counts-and-demands))",
-    danger=True,
 )
 def keep_demands(m: Match, ask: Ask) -> Kept:
     """Mark every vertex that computes a count, an angle, an index or a coordinate.
@@ -66,7 +77,7 @@ def keep_demands(m: Match, ask: Ask) -> Kept:
         yield Keep(detail, (), [vertex], because)
     yield from counts.values()
     for demand in reversed(known.angles()):  # the last one is told
-        nodes = behind_angle(m, demand.value, known.is_place, lambda v: _is_small(m, v))
+        nodes = _behind_angle(m, demand.value, known.is_place, lambda v: _is_small(m, v))
         yield Keep(f"frequency of {demand.name}", nodes)
 
 
@@ -197,3 +208,56 @@ def _subtracts_constants(flat: FlatGraph) -> bool:
     read = {moved_from(flat, v) for n in flat.nodes_of("Sub") for v in flat.inputs_of(n)[:2]}
     held = (stored_tensor(flat, v) for v in read - {ABSENT})
     return any(tensor is not None and tensor.size >= SHORTEST for tensor in held)
+
+
+def _behind_angle(
+    m: Match, angle: int, is_place: Callable[[int], bool], is_small: Callable[[int], bool]
+) -> list[int]:
+    """Return what makes the frequencies of an angle, and what makes the angle of these.
+
+    A frequency that is off by one part in 512 is off by half a turn after 256 turns, however exact
+    the ramp is that it multiplies, or the running sum. The functions that make it of what a layer
+    gives are included, and the layer whose result they bend; a layer that gives the frequency
+    itself is not.
+
+    Args:
+        m: The model.
+        angle: The value that a periodic function reads.
+        is_place: Tells of a value whether it runs through places and no data have a part in it.
+        is_small: Tells of a value whether rounding it does no harm to an angle.
+    """
+    nodes: list[int] = []
+    for node, way in m.ways(angle, _PASSED):
+        read = m.data(node)[:2]
+        if m.is_a(node, "CumSum"):
+            data = read[:1]
+        elif m.factors(node) or m.is_a(node, "Mul"):
+            data = [v for v in read if not is_place(v)]
+            if len(data) != 1 or len(read) < 2:
+                continue
+        else:
+            continue
+        if is_small(angle) and is_small(m.made(node)):  # turns end at 1
+            continue
+        makers = [n for v in data for n in _making(m, v, is_place)]
+        if makers:
+            nodes += [*way, node, *makers]
+    return nodes
+
+
+def _making(m: Match, frequency: int, is_place: Callable[[int], bool]) -> list[int]:
+    """Return the functions that make a frequency, and the layers whose results they bend."""
+    functions, todo = list[int](), Worklist[tuple[int, bool]]((frequency, False))
+    for value, bent in todo:
+        node = m.maker(value)
+        if len(functions) >= FARTHEST:
+            break
+        if node == ABSENT or m.is_constant(value) or is_place(value):
+            continue
+        bends = m.op(node) in _CURVES
+        if m.factors(node):
+            functions += [node] if bent else []
+        elif bends or m.op(node) in _LINEAR:
+            functions.append(node)
+            todo.add((v, bent or bends) for v in m.data(node))
+    return functions

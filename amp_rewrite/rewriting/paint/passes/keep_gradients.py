@@ -12,9 +12,7 @@ from __future__ import annotations
 from amp_rewrite.graph.dataflow import vertices_in
 from amp_rewrite.graph.step_part import source_in
 from amp_rewrite.oplists import ListName
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 
 
 @keep(

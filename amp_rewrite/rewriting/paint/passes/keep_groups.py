@@ -1,18 +1,12 @@
 """A group that the target computes as one operator has one type.
 
-The type is that of the operator: a group becomes low only where the target recognises it in the low
-type and has a kernel for the operator, too. Else all of it stays float32. Where some of its nodes
-would become low and others not, the group decides.
-
-A normalization has a tail, the multiplication by a scale and the addition of a bias. What is in
-front of the tail sums squares and stays float32; the operator takes such sums in float32, too. Its
-input and its result have the types of the operator. A runtime takes the Cast between a low input
-and the core into the group if nothing else reads it, and the one between core and tail in any case:
-
-    low x -> Cast to float32 -> core -> Cast to low -> tail
-
-is a normalization in the low type. Without the second Cast it has a low input and a float32
-result, and for that there may be no kernel: such a model does not load.
+A group becomes low only where the target recognises it in the low type and has a kernel for the
+operator, too. Else all of it stays float32. A normalization has a tail, the multiplication by a
+scale and the addition of a bias. What is in front of the tail sums squares and stays float32. A
+runtime takes the Cast between a low input and the core into the group if nothing else reads it, and
+the one between core and tail in any case: low x -> Cast to float32 -> core -> Cast to low -> tail
+is a normalization in the low type. Without the second Cast it has a low input and a float32 result,
+and for that there may be no kernel: such a model does not load.
 
 It is no rule under `@keep`: it makes vertices low, too, and of two groups the last one decides.
 
@@ -37,10 +31,6 @@ FUSED_FLOAT32 = PassReason(
     "fused-group-float32",
     phrase="the target computes a group as one operator, in float32",
     plain="is part of a group that the target computes in float32",
-    row=(
-        "it is part of a group that the target computes as one operator, in float32, or makes its"
-        " input"
-    ),
 )
 
 Marks = dict[int, Mark]

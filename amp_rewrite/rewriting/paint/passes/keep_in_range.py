@@ -16,10 +16,8 @@ from __future__ import annotations
 
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, row_of
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.masks import low_readers
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
 
 
 @keep(
@@ -29,7 +27,6 @@ from amp_rewrite.rewriting.paint.painting import Reason
     40,
     "what computes or reads numbers that leave the range, for certain or by an estimate",
     needs=Need.NOTHING,
-    danger=True,
     overrules=True,
 )
 def keep_in_range(m: Match, ask: Ask) -> Kept:

@@ -10,9 +10,7 @@ measured here (https://github.com/microsoft/onnxruntime/issues/28976); float32 w
 
 from __future__ import annotations
 
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
 
 
 @keep(
@@ -30,7 +28,6 @@ from amp_rewrite.rewriting.paint.painting import PassReason
     "what the target's kernels compute indices of in the low type, where an axis is longer than "
     "that counts, before the first round",
     needs=Need.NOTHING,
-    danger=True,
 )
 def keep_long_axes(m: Match, ask: Ask) -> Kept:
     """Mark what has more results along an axis than the low type counts, or an unknown number."""

@@ -1,18 +1,14 @@
 """Sums that a kernel keeps in the low type stay float32 where they have too many terms for it.
 
-In float16 a running sum of ones stops at 2,048, where the next one is half a unit in the last
-place. Added one by one, 1,024 terms of random signs are off by 0.5 % of the sum's size, and 1,024
-positive ones (magnitudes of a normal distribution) by 1.8 % at worst; 4,096 positive ones by 11 %,
-and equal ones by half. A mean overflows before it loses digits: the sum of 64 elements of 1,000 is
-64,000. Where nothing may be float32, a mean may have as many elements as a product, if its
-sum is not likely to overflow: calibrate keeps those in float32 whose sums do so on data.
+Added one by one in float16, 1,024 terms of random signs are off by 0.5 % of the sum's size, 4,096
+positive ones by 11 %, and ones stop at 2,048. A mean overflows before it loses digits: the sum of
+64 elements of 1,000 is 64,000. Where nothing may be float32, a mean may have as many elements as a
+product, if its sum is not likely to overflow.
 
-The kernels of Conv keep one running sum over the whole window as well (docs/arithmetic.md), but
-their weights are in the file. Where they nearly cancel on the way through each output channel,
-partial sums walk about zero whatever sign the data have, and the error grows with the root of the
-number of terms: 0.4 % of the size of a result for 1,008 terms, 0.7 % for 2,304 and 0.9 % for 4,608.
-The same holds for each column of a constant matrix, which is asked where a kernel rounds a product
-and the sum that it joins once (docs/arm.md).
+Of a Conv, the weights are in the file. Where they nearly cancel on the way through each output
+channel, the error grows with the root of the number of terms: 0.7 % for 2,304. The same holds for
+the columns of a constant matrix where a kernel rounds a product and the sum that it joins once
+(docs/arithmetic.md, docs/arm.md).
 
 Evidence: minilm_l3 in float16 for webgpu: error 0.54 % of the output's peak without the pass, 0.35
 % with it.
@@ -28,9 +24,7 @@ import numpy as np
 from amp_rewrite.graph.constants import stored_tensor
 from amp_rewrite.graph.flat import Array, FlatGraph
 from amp_rewrite.graph.traits import Trait, has
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
 from amp_rewrite.values.sum_lengths import count_terms
 
 LONGEST_PRODUCT = 1024
@@ -64,7 +58,6 @@ _SAME = frozenset({"Cast", "Identity"})
     "sums of too many terms, where the target's kernels add in the low type, before the first "
     "round",
     needs=Need.NOTHING,
-    danger=True,
 )
 def keep_long_sums(m: Match, ask: Ask) -> Kept:
     """Mark what adds up more terms than the low type can, or a number that is not known."""
@@ -126,11 +119,6 @@ def _windows(_: Match, __: int, weights: Array) -> Array:
     return weights.reshape(n_rows, channels, -1).swapaxes(1, 2).reshape(n_rows, -1)
 
 
-def _columns(_: Match, __: int, weights: Array) -> Array | None:
-    """Return the columns of a matrix as rows."""
-    return weights.T if weights.ndim == 2 else None
-
-
 def _columns_of_gemm(m: Match, node: int, weights: Array) -> Array:
     transposed = m.flat.attributes(node).get("transB")
     return weights if transposed is not None and transposed.value else weights.T
@@ -139,6 +127,6 @@ def _columns_of_gemm(m: Match, node: int, weights: Array) -> Array:
 _ROWS: dict[str, Callable[[Match, int, Array], Array | None]] = {
     "Conv": _windows,
     "Gemm": _columns_of_gemm,
-    "MatMul": _columns,
+    "MatMul": lambda m, node, weights: weights.T if weights.ndim == 2 else None,
 }
 """Operator -> the weights that each element of its result is a sum with, in order."""

@@ -1,16 +1,11 @@
 """Scores to which a mask is added stay float32, where the low type would spoil masked rows.
 
 In a row that is masked as a whole the fill takes part in what the Softmax sees. Added to -1e4,
-float32 keeps scores to 0.0005, float16 to 4 and bfloat16 to 32. Added to -3.4e38, float32 keeps
-nothing of them, so that all elements of the row are equal; no fill of float16 does so: -65504, the
-lowest, overflows, and next to those that leave room half a unit in the last place is 8 or 16, which
-scores exceed. So no fill is right for every row. The sum stays float32, with the masks in front
-and the Softmax behind it.
-
-What is right stays low: a fill that Where puts in place of scores; masks of which every row has an
-element that is not masked; and, in bfloat16, fills that swallow every score in both types. Masks
-that were added to each other tell what both mask, which is minus infinity, from what one does. In
-bfloat16 constants that end at half the range keep that; what the caller gives cannot.
+float32 keeps scores to 0.0005, float16 to 4; added to -3.4e38, float32 keeps nothing of them, and
+no fill of float16 does so. So the sum stays float32, with the masks in front and the Softmax behind
+it. What is right stays low: a fill that Where puts in place of scores; masks of which every row has
+an element that is not masked; and, in bfloat16, fills that swallow every score in both types
+(docs/painting.md, Masks).
 
 Evidence: scores of which a row is masked as a whole, float16: error 2.2 of outputs of size 3
 without the pass (tests/conformance/test_masks.py), below 0.04 with it.
@@ -20,11 +15,9 @@ from __future__ import annotations
 
 from amp_rewrite.dtypes import DType, may_leave_range
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
 from amp_rewrite.rewriting.paint.masks import Fills, softmaxes
 from amp_rewrite.rewriting.paint.match import ADDED
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
 
 _SWALLOWING = 2.0**40
 """A fill from here on leaves nothing of scores below 2^15 in float32, nor in a type as wide."""
@@ -36,14 +29,12 @@ _SWALLOWING = 2.0**40
         "mask",
         phrase="a mask is added",
         plain="adds a mask; fully masked rows would change in {precision}",
-        row="a mask is added to scores, and rows may be masked as a whole",
         danger=True,
     ),
     Stage.KEEPING,
     70,
     "scores with a mask added, the mask, and the Softmax behind ([below](#masks))",
     needs=Need.NOTHING,
-    danger=True,
 )
 def keep_masks(m: Match, _: Ask) -> Kept:
     """Unpaint scores with a mask added, the mask, and the Softmax of both."""

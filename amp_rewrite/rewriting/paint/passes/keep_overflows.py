@@ -19,15 +19,13 @@ from amp_rewrite.graph.dataflow import TypeGraph
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.proto.stored import StoredTensor
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.masks import (
     MASKING,
     enters_as_mask,
     low_readers,
 )
 from amp_rewrite.rewriting.paint.match import Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.rewriting.paint.saturation import overflows_below_only, saturates_in_float32
 
 _HANDING_ON = having(Trait.MOVES, Trait.CHANGES_SIGN, Trait.HOLDS, Trait.SUBGRAPHS)
@@ -59,7 +57,6 @@ class _Step(NamedTuple):
     80,
     "consumers of constants out of range",
     needs=Need.NOTHING,
-    danger=True,
     overrules=True,
 )
 def keep_overflows(m: Match, ask: Ask) -> Kept:

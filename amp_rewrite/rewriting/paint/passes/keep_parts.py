@@ -27,10 +27,8 @@ from amp_rewrite.graph.step_part import Part, part_in, source_in
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.oplists import ListName
 from amp_rewrite.rewriting.paint.context import PaintContext
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
 
 _INTEGERS = frozenset({"tensor(int64)", "tensor(int32)"})
 

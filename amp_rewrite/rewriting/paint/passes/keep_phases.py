@@ -14,10 +14,8 @@ without the pass, of a tone the error is 0.59; 0 and 0 with it.
 from __future__ import annotations
 
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import ADDED, FARTHEST, PRODUCTS, SIGNED, TRANSFORMS
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.values.sum_lengths import count_terms
 
 # operators: what may stand between a quotient and the inverse of a function.
@@ -41,7 +39,6 @@ LONGEST_SOURCE = 16
     Stage.GIVEN,
     20,
     "quotients of which an angle is made, with their spectrum, before the first round",
-    danger=True,
 )
 def keep_phases(m: Match, _: Ask) -> Kept:
     """Mark quotients of which an angle is made, and what computes them."""

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from amp_rewrite.dtypes import FLOAT16
 from amp_rewrite.graph.flat import ABSENT
-from amp_rewrite.rewriting.paint.dequantizers import may_be_low
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
+from amp_rewrite.rewriting.paint.passes.retarget_dequantizers import may_be_low
 from amp_rewrite.values.patterns.quantized import quantized_groups
 
 

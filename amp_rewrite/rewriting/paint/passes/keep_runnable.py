@@ -13,9 +13,7 @@ from __future__ import annotations
 from amp_rewrite.graph.dataflow import VertexKind, vertices_in
 from amp_rewrite.graph.ports import schema_variable
 from amp_rewrite.kernels.runnable import can_run
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 from amp_rewrite.targets import Target
 
 

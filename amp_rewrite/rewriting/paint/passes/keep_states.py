@@ -8,32 +8,44 @@ these stay low. So does what a gate multiplies, the forgetting of LSTM and GRU.
 
 The ways are cycles of the dataflow inside the body of a Loop or Scan, through its branches, too.
 What lies on one, its constants included, is float32; what a state feeds besides is not. A loop
-that is known to go round only a few times is left alone. Loops that exporters unrolled are in
-rewriting/paint/unrolled.py.
+that is known to go round only a few times is left alone.
+
+Exporters unroll loops whose length is known: x1 = A x0 + B u0, x2 = A x1 + B u1, and so on. What
+holds of the state of a loop holds of these values. Only arithmetic that is linear may lie between
+two products with A; a bounded function, a normalization, a Relu or a layer with weights of its own
+ends the way, so that networks that share weights between their layers are none.
 
 Evidence: an integrator of 3,000 steps in float16: error 16 % without the pass, 0 with it; a
-Butterworth filter has 2,958 elements that are not finite without it.
+Butterworth filter has 2,958 elements that are not finite without it. An oscillator unrolled over
+300 steps: error 4.7 % without, 0.05 % with it.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from amp_rewrite.graph.build_type_graph import scan_split
-from amp_rewrite.graph.constants import stored_tensor
+from amp_rewrite.graph.constants import moved_from, stored_tensor
 from amp_rewrite.graph.flat import ABSENT, FlatGraph
 from amp_rewrite.graph.metadata_keys import PART_KEY
-from amp_rewrite.graph.traits import Trait, is_one
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, keep
-from amp_rewrite.rewriting.paint.match import MOVED, PRODUCTS, Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
-from amp_rewrite.rewriting.paint.unrolled import FEW, LINEAR, unrolled
+from amp_rewrite.graph.traits import Trait, having, is_one
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, PassReason, Stage, keep
+from amp_rewrite.rewriting.paint.match import ADDED, MOVED, PRODUCTS, SIGNED, Worklist
 
 # operators: those whose result grows with what they read, but not in proportion.
 _BENT = ("Abs", "Clip", "Elu", "LeakyRelu", "Max", "Min", "PRelu", "Relu", "Selu", "HardSwish")
 _GATES = ("Sigmoid", "HardSigmoid", "Softmax")  # operators: what gates are made by.
+
+# operators: arithmetic whose result grows in proportion with what it reads.
+_LINEAR = (
+    SIGNED | ADDED | having(Trait.SUMS_UP, Trait.AVERAGES, Trait.HANDS_ON) | {"Div", "Mean", "Mul"}
+) - (having(Trait.JUMPS) | {"Attention", "CausalConvWithState", "LinearAttention"})
+
+_FEW = 8
+"""So many steps are no more than that many layers of a network, through which errors add up too."""
 
 _WITH_BATCH = 8
 """The opset in which Scan has an axis of batches in front of the one that it goes along."""
@@ -48,19 +60,17 @@ Bend = tuple[int, bool]
         "carried-state",
         phrase="rounding adds up from turn to turn",
         plain="carries a state from step to step, where {precision} errors add up",
-        row="it carries the state of a loop, or of a recurrence without one, which nothing bounds",
         danger=True,
     ),
     Stage.GIVEN,
     30,
     "states that a loop carries through arithmetic alone, before the first round",
-    danger=True,
 )
 def keep_states(m: Match, _: Ask) -> Kept:
     """Mark what carries the state of a Loop or Scan from turn to turn without a bound."""
-    yield from unrolled(m)
+    yield from _unrolled(m)
     for node in m.nodes("Loop", "Scan"):
-        if _turns(m.flat, node) <= FEW or m.flat.metadata_of(node).get(PART_KEY) is not None:
+        if _turns(m.flat, node) <= _FEW or m.flat.metadata_of(node).get(PART_KEY) is not None:
             continue  # gradients through time are painted as the forward loop is
         states, body = [(v, False) for v in m.graph.vertices_of(node)], _Body(m, node)
         for cycle in _cycles(states, body.after):
@@ -114,7 +124,7 @@ class _Body:
                     yield from self._outputs(node, reader, bent)
             elif m.is_a(node, *_BENT):
                 yield from self._outputs(node, reader, True)
-            elif m.op(node) in LINEAR and not self._is_held(vertex, node):
+            elif m.op(node) in _LINEAR and not self._is_held(vertex, node):
                 yield from self._outputs(node, reader, bent)
 
     def _outputs(self, node: int, reader: int, bent: bool) -> Iterator[Bend]:
@@ -196,3 +206,83 @@ def _reached(
         followers[place] = list(after(place))
         todo.add(followers[place])
     return followers
+
+
+def _unrolled(m: Match) -> Iterator[Keep]:
+    """Yield what lies between the first and the last product with a weight."""
+    weights = _weights(m)
+    steps = list(_on_ways(m, range(m.flat.n_nodes), weights, set(weights)))
+    products: dict[int, set[int]] = {}
+    for node in steps:
+        if node in weights:
+            products.setdefault(weights[node], set()).add(node)
+    for weight, of_it in reversed(products.items()):  # the last one is told
+        between = steps[bisect_left(steps, min(of_it)) : bisect_right(steps, max(of_it))]
+        detail = f"a state that {m.flat.value_names[weight]} multiplies again"
+        yield Keep(detail, _on_ways(m, between, weights, of_it))
+
+
+def _weights(m: Match) -> dict[int, int]:
+    """Return, by node, the constant that it multiplies data with, of those used often."""
+    nodes = m.nodes(*PRODUCTS, "Mul")
+    if len(nodes) <= _FEW:
+        return {}
+    weight_of = {n: weight for n in nodes if (weight := _weight(m, n)) != ABSENT}
+    times = Counter(weight_of.values())
+    return {n: weight for n, weight in weight_of.items() if times[weight] > _FEW}
+
+
+def _weight(m: Match, node: int) -> int:
+    """Return the constant, of more than one element, that a node multiplies data with."""
+    for value in m.data(node)[:2]:
+        source = moved_from(m.flat, value)
+        held = None if source == ABSENT else stored_tensor(m.flat, source)
+        if held is not None:
+            return source if held.size > 1 else ABSENT
+    return ABSENT
+
+
+def _on_ways(
+    m: Match, nodes: Iterable[int], weights: dict[int, int], counted: set[int]
+) -> Iterator[int]:
+    """Yield the nodes on ways with more than a few counted ones, from the first to the last.
+
+    Args:
+        m: The model.
+        nodes: Those that are looked at, in execution order.
+        weights: What nodes multiply with; products with other constants end a way.
+        counted: The nodes that count as steps.
+    """
+    if len(counted) <= _FEW:
+        return
+    products, linear = {*m.nodes(*PRODUCTS)}, {*m.nodes(*(_LINEAR - PRODUCTS))}
+    before, way = dict[int, int](), list[int]()
+    for node in nodes:
+        if node not in linear and not (node in products and _passes(m, node, weights)):
+            continue
+        steps = _steps_before(m, node, before) + (node in counted)
+        if steps:
+            before[node] = steps
+            way.append(node)
+    if max(before.values(), default=0) <= _FEW:
+        return
+    behind: dict[int, int] = {}
+    for node in reversed(way):
+        read = (reader for v in m.flat.outputs_of(node) for reader in m.flat.readers(v))
+        behind[node] = max((behind.get(n, 0) for n in read), default=0) + (node in counted)
+    for node in way:
+        steps = before[node] + behind[node] - (node in counted)
+        if behind[node] and steps > _FEW:
+            yield node
+
+
+def _steps_before(m: Match, node: int, before: dict[int, int]) -> int:
+    """Return how many steps lie behind the data of a node."""
+    if not any(m.maker(v) in before for v in m.read(node) if v != ABSENT):
+        return 0
+    return max((before.get(m.maker(v), 0) for v in m.data(node)), default=0)
+
+
+def _passes(m: Match, product: int, weights: dict[int, int]) -> bool:
+    """Tell whether a product is with a weight that is used often, or of two computed values."""
+    return product in weights or not any(map(m.is_constant, m.factors(product)))

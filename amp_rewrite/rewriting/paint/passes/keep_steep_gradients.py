@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.step_part import Part, part_in, source_in
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import MOVED, PRODUCTS, SIGNED, Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
 
 # operators: activations whose gradient is zero where their result is, and what gives no zeros.
 _MASKING = having(Trait.ORDERS) | {
@@ -34,6 +34,7 @@ _MASKING = having(Trait.ORDERS) | {
 }
 # operators: those that a zero, or nearly zero, operand makes steep.
 _STEEP = ("Div", "Reciprocal", "Log", "Sqrt", "Pow")
+_ONE = np.ones(1)
 
 
 @keep(
@@ -43,6 +44,7 @@ _STEEP = ("Div", "Reciprocal", "Log", "Sqrt", "Pow")
     55,
     "gradients behind a small guard, and products that read them ([below](#training-steps))",
     needs=Need.SAFETY | Need.RANGE,
+    danger=False,
 )
 def keep_steep_gradients(m: Match, _: Ask) -> Kept:
     """Unpaint gradients that leave the range of the low type though the forward pass does not."""
@@ -88,31 +90,17 @@ def _slopes(m: Match, node: int) -> Iterator[float]:
     elif m.is_a(node, "Reciprocal") and not m.is_a(m.maker(m.source(value, MOVED)), "Sqrt"):
         yield guard**-2
     else:
-        power = _power(m, node)
+        power = m.exponent(node)
         yield abs(power) * guard ** (power - 1) if 0 < power < 1 else 0.0
 
 
 def _reciprocal(m: Match, value: int) -> float:
     """Return how large the reciprocal of a guarded value, or of its root, may be; 0 for others."""
     node = m.maker(value)
-    if m.is_a(node, "Reciprocal"):
-        guard = m.facts.guards.of(m.read(node)[0])
-        return 1 / guard if guard else 0.0
-    if m.is_a(node, "Div"):
-        guard = m.facts.guards.of(m.read(node)[1])
-        above = m.numbers(m.read(node)[0])
-        return abs(float(above.flat[0])) / guard if guard and above is not None else 0.0
-    power = _power(m, node) if m.is_a(node, "Pow") else 0.0
-    guard = m.facts.guards.of(m.read(node)[0]) if power < 0 else 0.0
-    return guard**power if guard else 0.0
-
-
-def _power(m: Match, node: int) -> float:
-    """Return the power that a node raises to, if it is one number; 1 for others."""
-    if m.is_a(node, "Sqrt"):
-        return 0.5
-    numbers = m.numbers(m.read(node)[1]) if m.is_a(node, "Pow") else None
-    return float(numbers.flat[0]) if numbers is not None and numbers.size == 1 else 1.0
+    base, power = m.power(node)[0], m.exponent(node)
+    guard = m.facts.guards.of(base) if power < 0 else 0.0
+    above = m.numbers(m.read(node)[0]) if m.is_a(node, "Div") else _ONE
+    return abs(float(above.flat[0])) * guard**power if guard and above is not None else 0.0
 
 
 def _is_centred(m: Match, value: int) -> bool:

@@ -18,11 +18,9 @@ from collections.abc import Iterator
 
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.traits import Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
 from amp_rewrite.rewriting.paint.masks import softmaxes
 from amp_rewrite.rewriting.paint.match import PRODUCTS, Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
 from amp_rewrite.values.intervals.operation import Operation
 from amp_rewrite.values.sum_lengths import count_terms
 
@@ -49,14 +47,12 @@ _NORMALISING = frozenset({"Div", "Log", "Reciprocal", "ReduceLogSum"})
         "unbounded-sum",
         phrase="it reads a float32 sum that nothing bounds",
         plain="reads a sum that may overflow {precision}",
-        row="it reads a float32 sum of many elements, or of an unknown number, that nothing bounds",
         danger=True,
     ),
     Stage.KEEPING,
     50,
     "what reads a float32 sum that nothing bounds",
     needs=Need.SAFETY | Need.RANGE,
-    danger=True,
 )
 def keep_sums(m: Match, ask: Ask) -> Kept:
     """Unpaint what is computed of a float32 sum that nothing bounds."""
@@ -87,7 +83,7 @@ def _is_open(m: Match, node: int, value: int) -> bool:
     """Tell whether a sum may leave the range: it is long, or of unknown length, and unbounded."""
     if m.is_part(node) or not _is_wide(m, value):
         return False
-    op = Operation(m.facts.intervals, node, m.read(node))
+    op = Operation(m.facts.intervals, node)
     if m.is_a(node, *_SCATTERS) and op.attribute("reduction", "none") != "add":
         return False
     longest = LONGEST_SPECTRUM if m.is_a(node, *_SPECTRA) else LONGEST

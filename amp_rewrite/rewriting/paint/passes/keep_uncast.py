@@ -9,14 +9,12 @@ not parse the file (docs/tensorrt.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from amp_rewrite.graph.flat import ABSENT
+from amp_rewrite.graph.flat import ABSENT, Operator
 from amp_rewrite.graph.reach import walk
-from amp_rewrite.graph.traits import Trait
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import PassReason
+from amp_rewrite.graph.traits import Trait, operator
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, PassReason, Stage, keep
 
 NO_CAST_BEHIND = PassReason(
     "no-cast-behind",
@@ -38,23 +36,13 @@ NO_CAST_BEHIND = PassReason(
 )
 def keep_uncast(m: Match, ask: Ask) -> Kept:
     """Unpaint what makes the inputs of such operators, and what only moves these."""
-    is_allow = ask.painting.is_allow
-    for value, reader in reversed([*_fed_uncast(m, ask)]):  # the last one is told
-        if not is_allow(reader):
-            detail = f"{m.graph.node_name(reader)} cannot be built behind a Cast"
-            yield Keep(detail, (), filter(is_allow, _makers(m, value)), reader)
-
-
-def _fed_uncast(m: Match, ask: Ask) -> Iterator[tuple[int, int]]:
-    """Yield the values that must not come from a Cast where their reader is float32, with it."""
-    flat, kernels = m.flat, ask.context.kernels
+    allow, kernels = ask.painting.allow, ask.context.kernels
     uncast = {} if kernels is None else kernels.uncast
-    concerned = {i: uncast[o[:2]] for i, o in enumerate(flat.operators) if o[:2] in uncast}
-    for node, operator in enumerate(flat.operator) if concerned else ():
-        start, end = flat.input_start[node], flat.input_start[node + 1]
-        for position in (start + i for i in concerned.get(operator, ()) if start + i < end):
-            if m.graph.reads[position] != ABSENT:
-                yield flat.inputs[position], m.graph.reads[position]
+    ports = {operator(Operator(*called)): sorted(some) for called, some in uncast.items()}
+    for read in reversed([*m.reads(~allow, ports)]) if ports else ():  # the last one is told
+        detail = f"{m.name(read.node)} cannot be built behind a Cast"
+        made = (v for v in _makers(m, read.value) if allow[v])
+        yield Keep(detail, (), made, read.vertex)
 
 
 def _makers(m: Match, value: int) -> Iterable[int]:

@@ -1,18 +1,11 @@
 """Small numbers that the low type loses, and what their loss would change.
 
-x / (|x| + 1e-12) is finite for x = 0; in float16 the 1e-12 is zero and the quotient NaN. What keeps
-a divisor, a logarithm, a root or a power away from zero (guards.py) is followed by value, however
-the model spells it: from the operator that zero would upset back to where the guard comes in, all
-of it stays float32. So does a reciprocal of a guarded value, and what reads it, if at the guard it
-is out of range.
-
-A constant that something is divided by matters in each of its elements: a variance of 1e-8 becomes
-zero, and one of 1e-6 loses a share of itself. It stays float32 with what divides by it, unless an
-epsilon that is added to it is much larger.
-
-Factors matter as well: where all elements of one are so small that the low type keeps less of them
-than its tolerance, the product stays float32, and so does what computes the factor. Of the scales
-of blocks of weights each one matters, for it alone says how large its block is.
+x / (|x| + 1e-12) is finite for x = 0; in float16 the 1e-12 is zero and the quotient NaN. From the
+operator that zero would upset back to where the guard (guards.py) comes in, all stays float32. So
+does a reciprocal of a guarded value, and what reads it, if at the guard it is out of range; what
+divides by a constant of which an element loses a share of itself, unless an epsilon is much larger;
+and a product with a factor all of whose elements are small, or with such a scale of a block of
+weights (docs/painting.md, Small numbers).
 
 Evidence: a normalization by variances of 1e-8 in float16: error 854 % without the pass, 0.04 % with
 it.
@@ -27,10 +20,8 @@ import numpy as np
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import TABLE, Trait, having
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import Read, Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
 from amp_rewrite.values.intervals import interval as i
 
 _FACTORS = (0, 1)
@@ -75,7 +66,6 @@ sums are far above what the sums ever are."""
     100,
     "what a small number that the low type loses would upset",
     needs=Need.NOTHING,
-    danger=True,
     overrules=True,
 )
 def keep_underflows(m: Match, ask: Ask) -> Kept:

@@ -14,10 +14,8 @@ import numpy as np
 
 from amp_rewrite.graph.reach import walk
 from amp_rewrite.graph.traits import Trait, having, row_of
-from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, keep
+from amp_rewrite.rewriting.paint.keep import Ask, Keep, Kept, Match, Need, Reason, Stage, keep
 from amp_rewrite.rewriting.paint.match import Worklist
-from amp_rewrite.rewriting.paint.paint_pass import Stage
-from amp_rewrite.rewriting.paint.painting import Reason
 
 # Those that leave zero where it is, as the root does.
 _HANDING_ON = having(Trait.MOVES, Trait.CASTS) | {"Sqrt"}
@@ -32,6 +30,7 @@ _HANDING_ON = having(Trait.MOVES, Trait.CASTS) | {"Sqrt"}
     "the division: an epsilon that a converter lost",
     needs=Need.NOTHING,
     overrules=True,
+    danger=False,
 )
 def keep_vanished(m: Match, ask: Ask) -> Kept:
     """Unpaint what adds a constant zero to a number, up to where that is divided by.

@@ -1,10 +1,8 @@
 """Cheap arithmetic in front of a float32 output stays float32 where the cast only moves.
 
-y * std + mean, a bias, last + delta, the decoding of boxes: an operator on elements behind the last
-product costs next to nothing in float32, and the cast that stands behind it may as well stand in
-front of it. The output keeps all digits then. Nothing changes where that takes one cast more, or a
-cast of more elements, and nothing that has no sums or products: rounding their results is all that
-Relu or Sigmoid lose.
+y * std + mean, a bias, the decoding of boxes: an operator on elements behind the last product costs
+next to nothing in float32, and the output keeps all digits then. Nothing changes where that takes
+one cast more, or a cast of more elements, and nothing that has no sums or products.
 
 Evidence: a year, 2024 + 0.5 h, in float16: error 156 % of its spread without the pass, 0.1 % with
 it.
@@ -28,7 +26,6 @@ OUTPUT = PassReason(
     "output",
     phrase="it makes a float32 output of what is low, and the cast only moves",
     plain="makes a float32 output, and the cast only moves",
-    row="cheap arithmetic in front of a float32 output, where the cast only moves",
 )
 
 # operators: arithmetic on elements, of which digits are lost.

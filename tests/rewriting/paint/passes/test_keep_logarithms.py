@@ -246,17 +246,6 @@ def test_sums_and_products_that_vanish_are_kept(name: str) -> None:
     assert made(body, w=weights) == {*expected}
 
 
-@pytest.mark.parametrize(
-    "tail", ["y = Log(d)", "a = Abs(d) y = Log(a)", "a = Mul(d, two) y = Log(a)"]
-)
-def test_the_matrix_of_a_log_determinant_is_kept(tail: str) -> None:
-    body = f"h = MatMul(x, w) t = Transpose(h) g = MatMul(h, t) m = Add(g, w) d = Det(m) {tail}"
-    found = made(body, w=np.eye(4) - 0.1)
-    assert found >= {"h", "t", "g", "m", "y"}
-    assert made(body, w=np.eye(4) - 0.1, low=BFLOAT16) == found
-    assert not made("h = MatMul(x, w) d = Det(h) y = Sqrt(d)", w=np.eye(4))
-
-
 TABLES = {
     "window and table": ("t = Mul(w, half) h = MatMul(x, t)", np.full((4, 4), 1.8), "h"),
     "a cosine": ("u = Cos(w) t = Mul(u, two) h = MatMul(x, t)", np.full((4, 4), 0.1), "h"),

@@ -188,6 +188,16 @@ def test_the_matrix_of_a_determinant_is_float32(text: str, opset: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "tail", ["y = Log(d)", "b = Abs(d) y = Log(b)", "b = Mul(d, num) y = Log(b)"]
+)
+def test_the_logarithm_of_a_determinant_is_float32_with_its_matrix(tail: str) -> None:
+    head = '<ir_version: 7, opset_import: ["" : 17]> g (float[B,4,4] x) => (float[B] y)'
+    body = "r = Relu(x) a = Transpose<perm=[0,2,1]>(r) s = MatMul(r, a) d = Det(s)"
+    made = kept(f"{head} {{ {body} {tail} }}")
+    assert made == {"a", "s", "d", "y"} | ({"b"} if "b =" in tail else set())
+
+
+@pytest.mark.parametrize(
     "text",
     [
         # a complex product, plain, of matrices, and divided by magnitudes
