@@ -65,6 +65,10 @@ class Operator(NamedTuple):
 IDENTITY = Operator("", "Identity")
 
 
+Signature = tuple[tuple[str, int, bool], ...]
+"""The name and type of each attribute of a node, and whether it is a reference."""
+
+
 class Attribute(NamedTuple):
     """One attribute of a node.
 
@@ -164,6 +168,7 @@ class FlatGraph:
         customs: What op lists say of operators without a schema; set before types are inferred.
         known_types: What was inferred, and what lists said of operators then; see `infer.types_of`.
         idle_casts: The Casts to the type that they read. They are known as calls of Identity.
+        signatures: Node -> its attributes, see `signature`, of those that have some.
         nodes: By number, the node.
         graphs: By number, the graph; of a function, the function.
         declared: Value -> the messages that declare it.
@@ -206,6 +211,7 @@ class FlatGraph:
     idle_casts: list[int] = field(default_factory=list[int])
     known_types: tuple[Customs, list[str | None]] | None = field(default=None, compare=False)
 
+    signatures: dict[int, Signature] = field(default_factory=dict[int, Signature])
     nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
     graphs: list[onnx.GraphProto | onnx.FunctionProto] = field(
         default_factory=list["onnx.GraphProto | onnx.FunctionProto"]
@@ -233,14 +239,9 @@ class FlatGraph:
         """Return the attributes of a node, in order."""
         return {a.name: plain(a, self.files) for a in self.nodes[node].attribute}
 
-    def signature(self, node: int) -> tuple[tuple[str, int, bool], ...]:
+    def signature(self, node: int) -> Signature:
         """Return the name and type of each attribute, and whether it is a reference."""
-        attributes = self.nodes[node].attribute
-        return (
-            tuple([(a.name, a.type, bool(a.ref_attr_name)) for a in attributes])
-            if attributes
-            else ()
-        )
+        return self.signatures.get(node, ())
 
     def spelled_attributes(self, node: int) -> Hashable:
         """Return something that nodes share only if their attributes are equal."""

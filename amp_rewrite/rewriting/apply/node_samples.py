@@ -7,7 +7,7 @@ and which a rewrite touches, it is asked about one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 import onnx
 from onnx.helper import make_tensor_value_info
@@ -17,6 +17,8 @@ from amp_rewrite.graph.elements import element
 from amp_rewrite.graph.flat import ABSENT
 from amp_rewrite.rewriting.apply.rewiring import Added, Item, Read, Rewiring
 from amp_rewrite.rewriting.plan.casts import PlannedWeight
+
+_Types = tuple[int, ...]
 
 _UNKNOWN = -1
 """The type of what is no tensor, or of which no type is known."""
@@ -69,7 +71,7 @@ class NodeSamples:
         Returns:
             The graph; None if a touched node reads or makes what is no tensor of a known type.
         """
-        said = {info.name: info.type.tensor_type.elem_type for info in infos}
+        said = self._said({info.name: info.type.tensor_type.elem_type for info in infos})
         graph, kinds = onnx.GraphProto(name="samples"), set[tuple[object, ...]]()
         for item, call, read, made in self._calls():
             types = self._declared(item, made, said) if said else made
@@ -96,15 +98,22 @@ class NodeSamples:
             made = tuple([types[v] for v in flat.outputs[behind[node] : behind[node + 1]]])
             yield node, call, given, made
 
-    def _declared(self, item: Item, made: tuple[int, ...], said: dict[str, int]) -> tuple[int, ...]:
+    def _said(self, types: Mapping[str, int]) -> dict[Read, int]:
+        """Return value -> its declared type, of types by name; without those that are 0."""
+        flat, wiring = self._flat, self._wiring
+        declared = (*flat.declared, *wiring.outputs.values(), *wiring.added.values())
+        values = {read: types.get(wiring.name(read)) for read in declared} if types else {}
+        return {read: type_ for read, type_ in values.items() if type_}
+
+    def _declared(self, item: Item, made: tuple[int, ...], said: Mapping[Read, int]) -> _Types:
         """Return the types that are declared of what a node makes, or else what they are."""
         wiring = self._wiring
         values: Sequence[Read] = (
             [wiring.made_by(item)] if isinstance(item, str) else self._flat.outputs_of(item)
         )
-        return tuple(
-            [said.get(wiring.name(v)) or known for v, known in zip(values, made, strict=True)]
-        )
+        if said.keys().isdisjoint(values):
+            return made
+        return tuple([said.get(v, known) for v, known in zip(values, made, strict=True)])
 
     def _type(self, read: Read) -> int:
         """Return the element type of a value of the rewritten model; 0 of one that is left out."""
