@@ -9,7 +9,7 @@ read from, to which the numbers lead, and is fetched when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -67,6 +67,10 @@ IDENTITY = Operator("", "Identity")
 
 Signature = tuple[tuple[str, int, bool], ...]
 """The name and type of each attribute of a node, and whether it is a reference."""
+
+
+Spelled = tuple[bytes, ...]
+"""The attributes of a node as they are in the file."""
 
 
 class Attribute(NamedTuple):
@@ -169,6 +173,7 @@ class FlatGraph:
         known_types: What was inferred, and what lists said of operators then; see `infer.types_of`.
         idle_casts: The Casts to the type that they read. They are known as calls of Identity.
         signatures: Node -> its attributes, see `signature`, of those that have some.
+        spelled: Node -> its attributes as `spelled_attributes` returns them, of small plain ones.
         nodes: By number, the node.
         graphs: By number, the graph; of a function, the function.
         declared: Value -> the messages that declare it.
@@ -212,6 +217,7 @@ class FlatGraph:
     known_types: tuple[Customs, list[str | None]] | None = field(default=None, compare=False)
 
     signatures: dict[int, Signature] = field(default_factory=dict[int, Signature])
+    spelled: dict[int, Spelled] = field(default_factory=dict[int, Spelled], repr=False)
     nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
     graphs: list[onnx.GraphProto | onnx.FunctionProto] = field(
         default_factory=list["onnx.GraphProto | onnx.FunctionProto"]
@@ -243,14 +249,12 @@ class FlatGraph:
         """Return the name and type of each attribute, and whether it is a reference."""
         return self.signatures.get(node, ())
 
-    def spelled_attributes(self, node: int) -> Hashable:
+    def spelled_attributes(self, node: int) -> Spelled:
         """Return something that nodes share only if their attributes are equal."""
-        attributes = self.nodes[node].attribute
-        return (
-            tuple([a.SerializeToString(deterministic=True) for a in attributes])
-            if attributes
-            else ()
-        )
+        if node not in self.signatures:
+            return ()
+        known = self.spelled.get(node)
+        return known or tuple([a.SerializeToString() for a in self.nodes[node].attribute])
 
     def shape(self, value: int) -> Sequence[int | None] | None:
         """Return the shape of a value: what the file records, or what inference finds.

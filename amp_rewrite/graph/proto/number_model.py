@@ -26,6 +26,7 @@ from amp_rewrite.graph.flat import (
     FlatGraph,
     Operator,
     Signature,
+    Spelled,
     plain,
 )
 from amp_rewrite.graph.names import FreeNames, bound_names
@@ -38,6 +39,9 @@ from amp_rewrite.graph.schemas import has_kernels
 from amp_rewrite.graph.versions import opset_imports
 
 _MAX_DEPTH = 32  # nested graphs; protobuf refuses 100 nested messages, three a graph
+_SMALL = 256
+"""Bytes of attributes that are worth comparing with those of other nodes."""
+
 _MOST_CALLS = 64  # calls inside calls; exporters nest a dozen
 
 
@@ -79,7 +83,8 @@ class _Reader:
         self._flat = flat
         self._called: dict[tuple[str, str, str], int] = {}
         self._types: dict[int, str | None] = {}
-        self._plain: set[Signature] = set()  # those of which nothing else is to be checked
+        # of attributes that were found to be plain: how they are spelled, and their signature
+        self._plain: dict[Spelled, tuple[Spelled, Signature]] = {}
         self._unnamed: list[tuple[int, str]] = []
         self._depth = 0
 
@@ -303,17 +308,22 @@ class _Reader:
     def _check_attributes(
         self, protos: Sequence[onnx.AttributeProto], scope: Scope, node: int
     ) -> None:
-        signature = tuple([(proto.name, proto.type, bool(proto.ref_attr_name)) for proto in protos])
-        self._flat.signatures[node] = signature
-        if signature in self._plain:
+        flat, is_small = self._flat, sum([proto.ByteSize() for proto in protos]) <= _SMALL
+        spelled = tuple([p.SerializeToString() for p in protos]) if is_small else ()
+        known = self._plain.get(spelled)
+        if known is not None:
+            flat.spelled[node], flat.signatures[node] = known
             return
+        signature = tuple([(proto.name, proto.type, bool(proto.ref_attr_name)) for proto in protos])
+        flat.signatures[node] = signature
         for proto in protos:
             if proto.type not in PLAIN or type(proto.name) is not str:
                 self._check_attribute(proto, scope, node)
         if len({proto.name for proto in protos}) < len(protos):
             raise GraphError("a node has two attributes of one name", where=scope.place())
-        if all(kind in PLAIN for _, kind, _ in signature):
-            self._plain.add(signature)
+        if is_small and all(kind in PLAIN for _, kind, _ in signature):
+            self._plain[spelled] = spelled, signature
+            flat.spelled[node] = spelled
 
     def _check_attribute(self, proto: onnx.AttributeProto, scope: Scope, node: int) -> None:
         """Check an attribute, and read the graphs inside it.

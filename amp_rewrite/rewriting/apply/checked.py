@@ -102,7 +102,7 @@ def serialized(nodes: Iterable[onnx.NodeProto]) -> Nodes:
     """Return the nodes of a graph as its message holds them."""
     content, count, constants = bytearray(), 0, list[tuple[slice, onnx.ValueInfoProto]]()
     for message in nodes:
-        node = message.SerializeToString(deterministic=True)
+        node = message.SerializeToString()
         start = len(content)
         content += _NODE + varint(len(node)) + node
         count += 1

@@ -71,9 +71,11 @@ def equal_ranks(
         allowed: A mask of the vertices that change their type to `context.low`.
         names: The names in use.
     """
+    flat, ranks_planned = context.type_graph.flat, list[PlannedRank]()
     if context.target is None or not context.target.meets_onnx_runtime:
         return ()
-    flat, ranks_planned = context.type_graph.flat, list[PlannedRank]()
+    if not flat.nodes_of("Transpose"):
+        return ()
     types = _TypesAfter(context.type_graph, context.low, allowed)
     wanted = {number for number, op in enumerate(flat.operators) if op[:2] in _PRODUCTS}
     for node in (n for n, op in enumerate(flat.operator) if op in wanted) if wanted else ():
