@@ -149,9 +149,7 @@ class _Reader:
             scope.current = index
             node = len(nodes)
             own.append(node)
-            for name in proto.input:
-                value = number_of.get(name) if name else ABSENT
-                inputs.append(resolve(name) if value is None else value)
+            inputs += [number_of[n] if n in number_of else resolve(n) for n in proto.input]
             flat.input_start.append(len(inputs))
             nodes.append(proto)
             name = proto.name
@@ -173,13 +171,11 @@ class _Reader:
             if proto.attribute:
                 self._check_attributes(proto.attribute, scope, node)
             for value, output in enumerate(made, first):
-                if not output:
-                    continue
                 if output in number_of or borrowed or type(output) is not str:
                     scope.define(output, value)
-                else:
+                elif output:
                     number_of[output] = value
-                if output in infos:
+                if output in infos and output:
                     self._declare(value, infos[output])
             if not name:
                 self._unnamed.append((node, f"{proto.op_type}_{index}"))

@@ -19,8 +19,7 @@ from amp_rewrite.graph.rounding import to_low
 from amp_rewrite.graph.streams import Stream
 from amp_rewrite.graph.traits import Trait
 from amp_rewrite.rewriting.apply.declarations import Declarations
-from amp_rewrite.rewriting.apply.node_samples import NodeSamples
-from amp_rewrite.rewriting.apply.rewiring import Item, NewNode, Read, Rewiring
+from amp_rewrite.rewriting.apply.rewiring import NewNode, Read, Rewiring
 from amp_rewrite.rewriting.plan.casts import CastPlan, PlannedWeight
 from amp_rewrite.rewriting.plan.typed_attributes import typed_attributes
 
@@ -40,7 +39,7 @@ class RewrittenGraph:
         convert: Callable[[PlannedWeight], Weight],
     ) -> None:
         """Look up what concerns which node and value; nothing is copied yet."""
-        self._flat, self._type_graph, self._convert = flat, type_graph, convert
+        self._flat, self._convert = flat, convert
         self._wiring = Rewiring(flat, plan, removed)
         self._declarations = Declarations(self._wiring)
         self._attributes = retyped_attributes(flat, type_graph, plan)
@@ -76,26 +75,6 @@ class RewrittenGraph:
                 yield self._addition(item)
             elif item not in self._wiring.removed:
                 yield self._node(item, weights)
-
-    def samples(self, rest: GraphProto, weights: Sequence[Sequence[Weight]]) -> GraphProto | None:
-        """Return one node of each kind of the main graph (`NodeSamples.graph`).
-
-        None if there are graphs inside nodes, or values that are no tensors.
-
-        Args:
-            rest: The main graph without its nodes.
-            weights: Those that `nodes` was given.
-        """
-        if len(self._flat.bodies) > 1:
-            return None
-
-        def message_of(item: Item) -> NodeProto:
-            message = self._addition(item) if isinstance(item, str) else self._node(item, weights)
-            return message[0]
-
-        touched, retyped = self._touched, self._attributes
-        samples = NodeSamples(self._wiring, self._type_graph, touched, retyped)
-        return samples.graph(message_of, (*rest.value_info, *rest.output))
 
     def _addition(self, name: str) -> Made:
         """Return a node that is added: a Cast, what stands in front of it, or a low Constant."""
