@@ -9,10 +9,10 @@ read from, to which the numbers lead, and is fetched when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -378,6 +378,7 @@ class FlatGraph:
         if IDENTITY not in self.operators:
             self.operators.append(IDENTITY)
         identity = self.operators.index(IDENTITY)
+        vars(self).pop("_nodes_by_operator", None)
         for node in idle:
             self.operator[node] = identity
         self.idle_casts += idle
@@ -425,12 +426,22 @@ class FlatGraph:
 
     def nodes_of(self, *operators: str) -> list[int]:
         """Return the nodes that call some operators of ai.onnx, not functions, in order."""
-        wanted = {
+        return self.nodes_calling(
             i
             for i, o in enumerate(self.operators)
             if o.domain == "" and o.op_type in operators and o not in self.functions
-        }
-        return [n for n, o in enumerate(self.operator) if o in wanted] if wanted else []
+        )
+
+    def nodes_calling(self, numbers: Iterable[int]) -> list[int]:
+        """Return the nodes that call operators of these numbers, in order."""
+        return sorted(chain.from_iterable(self._nodes_by_operator.get(k, ()) for k in numbers))
+
+    @cached_property
+    def _nodes_by_operator(self) -> dict[int, list[int]]:
+        numbers = np.array(self.operator, np.int64)
+        order, counts = np.argsort(numbers, kind="stable").tolist(), np.bincount(numbers).tolist()
+        ends = list(accumulate(counts))
+        return {k: order[end - counts[k] : end] for k, end in enumerate(ends) if counts[k]}
 
     def bodies_in(self, node: int) -> list[int]:
         """Return the graphs inside a node, in the order of its attributes."""

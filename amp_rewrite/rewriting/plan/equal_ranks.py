@@ -78,7 +78,7 @@ def equal_ranks(
         return ()
     types = _TypesAfter(context.type_graph, context.low, allowed)
     wanted = {number for number, op in enumerate(flat.operators) if op[:2] in _PRODUCTS}
-    for node in (n for n, op in enumerate(flat.operator) if op in wanted) if wanted else ():
+    for node in flat.nodes_calling(wanted):
         if len(flat.inputs_of(node)) < _OPERANDS or not flat.outputs_of(node):
             continue  # the file is wrong, and nothing is said of it here
         if not any(_is_reordered(types, node, index) for index in (0, 1)):
